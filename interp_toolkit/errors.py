@@ -1,0 +1,28 @@
+"""The errors a user can meet, by whose fault they are.
+
+`InputError` is the user's to mend: its message is one line that names what is wrong and what
+to do. The command line prints it without a traceback and exits with code 2.
+`InterventionError` says that a model ignored an edit: its results would have been wrong.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class InputError(ValueError):
+    """What the user gave cannot be used; the message says why and what to do."""
+
+
+class InterventionError(RuntimeError):
+    """An edit at a hook point did not change the model's computation."""
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """`'; did you mean X?'` for a near miss, else `'; known: A, B, C'`; for error messages."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1)
+    if near:
+        return f"; did you mean {near[0]}?"
+    return f"; known: {', '.join(known)}" if known else ""

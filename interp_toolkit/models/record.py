@@ -1,0 +1,67 @@
+"""What is known about a loaded model: where it came from, what was assumed, what it was made for.
+
+Kept beside the model, not in it, so that any TransformerLens model can have one.
+A task record is the part an analysis uses to make its data:
+`{"name": "xor", "function": "0110", "tokens": {"0": 0, "1": 1, "query": 2}, "layout": [...]}`,
+where `layout` lists one prompt: `"a"`, `"b"`, ... for the features' places, `"query"` for the query.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Kind = Literal["checkpoint", "state_dict", "bridge_state_dict", "huggingface", "toy", "live"]
+
+
+@dataclass(frozen=True)
+class ModelRecord:
+    """Attributes:
+    name: what the user asked for (`toy:xor-2head`, a file name, a class name).
+    kind: what it was loaded from.
+    path: the file or folder, if any.
+    sha256: of the file, if it is one.
+    assumptions: what the file did not say and was assumed, one phrase each.
+    config: the model's configuration as plain data.
+    task: the task it was made for, if known.
+    training: how it was trained, if known.
+    """
+
+    name: str
+    kind: Kind
+    path: str | None = None
+    sha256: str | None = None
+    assumptions: tuple[str, ...] = ()
+    config: Mapping[str, Any] = field(default_factory=dict)
+    task: Mapping[str, Any] | None = None
+    training: Mapping[str, Any] | None = None
+
+
+_RECORDS: weakref.WeakKeyDictionary[Any, ModelRecord] = weakref.WeakKeyDictionary()
+
+
+def set_record(model: Any, record: ModelRecord) -> None:
+    """Remember what is known about this model."""
+    _RECORDS[model] = record
+
+
+def record_of(model: Any) -> ModelRecord:
+    """What is known about this model; for a live model handed over, its class and configuration."""
+    if model in _RECORDS:
+        return _RECORDS[model]
+    return ModelRecord(
+        name=type(model).__name__, kind="live", config=plain_config(getattr(model, "cfg", None))
+    )
+
+
+def plain_config(cfg: Any) -> dict[str, Any]:
+    """A model's configuration as plain data: what is a number, a string or a boolean in it."""
+    if hasattr(cfg, "model_dump"):
+        return dict(cfg.model_dump())
+    fields = vars(cfg) if hasattr(cfg, "__dict__") else {}
+    plain = {k: v for k, v in fields.items() if isinstance(v, int | float | str | bool | None)}
+    if "dtype" in fields:
+        plain["dtype"] = str(fields["dtype"]).removeprefix("torch.")
+    return plain

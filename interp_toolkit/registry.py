@@ -1,0 +1,112 @@
+"""What can be run, found by name: analyses, toys and recipes, ours and other packages'.
+
+Everything is an entry point, so that a name on the command line, a name in `analyze(model, name)`
+and a plugin's contribution are one mechanism, and nothing here imports what it lists.
+A plugin that fails to import is named in a warning and breaks nothing else.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, Literal
+
+from interp_toolkit.errors import InputError, suggestion
+
+Group = Literal["probes", "detectors", "toys", "recipes"]
+GROUPS: tuple[Group, ...] = ("probes", "detectors", "toys", "recipes")
+
+
+@dataclass(frozen=True)
+class Analysis:
+    """An analysis of a model: what `interp analyze --probe NAME` runs.
+
+    Attributes:
+        name: its name, as in its result's `probe`.
+        summary: one line for `interp list`.
+        run: `run(model, *, data=None, **options) -> Result`; its keywords are its options.
+        unfit: `unfit(model, data)` says in a few words why the analysis cannot run on this
+            model and data (None when it can); `interp analyze` without `--probe` asks it.
+    """
+
+    name: str
+    summary: str
+    run: Callable[..., Any]
+    unfit: Callable[[Any, Any], str | None] = field(default=lambda model, data: None)
+
+
+@dataclass(frozen=True)
+class Toy:
+    """A documented toy model with known ground truth.
+
+    Attributes:
+        name: as in `toy:NAME`.
+        summary: one line for `interp list`.
+        build: makes the model (a `Transformer`), with its weights.
+        task: what it computes, as a checkpoint records it (see `models.record`).
+        source: document, section.
+    """
+
+    name: str
+    summary: str
+    build: Callable[[], Any]
+    task: Mapping[str, Any]
+    source: str
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training recipe: what `interp train NAME` runs.
+
+    Attributes:
+        name: its name on the command line.
+        summary: one line for `interp list`.
+        config: a pydantic model class; its fields are the `--set` keys.
+        train: `train(config, *, progress=None) -> TrainingRun`-like object with
+            `.model`, `.metrics` and `.record`.
+    """
+
+    name: str
+    summary: str
+    config: type[Any]
+    train: Callable[..., Any]
+
+
+@cache
+def _entries(group: Group) -> dict[str, EntryPoint]:
+    return {e.name: e for e in entry_points(group=f"interp_toolkit.{group}")}
+
+
+def names(group: Group) -> list[str]:
+    """The registered names of a group, sorted; imports nothing."""
+    return sorted(_entries(group))
+
+
+def find(group: Group, name: str) -> Any:
+    """The object registered under this name.
+
+    Raises InputError when there is none, or when its package fails to import.
+    """
+    entry = _entries(group).get(name)
+    if entry is None:
+        raise InputError(f"no {group[:-1]} is called {name!r}{suggestion(name, names(group))}")
+    try:
+        return entry.load()
+    except Exception as error:
+        raise InputError(
+            f"the {group[:-1]} {name!r} ({entry.value}) could not be imported: {error}"
+        ) from error
+
+
+def load_all(group: Group) -> dict[str, Any]:
+    """Every registered object of a group; one that fails to import is warned about and left out."""
+    found = {}
+    for name in names(group):
+        try:
+            found[name] = find(group, name)
+        except InputError as error:
+            warnings.warn(str(error), stacklevel=2)
+    return found

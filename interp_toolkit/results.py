@@ -1,0 +1,127 @@
+"""What an analysis returns: numbers, a verdict in one sentence, its evidence, its provenance.
+
+A `Result` is a frozen dataclass. It knows its tables and figures as plain data; `report/` turns
+a list of results into a terminal table, JSON or one HTML page without knowing any analysis.
+Figures are plotly's JSON (`data`, `layout`), made without importing plotly.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCHEMA = "interp-toolkit/1"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A plot as data: plotly traces and layout, with the sentence that says what to see in it."""
+
+    title: str
+    caption: str
+    data: Sequence[Mapping[str, Any]]
+    layout: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Table:
+    """A small table as data; cells are strings, numbers, booleans or None."""
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    caption: str = ""
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """Where a result comes from, enough to get it again.
+
+    Attributes:
+        model: name, kind, file and its SHA-256, shape, what was assumed while loading.
+        data: what the analysis ran on: source, number of rows, hash of tokens and labels.
+        settings: the analysis' own options, as run.
+        seed: of every random draw in the analysis.
+        versions: of this package, torch, transformer_lens, numpy, Python.
+    """
+
+    model: Mapping[str, Any]
+    data: Mapping[str, Any]
+    settings: Mapping[str, Any]
+    seed: int | None
+    versions: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Result(ABC):
+    """Base of every analysis' result.
+
+    Attributes:
+        probe: the analysis' registered name.
+        verdict: one sentence that says what the numbers mean and no more.
+        evidence: what the verdict rests on: witness, null, causal effect, in the analysis' words.
+        provenance: see `Provenance`.
+    """
+
+    probe: str
+    verdict: str
+    evidence: Mapping[str, Any]
+    provenance: Provenance
+
+    #: fields that `to_dict` leaves out (large arrays that a file should not hold)
+    omit_from_json: ClassVar[frozenset[str]] = frozenset()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The result as JSON data: numbers as numbers, missing and non-finite as None."""
+        return {
+            f.name: jsonable(getattr(self, f.name))
+            for f in dataclasses.fields(self)
+            if f.name not in self.omit_from_json
+        }
+
+    @abstractmethod
+    def to_frame(self) -> pd.DataFrame:
+        """The result's main table, one row per thing looked at."""
+
+    @abstractmethod
+    def tables(self) -> list[Table]:
+        """The tables to show, the most important first."""
+
+    @abstractmethod
+    def figures(self) -> list[Figure]:
+        """The plots to show, the one that explains the verdict first."""
+
+
+def jsonable(value: Any) -> Any:
+    """Plain JSON data from dataclasses, arrays, tensors and paths; non-finite numbers become None.
+
+    Raises TypeError on anything else: better than a `repr` in a file that others read.
+    """
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else None
+    if isinstance(value, Path):
+        return str(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: jsonable(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): jsonable(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [jsonable(item) for item in value]
+    if hasattr(value, "detach"):  # a torch tensor; numpy has no bfloat16
+        value = value.detach().cpu()
+        value = value.double() if value.is_floating_point() else value
+    if hasattr(value, "tolist"):  # a tensor, a numpy array or scalar
+        return jsonable(value.tolist())
+    raise TypeError(f"{type(value).__name__} has no JSON form")

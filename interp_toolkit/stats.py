@@ -1,0 +1,46 @@
+"""Small statistics shared by the analyses: Cover's count, intervals, corrections for many looks."""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+
+def cover_probability(n_points: int, affine_dim: int) -> float:
+    """The chance that uniformly random labels of points in general position are separable.
+
+    Cover (1965), with a threshold: P[Binomial(n_points - 1, 1/2) <= affine_dim]. It is 1 for
+    n_points <= affine_dim + 1, one half at 2 (affine_dim + 1), and falls fast beyond.
+
+    Args:
+        n_points: number of distinct points.
+        affine_dim: dimension of the smallest flat that holds them all.
+    """
+    if n_points <= affine_dim + 1:
+        return 1.0
+    return float(stats.binom.cdf(affine_dim, n_points - 1, 0.5))
+
+
+def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
+    """Wilson's interval for a proportion; (0, 1) when there were no trials."""
+    if trials == 0:
+        return 0.0, 1.0
+    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
+    return float(interval.low), float(interval.high)
+
+
+def max_statistic_p_values(
+    observed: Float[np.ndarray, " look"], null: Float[np.ndarray, "draw look"]
+) -> Float[np.ndarray, " look"]:
+    """P-values corrected for the number of looks, from joint null draws (Westfall & Young 1993).
+
+    Each look is compared with the largest null statistic over all looks, draw by draw, so the
+    chance that *any* look falls below p is at most p, whatever their dependence. The smallest
+    possible value is 1 / (draws + 1). NaN looks stay NaN and take no part.
+    """
+    observed = np.asarray(observed, dtype=float)
+    largest = np.nanmax(np.where(np.isnan(null), -np.inf, null), axis=1)
+    exceed: Bool[np.ndarray, "draw look"] = largest[:, None] >= observed[None, :]
+    p_values = (1 + exceed.sum(axis=0)) / (1 + len(null))
+    return np.where(np.isnan(observed), np.nan, p_values)
