@@ -7,7 +7,7 @@ os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 
 from jaxtyping import install_import_hook
 
-_hook = install_import_hook(
+install_import_hook(
     [
         "interp_toolkit.data",
         "interp_toolkit.stats",
@@ -18,4 +18,3 @@ _hook = install_import_hook(
     ],
     "beartype.beartype",
 )
-_hook.install()

@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Tiny models with known ground truth, as pytest fixtures (see `plugin`)."""

@@ -1,0 +1,137 @@
+"""One attention head cannot separate XOR: the theorem, and its certificate on a given model.
+
+From a query that does not see the bits, a head's update is `N / Z`, with `Z = Σ exp(score)` over
+the keys and `N = Σ exp(score) value`. Every key sees at most one of the two bits, so both are
+a function of `a` plus a function of `b`, and so `Z00 + Z11 = Z01 + Z10`, `N00 + N11 = N01 + N10`.
+Divided by the former, the latter says that the convex combination of the updates of 00 and 11
+with weights `Z00, Z11` is that of 01 and 10 with weights `Z01, Z10`: the softmax denominators
+are a certificate that no hyperplane separates the classes, in exact arithmetic and for any
+dimension, embedding and position. Source: "How many attention heads do you need to do XOR?",
+section "One attention head cannot do XOR".
+
+The theorem is claimed only where its hypotheses hold, each checked here on the model and data at
+hand; the certificate is then verified on the very activations, in the model's own precision.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+
+from interp_toolkit.data import FeatureData
+from interp_toolkit.models.activations import activations
+from interp_toolkit.probes.separability import FLOORS
+from interp_toolkit.probes.witness import Certificate
+
+XOR_TABLES = ("0110", "1001")
+SITES = ("blocks.0.hook_attn_out", "blocks.0.hook_resid_post")  # the update, plus a constant
+
+
+@dataclass(frozen=True)
+class Denominators:
+    """The softmax denominators as a certificate.
+
+    Attributes:
+        positive_weights: normalised denominators of the rows labelled 1, in the data's order.
+        negative_weights: of the rows labelled 0.
+        sum_difference: |Z00 + Z11 - Z01 - Z10| over their total; 0 in exact arithmetic.
+    """
+
+    positive_weights: Float[np.ndarray, " 2"]
+    negative_weights: Float[np.ndarray, " 2"]
+    sum_difference: float
+
+    def certificate(
+        self, X_positive: Float[np.ndarray, "2 d"], X_negative: Float[np.ndarray, "2 d"]
+    ) -> Certificate:
+        """The certificate with its residual as verified on these activations."""
+        bare = Certificate(self.positive_weights, self.negative_weights, np.inf)
+        residual = bare.verify(X_positive, X_negative)
+        return Certificate(self.positive_weights, self.negative_weights, residual)
+
+
+def verifies(certificate: Certificate, X: Float[np.ndarray, "4 d"], precision: str) -> bool:
+    """Whether the residual is within the precision of the activations' size."""
+    scale = np.linalg.norm(X, axis=1).max()
+    return bool(certificate.residual <= FLOORS[precision] * scale)
+
+
+def why_not(model: Any, data: FeatureData, table: str, hook: str, position: int) -> str | None:
+    """The hypothesis that fails here, in a few words; None when the theorem applies."""
+    cfg = model.cfg
+    if table not in XOR_TABLES:
+        return "the function is not XOR"
+    if cfg.n_layers != 1:
+        return f"the model has {cfg.n_layers} layers"
+    if cfg.n_heads != 1:
+        return f"the layer has {cfg.n_heads} heads"
+    if not cfg.attn_only:
+        return "the layer has an MLP"
+    if getattr(cfg, "use_normalization_before_and_after", False):
+        return "the head's output is normalised"
+    if getattr(cfg, "use_attention_sinks", False):
+        return "attention has a learned sink"
+    if hook not in SITES:
+        return f"{hook} is not the head's update plus a constant"
+    return _data_unfit(data, position)
+
+
+def _data_unfit(data: FeatureData, position: int) -> str | None:
+    if data.features.shape != (4, 2) or len({tuple(row) for row in _rows(data)}) != 4:
+        return "the data is not the four inputs of the truth table"
+    lengths = {len(row) for row in data.tokens}
+    if len(lengths) != 1:
+        return "the four prompts differ in length"
+    tokens = np.stack([np.asarray(row) for row in data.tokens])
+    features = np.asarray(data.features)
+    if len(np.unique(tokens[:, position])) != 1:
+        return "the query's own token depends on the bits"
+    for place in range(tokens.shape[1]):
+        if not any(_function_of(tokens[:, place], features[:, bit]) for bit in (0, 1)):
+            return f"the token at position {place} depends on both bits"
+    return None
+
+
+def _rows(data: FeatureData) -> Bool[np.ndarray, "n k"]:
+    return np.asarray(data.features)
+
+
+def _function_of(values: Int[np.ndarray, " n"], bit: Bool[np.ndarray, " n"]) -> bool:
+    return all(len(np.unique(values[bit == side])) == 1 for side in (False, True))
+
+
+def denominators(
+    model: Any, data: FeatureData, table: str, position: int
+) -> Denominators | str:
+    """The softmax denominators of the four inputs, from the model's own attention scores.
+
+    Returns a reason instead, in a few words, when the query's residual before the head turns out
+    to depend on the bits (its token does not, but something else in the model may make it so).
+    """
+    scores_hook, before = "blocks.0.attn.hook_attn_scores", "blocks.0.hook_resid_pre"
+    scores: list[torch.Tensor] = []
+    queries: list[torch.Tensor] = []
+    order: list[int] = []
+    for batch in activations(model, data, hooks=[before, scores_hook], positions=position):
+        order.extend(int(row) for row in batch.index)
+        queries.append(batch[before])
+        scores.append(batch[scores_hook][:, 0])
+    query = torch.cat(queries)
+    if not torch.equal(query, query[:1].expand_as(query)):
+        return "the query's residual depends on the bits"
+    score = np.empty((4, scores[0].shape[-1]))
+    score[order] = torch.cat(scores).double().cpu().numpy()
+    # One shift for the four inputs: a shift per row would break the identity.
+    Z = np.exp(score - score.max()).sum(axis=1)
+    different = np.asarray(data.features)[:, 0] != np.asarray(data.features)[:, 1]
+    positive = different if table == "0110" else ~different
+    sums = Z[positive].sum(), Z[~positive].sum()
+    return Denominators(
+        positive_weights=Z[positive] / sums[0],
+        negative_weights=Z[~positive] / sums[1],
+        sum_difference=float(abs(sums[0] - sums[1]) / (sums[0] + sums[1])),
+    )

@@ -1,0 +1,82 @@
+"""The two witnesses of a separability verdict, each checked with two matrix products.
+
+A hyperplane shows that two sets of points can be separated: one class scores above the other by a
+gap. A pair of convex combinations that coincide shows that they cannot: whatever the direction,
+the common point would have to lie on both sides. Both are plain data; `verify` recomputes in
+float64 what they claim, on the points themselves, and knows nothing of how they were found.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+
+from interp_toolkit.errors import InputError
+
+WEIGHT_SUM_TOLERANCE = 1e-9  # weights are divided by their sum anyway; this catches wrong ones
+
+
+@dataclass(frozen=True)
+class Hyperplane:
+    """A separating hyperplane `direction · x = threshold`, positives above it.
+
+    Attributes:
+        direction: unit normal.
+        threshold: midway between the classes.
+        margin: the gap between the classes along `direction`, in the units of the activations:
+            the least score of a positive minus the greatest score of a negative.
+    """
+
+    direction: Float[np.ndarray, " d"]
+    threshold: float
+    margin: float
+
+    def verify(
+        self, X_positive: Float[np.ndarray, "n_pos d"], X_negative: Float[np.ndarray, "n_neg d"]
+    ) -> float:
+        """The gap between the classes along the unit direction, on these points, in float64."""
+        return float((X_positive @ self.unit).min() - (X_negative @ self.unit).max())
+
+    @property
+    def unit(self) -> Float[np.ndarray, " d"]:
+        """The direction, normalised again, so that no verdict rests on a stored norm."""
+        return self.direction / np.linalg.norm(self.direction)
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """A common point of the two classes' convex hulls: no hyperplane separates them.
+
+    Attributes:
+        positive_weights: convex weights on the positives (at least 0, sum 1).
+        negative_weights: convex weights on the negatives.
+        residual: distance between the two weighted means, in the units of the activations. No
+            unit direction has a gap above it.
+    """
+
+    positive_weights: Float[np.ndarray, " n_pos"]
+    negative_weights: Float[np.ndarray, " n_neg"]
+    residual: float
+
+    def verify(
+        self, X_positive: Float[np.ndarray, "n_pos d"], X_negative: Float[np.ndarray, "n_neg d"]
+    ) -> float:
+        """The distance between the two weighted means of these points, in float64.
+
+        Raises InputError when the weights are not convex: a wrong certificate proves nothing.
+        """
+        positive = _convex(self.positive_weights) @ X_positive
+        negative = _convex(self.negative_weights) @ X_negative
+        return float(np.linalg.norm(positive - negative))
+
+
+def _convex(weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    total = weights.sum()
+    if weights.min() < 0 or abs(total - 1) > WEIGHT_SUM_TOLERANCE:
+        raise InputError(
+            f"not convex weights: smallest {weights.min():.3g}, sum {total:.12g} "
+            "(a certificate needs weights of at least 0 that sum to 1)"
+        )
+    return weights / total

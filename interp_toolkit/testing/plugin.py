@@ -1,0 +1,72 @@
+"""Pytest fixtures for code that works on TransformerLens models: tiny, hand-set, ground truth known.
+
+Installing the package registers them:
+
+    def test_my_probe(tiny_xor_model):
+        truth = tiny_xor_model.ground_truth
+        assert my_probe(tiny_xor_model, hook=truth.hook) == truth.separable
+
+Each is built in milliseconds and new for every test, so that a test may change it. The models'
+own docstrings in `interp_toolkit.toys.xor` derive the numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+
+@dataclass(frozen=True)
+class GroundTruth:
+    """What is known about a tiny model.
+
+    Attributes:
+        function: truth table over (a, b) of the task, first feature most significant.
+        tokens: ids of the prompt's tokens, as `truth_table` takes them.
+        hook: the site to read, at the last position.
+        separable: whether the function is linearly separable there.
+        separating_head_count: heads needed to separate it; 0 where it is not separable.
+        margin: the widest gap between the classes there; None where they do not separate.
+        certificate: convex weights by input where they do not; each class sums to 1.
+    """
+
+    function: str
+    tokens: Mapping[str, int]
+    hook: str
+    separable: bool
+    separating_head_count: int
+    margin: float | None
+    certificate: Mapping[str, float] | None
+
+
+TOKENS = {"0": 0, "1": 1, "query": 2}
+SITE = "blocks.0.hook_resid_post"
+
+
+@pytest.fixture
+def tiny_xor_model() -> Any:
+    """Two heads that compute XOR; a `Transformer` in float64 with `.ground_truth`."""
+    from interp_toolkit.toys.xor import xor_2head
+
+    A = math.e
+    gap = 2 * A * (A - 1) / ((A + 2) * (2 * A + 1))  # along (1, 1); the widest, by symmetry
+    model = xor_2head()
+    model.ground_truth = GroundTruth("0110", TOKENS, SITE, True, 2, gap / math.sqrt(2), None)
+    return model
+
+
+@pytest.fixture
+def tiny_one_head_model() -> Any:
+    """One head on the XOR task, which no hyperplane can read from it; `.ground_truth` says why."""
+    from interp_toolkit.toys.xor import xor_1head
+
+    A = math.e
+    total = 2 * A + 4  # Z00 = 3, Z11 = 2A + 1, Z01 = Z10 = A + 2
+    certificate = {"00": 3 / total, "11": (2 * A + 1) / total, "01": 0.5, "10": 0.5}
+    model = xor_1head()
+    model.ground_truth = GroundTruth("0110", TOKENS, SITE, False, 0, None, certificate)
+    return model
