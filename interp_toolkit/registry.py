@@ -8,7 +8,7 @@ A plugin that fails to import is named in a warning and breaks nothing else.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
@@ -64,15 +64,38 @@ class Recipe:
     Attributes:
         name: its name on the command line.
         summary: one line for `interp list`.
-        config: a pydantic model class; its fields are the `--set` keys.
-        train: `train(config, *, progress=None) -> TrainingRun`-like object with
-            `.model`, `.metrics` and `.record`.
+        config: a pydantic model class that forbids unknown keys; its fields are the `--set` keys.
+        variants: settings by `--variant` name.
+        presets: settings by `--preset` name.
+        train: `train(config, progress) -> TrainingRun`; `progress(text)` says what is being done.
     """
 
     name: str
     summary: str
     config: type[Any]
-    train: Callable[..., Any]
+    variants: Mapping[str, Mapping[str, Any]]
+    presets: Mapping[str, Mapping[str, Any]]
+    train: Callable[[Any, Callable[[str], None]], TrainingRun]
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """What a recipe returns.
+
+    Attributes:
+        model: the best seed's model.
+        verdict: one sentence: what was reached, against what was possible.
+        columns, rows: one row a seed, for a table.
+        task: the task record, for the checkpoint (see `models.record`).
+        training: the training record, for the checkpoint: settings, losses, the best seed's curve.
+    """
+
+    model: Any
+    verdict: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Any]]
+    task: Mapping[str, Any]
+    training: Mapping[str, Any]
 
 
 @cache

@@ -10,15 +10,26 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SCHEMA = "interp-toolkit/1"
+
+Tone = Literal["yes", "no", "open"]
+#: the machine words for an outcome, in `evidence["status"]` or in a table's cell, and which way
+#: each goes; the report gives them a sign and a colour, and any other word neither
+STATUS_TONES: Mapping[str, Tone] = {
+    "separable": "yes",
+    "not_separable": "no",
+    "undecided": "open",
+    "detected": "yes",
+    "not_detected": "no",
+}
 
 
 @dataclass(frozen=True)
@@ -33,12 +44,16 @@ class Figure:
 
 @dataclass(frozen=True)
 class Table:
-    """A small table as data; cells are strings, numbers, booleans or None."""
+    """A small table as data; cells are strings, numbers, booleans or None.
+
+    `highlight` holds the numbers of the rows that the verdict speaks of; they are shown in bold.
+    """
 
     title: str
     columns: Sequence[str]
     rows: Sequence[Sequence[Any]]
     caption: str = ""
+    highlight: Collection[int] = ()
 
 
 @dataclass(frozen=True)
@@ -67,7 +82,8 @@ class Result(ABC):
     Attributes:
         probe: the analysis' registered name.
         verdict: one sentence that says what the numbers mean and no more.
-        evidence: what the verdict rests on: witness, null, causal effect, in the analysis' words.
+        evidence: what the verdict rests on: witness, null, causal effect, in the analysis' words;
+            under "status", if it has one, the verdict in one machine word (see `STATUS_TONES`).
         provenance: see `Provenance`.
     """
 
@@ -78,6 +94,12 @@ class Result(ABC):
 
     #: fields that `to_dict` leaves out (large arrays that a file should not hold)
     omit_from_json: ClassVar[frozenset[str]] = frozenset()
+
+    @property
+    def status(self) -> str | None:
+        """The verdict in one machine word, such as `not_separable`, where the analysis has one."""
+        status = self.evidence.get("status")
+        return status if isinstance(status, str) else None
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON data: numbers as numbers, missing and non-finite as None."""

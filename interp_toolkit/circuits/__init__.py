@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""What weights and heads compute: detectors, QK/OV circuits, composition."""

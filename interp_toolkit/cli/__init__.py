@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""The `interp` command."""

@@ -11,7 +11,14 @@ import math
 from typing import Any, Literal
 
 import torch
-from pydantic import BaseModel, ConfigDict, Field, field_serializer, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 Normalization = Literal["LN", "LNPre", "RMS", "RMSPre"]
 ActivationName = Literal["relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "silu"]
@@ -40,8 +47,8 @@ class TransformerConfig(BaseModel):
     n_heads: int = Field(ge=1)
     d_vocab: int = Field(ge=1)
     d_vocab_out: int = -1
-    n_key_value_heads: int | None = None
-    d_mlp: int | None = None
+    n_key_value_heads: int | None = Field(default=None, ge=1)
+    d_mlp: int | None = Field(default=None, ge=1)
     attn_only: bool = False
     gated_mlp: bool = False
     act_fn: ActivationName | None = None
@@ -80,26 +87,23 @@ class TransformerConfig(BaseModel):
     def _dtype_name(self, value: torch.dtype) -> str:
         return str(value).removeprefix("torch.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _resolve(cls, data: Any) -> Any:
+    @model_validator(mode="after")
+    def _resolve(self) -> TransformerConfig:
         """Fill in what follows from other fields, as HookedTransformerConfig does."""
-        if not isinstance(data, dict):
-            return data
-        data = dict(data)
-        if data.get("d_vocab_out", -1) == -1 and "d_vocab" in data:
-            data["d_vocab_out"] = data["d_vocab"]
-        if data.get("use_attn_scale", True) and data.get("attn_scale", -1.0) == -1.0:
-            if "d_head" in data:
-                data["attn_scale"] = math.sqrt(int(data["d_head"]))
-        if data.get("positional_embedding_type") == "rotary" and data.get("rotary_dim") is None:
-            data["rotary_dim"] = data.get("d_head")
-        if data.get("initializer_range", -1.0) < 0 and "d_model" in data:
-            data["initializer_range"] = 0.8 / math.sqrt(int(data["d_model"]))
-        if data.get("attn_only"):
-            data["d_mlp"] = None
-            data["act_fn"] = None
-        return data
+        follows: dict[str, Any] = {}
+        if self.d_vocab_out == -1:
+            follows["d_vocab_out"] = self.d_vocab
+        if self.use_attn_scale and self.attn_scale == -1.0:
+            follows["attn_scale"] = math.sqrt(self.d_head)
+        if self.positional_embedding_type == "rotary" and self.rotary_dim is None:
+            follows["rotary_dim"] = self.d_head
+        if self.initializer_range < 0:
+            follows["initializer_range"] = 0.8 / math.sqrt(self.d_model)
+        if self.attn_only:
+            follows.update(d_mlp=None, act_fn=None, gated_mlp=False)
+        for name, value in follows.items():
+            object.__setattr__(self, name, value)
+        return self
 
     @model_validator(mode="after")
     def _consistent(self) -> TransformerConfig:
@@ -117,6 +121,14 @@ class TransformerConfig(BaseModel):
             assert self.rotary_dim is not None
             if self.rotary_dim % 2 or not 0 < self.rotary_dim <= self.d_head:
                 raise ValueError(f"rotary_dim ({self.rotary_dim}) must be even and at most d_head")
+        if self.use_attn_scale and not self.attn_scale > 0:
+            raise ValueError(
+                f"attn_scale ({self.attn_scale}) must be positive: scores / attn_scale"
+            )
+        if self.d_vocab_out < 1:
+            raise ValueError(f"d_vocab_out ({self.d_vocab_out}) must be positive")
+        if self.dtype not in DTYPES.values():
+            raise ValueError(f"dtype {self.dtype} is not one of {', '.join(DTYPES)}")
         return self
 
     @property

@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float
 from scipy.spatial import ConvexHull, QhullError
 
 from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, translucent
-from interp_toolkit.probes.result import HeadEffect, Site
+from interp_toolkit.probes.result import HeadEffect, SiteVerdict
 from interp_toolkit.results import Figure
 
 MOST_POINTS = 2_000  # drawn per class; a page with more is slow and shows no more
@@ -23,7 +23,7 @@ LABELLED_POINTS = 16  # up to so many points get their input written beside them
 
 
 def plane(
-    site: Site,
+    site: SiteVerdict,
     X: Float[np.ndarray, "n d"],
     positive: Bool[np.ndarray, " n"],
     labels: Sequence[str],
@@ -54,7 +54,7 @@ def plane(
     return Figure(f"{site.function} at {site.name}", _plane_caption(site), data, layout)
 
 
-def _plane_caption(site: Site) -> str:
+def _plane_caption(site: SiteVerdict) -> str:
     points = "Each point is an activation; the other directions are projected away."
     if site.status == "separable":
         return (
@@ -69,7 +69,7 @@ def _plane_caption(site: Site) -> str:
     return f"No witness either way at this precision. {points}"
 
 
-def _axes(site: Site, centred: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "2 d"]:
+def _axes(site: SiteVerdict, centred: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "2 d"]:
     """Two orthonormal directions: the hyperplane's normal first, if there is one."""
     if site.hyperplane is None:
         _, _, vt = np.linalg.svd(centred, full_matrices=False)
@@ -138,7 +138,7 @@ def _hull(at: Float[np.ndarray, "n 2"], side: int) -> list[dict[str, Any]]:
 
 
 def _witness(
-    site: Site,
+    site: SiteVerdict,
     X: Float[np.ndarray, "n d"],
     positive: Bool[np.ndarray, " n"],
     centre: Float[np.ndarray, " d"],
@@ -186,7 +186,7 @@ def _witness(
     return []
 
 
-def across_sites(sites: Sequence[Site]) -> Figure:
+def across_sites(sites: Sequence[SiteVerdict]) -> Figure:
     """Accuracy at every site, beside what shuffled labels give."""
     names = [site.name for site in sites]
     held_out = [site.held_out for site in sites]
@@ -225,7 +225,7 @@ def across_sites(sites: Sequence[Site]) -> Figure:
     return Figure("Across sites", f"{kind} of the probe, coloured by verdict.", data, layout)
 
 
-def head_split(heads: Sequence[HeadEffect], site: Site) -> Figure:
+def head_split(heads: Sequence[HeadEffect], site: SiteVerdict) -> Figure:
     """How much of the probe's contrast each head writes."""
     trace = {
         "type": "bar",

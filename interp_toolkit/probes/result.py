@@ -1,6 +1,6 @@
 """What the analysis of a boolean function on a model returns, and how it words its verdict.
 
-A `Site` is a hook point at a position; its status comes from `separability`, its accuracy from
+A site is a hook point at a position; its status comes from `separability`, its accuracy from
 the logistic probe, its controls from the same activations under other labels and other weights.
 """
 
@@ -42,7 +42,7 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
-class Site:
+class SiteVerdict:
     """The verdict at one hook point and position.
 
     Attributes:
@@ -131,7 +131,7 @@ class BooleanResult(Result):
         notes: what was left out, and why.
     """
 
-    sites: Sequence[Site]
+    sites: Sequence[SiteVerdict]
     heads: Sequence[HeadEffect]
     focus: int
     notes: Sequence[str]
@@ -157,7 +157,7 @@ class BooleanResult(Result):
         return list(self.plots)
 
 
-def _site_row(site: Site) -> dict[str, Any]:
+def _site_row(site: SiteVerdict) -> dict[str, Any]:
     row: dict[str, Any] = {
         "hook": site.hook,
         "position": site.position,
@@ -180,7 +180,7 @@ def _site_row(site: Site) -> dict[str, Any]:
     return row
 
 
-def _site_table(sites: Sequence[Site], focus: int) -> Table:
+def _site_table(sites: Sequence[SiteVerdict], focus: int) -> Table:
     held_out = any(site.held_out for site in sites)
     columns = ["hook", "position", "status", "gap", "accuracy"]
     columns += ["balanced", "AUROC", "p"] if held_out else ["chance"]
@@ -206,7 +206,7 @@ def _site_table(sites: Sequence[Site], focus: int) -> Table:
     return Table("Sites", columns, rows, caption, highlight=[focus] if len(sites) > 1 else [])
 
 
-def _control_table(sites: Sequence[Site]) -> Table:
+def _control_table(sites: Sequence[SiteVerdict]) -> Table:
     names = list(sites[0].controls)
     rows = []
     for site in sites:
@@ -224,7 +224,7 @@ def _control_table(sites: Sequence[Site]) -> Table:
     )
 
 
-def _head_table(heads: Sequence[HeadEffect], site: Site) -> Table:
+def _head_table(heads: Sequence[HeadEffect], site: SiteVerdict) -> Table:
     rows = [
         [f"{h.layer}.{h.head}", h.contrast, h.share, h.accuracy_ablated, h.status_ablated]
         for h in heads
@@ -238,7 +238,7 @@ def _head_table(heads: Sequence[HeadEffect], site: Site) -> Table:
     )
 
 
-def verdict(function: str, sites: Sequence[Site], heads: Sequence[HeadEffect], focus: int) -> str:
+def verdict(function: str, sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: int) -> str:
     """The verdict in one sentence, or two where there is something to add."""
     site = sites[focus]
     sentence = _about(function, site)
@@ -252,7 +252,7 @@ def verdict(function: str, sites: Sequence[Site], heads: Sequence[HeadEffect], f
     return sentence + _caveat(site) + _carried(heads)
 
 
-def _about(function: str, site: Site) -> str:
+def _about(function: str, site: SiteVerdict) -> str:
     where = f"at {site.name}"
     if site.status == "separable":
         return (
@@ -276,7 +276,7 @@ def _about(function: str, site: Site) -> str:
     return f"Undecided whether {function} is linearly separable {where}: {site.reason}."
 
 
-def _caveat(site: Site) -> str:
+def _caveat(site: SiteVerdict) -> str:
     """What keeps a reader from making too much of it."""
     if site.contradictions:
         return (

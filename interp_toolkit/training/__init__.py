@@ -1,1 +1,1 @@
-"""Placeholder."""
+"""Training recipes: the documented toy models, trained."""

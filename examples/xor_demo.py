@@ -1,0 +1,42 @@
+"""One head cannot do XOR, two can: train both, and see each verdict with its witness.
+
+Run: python examples/xor_demo.py [FOLDER]   (default: demo)
+Writes the two checkpoints and report.html to the folder.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from rich.console import Console
+
+import interp_toolkit as it
+from interp_toolkit.report import render
+from interp_toolkit.training.xor import XorTraining, train
+
+
+def main(folder: Path) -> None:
+    """Train, save, load, analyse, report."""
+    folder.mkdir(parents=True, exist_ok=True)
+    console = Console(highlight=False)
+    results = []
+    for heads in (1, 2):
+        console.rule(f"{heads} head{'s' if heads > 1 else ''}")
+        console.print(f"Training {heads}-head models on XOR ...")
+        run = train(XorTraining(heads=heads, seeds=3, steps=1000), progress=console.print)
+        console.print(run.verdict)
+        path = folder / f"xor-{heads}head.pt"
+        it.save(run.model, path, task=run.task, training=run.training)
+        console.print(f"Analysing {path} ...")
+        result = it.analyze(it.load(path), "xor")
+        render([result], console)
+        results.append(result)
+    it.write_report(results, folder / "report.html")
+    console.rule("Done")
+    render(results, console, quiet=True)
+    console.print(f"The report, with the pictures: {folder / 'report.html'}")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "demo"))

@@ -1,0 +1,66 @@
+"""`interp list` and `interp info`: what there is, and what a model is."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from interp_toolkit.cli import options
+from interp_toolkit.errors import InputError, suggestion
+
+KINDS = ("probes", "toys", "recipes")
+
+
+def list_names(
+    kind: Annotated[str | None, typer.Argument(help="probes, toys or recipes; default: all.")] = None,
+) -> None:
+    """List analyses, toy models and recipes, those of plugins among them."""
+    if kind is not None and kind not in KINDS:
+        raise InputError(f"there are no {kind!r} to list{suggestion(kind, KINDS)}")
+    from rich.console import Console
+    from rich.table import Table
+
+    from interp_toolkit.registry import load_all
+
+    console = Console(highlight=False)
+    for group in KINDS if kind is None else (kind,):
+        table = Table.grid(padding=(0, 2, 0, 0))
+        for name, entry in load_all(group).items():  # type: ignore[arg-type]
+            table.add_row(f"  {'toy:' if group == 'toys' else ''}{name}", entry.summary)
+        console.print(f"[bold]{group}[/bold]")
+        console.print(table)
+
+
+def info(
+    model: Annotated[str, typer.Argument(help="As `interp analyze` takes it.")],
+    setting: Annotated[
+        list[str],
+        typer.Option(
+            "--set",
+            metavar="KEY=VALUE",
+            help="What the checkpoint does not say.",
+            default_factory=list,
+        ),
+    ],
+    device: options.Device = "cpu",
+    trust_remote_code: Annotated[
+        bool, typer.Option(help="Let a Hugging Face folder run its own code.")
+    ] = False,
+    debug: options.Debug = False,
+) -> None:
+    """Say what a checkpoint holds: shape, task, and what was assumed while loading it."""
+    settings = options.key_values(setting)
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from interp_toolkit.models.info import describe
+    from interp_toolkit.models.load import load
+    from interp_toolkit.report.format import format_value, words
+
+    loaded = load(model, device=device, trust_remote_code=trust_remote_code, **settings)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for key, value in describe(loaded).items():
+        table.add_row(Text(words(key), style="dim"), Text(format_value(value)))
+    Console(highlight=False).print(table)

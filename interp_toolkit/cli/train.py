@@ -1,0 +1,102 @@
+"""`interp train RECIPE`: train a documented toy model and save it as a checkpoint."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interp_toolkit.cli import options
+from interp_toolkit.errors import InputError, suggestion
+
+
+def train(
+    recipe: Annotated[str, typer.Argument(help="A recipe (interp list recipes).")],
+    setting: Annotated[
+        list[str],
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="A setting of the recipe.", default_factory=list
+        ),
+    ],
+    variant: Annotated[str | None, typer.Option(help="A named set of settings.")] = None,
+    preset: Annotated[str, typer.Option(help="small, or paper where the recipe has it.")] = "small",
+    steps: Annotated[int | None, typer.Option(help="Training steps.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds; the best is kept.")] = None,
+    device: options.Device = "auto",
+    out: Annotated[
+        str | None, typer.Option(metavar="model.pt", help="Checkpoint: .pt or .safetensors.")
+    ] = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Train a documented toy model; the best seed's checkpoint records the task and the losses."""
+    path = options.writable(out, "--out")
+    given: dict[str, Any] = dict(options.key_values(setting))
+    given |= {k: v for k, v in {"steps": steps, "seeds": seeds}.items() if v is not None}
+
+    from interp_toolkit.cli.progress import progress
+    from interp_toolkit.registry import find
+
+    found = find("recipes", recipe)
+    config = _configure(found, variant, preset, given, device)
+    with progress(quiet) as say:
+        run = found.train(config, say)
+    _show(run, recipe, quiet)
+    if path is not None:
+        from interp_toolkit.models.checkpoint import save
+
+        save(run.model, path, task=run.task, training=run.training)
+        print(f"saved: {path}")
+
+
+def _configure(
+    recipe: Any, variant: str | None, preset: str, given: dict[str, Any], device: str
+) -> Any:
+    from pydantic import ValidationError
+
+    for name, chosen, kind in (
+        (preset, recipe.presets, "preset"),
+        (variant, recipe.variants, "variant"),
+    ):
+        if name is not None and name not in chosen:
+            raise InputError(f"{recipe.name} has no {kind} {name!r}{suggestion(name, chosen)}")
+    settings = {**recipe.presets[preset], **(recipe.variants[variant] if variant else {}), **given}
+    if "device" in recipe.config.model_fields and "device" not in settings:
+        settings["device"] = _device(device)
+    try:
+        return recipe.config(**{k: None if v == "none" else v for k, v in settings.items()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "extra_forbidden":
+            hint = suggestion(key, recipe.config.model_fields)
+            raise InputError(f"{recipe.name} has no setting {key!r}{hint}") from error
+        reason = first["msg"].removeprefix("Value error, ")
+        raise InputError(f"{recipe.name}: {key} = {first['input']!r}: {reason}") from error
+
+
+def _device(name: str) -> str:
+    if name != "auto":
+        return name
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _show(run: Any, recipe: str, quiet: bool) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from interp_toolkit.report.format import format_column
+
+    console = Console(highlight=False)
+    if not quiet:
+        table = Table(title=f"{recipe}: seeds", title_justify="left")
+        for column in run.columns:
+            table.add_column(column, justify="right")
+        columns = [format_column([row[i] for row in run.rows]) for i in range(len(run.columns))]
+        for cells in zip(*columns, strict=True):
+            table.add_row(*cells)
+        console.print(table)
+    console.print(run.verdict, style="bold", soft_wrap=True)

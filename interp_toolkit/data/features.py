@@ -1,0 +1,139 @@
+"""Rows of tokens with boolean features: plain arrays, checked once, where they come in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Int, Shaped
+
+from interp_toolkit.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureData:
+    """Token rows of any lengths, what is true of each, and where to look in each.
+
+    Attributes:
+        tokens: one integer array a row; given as an array [n pos] or a sequence of rows, kept as a
+            tuple of rows, so that rows of different lengths need no padding.
+        features: [n k] booleans.
+        names: of the k features.
+        positions: [n], the position to read in each row; None: the caller's choice. Negative
+            positions count from the row's end, and are kept counted from its start.
+        groups: [n], what belongs together and must not be split (the document of a row), or None.
+        source: where the data comes from, in a few words.
+
+    Raises InputError when the parts do not fit together.
+    """
+
+    tokens: Sequence[np.ndarray] | Shaped[np.ndarray, "n pos"]
+    features: Bool[np.ndarray, "n k"]
+    names: tuple[str, ...]
+    positions: Int[np.ndarray, " n"] | None = None
+    groups: Shaped[np.ndarray, " n"] | None = None
+    source: str = "arrays"
+
+    def __post_init__(self) -> None:
+        rows = tuple(_row(row, number) for number, row in enumerate(self.tokens))
+        if not rows:
+            raise InputError(f"{self.source}: there are no rows")
+        object.__setattr__(self, "tokens", rows)
+        object.__setattr__(self, "names", tuple(str(name) for name in self.names))
+        self._check_features(len(rows))
+        for what, column in (("positions", self.positions), ("groups", self.groups)):
+            if column is not None and column.shape != (len(rows),):
+                raise InputError(f"{self.source}: {len(column)} {what} for {len(rows)} rows")
+        if self.positions is not None:
+            object.__setattr__(self, "positions", self._from_start(self.positions))
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def lengths(self) -> Int[np.ndarray, " n"]:
+        """Tokens in each row."""
+        return np.array([len(row) for row in self.tokens], dtype=np.int64)
+
+    def token_matrix(self) -> Int[np.ndarray, "n pos"]:
+        """The tokens as one array. Raises InputError when rows differ in length."""
+        lengths = self.lengths
+        if len(np.unique(lengths)) > 1:
+            raise InputError(
+                f"{self.source}: rows have {lengths.min()} to {lengths.max()} tokens, so they are "
+                "no array"
+            )
+        return np.stack(list(self.tokens))
+
+    def check_vocabulary(self, d_vocab: int) -> FeatureData:
+        """The data itself. Raises InputError for token ids that the vocabulary does not have."""
+        for number, row in enumerate(self.tokens):
+            if row.max() >= d_vocab:
+                raise InputError(
+                    f"{self.source}: row {number} has token {row.max()}; the vocabulary is "
+                    f"0 to {d_vocab - 1}"
+                )
+        return self
+
+    def with_position(self, position: int) -> FeatureData:
+        """The same rows, read at this position (negative: from the end) in each."""
+        return replace(self, positions=np.full(len(self), position, dtype=np.int64))
+
+    def column(self, name: str) -> Bool[np.ndarray, " n"]:
+        """One feature by name. Raises InputError when there is none of that name."""
+        if name not in self.names:
+            raise InputError(f"no feature {name!r}; there are {', '.join(self.names)}")
+        return self.features[:, self.names.index(name)]
+
+    def digest(self) -> str:
+        """SHA-256 of tokens, features and positions."""
+        parts: Iterable[np.ndarray | None] = (
+            self.lengths,
+            *self.tokens,
+            self.features,
+            self.positions,
+        )
+        sha = hashlib.sha256()
+        for part in parts:
+            values = np.zeros(0) if part is None else part
+            sha.update(f"{values.shape}".encode())
+            sha.update(np.ascontiguousarray(values.astype("<i8")).tobytes())
+        return sha.hexdigest()
+
+    def _check_features(self, n_rows: int) -> None:
+        if self.features.dtype != np.bool_ or self.features.ndim != 2:
+            raise InputError(f"{self.source}: features must be booleans [row feature]")
+        if len(self.features) != n_rows:
+            raise InputError(f"{self.source}: {len(self.features)} feature rows for {n_rows} rows")
+        if self.features.shape[1] != len(self.names):
+            raise InputError(
+                f"{self.source}: {len(self.names)} names for {self.features.shape[1]} features"
+            )
+        if len(set(self.names)) != len(self.names) or not all(self.names):
+            raise InputError(f"{self.source}: feature names must differ and not be empty")
+
+    def _from_start(self, positions: np.ndarray) -> np.ndarray:
+        lengths = self.lengths
+        outside = np.flatnonzero((positions >= lengths) | (positions < -lengths))
+        if len(outside):
+            row = int(outside[0])
+            raise InputError(
+                f"{self.source}: position {positions[row]} is outside row {row}, "
+                f"which has {lengths[row]} tokens"
+            )
+        return np.where(positions < 0, positions + lengths, positions).astype(np.int64)
+
+
+def _row(row: Iterable[int], number: int) -> np.ndarray:
+    ids = np.asarray(row)
+    if ids.ndim != 1 or not len(ids):
+        raise InputError(f"row {number} is no list of tokens, or an empty one")
+    if ids.dtype.kind not in "iu":
+        raise InputError(f"row {number} holds {ids.dtype} values; token ids are integers")
+    if ids.min() < 0:
+        raise InputError(f"row {number} has the negative token id {ids.min()}")
+    if ids.max() > np.iinfo(np.int64).max:
+        raise InputError(f"row {number} has the token id {ids.max()}, which is far too large")
+    return ids.astype(np.int64, copy=False)

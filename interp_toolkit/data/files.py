@@ -1,0 +1,311 @@
+"""Data files: `.npz`, `.parquet` and `.jsonl`, read as data and never as code.
+
+- `.npz`: arrays `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends),
+  `features` [n k], and maybe `names` [k], `position` [n] or one number, `group` [n].
+- `.parquet` and `.jsonl`: columns `tokens` (lists of ids) or `text` (needs a tokenizer), maybe
+  `position` and `group`; every other column is a feature, unless `feature_names` chooses.
+
+Features are booleans, or the integers 0 and 1. Whatever does not fit is one InputError that names
+the file and the place.
+"""
+
+from __future__ import annotations
+
+import json
+import string
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from interp_toolkit.data.features import FeatureData
+from interp_toolkit.errors import InputError, suggestion
+
+Tokenizer = Callable[[str], Any]
+_NOT_FEATURES = ("tokens", "text", "position", "group")
+_NPZ_ARRAYS = ("tokens", "lengths", "features", "names", "position", "group")
+
+
+def read_data(
+    path: str | Path,
+    tokenizer: Tokenizer | None = None,
+    d_vocab: int | None = None,
+    feature_names: Sequence[str] | None = None,
+) -> FeatureData:
+    """The data in a file.
+
+    Args:
+        path: a `.npz`, `.parquet` or `.jsonl` file.
+        tokenizer: text -> token ids (a list, an array, or a mapping with `input_ids`); needed for
+            files of text.
+        d_vocab: the model's vocabulary size, if token ids are to be checked against it.
+        feature_names: which features to read, in this order; None: all.
+
+    Raises:
+        InputError: anything about the file that does not fit.
+    """
+    path = Path(path)
+    readers = {".npz": _read_npz, ".parquet": _read_parquet, ".jsonl": _read_jsonl}
+    if path.suffix.lower() not in readers:
+        raise InputError(f"{path}: data files end in {', '.join(readers)}")
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path}: the file is empty")
+    data = readers[path.suffix.lower()](path, tokenizer, feature_names)
+    return data if d_vocab is None else data.check_vocabulary(d_vocab)
+
+
+def _read_npz(
+    path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
+) -> FeatureData:
+    arrays = _load_npz(path)
+    for name in arrays:
+        if name not in _NPZ_ARRAYS:
+            raise InputError(f"{path}: unknown array {name!r}{suggestion(name, _NPZ_ARRAYS)}")
+    for name in ("tokens", "features"):
+        if name not in arrays:
+            raise InputError(f"{path}: there is no array {name!r}")
+    tokens, features = arrays["tokens"], arrays["features"]
+    if tokens.ndim != 2 or tokens.dtype.kind not in "iu":
+        raise InputError(f"{path}: tokens must be integers [row position], not {_form(tokens)}")
+    if features.ndim != 2:
+        raise InputError(f"{path}: features must be [row feature], not {_form(features)}")
+    names = _npz_names(path, arrays.get("names"), features.shape[1])
+    columns = {name: features[:, k] for k, name in enumerate(names)}
+    chosen = _choose(path, columns, feature_names)
+    position = arrays.get("position")
+    if position is not None and position.ndim == 0:
+        position = np.full(len(tokens), position)
+    return FeatureData(
+        _cut(path, tokens, arrays.get("lengths")),
+        np.stack([_booleans(path, name, columns[name], "row", 0) for name in chosen], axis=1),
+        tuple(chosen),
+        None if position is None else _integers(path, "position", position, "row", 0),
+        _npz_groups(path, arrays.get("group")),
+        str(path),
+    )
+
+
+def _load_npz(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except Exception as error:  # numpy meets a broken archive in many ways
+        if "allow_pickle" in str(error) or "Object arrays" in str(error):
+            raise InputError(
+                f"{path}: it holds pickled objects, which could run code; save plain arrays"
+            ) from error
+        raise InputError(f"{path}: this is no readable .npz file ({_first_line(error)})") from error
+
+
+def _npz_names(path: Path, names: np.ndarray | None, n_features: int) -> list[str]:
+    if names is None:
+        letters = string.ascii_lowercase
+        return (
+            list(letters[:n_features])
+            if n_features <= len(letters)
+            else [f"feature{k}" for k in range(n_features)]
+        )
+    if names.dtype.kind != "U" or names.shape != (n_features,):
+        raise InputError(f"{path}: names must be {n_features} strings, not {_form(names)}")
+    return [str(name) for name in names]
+
+
+def _npz_groups(path: Path, groups: np.ndarray | None) -> np.ndarray | None:
+    if groups is not None and (groups.dtype.kind not in "iuUb" or groups.ndim != 1):
+        raise InputError(f"{path}: group must be strings or integers [row], not {_form(groups)}")
+    return groups
+
+
+def _cut(path: Path, tokens: np.ndarray, lengths: np.ndarray | None) -> Sequence[np.ndarray]:
+    """Rows without their padding."""
+    if lengths is None:
+        return list(tokens)
+    if lengths.shape != (len(tokens),) or lengths.dtype.kind not in "iu":
+        raise InputError(f"{path}: lengths must be {len(tokens)} integers, not {_form(lengths)}")
+    bad = np.flatnonzero((lengths < 1) | (lengths > tokens.shape[1]))
+    if len(bad):
+        raise InputError(
+            f"{path}: row {bad[0]} has length {lengths[bad[0]]}; rows hold 1 to {tokens.shape[1]}"
+        )
+    return [row[:length] for row, length in zip(tokens, lengths.tolist(), strict=True)]
+
+
+def _read_parquet(
+    path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
+) -> FeatureData:
+    import pyarrow.parquet as pq
+
+    try:
+        table = pq.read_table(path)
+        columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    except Exception as error:  # pyarrow meets a broken file in many ways
+        raise InputError(
+            f"{path}: this is no readable parquet file ({_first_line(error)})"
+        ) from error
+    if len(columns) != len(table.column_names):
+        raise InputError(f"{path}: two columns have the same name")
+    return _from_columns(path, columns, tokenizer, feature_names, "row", 0)
+
+
+def _read_jsonl(
+    path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
+) -> FeatureData:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: this is no UTF-8 text") from error
+    while lines and not lines[-1].strip():
+        lines.pop()
+    records = [_record(path, number, line) for number, line in enumerate(lines, start=1)]
+    if not records:
+        raise InputError(f"{path}: there are no rows")
+    keys = list(records[0])
+    for number, record in enumerate(records, start=1):
+        for key in keys:
+            if key not in record:
+                raise InputError(f"{path}: line {number} has no {key!r}")
+        for key in record:
+            if key not in records[0]:
+                raise InputError(f"{path}: line {number} has {key!r}, which line 1 has not")
+    columns = {key: [record[key] for record in records] for key in keys}
+    return _from_columns(path, columns, tokenizer, feature_names, "line", 1)
+
+
+def _record(path: Path, number: int, line: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{path}: line {number} is no complete JSON object ({_first_line(error)})"
+        ) from error
+    if not isinstance(record, dict):
+        raise InputError(f"{path}: line {number} is no JSON object")
+    return record
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(f"{name} is no JSON number")
+
+
+def _from_columns(
+    path: Path,
+    columns: Mapping[str, Sequence[Any]],
+    tokenizer: Tokenizer | None,
+    feature_names: Sequence[str] | None,
+    unit: str,
+    first: int,
+) -> FeatureData:
+    """Check and assemble columns; rows are called `unit` and counted from `first` in messages."""
+    if "tokens" in columns:
+        rows = [_token_row(path, r, f"{unit} {i}") for i, r in enumerate(columns["tokens"], first)]
+    elif "text" in columns:
+        if tokenizer is None:
+            raise InputError(f"{path}: it holds text, and the model has no tokenizer; give tokens")
+        rows = [
+            _encode(path, text, tokenizer, f"{unit} {i}")
+            for i, text in enumerate(columns["text"], first)
+        ]
+    else:
+        raise InputError(f"{path}: there is no column 'tokens' or 'text'")
+    if not rows:
+        raise InputError(f"{path}: there are no rows")
+    features = {name: values for name, values in columns.items() if name not in _NOT_FEATURES}
+    chosen = _choose(path, features, feature_names)
+    position, group = columns.get("position"), columns.get("group")
+    return FeatureData(
+        rows,
+        np.stack([_booleans(path, n, features[n], unit, first) for n in chosen], axis=1),
+        tuple(chosen),
+        None if position is None else _integers(path, "position", position, unit, first),
+        None if group is None else _groups(path, group, unit, first),
+        str(path),
+    )
+
+
+def _choose(
+    path: Path, features: Mapping[str, Any], feature_names: Sequence[str] | None
+) -> list[str]:
+    chosen = list(features) if feature_names is None else list(feature_names)
+    for name in chosen:
+        if name not in features:
+            raise InputError(f"{path}: there is no feature {name!r}{suggestion(name, features)}")
+    if not chosen:
+        raise InputError(f"{path}: there is no feature column")
+    return chosen
+
+
+def _token_row(path: Path, row: Any, where: str) -> np.ndarray:
+    if isinstance(row, str):
+        raise InputError(f"{path}: {where}: tokens are text; call the column 'text'")
+    if not isinstance(row, list) or not row:
+        raise InputError(f"{path}: {where}: tokens are no list of ids, or an empty one")
+    for token in row:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 2**31:
+            raise InputError(f"{path}: {where}: {_short(token)} is no token id")
+    return np.array(row, dtype=np.int64)
+
+
+def _encode(path: Path, text: Any, tokenizer: Tokenizer, where: str) -> np.ndarray:
+    if not isinstance(text, str):
+        raise InputError(f"{path}: {where}: text is {_short(text)}")
+    encoded = tokenizer(text)
+    ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
+    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    if len(ids) == 1 and isinstance(ids[0], list):
+        ids = ids[0]
+    if not ids:
+        raise InputError(f"{path}: {where}: the text has no tokens")
+    return _token_row(path, ids, where)
+
+
+def _booleans(path: Path, name: str, values: Iterable[Any], unit: str, first: int) -> np.ndarray:
+    """A feature column; 0 and 1 count as booleans, other numbers and missing values do not."""
+    column = []
+    for number, value in enumerate(values, first):
+        if isinstance(value, np.generic):
+            value = value.item()
+        if not isinstance(value, bool | int) or value not in (0, 1):
+            raise InputError(
+                f"{path}: {unit} {number}, column {name!r}: {_short(value)} is no boolean; "
+                "leave the column out or choose the features to read"
+            )
+        column.append(bool(value))
+    return np.array(column, dtype=bool)
+
+
+def _integers(path: Path, name: str, values: Iterable[Any], unit: str, first: int) -> np.ndarray:
+    column = []
+    for number, value in enumerate(values, first):
+        if isinstance(value, np.generic):
+            value = value.item()
+        if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**31:
+            raise InputError(
+                f"{path}: {unit} {number}, column {name!r}: {_short(value)} is no integer"
+            )
+        column.append(value)
+    return np.array(column, dtype=np.int64)
+
+
+def _groups(path: Path, values: Sequence[Any], unit: str, first: int) -> np.ndarray:
+    for number, value in enumerate(values, first):
+        if not isinstance(value, str | int):
+            raise InputError(
+                f"{path}: {unit} {number}, column 'group': {_short(value)} is no name or number"
+            )
+    return np.array([str(value) for value in values])
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else f"{text[:37]}..."
+
+
+def _form(array: np.ndarray) -> str:
+    return f"{array.dtype} {list(array.shape)}"
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,0 +1,67 @@
+"""Running a model just far enough, without gradients or dropout, whatever kind it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+
+#: enough for every position-dependent part to show; short enough to cost nothing
+PROBE_ROWS, PROBE_POSITIONS = 2, 8
+
+Hook = Callable[..., Any]
+
+
+class StopForwardError(Exception):
+    """Raised by a hook to end a forward pass early; never leaves this package."""
+
+
+def device_of(model: Any) -> torch.device:
+    """Where the model's first parameter is."""
+    parameter = next(iter(model.parameters()), None)
+    return torch.device("cpu") if parameter is None else parameter.device
+
+
+@contextmanager
+def evaluating(model: Any) -> Iterator[None]:
+    """No dropout; every module's training flag is as before afterwards."""
+    training = [module for module in model.modules() if module.training]
+    try:
+        for module in training:
+            module.training = False
+        yield
+    finally:
+        for module in training:
+            module.training = True
+
+
+def run(
+    model: Any, tokens: Int[Tensor, "batch pos"], hooks: list[tuple[str, Hook]] | None = None
+) -> Float[Tensor, "batch pos d_vocab"] | None:
+    """The logits, with these forward hooks attached; None when a hook stopped the pass.
+
+    Hooks are gone afterwards, whatever happened.
+    """
+    with torch.no_grad(), evaluating(model), model.hooks(fwd_hooks=hooks or []):
+        try:
+            output = model(tokens.to(device_of(model)))
+        except StopForwardError:
+            return None
+    logits = getattr(output, "logits", output)
+    if not isinstance(logits, Tensor):
+        raise InputError(f"a {type(model).__name__} returns no logits")
+    return logits
+
+
+def probe_tokens(model: Any) -> Int[Tensor, "batch pos"]:
+    """A tiny input for checks, the same every time: distinct rows of tokens in the vocabulary."""
+    n_pos = min(int(model.cfg.n_ctx), PROBE_POSITIONS)
+    generator = torch.Generator().manual_seed(0)
+    size = (PROBE_ROWS, n_pos)
+    return torch.randint(int(model.cfg.d_vocab), size, generator=generator).to(device_of(model))

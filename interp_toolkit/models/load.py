@@ -1,0 +1,135 @@
+"""`load`: a model from a checkpoint file, a Hugging Face folder, a toy's or a hub's name.
+
+This finds out which of these the source is (`from_file` and `huggingface` read them), checks that
+the weights are finite, and leaves in the model's record where it came from and what was assumed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interp_toolkit import registry
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.config import DTYPES
+from interp_toolkit.models.from_file import load_file
+from interp_toolkit.models.huggingface import load_folder, load_hub
+from interp_toolkit.models.record import ModelRecord, plain_config, record_of, set_record
+from interp_toolkit.models.strict import check_finite
+
+_FILE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".npy", ".json", ".zip")
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def load(
+    source: Any,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
+    trust_remote_code: bool = False,
+    **settings: Any,
+) -> Any:
+    """A TransformerLens model, in eval mode, its weights checked to be all there and finite.
+
+    Args:
+        source: a checkpoint file (`from_file` lists the kinds), a local Hugging Face folder,
+            `toy:NAME`, a hub name, or a live model, which comes back as it is.
+        device: where to put it; "auto" is a GPU if there is one.
+        dtype: what to convert the weights to; None leaves them as they were saved.
+        trust_remote_code: run code that comes with a Hugging Face model.
+        settings: configuration fields that a file without configuration cannot say
+            (`act_fn="relu"`, `n_heads=4`); strings are read by the field's type.
+
+    Returns:
+        A `Transformer` for files and toys, a `TransformerBridge` for Hugging Face models;
+        `record_of(model)` says where it came from and what was assumed.
+
+    Raises:
+        InputError: the source is missing, damaged, would run code, does not fit together, has NaN
+            or infinite weights, or a setting is unknown, missing or contradicts the file.
+    """
+    if not isinstance(source, str | Path):
+        return _live(source, dtype, settings)
+    place, kind = _device(device), _dtype(dtype)
+    name, path = str(source), Path(source).expanduser()
+    if name.startswith("toy:"):
+        _refuse(settings, name)
+        return _toy(name, place, kind)
+    if path.is_dir():
+        _refuse(settings, name)
+        bridge = load_folder(path, place, kind, trust_remote_code)
+        return _recorded(bridge, ModelRecord(path.name, "huggingface", str(path.resolve())))
+    if path.exists() or _looks_like_path(name, path):
+        return load_file(path, place, kind, settings)
+    _refuse(settings, name)
+    bridge = load_hub(name, place, kind, trust_remote_code)
+    return _recorded(bridge, ModelRecord(name, "huggingface"))
+
+
+def _live(model: Any, dtype: Any, settings: Mapping[str, Any]) -> Any:
+    if not all(hasattr(model, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
+        raise InputError(
+            f"a {type(model).__name__} is no TransformerLens model "
+            "(it needs cfg, hook_dict and run_with_hooks), nor a path or a name"
+        )
+    _refuse(settings, "a live model")
+    if dtype is not None:
+        raise InputError("a live model is used as it is: convert it with model.to(dtype) yourself")
+    check_finite(model.named_parameters(), type(model).__name__)
+    set_record(model, record_of(model))
+    return model
+
+
+def _toy(name: str, device: torch.device, dtype: torch.dtype | None) -> Any:
+    toy = registry.find("toys", name.removeprefix("toy:"))
+    model = toy.build().to(device)
+    if dtype is not None:
+        model = model.to(dtype)
+    return _recorded(model.eval(), ModelRecord(name, "toy", task=toy.task))
+
+
+def _recorded(model: Any, record: ModelRecord) -> Any:
+    """The model, with its record completed and its weights checked."""
+    check_finite(model.named_parameters(), record.name)
+    about = {**vars(record), "config": plain_config(model.cfg)}
+    set_record(model, ModelRecord(**about))
+    return model
+
+
+def _refuse(settings: Mapping[str, Any], name: str) -> None:
+    if settings:
+        raise InputError(
+            f"{name} has its own configuration; {', '.join(sorted(settings))} "
+            "can be set only for a checkpoint file"
+        )
+
+
+def _looks_like_path(name: str, path: Path) -> bool:
+    if path.suffix.lower() in _FILE_SUFFIXES or not _HUB_NAME.fullmatch(name):
+        return True
+    return name.startswith(".") or ("/" in name and path.parent.is_dir())
+
+
+def _device(device: str | torch.device) -> torch.device:
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"{device!r} is no device: give auto, cpu or cuda") from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("this machine has no usable CUDA device: give --device cpu or auto")
+    return place
+
+
+def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    name = dtype.removeprefix("torch.")
+    if name not in DTYPES:
+        raise InputError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    return DTYPES[name]

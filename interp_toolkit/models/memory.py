@@ -1,0 +1,94 @@
+"""How much memory a run may use: sizes as people write them, and how many rows fit.
+
+The estimate counts what a forward pass holds at its widest point, per row of `n_pos` tokens, in
+units of the model's dtype:
+
+- the residual stream, four copies (input, normalised, sublayer output, sum): 4 d_model a position;
+- attention: queries, keys, values, output, 4 n_heads d_head a position, and scores, pattern and
+  one temporary, 3 n_heads n_pos a position;
+- an MLP's gate, input and product: 3 d_mlp a position;
+- the logits and their copy when the pass runs to its end: 2 d_vocab a position;
+- what the hooks keep.
+
+Weights are not counted: they are there before the run.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from interp_toolkit.errors import InputError
+
+DEFAULT_MEMORY = 2**30
+MAX_BATCH = 4096
+_UNITS = {
+    "": 1,
+    "b": 1,
+    "k": 1000,
+    "kb": 1000,
+    "m": 1000**2,
+    "mb": 1000**2,
+    "g": 1000**3,
+    "gb": 1000**3,
+    "t": 1000**4,
+    "tb": 1000**4,
+    "kib": 2**10,
+    "mib": 2**20,
+    "gib": 2**30,
+    "tib": 2**40,
+}
+
+
+def parse_memory(memory: int | str | None) -> int:
+    """Bytes from a number or from text such as "4GiB", "500 MB", "2e9"; None is one GiB.
+
+    Raises InputError for anything else, and for sizes below one byte.
+    """
+    if memory is None:
+        return DEFAULT_MEMORY
+    if isinstance(memory, int) and not isinstance(memory, bool):
+        size = float(memory)
+    else:
+        match = re.fullmatch(
+            r"\s*(\d+(?:\.\d*)?(?:e\d{1,2})?)\s*([a-z]*)\s*", str(memory), re.IGNORECASE
+        )
+        unit = _UNITS.get(match[2].lower()) if match else None
+        if match is None or unit is None:
+            raise InputError(f"memory {memory!r} is not a size; write it like 4GiB or 500MB")
+        size = float(match[1]) * unit
+    if size < 1:
+        raise InputError(f"memory {memory!r} is less than one byte")
+    return int(size)
+
+
+def bytes_per_row(cfg: Any, n_pos: int, itemsize: int, *, logits: bool, kept: int) -> int:
+    """What one row of a forward pass takes at its widest point (see the module's estimate).
+
+    Args:
+        cfg: the model's configuration (TransformerLens's field names).
+        n_pos: tokens in the row.
+        itemsize: bytes of one number of the model.
+        logits: whether the pass reaches the unembedding.
+        kept: numbers that hooks keep per row.
+    """
+    d_model, n_heads = int(cfg.d_model), int(cfg.n_heads)
+    position = 4 * d_model + 4 * n_heads * int(cfg.d_head) + 3 * n_heads * n_pos
+    position += 3 * int(getattr(cfg, "d_mlp", None) or 0)
+    if logits:
+        position += 2 * int(cfg.d_vocab)
+    return itemsize * (position * n_pos + kept)
+
+
+def rows_that_fit(memory: int, row_bytes: int, n_pos: int) -> int:
+    """How many rows of a batch fit in `memory` bytes, at most MAX_BATCH.
+
+    Raises InputError when not even one does.
+    """
+    rows = memory // max(row_bytes, 1)
+    if rows < 1:
+        raise InputError(
+            f"one row of {n_pos} tokens needs about {row_bytes / 2**20:.1f} MiB, more than the "
+            f"{memory / 2**20:.1f} MiB of memory allowed; raise the limit or shorten the rows"
+        )
+    return min(rows, MAX_BATCH)

@@ -1,0 +1,180 @@
+"""Does the view of the weights say what the model does? One tiny forward pass, computed twice.
+
+Each part is compared on its own, from the model's own input to it, so that a part the view cannot
+give (experts, latent attention, ...) spoils no other:
+
+- embedding: `W_E[token] * scale + W_pos` against the first residual stream. The scale is fitted;
+  Gemma's is sqrt(d_model).
+- attention of each layer: queries, keys, values, pattern and output.
+- MLP of each layer: what enters the activation, and its output from what leaves the activation.
+- unembedding: the logits from the last residual stream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models import weights_read as read
+from interp_toolkit.models.forward import probe_tokens, run
+from interp_toolkit.models.hooks import hook_points, layer_of
+from interp_toolkit.models.weights_parts import LayerWeights
+
+Problems = dict[tuple[str, int], str]
+Seen = dict[str, Tensor]
+
+_WATCHED = (
+    *("hook_resid_pre", "hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out"),
+    *("hook_q", "hook_k", "hook_v", "hook_z", "hook_pattern"),
+    *("hook_pre", "hook_pre_linear", "hook_post"),
+)
+
+
+class _DisagreementError(Exception):
+    """What the view gives and what the model does differ."""
+
+
+def check(model: Any) -> tuple[Problems, float]:
+    """What the view cannot give, as {(part, layer): why}, and the embedding's scale.
+
+    Raises InputError for a model without the parts of a decoder.
+    """
+    for part in ("embed", "blocks", "unembed"):
+        if part not in getattr(model, "_modules", {}):
+            raise InputError(f"a {type(model).__name__} has no {part}; its weights are not known")
+    tokens = probe_tokens(model)
+    seen: Seen = {}
+
+    def keeper(name: str) -> Callable[..., None]:
+        def keep(value: Any, hook: Any) -> None:
+            if isinstance(value, Tensor):
+                seen[name] = value.detach()
+
+        return keep
+
+    names = [n for n in hook_points(model) if n.rpartition(".")[2] in _WATCHED]
+    names = [n for n in names if layer_of(n) is not None]
+    logits = run(model, tokens, [(n, keeper(n)) for n in names])
+    problems: Problems = {}
+    scale = 1.0
+    with torch.no_grad():
+        try:
+            scale = _embedding_scale(model, tokens, seen)
+        except (InputError, _DisagreementError) as error:
+            problems["embedding", -1] = str(error)
+        tests = [("unembedding", -1, partial(_check_unembedding, model, seen, logits))]
+        for layer in range(int(model.cfg.n_layers)):
+            tests.append(("attention", layer, partial(_check_attention, model, layer, seen)))
+            tests.append(("mlp", layer, partial(_check_mlp, model, layer, seen)))
+        for part, layer, test in tests:
+            try:
+                test()
+            except (InputError, _DisagreementError) as error:
+                problems[part, layer] = str(error)
+    return problems, scale
+
+
+def _embedding_scale(model: Any, tokens: Tensor, seen: Seen) -> float:
+    residual = _get(seen, "blocks.0.hook_resid_pre")
+    W_pos = read.positions(model)
+    if W_pos is not None:
+        residual = residual - W_pos[: tokens.shape[1]]
+    embedded = read.embedding(model)[tokens]
+    size = float(embedded.double().pow(2).sum())
+    fitted = float((residual * embedded).sum().double()) / size if size else 1.0
+    plain = (1.0, math.sqrt(int(model.cfg.d_model)))
+    scale = next((s for s in plain if math.isclose(s, fitted, rel_tol=1e-3)), fitted)
+    _agree("the embedding", residual, embedded * scale)
+    return scale
+
+
+def _check_attention(model: Any, layer: int, seen: Seen) -> None:
+    w = read.layer(model, layer)
+    where, attn = f"blocks.{layer}", f"blocks.{layer}.attn"
+    x = w.norm(_get(seen, f"{where}.hook_resid_pre"))
+    heads = {}
+    for name, W, b in (("q", w.W_Q, w.b_Q), ("k", w.W_K, w.b_K), ("v", w.W_V, w.b_V)):
+        heads[name] = torch.einsum("bpm,hmd->bphd", x, W) + b
+        theirs = _get(seen, f"{attn}.hook_{name}")
+        group = heads[name].shape[2] // theirs.shape[2]
+        _agree(f"hook_{name} of layer {layer}", theirs, heads[name][:, :, ::group])
+    pattern = _get(seen, f"{attn}.hook_pattern")
+    _agree_pattern(layer, w, pattern, w.scores(heads["q"], heads["k"]))
+    z = _get(seen, f"{attn}.hook_z")
+    _agree(f"hook_z of layer {layer}", z, torch.einsum("bhqk,bkhd->bqhd", pattern, heads["v"]))
+    out = w.post_norm(torch.einsum("bphd,hdm->bpm", z, w.W_O) + w.b_O)
+    _agree(f"hook_attn_out of layer {layer}", _get(seen, f"{where}.hook_attn_out"), out)
+
+
+def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor) -> None:
+    """Log-probabilities against scores, both centred over the keys that a query may see.
+
+    Scores themselves are not everywhere hooked (native bridges), and patterns of small scores
+    are nearly uniform whatever the positions do.
+    """
+    masked = scores.masked_fill(~w.visible(scores.shape[-1]), -torch.inf)
+    ours, theirs = masked.float().softmax(-1), pattern.float()
+    _agree(f"the pattern of layer {layer}", theirs, ours, pattern.dtype)
+    clear = (ours > 1e-4) & (theirs > 1e-4)
+    count = clear.sum(-1, keepdim=True).clamp(min=1)
+    centred = []
+    for values in (theirs.clamp(min=1e-30).log(), ours.clamp(min=1e-30).log()):
+        values = values.masked_fill(~clear, 0)
+        centred.append((values - values.sum(-1, keepdim=True) / count).masked_fill(~clear, 0))
+    if float(centred[1].abs().max()) > 100 * torch.finfo(pattern.dtype).eps:
+        _agree(f"the scores of layer {layer}", centred[0], centred[1], pattern.dtype)
+
+
+def _check_mlp(model: Any, layer: int, seen: Seen) -> None:
+    w = read.mlp(model, layer)
+    if w is None:
+        return
+    where = f"blocks.{layer}"
+    parallel = bool(getattr(model.cfg, "parallel_attn_mlp", False))
+    x = w.norm(_get(seen, f"{where}.hook_resid_{'pre' if parallel else 'mid'}"))
+    linear = x @ w.W_in + w.b_in
+    if w.W_gate is not None and w.b_gate is not None:
+        pre = x @ w.W_gate + w.b_gate
+        _agree(f"hook_pre of layer {layer}", _get(seen, f"{where}.mlp.hook_pre"), pre)
+        theirs = _get(seen, f"{where}.mlp.hook_pre_linear")
+        _agree(f"hook_pre_linear of layer {layer}", theirs, linear)
+    else:
+        _agree(f"hook_pre of layer {layer}", _get(seen, f"{where}.mlp.hook_pre"), linear)
+    out = w.post_norm(_get(seen, f"{where}.mlp.hook_post") @ w.W_out + w.b_out)
+    _agree(f"hook_mlp_out of layer {layer}", _get(seen, f"{where}.hook_mlp_out"), out)
+
+
+def _check_unembedding(model: Any, seen: Seen, logits: Tensor | None) -> None:
+    W_U, b_U = read.unembedding(model)
+    norm = read.norm(model, "ln_final", model.cfg)
+    last = f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post"
+    ours = norm(_get(seen, last)) @ W_U + b_U
+    cap = read.positive(getattr(model.cfg, "output_logits_soft_cap", None))
+    if cap is not None:
+        ours = cap * torch.tanh(ours / cap)
+    assert logits is not None
+    _agree("the logits", logits, ours)
+
+
+def _get(seen: Seen, name: str) -> Tensor:
+    if name not in seen:
+        raise _DisagreementError(f"{name} does not fire, so the weights there cannot be checked")
+    return seen[name]
+
+
+def _agree(what: str, theirs: Tensor, ours: Tensor, dtype: torch.dtype | None = None) -> None:
+    tolerance = max(math.sqrt(torch.finfo(dtype or theirs.dtype).eps), 1e-5)
+    fits = theirs.shape == ours.shape
+    theirs, ours = theirs.float(), ours.float()
+    if fits and bool(((theirs - ours).abs().max() <= tolerance * theirs.abs().max()).item()):
+        return
+    raise _DisagreementError(
+        f"{what} cannot be computed from the model's weights as TransformerLens defines them; "
+        "this architecture does something else there"
+    )

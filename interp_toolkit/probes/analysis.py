@@ -1,0 +1,412 @@
+"""The analysis of a boolean function on a model: `interp analyze MODEL --probe xor`.
+
+Steps: make or take the data; read the activations of every site asked for, site by site; measure
+each (`measure`); claim the one-head theorem exactly where it holds (`theorem`); correct the
+held-out figures for the number of sites; at the site that says most, split the score by head and
+take heads away (`attribution`); repeat the question on re-initialised copies of the model.
+Source: "How many attention heads do you need to do XOR?".
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import platform
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from interp_toolkit._version import __version__
+from interp_toolkit.data import FeatureData, truth_table
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.activations import collect
+from interp_toolkit.models.hooks import expand_hooks
+from interp_toolkit.models.interventions import reinitialised
+from interp_toolkit.models.record import record_of
+from interp_toolkit.probes import pictures, theorem
+from interp_toolkit.probes.attribution import head_effects
+from interp_toolkit.probes.boolean import TABLES, truth_values
+from interp_toolkit.probes.measure import Measured, Targets, function_name, make_targets, measure
+from interp_toolkit.probes.result import BooleanResult, HeldOut, SiteVerdict, verdict
+from interp_toolkit.probes.separability import check_separability
+from interp_toolkit.probes.splits import shuffled_labels
+from interp_toolkit.registry import Analysis
+from interp_toolkit.results import Figure, Provenance
+from interp_toolkit.stats import max_statistic_p_values
+
+Position = int | Literal["all"] | None
+DEFAULT_HOOKS = ("blocks.*.hook_resid_mid", "blocks.*.hook_resid_post")
+
+
+def run(
+    model: Any,
+    *,
+    table: str,
+    data: FeatureData | None = None,
+    tokens: Mapping[str, int] | None = None,
+    layout: Sequence[str] | None = None,
+    hooks: str | Sequence[str] | None = None,
+    position: Position = None,
+    seed: int = 0,
+    C: float = 1.0,
+    shuffles: int = 99,
+    reinitialisations: int = 3,
+    memory: int | str | None = None,
+    max_seconds: float | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+    probe: str = "boolean",
+) -> BooleanResult:
+    """Where a boolean function of the data's features can be read off linearly, and where not.
+
+    Args:
+        model: any TransformerLens model.
+        table: truth table, `2^k` bits, the first feature most significant ("0110" is XOR).
+        data: prompts with feature columns; default: the truth table of the model's own task.
+        tokens: ids that make the truth table's prompts, {"0": 5, "1": 7, "query": 9}.
+        layout: names of `tokens`, and "a", "b", ... for the features' places; default (a, b, query).
+        hooks: names or patterns; default: the residual stream after each attention and block.
+        position: where to read; default: the data's own (the query), "all" for every position.
+        seed: of splits, shuffles and re-initialisations.
+        C: inverse regularisation of the logistic probe on sampled data.
+        shuffles: draws of shuffled labels on sampled data.
+        reinitialisations: copies of the model with its weights permuted.
+        memory: bound on activations held at once, such as "4GiB".
+        max_seconds: bound on each linear programme.
+        progress: told what is being done.
+        probe: the name the result goes by.
+
+    Raises:
+        InputError: no data to be had, a truth table that does not fit it, unknown hooks.
+    """
+    prompts = _resolve_data(model, table, data, tokens, layout)
+    features = np.asarray(prompts.features)
+    y = _labels(table, features, prompts)
+    names = expand_hooks(model, _default_hooks(model) if hooks is None else hooks)
+    shuffled = partial(
+        shuffled_labels, n_draws=shuffles, seed=seed, groups=_groups(prompts)
+    )
+    targets = make_targets(table, features, prompts.names, shuffled, _groups(prompts))
+    places = _places(prompts, position)
+    read = partial(_read, model, prompts, memory)
+    sites = [(hook, place) for place in places for hook in names]
+    measured: list[Measured] = []
+    for i, (hook, place) in enumerate(sites):
+        progress(f"site {i + 1} of {len(sites)}: {hook}")
+        X, precision = read(hook, place)
+        measured.append(
+            measure(X, precision, targets, C=C, seed=seed, max_seconds=max_seconds)
+        )
+    again = _reinitialised(
+        model, sites, read, y, reinitialisations, seed, targets.sampled, progress
+    )
+    verdicts = [
+        _site_verdict(model, prompts, table, *where, found, reinit, read)
+        for where, found, reinit in zip(sites, measured, again, strict=True)
+    ]
+    verdicts = _correct(verdicts, measured)
+    focus = _focus(verdicts)
+    hook, place = sites[focus]
+    heads, notes = head_effects(
+        model,
+        prompts,
+        hook,
+        place,
+        measured[focus].direction,
+        measured[focus].threshold,
+        y,
+        ask_separability=not targets.sampled,
+        memory=memory,
+        progress=progress,
+    ) if verdicts[focus].status == "separable" or targets.sampled else ([], [])
+    record = record_of(model)
+    settings = {
+        "table": table, "hooks": names, "position": position, "C": C, "shuffles": shuffles,
+        "reinitialisations": reinitialisations,
+    }
+    site = verdicts[focus]
+    return BooleanResult(
+        probe=probe,
+        verdict=verdict(site.function, verdicts, heads, focus),
+        evidence=_evidence(site, measured[focus]),
+        provenance=_provenance(record, prompts, settings, seed),
+        sites=verdicts,
+        heads=heads,
+        focus=focus,
+        notes=notes,
+        plots=_plots(verdicts, focus, heads, read(hook, place)[0], y, prompts, record, seed),
+    )
+
+
+def _resolve_data(
+    model: Any,
+    table: str,
+    data: FeatureData | None,
+    tokens: Mapping[str, int] | None,
+    layout: Sequence[str] | None,
+) -> FeatureData:
+    if data is not None:
+        return data
+    task = record_of(model).task
+    if tokens is None and task is None:
+        raise InputError(
+            "no data: this model records no task, so give the prompt's token ids "
+            "(--tokens 0=5,1=7,query=9) or a file of labelled prompts (--data FILE)"
+        )
+    chosen: dict[str, Any] = {
+        "tokens": dict(tokens) if tokens is not None else dict(task["tokens"]) if task else {}
+    }
+    if layout is not None:
+        chosen["layout"] = list(layout)
+    elif tokens is None and task is not None and "layout" in task:
+        chosen["layout"] = list(task["layout"])
+    elif len(table) != 4:
+        n_features = len(table).bit_length() - 1
+        chosen["layout"] = [*"abcdefghijklmnop"[:n_features], "query"]
+    return truth_table(chosen, d_vocab=getattr(model.cfg, "d_vocab", None))
+
+
+def _labels(
+    table: str, features: Bool[np.ndarray, "n k"], data: FeatureData
+) -> Bool[np.ndarray, " n"]:
+    y = truth_values(table, features)
+    if y.all() or not y.any():
+        raise InputError(
+            f"{function_name(table)} is {'true' if y.all() else 'false'} on all {len(y)} rows of "
+            f"{data.source}: a probe needs rows of both kinds"
+        )
+    return y
+
+
+def _groups(data: FeatureData) -> Any:
+    return None if data.groups is None else np.asarray(data.groups)
+
+
+def _default_hooks(model: Any) -> list[str]:
+    known = list(model.hook_dict)
+    mids = [h for h in known if h.startswith("blocks.") and h.endswith(".hook_resid_mid")]
+    return list(DEFAULT_HOOKS) if mids else [DEFAULT_HOOKS[1]]
+
+
+def _places(data: FeatureData, position: Position) -> list[int | None]:
+    """Positions as columns of tokens; None: each row's own, where they differ."""
+    lengths = {len(row) for row in data.tokens}
+    if position == "all":
+        if len(lengths) != 1:
+            raise InputError("--position all needs prompts of one length; give one position")
+        return list(range(lengths.pop()))
+    if position is not None:
+        shortest = min(lengths)
+        if not -shortest <= position < shortest:
+            raise InputError(f"position {position} is outside the shortest prompt ({shortest})")
+        return [position % shortest if len(lengths) == 1 else position]
+    if data.positions is not None:
+        chosen = {int(p) for p in data.positions}
+        return [chosen.pop()] if len(chosen) == 1 else [None]
+    return [lengths.pop() - 1] if len(lengths) == 1 else [None]
+
+
+def _read(
+    model: Any, data: FeatureData, memory: int | str | None, hook: str, place: int | None
+) -> tuple[Float[np.ndarray, "n d"], str]:
+    """Activations of one site as [n d] in float64, and the dtype they were computed in."""
+    values = collect(model, data, hook, place, memory=memory)[hook]
+    precision = str(values.dtype).removeprefix("torch.")
+    flat = values.reshape(len(values), -1).double().numpy()
+    if not np.isfinite(flat).all():
+        raise InputError(f"{hook} has NaN or infinite activations on this data; choose other hooks")
+    return flat, precision
+
+
+def _reinitialised(
+    model: Any,
+    sites: Sequence[tuple[str, int | None]],
+    read: Callable[[str, int | None], tuple[Float[np.ndarray, "n d"], str]],
+    y: Bool[np.ndarray, " n"],
+    copies: int,
+    seed: int,
+    sampled: bool,
+    progress: Callable[[str], None],
+) -> list[tuple[int, int] | None]:
+    """For each site, on how many re-initialised copies the function is separable there."""
+    if copies == 0 or sampled:
+        return [None] * len(sites)
+    counts = np.zeros(len(sites), dtype=int)
+    for copy in range(copies):
+        progress(f"re-initialised model {copy + 1} of {copies}")
+        with reinitialised(model, seed=seed + copy):
+            for i, site in enumerate(sites):
+                X, precision = read(*site)
+                found = check_separability(X[y], X[~y], precision=precision)
+                counts[i] += found.status == "separable"
+    return [(int(count), copies) for count in counts]
+
+
+def _site_verdict(
+    model: Any,
+    data: FeatureData,
+    table: str,
+    hook: str,
+    place: int | None,
+    found: Measured,
+    again: tuple[int, int] | None,
+    read: Callable[[str, int | None], tuple[Float[np.ndarray, "n d"], str]],
+) -> SiteVerdict:
+    sep = found.separability
+    status, basis, certificate = sep.status, "points", sep.certificate
+    residual: float | None = None
+    fails = "positions differ" if place is None else theorem.why_not(
+        model, data, table, hook, place
+    )
+    if fails is None and place is not None:
+        Z = theorem.denominators(model, data, table, place)
+        if isinstance(Z, str):
+            fails = Z
+        else:
+            X, precision = read(hook, place)
+            y = truth_values(table, np.asarray(data.features))
+            by_head = Z.certificate(X[y], X[~y])
+            residual = by_head.residual / sep.scale
+            if not theorem.verifies(by_head, X, precision):
+                fails = f"its certificate does not verify here (relative error {residual:.1g})"
+            elif status == "undecided":
+                status, basis, certificate = "not_separable", "theorem", by_head
+    return SiteVerdict(
+        hook=hook,
+        position=place,
+        function=function_name(table),
+        status=status,
+        basis=basis,
+        margin=sep.margin,
+        relative_margin=sep.margin / sep.scale if sep.scale else 0.0,
+        accuracy=next(iter(found.accuracy.values())),
+        hyperplane=sep.hyperplane,
+        certificate=certificate,
+        denominator_residual=residual,
+        theorem=fails or "applies",
+        reason=sep.reason,
+        floor=sep.floor,
+        n_points=sep.n_points,
+        affine_dim=sep.affine_dim,
+        chance=sep.chance,
+        contradictions=sep.contradictions,
+        labelings=found.labelings,
+        reinitialised=again,
+        held_out=found.held_out,
+        controls=dict(list(found.accuracy.items())[1:]),
+    )
+
+
+def _correct(verdicts: list[SiteVerdict], measured: Sequence[Measured]) -> list[SiteVerdict]:
+    """P-values of the held-out figures, corrected over the sites (same shuffles at each)."""
+    held = [v.held_out for v in verdicts]
+    if any(h is None for h in held) or not len(measured[0].null):
+        return verdicts
+    observed = np.array([h.balanced_accuracy for h in held if h is not None])
+    p_values = max_statistic_p_values(observed, np.stack([m.null for m in measured], axis=1))
+    corrected = []
+    for v, p in zip(verdicts, p_values, strict=True):
+        assert isinstance(v.held_out, HeldOut)
+        held_out = dataclasses.replace(v.held_out, p_value=float(p))
+        corrected.append(dataclasses.replace(v, held_out=held_out))
+    return corrected
+
+
+def _focus(sites: Sequence[SiteVerdict]) -> int:
+    """The site that says most: the best held out, else the widest gap among the separable, else
+    the last that has a witness, else the last."""
+
+    def says(i: int) -> tuple[float, ...]:
+        site = sites[i]
+        if site.held_out is not None:
+            return (site.held_out.balanced_accuracy, site.relative_margin)
+        order = {"separable": 2, "not_separable": 1, "undecided": 0}[site.status]
+        return (order, site.relative_margin if order == 2 else i)
+
+    return max(range(len(sites)), key=says)
+
+
+def _evidence(site: SiteVerdict, found: Measured) -> dict[str, Any]:
+    evidence: dict[str, Any] = {"status": site.status, "site": site.name}
+    if site.hyperplane is not None:
+        evidence["witness"] = "a hyperplane, its gap verified in float64 on the points"
+    elif site.certificate is not None:
+        evidence["witness"] = "convex weights on the two classes, verified in float64"
+        evidence["certificate_residual"] = site.certificate.residual
+    evidence["smallest gap that counts"] = site.floor
+    evidence["one-head theorem"] = site.theorem
+    if site.denominator_residual is not None:
+        evidence["denominators' relative error"] = site.denominator_residual
+    evidence["chance that random labels separate"] = site.chance
+    if site.labelings is not None:
+        evidence["other labelings separable"] = f"{site.labelings[0]} of {site.labelings[1]}"
+    if site.reinitialised is not None:
+        n, of = site.reinitialised
+        evidence["re-initialised models separable"] = f"{n} of {of}"
+    evidence |= {f"accuracy of {name} here": value for name, value in site.controls.items()}
+    return evidence
+
+
+def _plots(
+    sites: Sequence[SiteVerdict],
+    focus: int,
+    heads: Sequence[Any],
+    X: Float[np.ndarray, "n d"],
+    y: Bool[np.ndarray, " n"],
+    data: FeatureData,
+    record: Any,
+    seed: int,
+) -> list[Figure]:
+    labels = ["".join(str(int(bit)) for bit in row) for row in np.asarray(data.features)]
+    figures = [pictures.plane(sites[focus], X, y, labels, seed)]
+    if len(sites) > 1:
+        figures.append(pictures.across_sites(sites))
+    if heads:
+        figures.append(pictures.head_split(heads, sites[focus]))
+    curve = pictures.training_curve(record.training or {})
+    return [*figures, curve] if curve else figures
+
+
+def _provenance(record: Any, data: FeatureData, settings: Mapping[str, Any], seed: int) -> Provenance:
+    from importlib.metadata import version
+
+    return Provenance(
+        model={
+            "name": record.name,
+            "kind": record.kind,
+            "path": record.path,
+            "sha256": record.sha256,
+            "assumptions": list(record.assumptions),
+            "config": dict(record.config),
+        },
+        data={"source": data.source, "rows": len(data), "sha256": data.digest()},
+        settings=settings,
+        seed=seed,
+        versions={
+            "interp-toolkit": __version__,
+            "torch": version("torch"),
+            "transformer-lens": version("transformer-lens"),
+            "numpy": version("numpy"),
+            "python": platform.python_version(),
+        },
+    )
+
+
+def _unfit(model: Any, data: FeatureData | None) -> str | None:
+    task = record_of(model).task
+    if data is None and (task is None or "function" not in task):
+        return "needs --tokens or --data"
+    if data is not None and np.asarray(data.features).shape[1] != 2:
+        return "needs two features"
+    return None
+
+
+def _named(name: str, summary: str) -> Analysis:
+    return Analysis(name, summary, partial(run, table=TABLES[name], probe=name), _unfit)
+
+
+XOR = _named("xor", "is XOR of two features linearly readable, where, and which heads carry it")
+AND = _named("and", "the same for AND")
+OR = _named("or", "the same for OR")
+BOOLEAN = Analysis("boolean", "any truth table: --table 0110 (first feature most significant)", run)

@@ -1,0 +1,107 @@
+"""Which heads carry a readable function: the probe's score split by head, and heads taken away.
+
+The residual stream is a sum over everything that wrote to it, so a linear probe's score is too:
+each head contributes `direction · (z W_O)`. Its contrast is that contribution where the function
+is true less where it is false. What a head's absence leaves is measured, not inferred: the head
+is replaced by its mean over the data, the activations are read again, and the same probe and the
+same separability test are applied to them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.activations import collect
+from interp_toolkit.models.contributions import head_outputs
+from interp_toolkit.models.interventions import ablate
+from interp_toolkit.probes.result import HeadEffect
+from interp_toolkit.probes.separability import Status, check_separability
+
+SUMS = re.compile(r"blocks\.(\d+)\.hook_(attn_out|resid_mid|resid_post)$")
+MOST_ABLATED = 24  # heads, those with the largest contrast: each costs a pass over the data
+
+
+def layers_written(hook: str) -> range | None:
+    """Layers whose heads are summed at this hook point; None where the value is no such sum."""
+    found = SUMS.match(hook)
+    if found is None:
+        return None
+    layer = int(found[1])
+    return range(layer, layer + 1) if found[2] == "attn_out" else range(layer + 1)
+
+
+def head_effects(
+    model: Any,
+    data: FeatureData,
+    hook: str,
+    position: int | None,
+    direction: Float[np.ndarray, " d"],
+    threshold: float,
+    positive: Bool[np.ndarray, " n"],
+    *,
+    ask_separability: bool,
+    memory: int | str | None,
+    progress: Callable[[str], None],
+) -> tuple[list[HeadEffect], list[str]]:
+    """Every head's contrast, the strongest ones ablated; and notes on what was left out.
+
+    Args:
+        model: any TransformerLens model.
+        data: the prompts.
+        hook: a site that is a sum over heads.
+        position: of the site; None for the data's own.
+        direction: of the probe, in activation units.
+        threshold: of the probe.
+        positive: the function's value for each row.
+        ask_separability: whether to settle separability after each ablation.
+        memory: bound on activations.
+        progress: told what is being done.
+    """
+    layers = layers_written(hook)
+    if layers is None:
+        return [], [f"the score at {hook} is not a sum over heads, so it was not split"]
+    contrasts: dict[tuple[int, int], float] = {}
+    for layer in layers:
+        try:
+            written = head_outputs(model, data, layer, position, memory=memory)
+        except InputError as error:
+            return [], [f"the score was not split by head: {error}"]
+        scores = written.double().cpu().numpy() @ direction
+        gains = scores[positive].mean(axis=0) - scores[~positive].mean(axis=0)
+        contrasts |= {(layer, head): float(gain) for head, gain in enumerate(gains)}
+    X = _read(model, data, hook, position, memory)
+    total = float((X[positive] @ direction).mean() - (X[~positive] @ direction).mean())
+    order = sorted(contrasts, key=lambda key: -abs(contrasts[key]))
+    notes = []
+    if len(order) > MOST_ABLATED:
+        notes.append(f"the {MOST_ABLATED} heads with the largest contrast, of {len(order)}")
+    effects = []
+    for layer, head in order[:MOST_ABLATED]:
+        progress(f"ablating head {layer}.{head}")
+        with ablate(model, [(layer, head)], how="mean", reference=data):
+            after = collect(model, data, hook, position, memory=memory)[hook]
+        precision = str(after.dtype).removeprefix("torch.")
+        without = after.double().cpu().numpy()
+        status: Status | None = None
+        if ask_separability:
+            status = check_separability(
+                without[positive], without[~positive], precision=precision
+            ).status
+        right = ((without @ direction > threshold) == positive).mean()
+        contrast = contrasts[layer, head]
+        share = contrast / total if total else float("nan")
+        effects.append(HeadEffect(layer, head, contrast, share, status, float(right)))
+    return sorted(effects, key=lambda e: (e.layer, e.head)), notes
+
+
+def _read(
+    model: Any, data: FeatureData, hook: str, position: int | None, memory: int | str | None
+) -> Float[np.ndarray, "n d"]:
+    return np.asarray(collect(model, data, hook, position, memory=memory)[hook].double().numpy())

@@ -1,0 +1,214 @@
+"""One site measured: separability, the logistic probe, and the controls that make either mean much.
+
+Data comes in two kinds. *Exhaustive*: one row per input of the truth table (or few rows at all),
+where the question is what those points allow. *Sampled*: many rows, where the probe is judged on
+rows it was not fitted on, against shuffled labels, and separability beside Cover's chance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from math import comb
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from interp_toolkit.probes.boolean import TABLES, truth_values
+from interp_toolkit.probes.heldout import cross_validate_targets
+from interp_toolkit.probes.logistic import fit_logistic_targets
+from interp_toolkit.probes.result import HeldOut
+from interp_toolkit.probes.separability import Separability, check_separability
+
+SAMPLED_FROM = 50  # rows from which there is enough to hold some out
+MOST_LABELINGS = 100  # all relabellings are tried if there are at most so many, else that many
+WEAK = 1e4  # C of the probe on exhaustive data, activations scaled to a largest norm of 1
+
+
+@dataclass(frozen=True)
+class Targets:
+    """What is asked of a site: the function, and others of the same features as controls.
+
+    Attributes:
+        names: "XOR", then the controls' names.
+        labels: one column each.
+        nulls: shuffled labels of the function, one column a draw (none on exhaustive data).
+        groups: of the rows, for splits.
+    """
+
+    names: tuple[str, ...]
+    labels: Bool[np.ndarray, "n target"]
+    nulls: Bool[np.ndarray, "n draw"]
+    groups: np.ndarray | None
+
+    @property
+    def function(self) -> Bool[np.ndarray, " n"]:
+        return self.labels[:, 0]
+
+    @property
+    def sampled(self) -> bool:
+        return len(self.labels) >= SAMPLED_FROM
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A site's numbers, before they become a `SiteVerdict`.
+
+    Attributes:
+        separability: of the function.
+        accuracy: of each target's probe: held out if sampled, else on the points.
+        held_out: of the function, without its p-value (that needs all sites); None if exhaustive.
+        null: balanced accuracy of each shuffled draw.
+        direction, threshold: the probe: the hyperplane if there is one, else the logistic fit.
+        labelings: (separable, tried) relabellings; None if sampled.
+    """
+
+    separability: Separability
+    accuracy: Mapping[str, float]
+    held_out: HeldOut | None
+    null: Float[np.ndarray, " draw"]
+    direction: Float[np.ndarray, " d"]
+    threshold: float
+    labelings: tuple[int, int] | None
+
+
+def function_name(table: str) -> str:
+    """XOR for 0110 and so on; the table itself if it has no name."""
+    return next((name.upper() for name, bits in TABLES.items() if bits == table), table)
+
+
+def controls(table: str, features: Bool[np.ndarray, "n k"], names: tuple[str, ...]) -> dict[
+    str, Bool[np.ndarray, " n"]
+]:
+    """The features themselves, their AND and their OR: what else could be read at a site."""
+    found = {name: features[:, i] for i, name in enumerate(names)}
+    found["AND"], found["OR"] = features.all(axis=1), features.any(axis=1)
+    return {
+        name: column
+        for name, column in found.items()
+        if name != function_name(table) and column.any() and not column.all()
+    }
+
+
+def measure(
+    X: Any, precision: str, targets: Targets, *, C: float, seed: int, max_seconds: float | None
+) -> Measured:
+    """The site with activations X [n d] (float64 array), computed in `precision`."""
+    y = targets.function
+    separability = check_separability(
+        X[y], X[~y], precision=precision, max_seconds=max_seconds
+    )
+    judge = _sampled if targets.sampled else _exhaustive
+    return judge(X, precision, targets, separability, C, seed)
+
+
+def _exhaustive(
+    X: Float[np.ndarray, "n d"],
+    precision: str,
+    targets: Targets,
+    separability: Separability,
+    C: float,
+    seed: int,
+) -> Measured:
+    size = separability.scale or 1.0
+    fits = fit_logistic_targets(X / size, targets.labels, C=WEAK, max_iter=2_000)
+    scores = X / size @ fits.coef.T + fits.intercept
+    accuracy = ((scores > 0) == targets.labels).mean(axis=0)
+    for i in range(len(targets.names)):  # a hyperplane is the better probe, where there is one
+        side = targets.labels[:, i]
+        found = separability if i == 0 else check_separability(
+            X[side], X[~side], precision=precision
+        )
+        if found.status == "separable":
+            accuracy[i] = 1.0
+    direction, threshold = fits.coef[0] / size, -float(fits.intercept[0])
+    if separability.hyperplane is not None:
+        direction, threshold = separability.direction, separability.threshold
+    return Measured(
+        separability=separability,
+        accuracy=dict(zip(targets.names, accuracy.tolist(), strict=True)),
+        held_out=None,
+        null=np.empty(0),
+        direction=direction,
+        threshold=threshold,
+        labelings=_labelings(X, targets.function, precision, seed),
+    )
+
+
+def _labelings(
+    X: Float[np.ndarray, "n d"], y: Bool[np.ndarray, " n"], precision: str, seed: int
+) -> tuple[int, int]:
+    """How many other labelings with as many positives are separable on these points."""
+    n, n_positive = len(y), int(y.sum())
+    if comb(n, n_positive) <= MOST_LABELINGS:
+        chosen = [np.array(rows) for rows in combinations(range(n), n_positive)]
+    else:
+        rng = np.random.default_rng(seed)
+        chosen = [rng.permutation(n)[:n_positive] for _ in range(MOST_LABELINGS)]
+    separable = tried = 0
+    for rows in chosen:
+        other = np.zeros(n, dtype=bool)
+        other[rows] = True
+        if (other == y).all() or (other == ~y).all():
+            continue  # the function itself, and its negation, which is as separable
+        tried += 1
+        separable += check_separability(X[other], X[~other], precision=precision).status == (
+            "separable"
+        )
+    return separable, tried
+
+
+def _sampled(
+    X: Float[np.ndarray, "n d"],
+    precision: str,
+    targets: Targets,
+    separability: Separability,
+    C: float,
+    seed: int,
+) -> Measured:
+    every = np.column_stack([targets.labels, targets.nulls])
+    scored = cross_validate_targets(X, every, groups=targets.groups, seed=seed, C=C, keep_scores=False)
+    whole = fit_logistic_targets(X, targets.labels[:, :1], C=C)
+    n_named = len(targets.names)
+    null = scored.balanced_accuracy[n_named:]
+    held_out = HeldOut(
+        accuracy=float(scored.accuracy[0]),
+        balanced_accuracy=float(scored.balanced_accuracy[0]),
+        auroc=float(scored.auroc[0]),
+        calibration_error=float(scored.calibration_error[0]),
+        null_balanced_accuracy=float(np.nanmean(null)) if len(null) else float("nan"),
+        p_value=float("nan"),
+    )
+    return Measured(
+        separability=separability,
+        accuracy=dict(zip(targets.names, scored.accuracy[:n_named].tolist(), strict=True)),
+        held_out=held_out,
+        null=null,
+        direction=whole.coef[0],
+        threshold=-float(whole.intercept[0]),
+        labelings=None,
+    )
+
+
+def make_targets(
+    table: str,
+    features: Bool[np.ndarray, "n k"],
+    names: tuple[str, ...],
+    nulls: Callable[[Bool[np.ndarray, "n k"]], Bool[np.ndarray, "draw n k"]],
+    groups: np.ndarray | None,
+) -> Targets:
+    """The function, its controls and, on sampled data, its shuffled labels."""
+    y = truth_values(table, features)
+    others = controls(table, features, names)
+    n = len(features)
+    draws = np.empty((n, 0), dtype=bool)
+    if n >= SAMPLED_FROM:
+        draws = np.stack([truth_values(table, draw) for draw in nulls(features)], axis=1)
+    return Targets(
+        names=(function_name(table), *others),
+        labels=np.column_stack([y, *others.values()]),
+        nulls=draws,
+        groups=groups,
+    )

@@ -1,0 +1,206 @@
+"""Results in the terminal: the verdict, what it rests on, the tables, where it comes from.
+
+Everything fits the console's width, 80 columns as a rule: numbers are never broken, text folds
+inside its column, and what still does not fit is left out and named. Outcomes carry a sign as
+well as a colour; a terminal that knows ASCII only gets signs and dots it can show.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+from rich import box
+from rich.cells import cell_len
+from rich.console import Console
+from rich.padding import Padding
+from rich.panel import Panel
+from rich.table import Table as Grid
+from rich.text import Text
+
+from interp_toolkit.report.format import (
+    MISSING,
+    evidence_of,
+    format_column,
+    format_value,
+    is_numeric,
+    model_name,
+    sign_of,
+    tone_of,
+    words,
+)
+from interp_toolkit.results import Provenance, Result, Table, Tone, jsonable
+
+STYLES: Mapping[Tone, str] = {"yes": "green", "no": "magenta", "open": "yellow"}
+MAX_ROWS = 20
+GAP = 2  # columns between a table's columns
+FOLDED = 12  # a text column may fold, but not below this width
+_RULE = box.Box("    \n    \n ── \n" + "    \n" * 5)
+_ASCII_RULE = box.Box("    \n    \n -- \n" + "    \n" * 5, ascii=True)
+_NAME_PARTS = re.compile(r"[^._:/-]*[._:/-]?(?=.)|.$")
+_HASH = re.compile(r"[0-9a-f]{32,}")
+_ASCII = str.maketrans({"✓": "+", "✗": "x", "•": "*", "·": ";", "–": "-", "…": "..."})
+
+
+def render(results: Sequence[Result], console: Console, *, quiet: bool = False) -> None:
+    """Show results on a console; with `quiet`, each result's sign and verdict on one line."""
+    for result in results:
+        if quiet:
+            console.print(_verdict(result, console), soft_wrap=True)
+        else:
+            _render_one(result, console)
+
+
+def _render_one(result: Result, console: Console) -> None:
+    console.print(
+        Panel(
+            _verdict(result, console),
+            title=Text(_ascii(f"{result.probe} · {model_name(result)}", console), style="bold"),
+            title_align="left",
+            border_style=_style(result.status),
+            padding=(0, 1),
+        )
+    )
+    _print_evidence(result, console)
+    for table in result.tables():
+        _print_table(table, console)
+    line = Text(_ascii(provenance_line(result.provenance), console), style="dim")
+    console.print(Padding(line, (0, 0, 1, 0)))
+
+
+def _verdict(result: Result, console: Console) -> Text:
+    sign = Text(_ascii(sign_of(result), console), style=f"bold {_style(result.status)}")
+    return Text.assemble(sign, " ", (result.verdict, "bold"))
+
+
+def _print_evidence(result: Result, console: Console) -> None:
+    lines = _lines(evidence_of(result))
+    if not lines:
+        return
+    grid = Grid.grid(padding=(0, GAP, 0, 0))
+    grid.add_column(style="dim", no_wrap=True, max_width=console.width // 2)
+    grid.add_column(overflow="fold")
+    for label, text in lines:
+        grid.add_row(Text(label), Text(_ascii(text, console)))
+    console.print(Padding(grid, (0, 0, 1, 0)))
+
+
+def _lines(evidence: Mapping[str, Any], indent: str = "") -> list[tuple[str, str]]:
+    """Label and text, a line each; a mapping inside goes below its label, indented."""
+    lines = []
+    for key, value in evidence.items():
+        if isinstance(value, Mapping) and value:
+            lines.append((indent + words(key), ""))
+            lines += _lines(value, indent + "  ")
+        else:
+            lines.append((indent + words(key), format_value(value)))
+    return lines
+
+
+def _print_table(table: Table, console: Console) -> None:
+    rows = table.rows[:MAX_ROWS]
+    cells = [[row[i] for row in rows] for i in range(len(table.columns))]
+    texts = [[_ascii(text, console) for text in format_column(column)] for column in cells]
+    numeric = [is_numeric(column) for column in cells]
+    headers = [_header(h, column) for h, column in zip(table.columns, texts, strict=True)]
+    widths = [
+        max([*map(cell_len, header.split("\n")), *map(cell_len, column)])
+        for header, column in zip(headers, texts, strict=True)
+    ]
+    widths = fit(widths, numeric, console.width)
+
+    rule = _ASCII_RULE if console.options.ascii_only else _RULE
+    grid = Grid(box=rule, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
+    for i, width in enumerate(widths):
+        justify: Literal["left", "right"] = "right" if numeric[i] else "left"
+        grid.add_column(Text(headers[i]), justify=justify, width=width, overflow="fold")
+    for r in range(len(rows)):
+        grid.add_row(
+            *(
+                Text(fold(texts[i][r], width), style=_cell_style(cells[i][r]))
+                for i, width in enumerate(widths)
+            ),
+            style="bold" if r in table.highlight else None,
+        )
+    console.print(Text(_ascii(table.title, console), style="bold"))
+    console.print(grid)
+    for note in _notes(table, len(widths)):
+        console.print(Text(_ascii(note, console), style="dim"))
+    console.print()
+
+
+def _header(name: str, column: Sequence[str]) -> str:
+    """A column's heading, with a line break at each space where it is wider than its cells."""
+    name = words(name)
+    return name.replace(" ", "\n") if len(name) > max(map(len, column), default=0) else name
+
+
+def fit(widths: Sequence[int], fixed: Sequence[bool], available: int) -> list[int]:
+    """The widths of the columns, from the left, that fit beside each other.
+
+    The widest columns that are not fixed shrink first, down to FOLDED; when that is not enough,
+    the last columns are left out.
+    """
+    fitted = list(widths)
+    while sum(fitted) + GAP * (len(fitted) - 1) > available and len(fitted) > 1:
+        foldable = [i for i in range(len(fitted)) if not fixed[i] and fitted[i] > FOLDED]
+        if foldable:
+            fitted[max(foldable, key=fitted.__getitem__)] -= 1
+        else:
+            fitted = list(widths[: len(fitted) - 1])
+    return fitted
+
+
+def fold(text: str, width: int) -> str:
+    """Text with line breaks inside a name too long for its column, after a dot or underscore."""
+    if cell_len(text) <= width or " " in text:
+        return text
+    lines = [""]
+    for part in _NAME_PARTS.findall(text):
+        if lines[-1] and cell_len(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
+def _notes(table: Table, shown: int) -> list[str]:
+    notes = [table.caption] if table.caption else []
+    if len(table.rows) > MAX_ROWS:
+        notes.append(f"… and {len(table.rows) - MAX_ROWS} more rows (JSON and HTML have them all)")
+    if shown < len(table.columns):
+        hidden = ", ".join(map(words, table.columns[shown:]))
+        notes.append(f"… and, too wide for this terminal: {hidden}")
+    return notes
+
+
+def _cell_style(cell: Any) -> str:
+    return _style(cell) if tone_of(cell) else ""
+
+
+def _style(status: Any) -> str:
+    tone = tone_of(status)
+    return STYLES[tone] if tone else "default"
+
+
+def _ascii(text: str, console: Console) -> str:
+    return text.translate(_ASCII) if console.options.ascii_only else text
+
+
+def provenance_line(provenance: Provenance) -> str:
+    """Model, data, seed and versions in one line; of a hash, its first twelve digits."""
+    model = jsonable(provenance.model)
+    about = [str(model["kind"])] if model.get("kind") else []
+    if model.get("path") and model["path"] != model.get("name"):
+        about.append(str(model["path"]))
+    if model.get("sha256"):
+        about.append(f"sha256 {model['sha256']}")
+    name = str(model.get("name") or MISSING)
+    parts = [f"model {name} ({', '.join(about)})" if about else f"model {name}"]
+    if provenance.data:
+        data = jsonable(provenance.data)
+        parts.append("data " + ", ".join(f"{words(k)} {format_value(v)}" for k, v in data.items()))
+    if provenance.seed is not None:
+        parts.append(f"seed {provenance.seed}")
+    parts.append(", ".join(f"{name} {version}" for name, version in provenance.versions.items()))
+    return _HASH.sub(lambda match: match[0][:12], " · ".join(part for part in parts if part))

@@ -1,0 +1,34 @@
+"""Writing a file so that a reader finds the old one or the new one, never half of either."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from interp_toolkit.errors import InputError
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> Path:
+    """Write UTF-8 text through a temporary file in the same folder; returns the path written.
+
+    A link is followed, and what is no regular file (`/dev/null`, a pipe) is written in place.
+    Raises InputError when the file cannot be written there.
+    """
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise InputError(f"cannot write {path}: it is a folder; give a file name in it")
+    if not target.parent.is_dir():
+        raise InputError(f"cannot write {path}: there is no folder {target.parent}")
+    in_place = target.exists() and not target.is_file()
+    written = target if in_place else target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        try:
+            written.write_text(text, encoding="utf-8", newline="\n")
+            if not in_place:
+                os.replace(written, target)
+        finally:
+            if not in_place:
+                written.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}") from error
+    return target

@@ -1,0 +1,114 @@
+"""How values read, in the terminal and on the page alike.
+
+A float has four significant digits, an integer all of its own, a missing value is a dash. The
+floats of one column share their decimals where their sizes allow, so that the points line up.
+Long lists are cut short and say by how much: the JSON has all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from interp_toolkit.results import STATUS_TONES, Result, Tone, jsonable
+
+SIGNIFICANT = 4
+MISSING = "–"
+#: with a sign as well as a colour, an outcome reads on paper and without colour vision
+SIGNS: Mapping[Tone, str] = {"yes": "✓", "no": "✗", "open": "?"}
+PLAIN_SIGN = "•"
+SHOWN_ITEMS = 6
+FIXED_POINT = (1e-3, 1e6)  # sizes outside are written with an exponent
+ALIGNED = (1e-2, 1e4)  # sizes within can share their decimals and still say enough
+
+
+def tone_of(value: Any) -> Tone | None:
+    """Which way a status word goes; None for anything that is no known status."""
+    return STATUS_TONES.get(value) if isinstance(value, str) else None
+
+
+def sign_of(result: Result) -> str:
+    """The sign of a result's status; a dot where it has no known one."""
+    tone = tone_of(result.status)
+    return SIGNS[tone] if tone else PLAIN_SIGN
+
+
+def words(name: str) -> str:
+    """A machine name as words: `not_separable` as `not separable`."""
+    return name.replace("_", " ")
+
+
+def is_number(value: Any) -> bool:
+    """Whether a plain value is a number; a boolean is none."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def format_number(value: float) -> str:
+    """A number in four significant digits; integers in full.
+
+    0.2175 as `0.2175`, 1.0 as `1.000`, 3.14e-17 as `3.14e-17`, 12 as `12`.
+    """
+    if isinstance(value, int):
+        return str(value)
+    if not math.isfinite(value):
+        return MISSING
+    if value == 0:
+        return "0"
+    smallest, largest = FIXED_POINT
+    if not smallest <= abs(value) < largest:
+        return f"{value:.{SIGNIFICANT - 2}e}"
+    return f"{value:.{max(0, SIGNIFICANT - 1 - math.floor(math.log10(abs(value))))}f}"
+
+
+def format_value(value: Any) -> str:
+    """A plain value as text: number, status, boolean, missing, list or mapping, on one line."""
+    if value is None:
+        return MISSING
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, str):
+        return words(value) if value in STATUS_TONES else value
+    if is_number(value):
+        return format_number(value)
+    if isinstance(value, Mapping):
+        return _joined([f"{words(k)} {format_value(v)}" for k, v in value.items()])
+    if all(item is None or is_number(item) for item in value):
+        return f"[{_joined([format_value(item) for item in value])}]"
+    if all(isinstance(item, str | bool) for item in value):
+        return _joined([format_value(item) for item in value])
+    return _joined([f"({format_value(item)})" for item in value])
+
+
+def _joined(items: Sequence[str]) -> str:
+    if len(items) > SHOWN_ITEMS:
+        shown = SHOWN_ITEMS - 1
+        items = [*items[:shown], f"… {len(items) - shown} more"]
+    return ", ".join(items)
+
+
+def format_column(cells: Sequence[Any]) -> list[str]:
+    """A table's column as text: its floats with the same decimals, where their sizes allow."""
+    plain = [jsonable(cell) for cell in cells]
+    sizes = [abs(cell) for cell in plain if isinstance(cell, float) and cell != 0]
+    smallest, largest = ALIGNED
+    if not sizes or min(sizes) < smallest or max(sizes) >= largest:
+        return [format_value(cell) for cell in plain]
+    decimals = SIGNIFICANT - 1 - math.floor(math.log10(min(sizes)))
+    decimals = min(max(decimals, 1), SIGNIFICANT)
+    return [f"{c:.{decimals}f}" if isinstance(c, float) else format_value(c) for c in plain]
+
+
+def is_numeric(cells: Sequence[Any]) -> bool:
+    """Whether a column is to be aligned as numbers: nothing but numbers and missing values."""
+    return all(cell is None or is_number(cell) for cell in map(jsonable, cells))
+
+
+def evidence_of(result: Result) -> dict[str, Any]:
+    """A result's evidence as plain data, without the status: the verdict's sign shows that."""
+    return {key: jsonable(item) for key, item in result.evidence.items() if key != "status"}
+
+
+def model_name(result: Result) -> str:
+    """The name of the model that a result is about."""
+    return str(result.provenance.model.get("name") or "model")

@@ -1,0 +1,189 @@
+"""Results as one HTML page that stands alone: the verdict, the picture, the evidence, the source.
+
+The page is `page.html` (jinja2, everything escaped) with `page.css`, `page.js`, plotly.js and the
+results' JSON inside it. A page with a plot weighs 4.8 MB, nearly all of it plotly.js; one without
+leaves plotly.js out. It needs no network, and may not use one: its content security policy
+lets nothing be fetched and runs only the scripts whose hashes the page names, so that nothing
+in a result can run even if it got past the escaping. The same results give the same bytes.
+
+Colours live in `page.css`, for light, dark and print. `page.js` reads them from there and hands
+them to the plots as plotly's template, which gives way to whatever a figure sets itself.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from plotly.offline import get_plotlyjs
+
+from interp_toolkit._version import __version__
+from interp_toolkit.errors import InputError
+from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.report.files import write_text
+from interp_toolkit.report.format import (
+    evidence_of,
+    format_column,
+    format_value,
+    is_numeric,
+    model_name,
+    sign_of,
+    tone_of,
+    words,
+)
+from interp_toolkit.report.json import to_json
+from interp_toolkit.results import Result, Table, jsonable
+
+_IDENTIFIER = re.compile(r"(?=.*[._:/])[A-Za-z/][\w.:/*\[\]-]*|[0-9a-f]{32,}")
+# In a sentence, an underscore tells the name of a hook from `e.g.` and `and/or`.
+_IN_PROSE = re.compile(r"(\w[\w.:/*\[\]-]*_[\w.:/*\[\]-]*\w)")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A table's cell, as shown."""
+
+    text: str
+    style: str
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table, as shown: `numeric` says which columns are aligned as numbers."""
+
+    title: str
+    caption: str
+    columns: Sequence[str]
+    numeric: Sequence[bool]
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+
+
+def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
+    """Write the page, all or nothing.
+
+    Args:
+        results: in the order to show; of one model or of several.
+        path: of the HTML file.
+
+    Raises:
+        InputError: when there are no results, or the file cannot be written there.
+    """
+    if not results:
+        raise InputError("a report needs at least one result")
+    write_text(path, to_html(results))
+
+
+def to_html(results: Sequence[Result]) -> str:
+    """The page as text."""
+    figures = [jsonable(figure) for result in results for figure in result.figures()]
+    scripts = {
+        "plotly": script_text(get_plotlyjs()) if figures else "",
+        "page": script_text(_source("page.js")),
+    }
+    return (
+        _environment()
+        .get_template("page.html")
+        .render(
+            results=results,
+            models=list(dict.fromkeys(map(model_name, results))),
+            version=__version__,
+            css=Markup(_source("page.css")),
+            scripts=scripts,
+            script_hashes=[_hash(text) for text in scripts.values() if text],
+            figures=[{"data": f["data"], "layout": f["layout"]} for f in figures],
+            colors=[*CLASS_COLORS, NEUTRAL],
+            document=to_json(results),
+        )
+    )
+
+
+def script_text(source: str) -> Markup:
+    """JavaScript as it may stand inside a script element: no closing tag within, lines end in LF.
+
+    A browser turns CR LF into LF before it hashes a script, so the hash needs the same.
+    """
+    source = source.replace("\r\n", "\n").replace("\r", "\n")
+    return Markup(re.sub(r"</(?=script)", r"<\\/", source, flags=re.IGNORECASE))
+
+
+def _hash(script: str) -> str:
+    digest = hashlib.sha256(script.encode()).digest()
+    return f"sha256-{base64.b64encode(digest).decode()}"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("interp_toolkit", "report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    environment.filters.update(
+        evidence=evidence_of,
+        grid=grid,
+        model_name=model_name,
+        plain=jsonable,
+        prose=prose,
+        sign=sign_of,
+        tone=tone_of,
+        value=format_value,
+        words=words,
+    )
+    environment.tests["identifier"] = is_identifier
+    return environment
+
+
+def _source(name: str) -> str:
+    environment = _environment()
+    assert environment.loader is not None
+    return environment.loader.get_source(environment, name)[0]
+
+
+def is_identifier(value: Any) -> bool:
+    """Whether a value is a machine's name (a hook, a file, a hash), to be set in fixed width."""
+    return isinstance(value, str) and bool(_IDENTIFIER.fullmatch(value)) and not tone_of(value)
+
+
+def prose(text: str) -> Markup:
+    """Text, escaped, with the names of hooks and the like in it set in fixed width."""
+    parts = enumerate(_IN_PROSE.split(text))
+    return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else p for i, p in parts)
+
+
+def grid(table: Table) -> Grid:
+    """A table as shown: formatted by column, with the classes its cells have on the page."""
+    columns = [[row[i] for row in table.rows] for i in range(len(table.columns))]
+    texts = [format_column(column) for column in columns]
+    numeric = [is_numeric(column) for column in columns]
+    styles = ["number" if is_number else "" for is_number in numeric]
+    return Grid(
+        title=table.title,
+        caption=table.caption,
+        columns=[words(column) for column in table.columns],
+        numeric=numeric,
+        rows=[
+            (
+                "highlight" if r in table.highlight else "",
+                [Cell(texts[c][r], styles[c] or _style(row[c])) for c in range(len(row))],
+            )
+            for r, row in enumerate(table.rows)
+        ],
+    )
+
+
+def _style(value: Any) -> str:
+    tone = tone_of(value)
+    if tone:
+        return f"outcome {tone}"
+    return "identifier" if is_identifier(value) else ""

@@ -1,0 +1,58 @@
+import pytest
+import torch
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.contributions import head_outputs
+
+
+def test_outputs_are_what_ablating_the_head_takes_away(model, tokens):
+    """By brute force: the change of hook_attn_out when the head's z is set to zero."""
+    if getattr(model.cfg, "rmsnorm_uses_offset", False):
+        pytest.skip("Gemma 2 normalises the sum over its heads")
+    for layer, position in ((0, -1), (1, 2)):
+        outputs = head_outputs(model, tokens, layer, position)
+        assert outputs.shape == (5, 4, model.cfg.d_model)
+        name = f"blocks.{layer}.hook_attn_out"
+        full = out_without(model, tokens, layer, None)[name][:, position]
+        for head in range(4):
+            rest = out_without(model, tokens, layer, head)[name][:, position]
+            torch.testing.assert_close(outputs[:, head], full - rest, rtol=1e-4, atol=1e-4)
+
+
+def out_without(model, tokens, layer, head):
+    seen = {}
+
+    def cut(z, hook):
+        z = z.clone()
+        if head is not None:
+            z[:, :, head] = 0
+        return z
+
+    def keep(value, hook):
+        seen[f"blocks.{layer}.hook_attn_out"] = value
+
+    hooks = [(f"blocks.{layer}.attn.hook_z", cut), (f"blocks.{layer}.hook_attn_out", keep)]
+    with torch.no_grad():
+        model.run_with_hooks(tokens, fwd_hooks=hooks)
+    return seen
+
+
+def test_heads_behind_a_norm_do_not_add_up(zoo, tokens):
+    with pytest.raises(InputError, match="layer 0 normalises the sum over its heads"):
+        head_outputs(zoo("gemma2"), tokens, 0)
+
+
+def test_what_does_not_add_up_is_found_out(zoo, tokens):
+    """Another intervention is at work on the sum: then the split is not of this output."""
+    model = zoo("own")
+    with (
+        model.hooks(fwd_hooks=[("blocks.0.hook_attn_out", lambda value, hook: value + 1)]),
+        pytest.raises(InputError, match="layer 0"),
+    ):
+        head_outputs(model, tokens, 0)
+
+
+def test_small_memory_gives_the_same(zoo, tokens):
+    model = zoo("llama")
+    few, many = (head_outputs(model, tokens, 1, memory=m) for m in ("20KiB", None))
+    torch.testing.assert_close(few, many)

@@ -1,0 +1,286 @@
+import itertools
+
+import pytest
+import torch
+
+from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.models.interventions import ablate, edit, reinitialised
+
+
+@pytest.fixture
+def logits(tokens):
+    def run(model, rows=tokens):
+        with torch.no_grad():
+            return model(rows)
+
+    return run
+
+
+def patched(model, rows, by_hook):
+    """Logits with whole hook values put in place: what an ablation should have done."""
+    hooks = [(name, lambda value, hook, new=new: new) for name, new in by_hook.items()]
+    with torch.no_grad():
+        return model.run_with_hooks(rows, fwd_hooks=hooks)
+
+
+def z_of(model, rows, layer):
+    with torch.no_grad():
+        name = f"blocks.{layer}.attn.hook_z"
+        return model.run_with_cache(rows)[1][name].clone()
+
+
+def near(a, b):
+    return torch.allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_zero_ablation_is_the_head_without_its_output_weights(zoo, tokens, logits):
+    for kind in ("own", "own-rotary"):
+        model = zoo(kind)
+        with ablate(model, [(1, 2)], "zero"):
+            ablated = logits(model)
+        W_O = model.blocks[1].attn.W_O
+        saved = W_O.detach().clone()
+        with torch.no_grad():
+            W_O[2] = 0
+            without = model(tokens)
+            W_O.copy_(saved)
+        assert near(ablated, without)
+        assert not near(ablated, logits(model))
+
+
+def test_zero_and_mean_on_every_kind_of_model(model, tokens, logits):
+    other = torch.flip(tokens, dims=[0, 1])
+    for how, head in itertools.product(("zero", "mean"), (0, 3)):
+        z = z_of(model, tokens, 0)
+        z[:, :, head] = 0 if how == "zero" else z_of(model, other, 0)[:, :, head].mean(0)
+        with ablate(model, [(0, head)], how, reference=other):
+            ablated = logits(model)
+        assert near(ablated, patched(model, tokens, {"blocks.0.attn.hook_z": z}))
+        assert not torch.equal(ablated, logits(model))
+
+
+def test_mean_over_the_running_batch(model, tokens, logits):
+    z = z_of(model, tokens, 1)
+    z[:, :, [1, 2]] = z[:, :, [1, 2]].mean(0)
+    with ablate(model, [(1, 1), (1, 2)]):
+        assert near(logits(model), patched(model, tokens, {"blocks.1.attn.hook_z": z}))
+
+
+def test_resampling_from_one_reference_row_is_that_row(model, tokens, logits):
+    z, donor = z_of(model, tokens, 1), z_of(model, tokens[3:4], 1)
+    z[:, :, 2] = donor[:, :, 2]
+    with ablate(model, [(1, 2)], "resample", reference=tokens[3:4]):
+        assert near(logits(model), patched(model, tokens, {"blocks.1.attn.hook_z": z}))
+
+
+def test_resampling_in_a_batch_of_two_swaps_them(model, tokens, logits):
+    rows = tokens[:2]
+    z = z_of(model, rows, 0)
+    z[:, :, 1] = z[:, :, 1].flip(0)
+    with ablate(model, [(0, 1)], "resample"):
+        assert near(logits(model, rows), patched(model, rows, {"blocks.0.attn.hook_z": z}))
+
+
+def test_resampling_leaves_no_row_its_own_and_gives_all_heads_the_same_donor(zoo, tokens):
+    model = zoo("own")
+    plain = {layer: z_of(model, tokens, layer) for layer in (0, 1)}
+    seen = {}
+
+    def keep(value, hook):
+        seen[hook.name] = value
+
+    with ablate(model, [(0, 0), (0, 3)], "resample", seed=5):
+        name = "blocks.0.attn.hook_z"
+        with model.hooks(fwd_hooks=[(name, keep)]):
+            model(tokens)
+    donors = []
+    for row in range(5):
+        same = [(seen[name][row, :, [0, 3]] == plain[0][d, :, [0, 3]]).all() for d in range(5)]
+        donors.append(same.index(True))
+    assert sorted(donors) == list(range(5))
+    assert all(donor != row for row, donor in enumerate(donors))
+
+
+def test_resampling_repeats_with_the_seed(zoo, tokens, logits):
+    model = zoo("own")
+
+    def run(seed):
+        with ablate(model, [(0, 0), (1, 1)], "resample", reference=tokens, seed=seed):
+            return logits(model)
+
+    assert torch.equal(run(1), run(1))
+    assert not torch.equal(run(1), run(2))
+
+
+def test_everything_is_as_before(model, tokens, logits, count_hooks):
+    before = logits(model)
+    for how in ("zero", "mean", "resample"):
+        with ablate(model, [(0, 1), (1, 0)], how):
+            assert count_hooks(model) > 0
+            logits(model)
+        assert count_hooks(model) == 0
+        assert torch.equal(before, logits(model))
+    with (
+        pytest.raises(RuntimeError, match="within"),
+        ablate(model, [(0, 0)], "zero"),
+        edit(model, {"blocks.1.hook_resid_post": lambda value, hook: 2 * value}),
+        reinitialised(model),
+    ):
+        raise RuntimeError("within")
+    assert count_hooks(model) == 0
+    assert torch.equal(before, logits(model))
+
+
+def test_an_edit_is_what_the_function_says(model, tokens, logits):
+    name = "blocks.0.hook_resid_post"
+    with torch.no_grad():
+        value = model.run_with_cache(tokens)[1][name]
+    with edit(model, {name: lambda value, hook: value + 1}):
+        edited = logits(model)
+    assert near(edited, patched(model, tokens, {name: value + 1}))
+    with edit(model, {"resid_post": lambda value, hook: None}):
+        assert torch.equal(logits(model), logits(model))
+
+
+def is_native(model):
+    return getattr(model.cfg, "architecture", None) == "TransformerLensNative"
+
+
+def test_edits_of_scores_and_patterns_work_or_are_refused(model, has_hooked_transformer, logits):
+    """On native bridges scores are shown after their use, in 3.9 patterns too."""
+    shift = {"attn_scores": lambda x, hook: x + torch.arange(7.0), "pattern": lambda x, hook: x**2}
+    for name, function in shift.items():
+        hook = f"blocks.1.attn.hook_{name}"
+        if is_native(model) and (name == "attn_scores" or has_hooked_transformer):
+            with pytest.raises(InterventionError, match=f"edits at {hook} do not reach"):
+                edit(model, {hook: function}).__enter__()
+        else:
+            before = logits(model)
+            with edit(model, {hook: function}):
+                assert not torch.equal(before, logits(model))
+
+
+def test_a_head_that_writes_nothing_is_edited_all_the_same(zoo, tokens, logits):
+    model = zoo("own")
+    W_O = model.blocks[0].attn.W_O
+    saved = W_O.detach().clone()
+    with torch.no_grad():
+        W_O.zero_()
+    try:
+        before = logits(model)
+        with ablate(model, [(0, 1)], "zero"):
+            assert torch.equal(before, logits(model))
+        # NaN scores become a pattern of zeros; that they were used shows only in the graph
+        with edit(model, {"blocks.0.attn.hook_attn_scores": lambda x, hook: x}):
+            assert torch.equal(before, logits(model))
+    finally:
+        with torch.no_grad():
+            W_O.copy_(saved)
+
+
+def test_a_hook_that_never_fires_cannot_be_edited(zoo):
+    with (
+        pytest.raises(InterventionError, match="hook_rot_q do not reach"),
+        edit(zoo("neox"), {"blocks.0.attn.hook_rot_q": lambda x, hook: x}),
+    ):
+        pass
+
+
+def test_edits_of_token_ids(zoo, tokens, logits):
+    bridge = zoo("gpt2")
+    with edit(bridge, {"embed.hook_in": lambda ids, hook: ids.flip(1)}):
+        flipped = logits(bridge)
+    assert torch.equal(flipped, logits(bridge, tokens.flip(1)))
+
+
+def test_a_model_whose_output_is_nan_cannot_be_checked(zoo):
+    model = zoo("own")
+    b_U = model.unembed.b_U
+    with torch.no_grad():
+        saved = b_U.clone()
+        b_U[0] = float("nan")
+    try:
+        with pytest.raises(InterventionError, match="own output is NaN"), ablate(model, [(0, 0)]):
+            pass
+    finally:
+        with torch.no_grad():
+            b_U.copy_(saved)
+
+
+@pytest.mark.parametrize(
+    ("heads", "options", "message"),
+    [
+        ([(2, 0)], {}, "no head 0 in layer 2; the model has layers 0 to 1 with heads 0 to 3"),
+        ([(0, 4)], {}, "no head 4 in layer 0"),
+        ([(-1, 0)], {}, "no head 0 in layer -1"),
+        ([], {}, "no head to ablate"),
+        ([(0, 0)], {"how": "median"}, "how is 'median'"),
+    ],
+)
+def test_bad_input(zoo, heads, options, message):
+    with pytest.raises(InputError, match=message), ablate(zoo("llama"), heads, **options):
+        pass
+
+
+def test_a_batch_of_one_needs_a_reference(model, tokens, logits):
+    for how in ("mean", "resample"):
+        with (
+            ablate(model, [(0, 0)], how),
+            pytest.raises(InputError, match="a batch of one row"),
+        ):
+            logits(model, tokens[:1])
+        with ablate(model, [(0, 0)], how, reference=tokens):
+            logits(model, tokens[:1])
+
+
+def test_a_reference_must_be_long_enough(zoo, tokens, logits):
+    for how in ("mean", "resample"):
+        with (
+            ablate(zoo("own"), [(0, 0)], how, reference=tokens[:, :4]),
+            pytest.raises(InputError, match="7 positions, the reference of the ablation has 4"),
+        ):
+            logits(zoo("own"))
+
+
+def test_mean_over_reference_rows_of_different_lengths(zoo, tokens, logits):
+    from types import SimpleNamespace
+
+    model = zoo("own")
+    rows = [tokens[0].numpy(), tokens[1, :3].numpy()]
+    z, long, short = (z_of(model, r, 0) for r in (tokens, tokens[:1], tokens[1:2, :3]))
+    z[:, :, 0] = long[0, :, 0]
+    z[:, :3, 0] = (long[0, :3, 0] + short[0, :, 0]) / 2
+    with ablate(model, [(0, 0)], reference=SimpleNamespace(tokens=rows)):
+        assert near(logits(model), patched(model, tokens, {"blocks.0.attn.hook_z": z}))
+
+
+def test_reinitialised_keeps_every_tensors_values_and_loses_their_places(model, logits):
+    parameters = dict(model.named_parameters())
+    before, plain = logits(model), {n: p.detach().clone() for n, p in parameters.items()}
+    shuffled = []
+    for seed in (0, 0, 1):
+        with reinitialised(model, seed):
+            shuffled.append(logits(model))
+            moved = 0
+            for name, value in parameters.items():
+                if ".qkv." in name or "c_attn" in name:
+                    continue  # fused: its parts are shuffled, each on its own
+                assert torch.equal(value.flatten().sort()[0], plain[name].flatten().sort()[0])
+                moved += not torch.equal(value, plain[name])
+            assert moved > len(parameters) // 2
+    assert torch.equal(shuffled[0], shuffled[1])
+    assert not torch.equal(shuffled[0], shuffled[2])
+    assert not near(shuffled[0], before)
+    assert torch.equal(before, logits(model))
+    assert all(torch.equal(value, plain[name]) for name, value in parameters.items())
+
+
+def test_reinitialising_a_model_of_equal_weights_changes_nothing_and_says_so(zoo, logits):
+    import copy
+
+    model = copy.deepcopy(zoo("own"))
+    for parameter in model.parameters():
+        torch.nn.init.constant_(parameter, 0.5)
+    with pytest.raises(InterventionError, match="did not change"), reinitialised(model):
+        pass
+    assert all(bool((parameter == 0.5).all()) for parameter in model.parameters())

@@ -1,0 +1,328 @@
+"""What cannot be a model is refused in one line that says what is wrong, and nothing is run."""
+
+import io
+import json
+import os
+import pickle
+import struct
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from interp_toolkit import InputError, load, save
+from interp_toolkit.models.config import TransformerConfig
+from interp_toolkit.models.transformer import Transformer
+
+
+@pytest.fixture
+def model():
+    cfg = TransformerConfig(
+        n_layers=2, d_model=8, n_ctx=6, d_head=4, n_heads=2, d_vocab=5, attn_only=True, seed=0
+    )
+    return Transformer(cfg)
+
+
+def refusal(path, **settings) -> str:
+    with pytest.raises(InputError) as caught:
+        load(path, **settings)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(path) in message
+    return message
+
+
+class Touch:
+    """A pickle of this touches a file when it is unpickled without care."""
+
+    def __init__(self, path):
+        self.path = str(path)
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+WRITERS = {
+    "torch archive": lambda data, path: torch.save(data, path),
+    "older torch file": lambda data, path: torch.save(
+        data, path, _use_new_zipfile_serialization=False
+    ),
+    "pickle, protocol 2": lambda data, path: path.write_bytes(pickle.dumps(data, 2)),
+    "pickle, newest protocol": lambda data, path: path.write_bytes(pickle.dumps(data, 5)),
+}
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("place", ["alone", "among the weights", "as a configuration"])
+def test_a_pickle_that_runs_code_is_not_run(tmp_path, model, writer, place):
+    bomb = Touch(tmp_path / "exploded")
+    state = dict(model.state_dict())
+    data = {
+        "alone": bomb,
+        "among the weights": {**state, "more": bomb},
+        "as a configuration": {"cfg": bomb, "state_dict": state},
+    }[place]
+    path = tmp_path / "model.pt"
+    WRITERS[writer](data, path)
+    message = refusal(path)
+    assert "would run code" in message
+    assert f"{os.mkdir.__module__}.mkdir" in message
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_state_dict_written_by_pickle_is_told_how_to_be_saved(tmp_path, model):
+    with (tmp_path / "model.pkl").open("wb") as file:
+        pickle.dump(model.state_dict(), file)  # rebuilds its tensors by calling a function
+    assert "torch.storage._load_from_bytes" in refusal(tmp_path / "model.pkl")
+    assert "with torch.save" in refusal(tmp_path / "model.pkl")
+
+
+def test_a_pickle_of_the_oldest_protocol_is_not_run(tmp_path):
+    path = tmp_path / "model.pt"
+    path.write_bytes(pickle.dumps(Touch(tmp_path / "exploded"), 0))
+    assert "text file" in refusal(path)
+    assert not (tmp_path / "exploded").exists()
+
+
+@pytest.mark.parametrize("writer", ["torch archive", "older torch file"])
+def test_a_whole_pickled_model_is_told_how_to_be_saved(tmp_path, model, writer):
+    WRITERS[writer](torch.nn.Linear(2, 2), tmp_path / "linear.pt")
+    message = refusal(tmp_path / "linear.pt")
+    assert "whole pickled model" in message
+    assert "state = model.state_dict()" in message
+    assert 'torch.save(state, "weights.pt")' in message
+
+
+def test_a_pickled_configuration_object_is_code(tmp_path, model):
+    from transformer_lens.config import TransformerBridgeConfig
+
+    cfg = TransformerBridgeConfig(d_model=8, d_head=4, n_layers=2, n_ctx=6, n_heads=2, d_vocab=5)
+    torch.save({"cfg": cfg, "state_dict": model.state_dict()}, tmp_path / "model.pt")
+    message = refusal(tmp_path / "model.pt")
+    assert "pickled TransformerBridgeConfig object" in message
+    assert "cfg.to_dict()" in message
+
+
+@pytest.mark.parametrize("kept", [0.2, 0.6, 0.99])
+@pytest.mark.parametrize("kind", ["archive", "older", "safetensors"])
+def test_truncated_files(tmp_path, model, kind, kept):
+    path = tmp_path / "model.pt"
+    if kind == "safetensors":
+        save_file({n: t.contiguous() for n, t in model.state_dict().items()}, path)
+    else:
+        torch.save(model.state_dict(), path, _use_new_zipfile_serialization=kind == "archive")
+    content = path.read_bytes()
+    path.write_bytes(content[: int(kept * len(content))])
+    assert "truncated or damaged" in refusal(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"epoch,loss\n1,0.5\n", "is a text file"),
+        ("données\n".encode(), "is a text file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "git lfs pull"),
+        (b"\x93NUMPY\x01\x00v\x00{'descr'", "a NumPy array"),
+        (b"\xff\xd8\xff\xe0 a picture", "of no known format"),
+        (b"\x80\x04.", "truncated or damaged"),
+        (struct.pack("<Q", 40) + b"{}", "truncated or damaged"),
+    ],
+)
+def test_files_that_are_something_else(tmp_path, content, words):
+    (tmp_path / "model.pt").write_bytes(content)
+    assert words in refusal(tmp_path / "model.pt")
+
+
+def test_numpy_archives_with_and_without_pickled_objects(tmp_path):
+    np.savez(tmp_path / "objects.npz", a=np.array([Touch(tmp_path / "exploded")], dtype=object))
+    np.savez(tmp_path / "numbers.npz", a=np.zeros(3))
+    for name in ("objects.npz", "numbers.npz"):
+        assert "NumPy archive" in refusal(tmp_path / name)
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_zip_of_something_else(tmp_path):
+    import zipfile
+
+    with zipfile.ZipFile(tmp_path / "model.pt", "w") as archive:
+        archive.writestr("readme.txt", "hello")
+    assert "no PyTorch file" in refusal(tmp_path / "model.pt")
+
+
+def test_paths_that_lead_nowhere(tmp_path):
+    assert "does not exist" in refusal(tmp_path / "missing.pt")
+    os.mkfifo(tmp_path / "pipe.pt")
+    assert "not a regular file" in refusal(tmp_path / "pipe.pt")
+    (tmp_path / "loop.pt").symlink_to(tmp_path / "loop.pt")
+    assert "does not exist" in refusal(tmp_path / "loop.pt")
+
+
+@pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root reads every file")
+def test_a_file_without_permission(tmp_path):
+    (tmp_path / "model.pt").write_bytes(b"x")
+    (tmp_path / "model.pt").chmod(0)
+    assert "cannot be read" in refusal(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ([torch.zeros(2)], "holds a list"),
+        ({}, "it is empty"),
+        ({"lr": 0.1}, "'lr' is no tensor"),
+        ({"weight": torch.zeros(2)}, "no TransformerLens state dict"),
+        ({"transformer.wte.weight": torch.zeros(2, 2)}, "Hugging Face model's weights"),
+        ({"model.layers.0.x": torch.zeros(2), "lm_head.weight": torch.zeros(2)}, "Hugging Face"),
+        (torch.zeros(3), "holds a Tensor"),
+    ],
+)
+def test_data_that_is_no_state_dict(tmp_path, data, words):
+    torch.save(data, tmp_path / "model.pt")
+    assert words in refusal(tmp_path / "model.pt")
+
+
+# --- tensors that do not fit
+
+
+def test_missing_tensors_are_listed(tmp_path, model):
+    state = dict(model.state_dict())
+    for name in list(state):
+        torch.save({n: t for n, t in state.items() if n != name}, tmp_path / "model.pt")
+        message = refusal(tmp_path / "model.pt")
+        assert name in message, (name, message)
+
+
+def test_many_missing_tensors_are_counted(tmp_path, model):
+    state = {n: t for n, t in model.state_dict().items() if not n.startswith("blocks.1.attn.")}
+    torch.save(state, tmp_path / "model.pt")
+    message = refusal(tmp_path / "model.pt")
+    assert "lacks blocks.1.attn.W_Q, " in message
+    assert message.count("blocks.1") == 3
+    assert "and 5 more" in message
+
+
+def test_a_missing_block_is_named(tmp_path, model):
+    state = {n.replace("blocks.1.", "blocks.7."): t for n, t in model.state_dict().items()}
+    torch.save(state, tmp_path / "model.pt")
+    assert "lacks blocks.1 and 5 more" in refusal(tmp_path / "model.pt")
+
+
+def test_extra_tensors_are_listed(tmp_path, model):
+    state = {**model.state_dict(), "blocks.0.attn.sinks": torch.zeros(2), "step": torch.tensor(1)}
+    torch.save(state, tmp_path / "model.pt")
+    assert "has no use for blocks.0.attn.sinks, step" in refusal(tmp_path / "model.pt")
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("blocks.0.attn.W_Q", (2, 4, 8)),
+        ("blocks.1.attn.b_O", (9,)),
+        ("blocks.0.ln1.w", (7,)),
+        ("pos_embed.W_pos", (6, 9)),
+        ("unembed.b_U", (4,)),
+        ("blocks.1.attn.W_V", (3, 8, 4)),
+        ("blocks.0.attn.W_O", (64,)),
+    ],
+)
+def test_a_misshapen_tensor_is_the_one_that_is_named(tmp_path, model, name, shape):
+    torch.save({**model.state_dict(), name: torch.zeros(shape)}, tmp_path / "model.pt")
+    message = refusal(tmp_path / "model.pt")
+    expected = list(model.state_dict()[name].shape)
+    assert f"has misshapen {name} ({list(shape)}, not {expected})" in message
+    assert "more" not in message
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("how", ["bare", "own", "own .pt", "live"])
+def test_weights_that_are_not_finite_are_named(tmp_path, model, bad, how):
+    model.blocks[1].attn.W_V.data[0, 0, 0] = bad
+    if how == "live":
+        with pytest.raises(InputError, match=r"NaN or infinite values in blocks\.1\.attn\.W_V"):
+            load(model)
+        return
+    path = tmp_path / ("model.safetensors" if how == "own" else "model.pt")
+    if how == "bare":
+        torch.save(model.state_dict(), path)
+    else:
+        save(model, path)
+    assert "NaN or infinite values in blocks.1.attn.W_V" in refusal(path)
+
+
+# --- our own files, tampered with
+
+
+def own_file(model, path, **changes):
+    save(model, path)
+    saved = torch.load(path, weights_only=True)
+    torch.save({**saved, **changes}, path)
+
+
+def test_own_files_of_another_version_or_with_damaged_parts(tmp_path, model):
+    path = tmp_path / "model.pt"
+    own_file(model, path, format="interp-toolkit/99")
+    assert "has format interp-toolkit/99" in refusal(path)
+    own_file(model, path, config={"n_layers": 2})
+    assert "configuration that cannot be used" in refusal(path)
+    own_file(model, path, config={**model.cfg.model_dump(mode="json"), "surprise": 1})
+    assert "surprise" in refusal(path)
+    own_file(model, path, config=None)
+    assert "is damaged" in refusal(path)
+    own_file(model, path, config={**model.cfg.model_dump(mode="json"), "n_heads": 4})
+    assert "misshapen blocks.0.attn.W_Q" in refusal(path)
+
+
+def test_own_safetensors_with_damaged_metadata(tmp_path, model):
+    tensors = {n: t.contiguous() for n, t in model.state_dict().items()}
+    for metadata in ("{", "[]", "3"):
+        about = {"interp_toolkit": metadata}
+        save_file(tensors, tmp_path / "model.safetensors", metadata=about)
+        assert "damaged metadata" in refusal(tmp_path / "model.safetensors")
+
+
+def test_settings_do_not_change_an_own_file(tmp_path, model):
+    save(model, tmp_path / "model.pt")
+    assert load(tmp_path / "model.pt", n_heads="2").cfg == model.cfg
+    assert "n_heads=3 contradicts" in refusal(tmp_path / "model.pt", n_heads="3")
+
+
+# --- sources that are no file
+
+
+def test_what_is_no_model_at_all():
+    with pytest.raises(InputError, match="a int is no TransformerLens model"):
+        load(3)
+    with pytest.raises(InputError, match="a Linear is no TransformerLens model"):
+        load(torch.nn.Linear(2, 2))
+    with pytest.raises(InputError, match="a BytesIO is no TransformerLens model"):
+        load(io.BytesIO())
+
+
+def test_an_unknown_toy_is_named():
+    with pytest.raises(InputError, match="no toy is called 'nothing'"):
+        load("toy:nothing")
+
+
+def test_a_folder_without_a_configuration(tmp_path):
+    assert "without a config.json" in refusal(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    assert "not readable JSON" in refusal(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    assert "not a JSON object" in refusal(tmp_path)
+
+
+def test_a_folder_with_remote_code_is_refused(tmp_path):
+    config = {"auto_map": {"AutoModelForCausalLM": "modeling.Net"}, "model_type": "net"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "modeling.py").write_text(f"import os\nos.mkdir({str(tmp_path / 'exploded')!r})\n")
+    message = refusal(tmp_path)
+    assert "--trust-remote-code" in message
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_a_name_the_hub_does_not_have():
+    with pytest.raises(InputError, match="could not be loaded from the Hugging Face hub") as error:
+        load("no-such-organisation/no-such-model")
+    assert "\n" not in str(error.value)

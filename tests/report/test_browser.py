@@ -1,0 +1,304 @@
+"""The page in a real browser, opened as a file: drawn, silent, and alone.
+
+Needs Chromium and its driver; skipped without them, unless INTERP_REQUIRE_BROWSER=1 says that
+they have to be there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from interp_toolkit.palette import CLASS_COLORS
+from interp_toolkit.report.html import write_report
+from interp_toolkit.report.json import to_json
+from interp_toolkit.results import Figure
+
+pytestmark = pytest.mark.browser
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--enable-unsafe-swiftshader",  # WebGL without a graphics card, for the 3-D plots
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--window-size=1000,1400",
+)
+PAPER = {"light": "#fdfdfc", "dark": "#15181c"}
+INK = {"light": "rgb(28, 32, 36)", "dark": "rgb(230, 232, 234)"}
+# How many pixels of an image are near a colour, and how many colours it has.
+COUNT_PIXELS = """
+const [url, red, green, blue, done] = arguments;
+const image = new Image();
+image.onload = () => {
+  const canvas = document.createElement("canvas");
+  canvas.width = image.width; canvas.height = image.height;
+  const context = canvas.getContext("2d", { willReadFrequently: true });
+  context.drawImage(image, 0, 0);
+  const pixels = context.getImageData(0, 0, image.width, image.height).data;
+  const seen = new Set();
+  let near = 0;
+  for (let i = 0; i < pixels.length; i += 4) {
+    const off = Math.abs(pixels[i] - red) + Math.abs(pixels[i + 1] - green)
+              + Math.abs(pixels[i + 2] - blue);
+    if (pixels[i + 3] > 200 && off < 60) near += 1;
+    seen.add((pixels[i] << 16) | (pixels[i + 1] << 8) | pixels[i + 2]);
+  }
+  done({ near, colors: seen.size, pixels: pixels.length / 4 });
+};
+image.src = url;
+"""
+PLOT_IMAGE = """
+const done = arguments[arguments.length - 1];
+Plotly.toImage(arguments[0], { format: "png" }).then(done);
+"""
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory) -> Iterator[Any]:
+    found = {name: shutil.which(name) for name in ("chromium", "chromedriver")}
+    missing = [name for name, path in found.items() if path is None]
+    if missing:
+        reason = f"the browser test needs {' and '.join(missing)} on the PATH"
+        if os.environ.get("INTERP_REQUIRE_BROWSER") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+    webdriver = pytest.importorskip("selenium.webdriver")
+    options = webdriver.ChromeOptions()
+    options.binary_location = found["chromium"]
+    profile = tmp_path_factory.mktemp("chromium")
+    for flag in (*FLAGS, f"--user-data-dir={profile}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SE_OFFLINE", "true")  # selenium looks for no driver of its own
+        patch.setenv("SE_AVOID_STATS", "true")
+        service = webdriver.ChromeService(executable_path=found["chromedriver"])
+        browser = webdriver.Chrome(options=options, service=service)
+        try:
+            yield browser
+        finally:
+            browser.quit()
+
+
+@pytest.fixture
+def opened(driver, tmp_path, separable, not_separable) -> Any:
+    """The driver on a page with 2-D and 3-D plots, in the light theme, and its logs since then."""
+    path = tmp_path / "report.html"
+    write_report([not_separable, separable], path)
+    open_page(driver, path.as_uri())
+    return driver
+
+
+def open_page(driver, url: str, scheme: str = "light") -> None:
+    driver.execute_cdp_cmd(
+        "Emulation.setEmulatedMedia",
+        {"media": "", "features": [{"name": "prefers-color-scheme", "value": scheme}]},
+    )
+    driver.get_log("browser"), driver.get_log("performance")
+    driver.get(url)
+    wait_for(lambda: len(driver.find_elements("css selector", ".plot .main-svg")) > 0)
+
+
+def wait_for(condition: Callable[[], Any], seconds: float = 30) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the page did not get there in time"
+        time.sleep(0.05)
+
+
+def complaints(driver) -> list[str]:
+    """What the console says that is an error, or that the page's policy refused."""
+    return [
+        entry["message"]
+        for entry in driver.get_log("browser")
+        if entry["level"] == "SEVERE" or "Content Security Policy" in entry["message"]
+    ]
+
+
+def requests(driver) -> list[str]:
+    """The addresses asked for since the page was opened, by any page of the browser.
+
+    What the page's policy stopped is not among them: Chromium logs it, but never sends it.
+    """
+    messages = [json.loads(entry["message"])["message"] for entry in driver.get_log("performance")]
+    stopped = {
+        m["params"]["requestId"]
+        for m in messages
+        if m["method"] == "Network.loadingFailed" and m["params"].get("blockedReason") == "csp"
+    }
+    return [
+        m["params"].get("request", m["params"])["url"]
+        for m in messages
+        if m["method"] in {"Network.requestWillBeSent", "Network.webSocketCreated"}
+        and m["params"]["requestId"] not in stopped
+    ]
+
+
+def rgb(color: str) -> list[int]:
+    return [int(color[i : i + 2], 16) for i in (1, 3, 5)]
+
+
+def pixels(driver, url: str, color: str) -> dict[str, int]:
+    return driver.execute_async_script(COUNT_PIXELS, url, *rgb(color))
+
+
+def screenshot(driver, color: str) -> dict[str, int]:
+    return pixels(driver, f"data:image/png;base64,{driver.get_screenshot_as_base64()}", color)
+
+
+def tick_color(driver) -> str:
+    tick = driver.find_element("css selector", ".plot .xtick text")
+    return tick.value_of_css_property("fill")
+
+
+def test_the_plots_are_drawn(opened):
+    flat, deep, _ = opened.find_elements("css selector", ".plot")
+    for plot in (flat, deep):
+        svg = plot.find_element("css selector", ".main-svg")
+        assert svg.size["width"] > 300
+        assert svg.size["height"] > 300
+    traces = flat.find_elements("css selector", ".scatterlayer .trace")
+    assert len(traces) == 5
+    assert len(flat.find_elements("css selector", ".scatterlayer .point")) == 5
+    labels = flat.find_elements("css selector", ".scatterlayer .textpoint")
+    assert sorted(label.text for label in labels) == ["00", "01", "10", "11"]
+    for color in CLASS_COLORS:
+        image = opened.execute_async_script(PLOT_IMAGE, flat)
+        assert pixels(opened, image, color)["near"] > 100
+
+    canvas = deep.find_element("css selector", ".gl-container canvas")
+    assert canvas.size["width"] > 300
+    assert canvas.size["height"] > 300
+    image = opened.execute_async_script(PLOT_IMAGE, deep)
+    assert pixels(opened, image, CLASS_COLORS[1])["near"] > 30
+
+
+def test_the_console_is_silent_and_nothing_is_fetched(opened):
+    opened.find_element("id", "theme").click()
+    opened.execute_script("window.scrollTo(0, document.body.scrollHeight)")
+    time.sleep(0.5)
+    assert complaints(opened) == []
+    asked = requests(opened)
+    assert any(url.endswith("report.html") for url in asked)  # the log does log
+    outside = [url for url in asked if url.split(":")[0] not in {"file", "data", "blob"}]
+    assert outside == []
+
+
+def test_nothing_offers_to_send_a_plot_away(opened):
+    buttons = opened.find_elements("css selector", ".modebar-btn")
+    titles = {button.get_attribute("data-title") for button in buttons}
+    assert len(buttons) == 3
+    assert titles == {"Download plot as a PNG"}
+    assert not opened.find_elements("css selector", ".plot a[href^=http]")
+
+
+@pytest.mark.parametrize(("scheme", "other"), [("light", "dark"), ("dark", "light")])
+def test_the_page_and_its_plots_follow_the_system_and_then_the_button(opened, scheme, other):
+    open_page(opened, opened.current_url, scheme)
+    shot = screenshot(opened, PAPER[scheme])
+    assert shot["near"] > shot["pixels"] / 2
+    assert shot["colors"] > 50
+    assert tick_color(opened) == INK[scheme]
+
+    button = opened.find_element("id", "theme")
+    assert button.text == f"{other.capitalize()} theme"
+    button.send_keys("\ue007")  # Enter: by keyboard as well as by mouse
+    wait_for(lambda: tick_color(opened) == INK[other])
+    shot = screenshot(opened, PAPER[other])
+    assert shot["near"] > shot["pixels"] / 2
+    assert shot["colors"] > 50
+    assert button.text == f"{scheme.capitalize()} theme"
+    assert len(opened.find_elements("css selector", ".plot .scatterlayer .trace")) == 10
+    assert complaints(opened) == []
+
+
+def test_a_zoom_outlives_a_change_of_theme(opened):
+    from selenium.webdriver import ActionChains
+
+    shown = "return document.getElementById('plot-1')._fullLayout.xaxis.range"
+    before = opened.execute_script(shown)
+    area = opened.find_element("css selector", "#plot-1 .nsewdrag")
+    ActionChains(opened).drag_and_drop_by_offset(area, 80, 60).perform()
+    wait_for(lambda: opened.execute_script(shown) != before)
+    zoomed = opened.execute_script(shown)
+    assert zoomed[1] - zoomed[0] < (before[1] - before[0]) / 2
+    opened.find_element("id", "theme").click()
+    wait_for(lambda: tick_color(opened) == INK["dark"])
+    assert opened.execute_script(shown) == pytest.approx(zoomed)
+
+
+def test_print_is_light_open_and_fits_the_paper(opened):
+    opened.find_element("id", "theme").click()
+    opened.execute_script("dispatchEvent(new Event('beforeprint'))")
+    state = (
+        "return [document.documentElement.dataset.theme,"
+        " document.querySelectorAll('details[open]').length,"
+        " document.querySelector('#plot-1 .main-svg').getBoundingClientRect().width]"
+    )
+    assert opened.execute_script(state) == ["light", 2, 640]
+    opened.execute_script("dispatchEvent(new Event('afterprint'))")
+    assert opened.execute_script(state)[:2] == ["dark", 0]
+    wait_for(lambda: opened.execute_script(state)[2] > 640, seconds=5)
+
+
+@pytest.mark.parametrize("width", [320, 700, 1600])
+def test_the_page_never_scrolls_sideways(opened, width):
+    metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    opened.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    opened.execute_script("document.querySelectorAll('details').forEach(d => { d.open = true; })")
+    try:
+        wait_for(
+            lambda: (
+                opened.execute_script(
+                    "return document.documentElement.scrollWidth <= innerWidth && innerWidth"
+                )
+                == width
+            )
+        )
+    finally:
+        opened.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_the_numbers_can_be_saved(opened, tmp_path, separable, not_separable):
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    opened.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)}
+    )
+    opened.find_element("id", "save").click()
+    saved = folder / "results.json"
+    wait_for(saved.exists)
+    assert json.loads(saved.read_text()) == to_json([not_separable, separable])
+
+
+def test_a_hostile_name_does_not_run(driver, tmp_path, separable):
+    attack = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
+    [figure] = separable.shown
+    traces = [{**trace, "name": attack, "text": [attack] * 4} for trace in figure.data]
+    layout = {"title": {"text": attack}, "images": [{"source": "https://example.org/a.png"}]}
+    source = separable.provenance
+    result = replace(
+        separable,
+        verdict=attack,
+        provenance=replace(source, model={"name": attack}),
+        shown=[Figure(attack, attack, traces, layout)],
+    )
+    path = tmp_path / "hostile.html"
+    write_report([result], path)
+    open_page(driver, path.as_uri())
+    time.sleep(0.3)
+    assert driver.execute_script("return window.hacked") is None
+    assert driver.find_element("tag name", "h1").text == attack
+    assert not [url for url in requests(driver) if url.startswith("http")]

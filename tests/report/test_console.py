@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+from rich.console import Console
+
+from interp_toolkit.report.console import fit, fold, render
+from interp_toolkit.results import Table
+
+
+def shown(results, width=80, encoding="utf-8", color=False, **options) -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, write_through=True)
+    console = Console(
+        file=file, width=width, force_terminal=color, color_system="standard" if color else None
+    )
+    render(results, console, **options)
+    return raw.getvalue().decode(encoding)
+
+
+def lines(text: str) -> list[str]:
+    return [line.rstrip() for line in text.splitlines()]
+
+
+def with_table(result, table: Table):
+    class WithTable(type(result)):
+        def tables(self):
+            return [table]
+
+    return WithTable(**vars(result))
+
+
+def test_the_separable_result_at_80_columns(separable):
+    assert lines(shown([separable])) == [
+        "╭─ xor · toy:xor-2head ────────────────────────────────────────────────────────╮",
+        "│ ✓ XOR is linearly separable at blocks.0.hook_resid_post (position 2): gap    │",
+        "│ 0.2175, verified on 4 points                                                 │",
+        "╰──────────────────────────────────────────────────────────────────────────────╯",
+        "hyperplane",
+        "  direction         [0.7071, 0.7071, 0]",
+        "  threshold         0.7060",
+        "  gap               0.2175",
+        "  residual          1.10e-16",
+        "null                every labelling of these four points is separable",
+        "heads",
+        "  score of head 0   0.5000",
+        "  score of head 1   0.5000",
+        "  XOR left without  no",
+        "",
+        "Sites",
+        "hook                      position  function  status           margin  accuracy",
+        "───────────────────────────────────────────────────────────────────────────────",
+        "blocks.0.hook_resid_pre          2  XOR       not separable         –    0.5000",
+        "blocks.0.hook_resid_post         2  XOR       separable        0.2175    1.0000",
+        "blocks.0.hook_resid_post         2  AND       not separable         –    0.7500",
+        "blocks.0.hook_resid_post         1  XOR       undecided      2.00e-13         –",
+        "The verdict is about the row in bold.",
+        "",
+        "model toy:xor-2head (toy) · data source truth table, rows 4, sha256 9f2c9f2c9f2c",
+        "· seed 0 · interp-toolkit 0.1.0, torch 2.13.0, transformer_lens 3.9.0",
+        "",
+    ]
+
+
+def test_quiet_prints_a_sign_and_a_verdict_a_line(separable, not_separable):
+    assert lines(shown([separable, not_separable], quiet=True)) == [
+        f"✓ {separable.verdict}",
+        f"✗ {not_separable.verdict}",
+    ]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_no_line_is_wider_than_the_console(separable, not_separable, width):
+    assert max(map(cell_len, shown([separable, not_separable], width).splitlines())) <= width
+
+
+def test_a_terminal_that_knows_ascii_only_gets_ascii(separable, not_separable):
+    text = shown([separable, not_separable], encoding="ascii")  # would raise on anything else
+    assert "| + XOR is linearly separable" in text
+    assert "| x XOR is not linearly separable" in text
+
+
+def test_colour_is_added_to_the_sign_and_not_instead_of_it(separable, not_separable):
+    assert "\x1b[1;32m✓" in shown([separable], color=True)
+    assert "\x1b[1;35m✗" in shown([not_separable], color=True)
+    assert "\x1b" not in shown([separable, not_separable])
+
+
+def test_the_row_that_the_verdict_is_about_is_bold(separable):
+    bold = [line for line in shown([separable], color=True).splitlines() if "\x1b[1m" in line]
+    assert sum("0.2175" in line and "resid_post" in line and "XOR" in line for line in bold) == 1
+    assert not any("AND" in line for line in bold)
+
+
+def test_names_in_brackets_are_text_and_no_markup(separable):
+    result = replace(separable, verdict="[red]head[/red] [0, 3] :smile:")
+    assert "✓ [red]head[/red] [0, 3] :smile:" in shown([result], quiet=True)
+    assert "✓ [red]head[/red] [0, 3] :smile:" in shown([result])
+
+
+def test_columns_that_do_not_fit_are_named_and_numbers_stay_whole(separable):
+    columns = ["hook", *(f"measure {i}" for i in range(12))]
+    row = ["blocks.0.hook_resid_post", *(0.12345 + i for i in range(12))]
+    text = lines(shown([with_table(separable, Table("Wide", columns, [row]))]))
+    start = text.index("Wide")
+    assert text[start + 1 : start + 8] == [
+        "                   measure  measure  measure  measure  measure  measure  measure",
+        "hook                     0        1        2        3        4        5        6",
+        "────────────────────────────────────────────────────────────────────────────────",
+        "blocks.0.hook_      0.1235    1.123    2.123    3.123    4.123    5.123    6.123",
+        "resid_post",
+        "… and, too wide for this terminal: measure 7, measure 8, measure 9, measure 10,",
+        "measure 11",
+    ]
+
+
+def test_a_wide_heading_breaks_between_its_words(separable):
+    table = Table("T", ["re-initialised accuracy", "n"], [[0.5, 1], [0.75, 2]])
+    text = lines(shown([with_table(separable, table)]))
+    start = text.index("T")
+    assert text[start : start + 6] == [
+        "T",
+        "re-initialised",
+        "      accuracy  n",
+        "─────────────────",
+        "        0.5000  1",
+        "        0.7500  2",
+    ]
+
+
+def test_a_long_table_is_cut_and_says_so(separable):
+    table = Table("Long", ["n"], [[i] for i in range(50)])
+    text = lines(shown([with_table(separable, table)]))
+    assert "19" in text
+    assert "20" not in text
+    assert "… and 30 more rows (JSON and HTML have them all)" in text
+
+
+def test_an_empty_table_shows_its_heading(separable):
+    assert "hook  score" in lines(shown([with_table(separable, Table("E", ["hook", "score"], []))]))
+
+
+def test_fit_shrinks_the_widest_text_first_and_never_a_number():
+    assert fit([24, 8, 20], [False, True, False], 60) == [24, 8, 20]
+    assert fit([24, 8, 20], [False, True, False], 50) == [19, 8, 19]
+    assert fit([24, 8, 20], [True, True, False], 50) == [24, 8, 14]
+    assert fit([24, 8, 20], [True, True, True], 50) == [24, 8]
+    assert fit([90], [True], 80) == [90]
+
+
+def test_fold_breaks_a_name_after_its_dots_and_underscores():
+    assert fold("blocks.0.hook_resid_post", 24) == "blocks.0.hook_resid_post"
+    assert fold("blocks.0.hook_resid_post", 15) == "blocks.0.hook_\nresid_post"
+    assert fold("blocks.10.attn.hook_z", 11) == "blocks.10.\nattn.hook_z"
+    assert fold("a sentence, not a name", 5) == "a sentence, not a name"

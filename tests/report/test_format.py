@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from interp_toolkit.report.format import (
+    evidence_of,
+    format_column,
+    format_number,
+    format_value,
+    is_numeric,
+    sign_of,
+)
+from interp_toolkit.results import Result
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (0.21749812, "0.2175"),
+        (1.0, "1.000"),
+        (-0.5, "-0.5000"),
+        (12.3456, "12.35"),
+        (123456.7, "123457"),
+        (0.001, "0.001000"),
+        (0.0009, "9.00e-04"),
+        (3.14159e-17, "3.14e-17"),
+        (2.5e6, "2.50e+06"),
+        (0.0, "0"),
+        (12, "12"),
+        (1234567890, "1234567890"),
+        (float("nan"), "–"),
+        (float("-inf"), "–"),
+    ],
+)
+def test_a_number_has_four_significant_digits_and_an_integer_all_of_its_own(value, text):
+    assert format_number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "–"),
+        (True, "yes"),
+        (False, "no"),
+        ("not_separable", "not separable"),
+        ("hook_z", "hook_z"),  # a name keeps its underscores, a status does not
+        ([0.5, 0.25], "[0.5000, 0.2500]"),
+        (list(range(100)), "[0, 1, 2, 3, 4, … 95 more]"),
+        (["a", "b"], "a, b"),
+        ([], "[]"),
+        ({"p_value": 0.01, "n": 3}, "p value 0.01000, n 3"),
+        ([{"head": 1}, {"head": 2}], "(head 1), (head 2)"),
+        ([[1, 2], [3, 4]], "([1, 2]), ([3, 4])"),
+    ],
+)
+def test_any_plain_value_reads_on_one_line(value, text):
+    assert format_value(value) == text
+
+
+def test_the_floats_of_a_column_share_their_decimals():
+    assert format_column([0.2175, 1.0, None, float("nan")]) == ["0.2175", "1.0000", "–", "–"]
+    assert format_column([12.5, 130.25]) == ["12.50", "130.25"]
+    assert format_column([0.5, 0.0]) == ["0.5000", "0.0000"]
+
+
+def test_a_column_of_very_different_sizes_keeps_their_digits():
+    assert format_column([0.25, 2e-13, 0.0]) == ["0.2500", "2.00e-13", "0"]
+
+
+def test_a_column_takes_numpy_scalars():
+    cells = [np.float32(0.5), np.float64(0.25), np.int64(3)]
+    assert format_column(cells) == ["0.5000", "0.2500", "3"]
+    assert is_numeric(cells)
+
+
+def test_a_column_is_numeric_unless_it_holds_words_or_booleans():
+    assert is_numeric([1, 2.5, None, float("nan")])
+    assert not is_numeric([1, "2"])
+    assert not is_numeric([True, False])
+
+
+def test_the_sign_follows_the_status(separable, not_separable):
+    assert (sign_of(separable), sign_of(not_separable)) == ("✓", "✗")
+
+
+def test_a_status_of_an_analysis_own_vocabulary_has_a_plain_sign(separable):
+    object.__setattr__(separable, "evidence", {"status": "argmax_piecewise_linear"})
+    assert separable.status == "argmax_piecewise_linear"
+    assert sign_of(separable) == "•"
+
+
+def test_without_a_status_there_is_none(separable: Result):
+    object.__setattr__(separable, "evidence", {"null": 0.5})
+    assert separable.status is None
+    assert sign_of(separable) == "•"
+
+
+def test_evidence_leaves_the_status_to_the_sign(not_separable):
+    assert list(evidence_of(not_separable)) == ["certificate", "theorem"]
