@@ -12,7 +12,13 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """What the user gave cannot be used; the message says why and what to do."""
+    """What the user gave cannot be used; the message says why and what to do.
+
+    The message is one line whatever a file's names hold: control characters are shown escaped.
+    """
+
+    def __init__(self, message: str):
+        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
 
 
 class InterventionError(RuntimeError):

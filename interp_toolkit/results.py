@@ -34,7 +34,11 @@ STATUS_TONES: Mapping[str, Tone] = {
 
 @dataclass(frozen=True)
 class Figure:
-    """A plot as data: plotly traces and layout, with the sentence that says what to see in it."""
+    """A plot as data: plotly traces and layout, with the sentence that says what to see in it.
+
+    Traces have the class colours of `palette`; paper, font and axis colours are left to the
+    report's theme. WebGL's 2-D traces (`scattergl`) and maps are not drawn; 3-D ones are.
+    """
 
     title: str
     caption: str

@@ -20,7 +20,9 @@ def analyze(
     ],
     probe: Annotated[
         list[str],
-        typer.Option(help="An analysis (interp list probes); default: all that fit.", default_factory=list),
+        typer.Option(
+            help="An analysis (interp list probes); default: all that fit.", default_factory=list
+        ),
     ],
     hook: Annotated[
         list[str],
@@ -141,7 +143,11 @@ def _run(
 
 
 def _show(
-    results: list[Any], json: str | None, json_path: Path | None, html_path: Path | None, quiet: bool
+    results: list[Any],
+    json: str | None,
+    json_path: Path | None,
+    html_path: Path | None,
+    quiet: bool,
 ) -> None:
     import sys
 

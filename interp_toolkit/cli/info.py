@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
@@ -13,7 +14,9 @@ KINDS = ("probes", "toys", "recipes")
 
 
 def list_names(
-    kind: Annotated[str | None, typer.Argument(help="probes, toys or recipes; default: all.")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(help="probes, toys or recipes; default: all.")
+    ] = None,
 ) -> None:
     """List analyses, toy models and recipes, those of plugins among them."""
     if kind is not None and kind not in KINDS:
@@ -57,10 +60,24 @@ def info(
 
     from interp_toolkit.models.info import describe
     from interp_toolkit.models.load import load
-    from interp_toolkit.report.format import format_value, words
+    from interp_toolkit.report.format import words
 
     loaded = load(model, device=device, trust_remote_code=trust_remote_code, **settings)
     table = Table.grid(padding=(0, 2, 0, 0))
-    for key, value in describe(loaded).items():
-        table.add_row(Text(words(key), style="dim"), Text(format_value(value)))
+    for key, value in vars(describe(loaded)).items():
+        text = _in_words(value)
+        if text:
+            table.add_row(Text(words(key), style="dim"), Text(text))
     Console(highlight=False).print(table)
+
+
+def _in_words(value: Any) -> str:
+    """A value on one line; of a nested one, what is a number, a string or a list of strings."""
+    if isinstance(value, Mapping):
+        parts = {key: _in_words(item) for key, item in value.items()}
+        return ", ".join(f"{key} {text}" for key, text in parts.items() if text)
+    if isinstance(value, list | tuple):
+        return "; ".join(value) if all(isinstance(item, str) for item in value) else ""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return "" if value is None else str(value)

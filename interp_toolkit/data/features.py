@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
@@ -29,11 +30,12 @@ class FeatureData:
     Raises InputError when the parts do not fit together.
     """
 
-    tokens: Sequence[np.ndarray] | Shaped[np.ndarray, "n pos"]
-    features: Bool[np.ndarray, "n k"]
+    tokens: Sequence[Any] | np.ndarray
+    features: Bool[np.ndarray, "row feature"]
     names: tuple[str, ...]
-    positions: Int[np.ndarray, " n"] | None = None
-    groups: Shaped[np.ndarray, " n"] | None = None
+    # lengths are checked below, with a message for the user: hence an axis of their own
+    positions: Int[np.ndarray, " position"] | None = None
+    groups: Shaped[np.ndarray, " group"] | None = None
     source: str = "arrays"
 
     def __post_init__(self) -> None:
@@ -126,7 +128,7 @@ class FeatureData:
         return np.where(positions < 0, positions + lengths, positions).astype(np.int64)
 
 
-def _row(row: Iterable[int], number: int) -> np.ndarray:
+def _row(row: np.ndarray | Iterable[int], number: int) -> np.ndarray:
     ids = np.asarray(row)
     if ids.ndim != 1 or not len(ids):
         raise InputError(f"row {number} is no list of tokens, or an empty one")

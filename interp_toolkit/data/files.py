@@ -90,7 +90,7 @@ def _read_npz(
 
 def _load_npz(path: Path) -> dict[str, np.ndarray]:
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except Exception as error:  # numpy meets a broken archive in many ways
         if "allow_pickle" in str(error) or "Object arrays" in str(error):

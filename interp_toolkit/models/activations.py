@@ -19,7 +19,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.forward import StopForwardError, run
-from interp_toolkit.models.hooks import expand_hooks
+from interp_toolkit.models.hooks import expand_hooks, hook_points
 from interp_toolkit.models.memory import bytes_per_row, parse_memory, rows_that_fit
 
 #: one position, "all", several, or None: the data's own
@@ -134,6 +134,8 @@ def _stream(
     device: str | torch.device | None,
 ) -> Iterator[ActivationBatch]:
     lengths = np.array([len(row) for row in rows])
+    named = hook_points(model)
+    points = {name: named[name] for name in names}
     for n_pos in np.unique(lengths).tolist():
         where = np.flatnonzero(lengths == n_pos)
         size = batch_size or _fitting(model, names, chosen.count(n_pos), n_pos, budget)
@@ -141,14 +143,14 @@ def _stream(
             index = torch.from_numpy(where[start : start + size])
             tokens = torch.from_numpy(np.stack([rows[i] for i in index.tolist()]))
             at = chosen.of(index, n_pos)
-            values = _read(model, tokens, names, at, device)
+            values = _read(model, tokens, points, at, device)
             yield ActivationBatch(index, values)
 
 
 def _read(
     model: Any,
     tokens: Int[Tensor, "batch pos"],
-    names: list[str],
+    points: Mapping[str, Any],
     at: _At,
     device: str | torch.device | None,
 ) -> dict[str, Tensor]:
@@ -157,14 +159,14 @@ def _read(
 
     def keep(value: Any, hook: Any, *, name: str) -> None:
         values[name] = _keep(value, name, at, len(tokens)).to(device)
-        if len(values) == len(names):
+        if len(values) == len(points):
             raise StopForwardError
 
-    run(model, tokens, [(name, functools.partial(keep, name=name)) for name in names])
-    missing = [name for name in names if name not in values]
+    run(model, tokens, [(p, functools.partial(keep, name=n)) for n, p in points.items()])
+    missing = [name for name in points if name not in values]
     if missing:
         raise InputError(f"hook {missing[0]} never fires in this model; leave it out")
-    return {name: values[name] for name in names}
+    return {name: values[name] for name in points}
 
 
 def _keep(value: Any, name: str, at: _At, n_rows: int) -> Tensor:

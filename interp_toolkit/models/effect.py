@@ -9,6 +9,7 @@ model scrubs NaN, the question is put to autograd: is the output connected to th
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,7 +18,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InterventionError
-from interp_toolkit.models.forward import evaluating, probe_tokens, run
+from interp_toolkit.models.forward import attached, evaluating, probe_tokens, run
+from interp_toolkit.models.hooks import hook_points
 
 #: marks the entries of a hook's value that an intervention may change, in place
 Mark = Callable[[Tensor], None]
@@ -37,8 +39,14 @@ def require_effect(model: Any, marks: dict[str, Mark]) -> None:
     plain = run(model, probe_tokens(model))
     if plain is None or bool(plain.isnan().any()):
         raise InterventionError("the model's own output is NaN, so no edit can be checked")
+    points = hook_points(model)
     for name, mark in marks.items():
-        if not _spoils(model, name, mark, plain) and not _connected(model, name, mark):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TransformerLens 4 warns where this raises
+            reached = _spoils(model, points[name], mark, plain) or _connected(
+                model, points[name], mark
+            )
+        if not reached:
             raise InterventionError(
                 f"edits at {name} do not reach the output of this {type(model).__name__}; "
                 "heads can be edited at hook_z"
@@ -50,7 +58,7 @@ def everything(marked: Tensor) -> None:
     marked.fill_(1)
 
 
-def _spoils(model: Any, name: str, mark: Mark, plain: Float[Tensor, "batch pos d_vocab"]) -> bool:
+def _spoils(model: Any, point: Any, mark: Mark, plain: Float[Tensor, "batch pos d_vocab"]) -> bool:
     def spoil(value: Any, hook: Any) -> Any:
         if not isinstance(value, Tensor):
             return None
@@ -60,11 +68,11 @@ def _spoils(model: Any, name: str, mark: Mark, plain: Float[Tensor, "batch pos d
             return torch.where(marked.bool(), (value + 1) % int(model.cfg.d_vocab), value)
         return value.masked_fill(marked.bool(), torch.nan)
 
-    edited = run(model, probe_tokens(model), [(name, spoil)])
+    edited = run(model, probe_tokens(model), [(point, spoil)])
     return edited is not None and not torch.equal(edited, plain)
 
 
-def _connected(model: Any, name: str, mark: Mark) -> bool:
+def _connected(model: Any, point: Any, mark: Mark) -> bool:
     leaves: list[Tensor] = []
 
     def tap(value: Any, hook: Any) -> Any:
@@ -75,7 +83,7 @@ def _connected(model: Any, name: str, mark: Mark) -> bool:
         leaves.append(torch.zeros_like(value, requires_grad=True))
         return value.detach() + leaves[-1] * marked.to(value.dtype)
 
-    with torch.enable_grad(), evaluating(model), model.hooks(fwd_hooks=[(name, tap)]):
+    with torch.enable_grad(), evaluating(model), attached([(point, tap)]):
         output = model(probe_tokens(model))
     logits = getattr(output, "logits", output)
     if not leaves or not logits.requires_grad:

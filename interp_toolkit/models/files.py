@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import pickle
 import pickletools
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +110,8 @@ def _read_archive(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
-    except (zipfile.BadZipFile, OSError) as error:
-        raise InputError(f"{path} is truncated or damaged: its archive has no end") from error
+    except Exception as error:  # zipfile raises nearly every kind on damaged archives
+        raise InputError(f"{path} is truncated or damaged: its archive cannot be listed") from error
     if any(name.endswith(".npy") for name in names):
         raise InputError(
             f"{path} is a NumPy archive (.npz), not a model: "
@@ -178,7 +176,7 @@ def _code_in(path: Path) -> list[str]:
         else:
             with path.open("rb") as file:
                 names = list(_imports(file))
-    except (OSError, ValueError, zipfile.BadZipFile):
+    except Exception:  # damaged beyond listing
         return []
     return [
         name
@@ -187,13 +185,12 @@ def _code_in(path: Path) -> list[str]:
     ]
 
 
-def _imports(file: BufferedIOBase) -> Iterator[str]:
+def _imports(file: Any) -> Iterator[str]:
     """The names imported by the pickles in a file, one after the other, until it is no pickle."""
     strings: list[str] = []
-    memo: dict[int, str] = {}
+    memo: dict[Any, str] = {}
     try:
         while True:
-            argument: Any
             for opcode, argument, _ in pickletools.genops(file):
                 last = strings[-1] if strings else ""
                 if opcode.name in ("GLOBAL", "INST"):
@@ -208,8 +205,8 @@ def _imports(file: BufferedIOBase) -> Iterator[str]:
                     strings.append(memo.get(argument, ""))
                 elif isinstance(argument, str):
                     strings.append(argument)
-    except (ValueError, pickle.UnpicklingError):
-        return  # the end of the pickles: what follows is tensor data, or nothing
+    except Exception:  # the end of the pickles: what follows is tensor data, damage or nothing
+        return
 
 
 def _read_safetensors(path: Path) -> FileContents:

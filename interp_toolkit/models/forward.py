@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -41,14 +41,33 @@ def evaluating(model: Any) -> Iterator[None]:
             module.training = True
 
 
+@contextmanager
+def attached(hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
+    """Hook points with these forward hooks on them, which are gone afterwards, and no others.
+
+    Takes hook points, not names: on a bridge, `model.hooks` lists all names again for each hook,
+    which costs more than the forward pass.
+    """
+    added: list[tuple[Any, Any]] = []
+    try:
+        for point, hook in hooks:
+            point.add_hook(hook)
+            added.append((point, point.fwd_hooks[-1]))
+        yield
+    finally:
+        for point, handle in added:
+            handle.hook.remove()
+            point.fwd_hooks = [other for other in point.fwd_hooks if other is not handle]
+
+
 def run(
-    model: Any, tokens: Int[Tensor, "batch pos"], hooks: list[tuple[str, Hook]] | None = None
+    model: Any, tokens: Int[Tensor, "batch pos"], hooks: Iterable[tuple[Any, Hook]] = ()
 ) -> Float[Tensor, "batch pos d_vocab"] | None:
-    """The logits, with these forward hooks attached; None when a hook stopped the pass.
+    """The logits, with forward hooks on these hook points; None when a hook stopped the pass.
 
     Hooks are gone afterwards, whatever happened.
     """
-    with torch.no_grad(), evaluating(model), model.hooks(fwd_hooks=hooks or []):
+    with torch.no_grad(), evaluating(model), attached(hooks):
         try:
             output = model(tokens.to(device_of(model)))
         except StopForwardError:

@@ -12,6 +12,7 @@ import contextlib
 import io
 import json
 import logging
+import pickle
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,7 @@ from typing import Any
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.strict import first_few
+from interp_toolkit.models.strict import check_finite, first_few
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -45,9 +46,14 @@ def load_folder(
         try:
             model, loading = _load_module(folder, config, dtype, trust_remote_code)
             _check_complete(folder, loading)
+            check_finite(model.named_parameters(), str(folder))
             bridge = _bridge(folder, model.to(device), trust_remote_code)
         except InputError:
             raise
+        except pickle.UnpicklingError as error:
+            raise InputError(
+                f"{folder} has pickled weights that are damaged or would run code; nothing was run"
+            ) from error
         except Exception as error:  # whatever transformers raises on a damaged folder
             raise InputError(f"{folder} cannot be loaded: {_one_line(error)}") from error
     return bridge.eval()
@@ -123,6 +129,7 @@ def _load_module(
         attn_implementation="eager",  # the others hide the attention pattern from hooks
         dtype=dtype,
         output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are listed instead, and refused below
         **extra,
     )
     return model, loading
@@ -132,11 +139,12 @@ def _check_complete(folder: Path, loading: dict[str, Any]) -> None:
     """What transformers would fill with random numbers, or drop, is an error here."""
     problems = {
         "lacks": sorted(loading.get("missing_keys", ())),
-        "has, beyond the model's own,": sorted(loading.get("unexpected_keys", ())),
+        "has no use for": sorted(loading.get("unexpected_keys", ())),
+        "has misshapen": sorted(str(key[0]) for key in loading.get("mismatched_keys", ())),
     }
     found = [f"{what} {first_few(names)}" for what, names in problems.items() if names]
     if found:
-        raise InputError(f"{folder} does not fit its config.json: it {' and '.join(found)}")
+        raise InputError(f"{folder} does not fit its config.json: it {'; it '.join(found)}")
 
 
 def _bridge(folder: Path, model: Any, trust_remote_code: bool) -> Any:

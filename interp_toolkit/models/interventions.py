@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -18,10 +18,10 @@ from torch import Tensor
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.activations import activations, collect
 from interp_toolkit.models.effect import everything, require_effect
-from interp_toolkit.models.forward import probe_tokens, run
+from interp_toolkit.models.forward import attached, probe_tokens, run
 from interp_toolkit.models.hooks import expand_hooks, hook_points, layer_of
 
-How = Literal["mean", "zero", "resample"]
+HOWS = ("mean", "zero", "resample")
 Edit = Callable[..., Any]
 
 
@@ -49,7 +49,8 @@ def edit(model: Any, edits: Mapping[str, Edit]) -> Iterator[Any]:
     if not hooks:
         raise InputError("no edit was given")
     require_effect(model, {name: everything for name, _ in hooks})
-    with model.hooks(fwd_hooks=hooks):
+    points = hook_points(model)
+    with attached((points[name], function) for name, function in hooks):
         yield model
 
 
@@ -57,7 +58,7 @@ def edit(model: Any, edits: Mapping[str, Edit]) -> Iterator[Any]:
 def ablate(
     model: Any,
     heads: Iterable[tuple[int, int]],
-    how: How = "mean",
+    how: str = "mean",
     *,
     reference: Any = None,
     seed: int = 0,
@@ -82,7 +83,7 @@ def ablate(
         InterventionError: the model ignores edits of its heads.
     """
     by_layer = _by_layer(model, heads)
-    if how not in ("mean", "zero", "resample"):
+    if how not in HOWS:
         raise InputError(f'how is {how!r}; it must be "mean", "zero" or "resample"')
     hooks = {layer: _hook_z(model, layer) for layer in by_layer}
     require_effect(model, {hooks[n]: _marker(by_layer[n]) for n in by_layer})
@@ -94,7 +95,8 @@ def ablate(
     else:
         donors = None if reference is None else _donor_z(model, reference, by_layer, hooks)
         replace = _Resample(donors, min(by_layer), seed)
-    with model.hooks(fwd_hooks=[(hooks[n], _replacing(by_layer[n], n, replace)) for n in by_layer]):
+    points = hook_points(model)
+    with attached((points[hooks[n]], _replacing(by_layer[n], n, replace)) for n in by_layer):
         yield model
 
 

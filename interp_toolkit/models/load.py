@@ -36,8 +36,9 @@ def load(
     """A TransformerLens model, in eval mode, its weights checked to be all there and finite.
 
     Args:
-        source: a checkpoint file (`from_file` lists the kinds), a local Hugging Face folder,
-            `toy:NAME`, a hub name, or a live model, which comes back as it is.
+        source: a checkpoint file (ours, a `{cfg, state_dict}` dictionary, or a bare state dict of a
+            `HookedTransformer` or a `TransformerBridge`), a local Hugging Face folder, `toy:NAME`,
+            a hub name, or a live model, which comes back as it is.
         device: where to put it; "auto" is a GPU if there is one.
         dtype: what to convert the weights to; None leaves them as they were saved.
         trust_remote_code: run code that comes with a Hugging Face model.
@@ -59,11 +60,16 @@ def load(
     if name.startswith("toy:"):
         _refuse(settings, name)
         return _toy(name, place, kind)
-    if path.is_dir():
+    try:
+        is_folder, exists = path.is_dir(), path.exists()
+    except (OSError, ValueError) as error:  # no permission, a name too long, a zero byte in it
+        raise InputError(f"{name[:200]!r} cannot be looked up: {error}") from error
+    if is_folder:
         _refuse(settings, name)
         bridge = load_folder(path, place, kind, trust_remote_code)
-        return _recorded(bridge, ModelRecord(path.name, "huggingface", str(path.resolve())))
-    if path.exists() or _looks_like_path(name, path):
+        path = path.resolve()
+        return _recorded(bridge, ModelRecord(path.name, "huggingface", str(path)))
+    if exists or _looks_like_path(name, path):
         return load_file(path, place, kind, settings)
     _refuse(settings, name)
     bridge = load_hub(name, place, kind, trust_remote_code)

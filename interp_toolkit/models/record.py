@@ -3,7 +3,8 @@
 Kept beside the model, not in it, so that any TransformerLens model can have one.
 A task record is the part an analysis uses to make its data:
 `{"name": "xor", "function": "0110", "tokens": {"0": 0, "1": 1, "query": 2}, "layout": [...]}`,
-where `layout` lists one prompt: `"a"`, `"b"`, ... for the features' places, `"query"` for the query.
+where `layout` lists one prompt: `"a"`, `"b"`, ... for the features' places, `"query"` for the
+query's.
 """
 
 from __future__ import annotations
@@ -18,15 +19,17 @@ Kind = Literal["checkpoint", "state_dict", "bridge_state_dict", "huggingface", "
 
 @dataclass(frozen=True)
 class ModelRecord:
-    """Attributes:
-    name: what the user asked for (`toy:xor-2head`, a file name, a class name).
-    kind: what it was loaded from.
-    path: the file or folder, if any.
-    sha256: of the file, if it is one.
-    assumptions: what the file did not say and was assumed, one phrase each.
-    config: the model's configuration as plain data.
-    task: the task it was made for, if known.
-    training: how it was trained, if known.
+    """Where a model came from and what is known about it.
+
+    Attributes:
+        name: what the user asked for (`toy:xor-2head`, a file name, a class name).
+        kind: what it was loaded from.
+        path: the file or folder, if any.
+        sha256: of the file, if it is one.
+        assumptions: what the file did not say and was assumed, one phrase each.
+        config: the model's configuration as plain data.
+        task: the task it was made for, if known.
+        training: how it was trained, if known.
     """
 
     name: str

@@ -55,7 +55,9 @@ def read_rotary_table(
     frequencies = angles[::2] if adjacent else angles[: dim // 2]
     for base in _candidates(frequencies):
         if _matches(sin, cos, base, adjacent):
-            return RotaryTable(dim, *((None, None) if dim == 2 else (base, adjacent)), n_ctx)
+            if dim == 2:
+                return RotaryTable(dim, None, None, n_ctx)
+            return RotaryTable(dim, base, adjacent, n_ctx)
     raise InputError(
         f"{name} is no plain rotary table of any base (scaled by NTK, YaRN or a factor?), "
         "which is not supported"

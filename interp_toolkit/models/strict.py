@@ -34,7 +34,11 @@ def build_transformer(
 
 def check_finite(tensors: Iterable[tuple[str, Tensor]], source: str) -> None:
     """Raise InputError that names the weights with NaN or infinite values, if there are any."""
-    bad = [n for n, t in tensors if t.is_floating_point() and not bool(torch.isfinite(t).all())]
+    bad = [
+        name.replace("._original_component", "")  # bridges wrap each part, and PyTorch names both
+        for name, tensor in tensors
+        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
+    ]
     if bad:
         raise InputError(f"{source} has NaN or infinite values in {first_few(bad)}")
 

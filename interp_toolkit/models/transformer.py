@@ -93,7 +93,12 @@ class Transformer(HookedRootModule, StackedWeights):
         cfg: the configuration; `cfg.dtype` is the parameters' dtype, also after `.to(dtype)`.
         tokenizer: None; the model reads token ids.
         check_tokens: whether `forward` checks that ids lie within the vocabulary. On a GPU this
-            waits for the device once a call; CUDA graphs and `torch.func.vmap` need it off.
+            waits for the device once a call; CUDA graphs and `torch.func.vmap` need it off, and
+            `torch.compile` makes one graph only without it.
+
+    Args:
+        cfg: the configuration.
+        init_weights: False leaves the weights unset, for a caller that fills them from a file.
 
     The methods `run_with_hooks`, `run_with_cache`, `hooks`, `reset_hooks` are TransformerLens's.
     """
@@ -114,7 +119,7 @@ class Transformer(HookedRootModule, StackedWeights):
         if cfg.normalization_type is not None:
             self.ln_final = final_norm(cfg)
         self.unembed = Unembed(cfg)
-        if init_weights:  # else the caller fills them, from a file
+        if init_weights:
             self.init_weights()
         self.setup()
 

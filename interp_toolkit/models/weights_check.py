@@ -58,9 +58,12 @@ def check(model: Any) -> tuple[Problems, float]:
 
         return keep
 
-    names = [n for n in hook_points(model) if n.rpartition(".")[2] in _WATCHED]
-    names = [n for n in names if layer_of(n) is not None]
-    logits = run(model, tokens, [(n, keeper(n)) for n in names])
+    watched = [
+        (point, keeper(name))
+        for name, point in hook_points(model).items()
+        if name.rpartition(".")[2] in _WATCHED and layer_of(name) is not None
+    ]
+    logits = run(model, tokens, watched)
     problems: Problems = {}
     scale = 1.0
     with torch.no_grad():

@@ -28,7 +28,7 @@ from interp_toolkit.models.record import record_of
 from interp_toolkit.probes import pictures, theorem
 from interp_toolkit.probes.attribution import head_effects
 from interp_toolkit.probes.boolean import TABLES, truth_values
-from interp_toolkit.probes.measure import Measured, Targets, function_name, make_targets, measure
+from interp_toolkit.probes.measure import Measured, function_name, make_targets, measure
 from interp_toolkit.probes.result import BooleanResult, HeldOut, SiteVerdict, verdict
 from interp_toolkit.probes.separability import check_separability
 from interp_toolkit.probes.splits import shuffled_labels
@@ -65,7 +65,7 @@ def run(
         table: truth table, `2^k` bits, the first feature most significant ("0110" is XOR).
         data: prompts with feature columns; default: the truth table of the model's own task.
         tokens: ids that make the truth table's prompts, {"0": 5, "1": 7, "query": 9}.
-        layout: names of `tokens`, and "a", "b", ... for the features' places; default (a, b, query).
+        layout: names of `tokens`, and "a", "b", ... for the features' places; default: a, b, query.
         hooks: names or patterns; default: the residual stream after each attention and block.
         position: where to read; default: the data's own (the query), "all" for every position.
         seed: of splits, shuffles and re-initialisations.
@@ -84,9 +84,7 @@ def run(
     features = np.asarray(prompts.features)
     y = _labels(table, features, prompts)
     names = expand_hooks(model, _default_hooks(model) if hooks is None else hooks)
-    shuffled = partial(
-        shuffled_labels, n_draws=shuffles, seed=seed, groups=_groups(prompts)
-    )
+    shuffled = partial(shuffled_labels, n_draws=shuffles, seed=seed, groups=_groups(prompts))
     targets = make_targets(table, features, prompts.names, shuffled, _groups(prompts))
     places = _places(prompts, position)
     read = partial(_read, model, prompts, memory)
@@ -95,9 +93,7 @@ def run(
     for i, (hook, place) in enumerate(sites):
         progress(f"site {i + 1} of {len(sites)}: {hook}")
         X, precision = read(hook, place)
-        measured.append(
-            measure(X, precision, targets, C=C, seed=seed, max_seconds=max_seconds)
-        )
+        measured.append(measure(X, precision, targets, C=C, seed=seed, max_seconds=max_seconds))
     again = _reinitialised(
         model, sites, read, y, reinitialisations, seed, targets.sampled, progress
     )
@@ -108,21 +104,29 @@ def run(
     verdicts = _correct(verdicts, measured)
     focus = _focus(verdicts)
     hook, place = sites[focus]
-    heads, notes = head_effects(
-        model,
-        prompts,
-        hook,
-        place,
-        measured[focus].direction,
-        measured[focus].threshold,
-        y,
-        ask_separability=not targets.sampled,
-        memory=memory,
-        progress=progress,
-    ) if verdicts[focus].status == "separable" or targets.sampled else ([], [])
+    heads, notes = (
+        head_effects(
+            model,
+            prompts,
+            hook,
+            place,
+            measured[focus].direction,
+            measured[focus].threshold,
+            y,
+            ask_separability=not targets.sampled,
+            memory=memory,
+            progress=progress,
+        )
+        if verdicts[focus].status == "separable" or targets.sampled
+        else ([], [])
+    )
     record = record_of(model)
     settings = {
-        "table": table, "hooks": names, "position": position, "C": C, "shuffles": shuffles,
+        "table": table,
+        "hooks": names,
+        "position": position,
+        "C": C,
+        "shuffles": shuffles,
         "reinitialisations": reinitialisations,
     }
     site = verdicts[focus]
@@ -256,8 +260,8 @@ def _site_verdict(
     sep = found.separability
     status, basis, certificate = sep.status, "points", sep.certificate
     residual: float | None = None
-    fails = "positions differ" if place is None else theorem.why_not(
-        model, data, table, hook, place
+    fails = (
+        "positions differ" if place is None else theorem.why_not(model, data, table, hook, place)
     )
     if fails is None and place is not None:
         Z = theorem.denominators(model, data, table, place)
@@ -287,6 +291,7 @@ def _site_verdict(
         theorem=fails or "applies",
         reason=sep.reason,
         floor=sep.floor,
+        n_rows=len(data),
         n_points=sep.n_points,
         affine_dim=sep.affine_dim,
         chance=sep.chance,
@@ -314,15 +319,18 @@ def _correct(verdicts: list[SiteVerdict], measured: Sequence[Measured]) -> list[
 
 
 def _focus(sites: Sequence[SiteVerdict]) -> int:
-    """The site that says most: the best held out, else the widest gap among the separable, else
-    the last that has a witness, else the last."""
+    """The index of the site that says most.
 
-    def says(i: int) -> tuple[float, ...]:
+    The best one held out, else the widest gap among the separable, else the last with a witness,
+    else the last.
+    """
+
+    def says(i: int) -> tuple[float, float]:
         site = sites[i]
         if site.held_out is not None:
-            return (site.held_out.balanced_accuracy, site.relative_margin)
-        order = {"separable": 2, "not_separable": 1, "undecided": 0}[site.status]
-        return (order, site.relative_margin if order == 2 else i)
+            return site.held_out.balanced_accuracy, site.relative_margin
+        order = {"separable": 2.0, "not_separable": 1.0, "undecided": 0.0}[site.status]
+        return order, site.relative_margin if site.status == "separable" else float(i)
 
     return max(range(len(sites)), key=says)
 
@@ -368,7 +376,9 @@ def _plots(
     return [*figures, curve] if curve else figures
 
 
-def _provenance(record: Any, data: FeatureData, settings: Mapping[str, Any], seed: int) -> Provenance:
+def _provenance(
+    record: Any, data: FeatureData, settings: Mapping[str, Any], seed: int
+) -> Provenance:
     from importlib.metadata import version
 
     return Provenance(

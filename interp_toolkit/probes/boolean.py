@@ -110,7 +110,7 @@ class BooleanProbe(BaseEstimator):
         *,
         C: float = 1.0,
         fit_intercept: bool = True,
-        tol: float = 1e-8,
+        tol: float = 1e-10,
         max_iter: int = 1000,
         class_weight: Literal["balanced"] | None = None,
     ) -> None:
@@ -184,7 +184,7 @@ class _NamedProbe(BooleanProbe):
         *,
         C: float = 1.0,
         fit_intercept: bool = True,
-        tol: float = 1e-8,
+        tol: float = 1e-10,
         max_iter: int = 1000,
         class_weight: Literal["balanced"] | None = None,
     ) -> None:

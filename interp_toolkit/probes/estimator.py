@@ -42,7 +42,7 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):
         *,
         C: float = 1.0,
         fit_intercept: bool = True,
-        tol: float = 1e-8,
+        tol: float = 1e-10,
         max_iter: int = 1000,
         class_weight: Literal["balanced"] | Mapping[Any, float] | None = None,
     ) -> None:
@@ -102,7 +102,12 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):
         if sample_weight is None and self.class_weight is None:
             return None
         weights: np.ndarray = _check_sample_weight(sample_weight, X, dtype=np.float64)
-        if self.class_weight is not None:
+        if self.class_weight == "balanced":
+            positive = y == self.classes_[1]
+            totals = np.array([weights[~positive].sum(), weights[positive].sum()])
+            totals[totals == 0] = 1  # one class only: refused further on
+            weights = weights * (weights.sum() / (2 * totals))[positive.astype(int)]
+        elif self.class_weight is not None:
             weights = weights * compute_sample_weight(self.class_weight, y)
         return weights
 

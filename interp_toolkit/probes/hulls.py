@@ -47,7 +47,7 @@ class Frame:
 
     def direction(self, w: Float[np.ndarray, " k"]) -> Float[np.ndarray, " d"]:
         """A direction of the coordinates as one of the original space (not normalised)."""
-        return self.axes @ w
+        return np.asarray(self.axes @ w)
 
 
 def frame(X: Float[np.ndarray, "n d"], negligible: float) -> Frame:
@@ -77,7 +77,8 @@ def interpolating_direction(
 @dataclass(frozen=True)
 class Proposal:
     """What a search proposes: a direction, and weights (over all points, positives' and negatives'
-    each summing to 1) if it found any."""
+    each summing to 1) if it found any.
+    """
 
     direction: Float[np.ndarray, " k"]
     weights: Float[np.ndarray, " n"] | None = None
@@ -133,7 +134,7 @@ def _line_search(
 
 
 def _sigmoid(z: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    return np.exp(-np.logaddexp(0, -z))
+    return np.asarray(np.exp(-np.logaddexp(0, -z)))
 
 
 def _balanced(

@@ -45,10 +45,12 @@ class Targets:
 
     @property
     def function(self) -> Bool[np.ndarray, " n"]:
+        """The function's labels."""
         return self.labels[:, 0]
 
     @property
     def sampled(self) -> bool:
+        """Whether there are rows enough to hold some out."""
         return len(self.labels) >= SAMPLED_FROM
 
 
@@ -79,12 +81,12 @@ def function_name(table: str) -> str:
     return next((name.upper() for name, bits in TABLES.items() if bits == table), table)
 
 
-def controls(table: str, features: Bool[np.ndarray, "n k"], names: tuple[str, ...]) -> dict[
-    str, Bool[np.ndarray, " n"]
-]:
+def controls(
+    table: str, features: Bool[np.ndarray, "n k"], names: tuple[str, ...]
+) -> dict[str, Bool[np.ndarray, " n"]]:
     """The features themselves, their AND and their OR: what else could be read at a site."""
     found = {name: features[:, i] for i, name in enumerate(names)}
-    found["AND"], found["OR"] = features.all(axis=1), features.any(axis=1)
+    found |= {"AND": np.all(features, axis=1), "OR": np.any(features, axis=1)}
     return {
         name: column
         for name, column in found.items()
@@ -97,9 +99,7 @@ def measure(
 ) -> Measured:
     """The site with activations X [n d] (float64 array), computed in `precision`."""
     y = targets.function
-    separability = check_separability(
-        X[y], X[~y], precision=precision, max_seconds=max_seconds
-    )
+    separability = check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds)
     judge = _sampled if targets.sampled else _exhaustive
     return judge(X, precision, targets, separability, C, seed)
 
@@ -118,8 +118,8 @@ def _exhaustive(
     accuracy = ((scores > 0) == targets.labels).mean(axis=0)
     for i in range(len(targets.names)):  # a hyperplane is the better probe, where there is one
         side = targets.labels[:, i]
-        found = separability if i == 0 else check_separability(
-            X[side], X[~side], precision=precision
+        found = (
+            separability if i == 0 else check_separability(X[side], X[~side], precision=precision)
         )
         if found.status == "separable":
             accuracy[i] = 1.0
@@ -169,7 +169,9 @@ def _sampled(
     seed: int,
 ) -> Measured:
     every = np.column_stack([targets.labels, targets.nulls])
-    scored = cross_validate_targets(X, every, groups=targets.groups, seed=seed, C=C, keep_scores=False)
+    scored = cross_validate_targets(
+        X, every, groups=targets.groups, seed=seed, C=C, keep_scores=False
+    )
     whole = fit_logistic_targets(X, targets.labels[:, :1], C=C)
     n_named = len(targets.names)
     null = scored.balanced_accuracy[n_named:]

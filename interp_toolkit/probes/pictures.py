@@ -43,7 +43,10 @@ def plane(
         rows = np.flatnonzero(positive == bool(side))
         if len(rows) > MOST_POINTS:
             rows = np.sort(rng.choice(rows, MOST_POINTS, replace=False))
-        data.append(_points(at[rows], [labels[i] for i in rows], side, site.function, len(X)))
+        places, names = at[rows], [labels[i] for i in rows.tolist()]
+        if len(X) <= LABELLED_POINTS:
+            places, names = _merged(places, names)
+        data.append(_points(places, names, side, site.function, len(X)))
     along = "normal to the hyperplane" if site.status == "separable" else "first direction"
     layout = {
         "xaxis": {"title": {"text": f"{along} (activation units)"}, "zeroline": False},
@@ -86,6 +89,18 @@ def _axes(site: SiteVerdict, centred: Float[np.ndarray, "n d"]) -> Float[np.ndar
 def _comparable(at: Float[np.ndarray, "n 2"]) -> bool:
     width, height = np.ptp(at, axis=0)
     return bool(height > 0 and 1 / 6 < width / height < 6)
+
+
+def _merged(
+    at: Float[np.ndarray, "n 2"], labels: list[str]
+) -> tuple[Float[np.ndarray, "m 2"], list[str]]:
+    """Points that fall together, as one with all their labels, so that none hides another."""
+    size = np.abs(at).max() or 1.0
+    by_place: dict[tuple[float, ...], list[int]] = {}
+    for i, place in enumerate(np.round(at / size, 9)):
+        by_place.setdefault(tuple(place + 0.0), []).append(i)
+    kept = [members[0] for members in by_place.values()]
+    return at[kept], [", ".join(labels[i] for i in members) for members in by_place.values()]
 
 
 def _points(
@@ -179,18 +194,23 @@ def _witness(
                 "mode": "markers",
                 "x": [float(meeting[0])],
                 "y": [float(meeting[1])],
-                "marker": {"color": NEUTRAL, "symbol": "x-thin", "size": 16, "line": {"width": 3}},
+                "marker": _stroke("x-thin"),
                 "name": "the hulls meet",
             }
         ]
     return []
 
 
+def _stroke(symbol: str) -> dict[str, Any]:
+    """A marker that is all outline, which plotly colours by its line."""
+    return {"symbol": symbol, "size": 16, "line": {"width": 3, "color": NEUTRAL}}
+
+
 def across_sites(sites: Sequence[SiteVerdict]) -> Figure:
     """Accuracy at every site, beside what shuffled labels give."""
     names = [site.name for site in sites]
     held_out = [site.held_out for site in sites]
-    measured = [h.balanced_accuracy if h else s.accuracy for h, s in zip(held_out, sites)]
+    measured = [h.balanced_accuracy if h else s.accuracy for h, s in zip(held_out, sites, strict=True)]
     status = ["separable", "not_separable", "undecided"]
     colors = {"separable": CLASS_COLORS[0], "not_separable": CLASS_COLORS[1], "undecided": NEUTRAL}
     data: list[dict[str, Any]] = []
@@ -213,7 +233,7 @@ def across_sites(sites: Sequence[SiteVerdict]) -> Figure:
                 "mode": "markers",
                 "x": names,
                 "y": [h.null_balanced_accuracy if h else None for h in held_out],
-                "marker": {"color": NEUTRAL, "symbol": "line-ew", "size": 16, "line": {"width": 3}},
+                "marker": _stroke("line-ew"),
                 "name": "shuffled labels",
             }
         )

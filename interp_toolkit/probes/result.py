@@ -6,6 +6,7 @@ the logistic probe, its controls from the same activations under other labels an
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -62,7 +63,7 @@ class SiteVerdict:
         theorem: "applies", or the hypothesis that fails.
         reason: why this status, in a phrase.
         floor: smallest gap that counts at this precision, in activation units.
-        n_points: distinct activations; affine_dim: dimension they span.
+        n_rows: rows of data; n_points: distinct activations; affine_dim: dimension they span.
         chance: that random labels of so many points in general position are separable.
         contradictions: activations that occur under both labels.
         labelings: (separable, tried) relabellings of the same points with the same class sizes.
@@ -85,6 +86,7 @@ class SiteVerdict:
     theorem: str
     reason: str
     floor: float
+    n_rows: int
     n_points: int
     affine_dim: int
     chance: float
@@ -238,7 +240,9 @@ def _head_table(heads: Sequence[HeadEffect], site: SiteVerdict) -> Table:
     )
 
 
-def verdict(function: str, sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: int) -> str:
+def verdict(
+    function: str, sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: int
+) -> str:
     """The verdict in one sentence, or two where there is something to add."""
     site = sites[focus]
     sentence = _about(function, site)
@@ -258,47 +262,62 @@ def _about(function: str, site: SiteVerdict) -> str:
         return (
             f"{function} is linearly separable {where}: a verified hyperplane leaves a gap of "
             f"{site.margin:.4g} ({site.relative_margin:.2g} of the largest activation) between "
-            f"the classes of {site.n_points} points."
+            f"its classes on {_inputs(site)}."
         )
     if site.status == "not_separable":
+        certificate = site.certificate
+        residual = certificate.residual if certificate else 0.0
         theorem = ""
         if site.theorem == "applies":
             theorem = (
-                " One head cannot do it, whatever its weights: its softmax denominators are the "
-                f"certificate (relative error {site.denominator_residual:.1g})."
+                " No head alone could do it, whatever its weights: its softmax denominators are "
+                f"such weights (relative error {site.denominator_residual:.1g})."
             )
-        certificate = site.certificate
-        residual = certificate.residual if certificate else 0.0
         return (
-            f"{function} is not linearly separable {where}: convex combinations of the two classes "
-            f"coincide (residual {residual:.1g}), so no hyperplane separates them.{theorem}"
+            f"{function} is not linearly separable {where} on {_inputs(site)}: convex combinations "
+            f"of the two classes coincide (residual {residual:.1g}).{theorem}"
         )
     return f"Undecided whether {function} is linearly separable {where}: {site.reason}."
 
 
+def _inputs(site: SiteVerdict) -> str:
+    rows = f"{site.n_rows} {'rows' if site.held_out else 'inputs'}"
+    if site.n_points == site.n_rows:
+        return rows
+    return f"{rows} ({site.n_points} distinct activations)"
+
+
 def _caveat(site: SiteVerdict) -> str:
     """What keeps a reader from making too much of it."""
+    caveats = []
     if site.contradictions:
-        return (
-            f" {site.contradictions} activations occur under both labels: a contradiction in the "
+        caveats.append(
+            f"{site.contradictions} activations occur under both labels: a contradiction in the "
             "data that no probe can resolve."
         )
-    held_out = ""
-    if site.held_out is not None:
-        figures = site.held_out
-        beats = "above" if figures.p_value <= SIGNIFICANCE else "not above"
-        held_out = (
-            f" Held out, the probe's balanced accuracy is {figures.balanced_accuracy:.3g}, {beats} "
-            f"shuffled labels ({figures.null_balanced_accuracy:.3g}; corrected "
-            f"p = {figures.p_value:.2g})."
-        )
-    if site.status == "separable" and site.chance > SIGNIFICANCE:
-        return (
-            f" By itself that says little: random labels of {site.n_points} points in "
+    if site.status == "separable" and site.labelings is not None:
+        separable, tried = site.labelings
+        if tried:
+            caveats.append(f"So are {separable or 'none'} of {tried} other labelings of them.")
+    elif site.status == "separable" and site.chance > SIGNIFICANCE:
+        caveats.append(
+            f"By itself that says little: random labels of {site.n_points} points in "
             f"{site.affine_dim} dimensions are separable with chance {site.chance:.2g}."
-            + held_out
         )
-    return held_out
+    if site.held_out is not None:
+        caveats.append(_held_out(site.held_out))
+    return "".join(f" {caveat}" for caveat in caveats)
+
+
+def _held_out(figures: HeldOut) -> str:
+    if math.isnan(figures.balanced_accuracy):
+        return "There are too few rows of one class to hold any out."
+    beats = "above" if figures.p_value <= SIGNIFICANCE else "not above"
+    return (
+        f"Held out, the probe's balanced accuracy is {figures.balanced_accuracy:.3g}, {beats} "
+        f"shuffled labels ({figures.null_balanced_accuracy:.3g}; corrected "
+        f"p = {figures.p_value:.2g})."
+    )
 
 
 def _carried(heads: Sequence[HeadEffect]) -> str:
@@ -306,5 +325,5 @@ def _carried(heads: Sequence[HeadEffect]) -> str:
     if not needed:
         return ""
     names = ", ".join(f"{h.layer}.{h.head}" for h in needed)
-    word = "head" if len(needed) == 1 else "each of heads"
-    return f" Without {word} {names} it is not separable any more."
+    word = f"head {names}" if len(needed) == 1 else f"any one of heads {names}"
+    return f" Without {word} it is not."

@@ -166,7 +166,7 @@ def minimise(
             state.diagonal = problem.hessian_diagonal(state.margins)
         direction, decrement = _direction(state)
         fall = (result.start_loss[state.index] - state.loss).clamp_min_(0)
-        small = decrement <= tol**2 * (fall + 0.5 * decrement) + floor[state.index]
+        small = decrement.abs() <= tol**2 * (fall + 0.5 * decrement) + floor[state.index]
         newly = alive & small
         _record(result, state, newly, iteration)
         result.converged[state.index[newly]] = True

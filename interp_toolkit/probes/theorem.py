@@ -104,9 +104,7 @@ def _function_of(values: Int[np.ndarray, " n"], bit: Bool[np.ndarray, " n"]) -> 
     return all(len(np.unique(values[bit == side])) == 1 for side in (False, True))
 
 
-def denominators(
-    model: Any, data: FeatureData, table: str, position: int
-) -> Denominators | str:
+def denominators(model: Any, data: FeatureData, table: str, position: int) -> Denominators | str:
     """The softmax denominators of the four inputs, from the model's own attention scores.
 
     Returns a reason instead, in a few words, when the query's residual before the head turns out

@@ -42,7 +42,7 @@ class Hyperplane:
     @property
     def unit(self) -> Float[np.ndarray, " d"]:
         """The direction, normalised again, so that no verdict rests on a stored norm."""
-        return self.direction / np.linalg.norm(self.direction)
+        return np.asarray(self.direction / np.linalg.norm(self.direction))
 
 
 @dataclass(frozen=True)
@@ -79,4 +79,4 @@ def _convex(weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
             f"not convex weights: smallest {weights.min():.3g}, sum {total:.12g} "
             "(a certificate needs weights of at least 0 that sum to 1)"
         )
-    return weights / total
+    return np.asarray(weights / total)

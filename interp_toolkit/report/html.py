@@ -43,8 +43,12 @@ from interp_toolkit.report.json import to_json
 from interp_toolkit.results import Result, Table, jsonable
 
 _IDENTIFIER = re.compile(r"(?=.*[._:/])[A-Za-z/][\w.:/*\[\]-]*|[0-9a-f]{32,}")
-# In a sentence, an underscore tells the name of a hook from `e.g.` and `and/or`.
-_IN_PROSE = re.compile(r"(\w[\w.:/*\[\]-]*_[\w.:/*\[\]-]*\w)")
+#: plotly's traces that compile code as they draw, which the page's policy forbids, or fetch maps
+NOT_DRAWN = re.compile(r".*gl|splom|parcoords|.*geo|.*map(box)?|choropleth.*")
+# In a sentence, an underscore tells the name of a hook from `e.g.` and `and/or`; the other
+# alternative is a number with an exponent, which a browser would break after its minus.
+_IN_PROSE = re.compile(r"(\w[\w.:/*\[\]-]*_[\w.:/*\[\]-]*\w|\d[\d.]*e[+-]?\d+)")
+_NAME, _NUMBER = Markup("<code>{}</code>"), Markup('<span class="whole">{}</span>')
 
 
 @dataclass(frozen=True)
@@ -75,6 +79,7 @@ def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> Non
 
     Raises:
         InputError: when there are no results, or the file cannot be written there.
+        ValueError: when a figure has a trace that the page cannot draw (see `NOT_DRAWN`).
     """
     if not results:
         raise InputError("a report needs at least one result")
@@ -84,6 +89,10 @@ def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> Non
 def to_html(results: Sequence[Result]) -> str:
     """The page as text."""
     figures = [jsonable(figure) for result in results for figure in result.figures()]
+    for trace in (trace for figure in figures for trace in figure["data"]):
+        kind = str(trace.get("type", "scatter"))
+        if NOT_DRAWN.fullmatch(kind) and kind not in ("heatmap", "treemap"):
+            raise ValueError(f"a page without network cannot draw a {kind} trace")
     scripts = {
         "plotly": script_text(get_plotlyjs()) if figures else "",
         "page": script_text(_source("page.js")),
@@ -156,9 +165,10 @@ def is_identifier(value: Any) -> bool:
 
 
 def prose(text: str) -> Markup:
-    """Text, escaped, with the names of hooks and the like in it set in fixed width."""
-    parts = enumerate(_IN_PROSE.split(text))
-    return Markup("").join(Markup("<code>{}</code>").format(p) if i % 2 else p for i, p in parts)
+    """Text, escaped, with names of hooks in fixed width and numbers that no line end breaks."""
+    pieces = _IN_PROSE.split(text)
+    pieces[1::2] = [(_NAME if "_" in piece else _NUMBER).format(piece) for piece in pieces[1::2]]
+    return Markup("").join(pieces)
 
 
 def grid(table: Table) -> Grid:

@@ -23,7 +23,9 @@
     const axis3d = { ...axis, backgroundcolor: "rgba(0,0,0,0)", showspikes: false };
     delete axis3d.automargin;
     axis3d.title = { font: { size: 13 } };
+    const scale = { colorscale: "Cividis", colorbar: { outlinewidth: 0 } };
     return {
+      data: { heatmap: [scale], surface: [scale] },
       layout: {
         paper_bgcolor: color("paper"), plot_bgcolor: "rgba(0,0,0,0)", colorway,
         font: { family: getComputedStyle(document.body).fontFamily, size: 13, color: color("ink") },

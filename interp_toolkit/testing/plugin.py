@@ -1,4 +1,4 @@
-"""Pytest fixtures for code that works on TransformerLens models: tiny, hand-set, ground truth known.
+"""Pytest fixtures for code on TransformerLens models: tiny, hand-set, ground truth known.
 
 Installing the package registers them:
 

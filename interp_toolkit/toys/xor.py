@@ -153,7 +153,8 @@ def _empty(
         _set(parameter, (), 0.0)
     for token in (ZERO, ONE, QUERY):
         _set(model.embed.W_E, (token, token), 1.0)
-    return model.eval()
+    model.eval()
+    return model
 
 
 def _look_for(model: Transformer, head: int, token: int, score: float) -> None:
@@ -175,9 +176,7 @@ def _set(parameter: Float[Tensor, "..."], index: tuple[Any, ...], value: float) 
     parameter[index] = value
 
 
-XOR_2HEAD = Toy(
-    "xor-2head", "two heads that compute XOR", xor_2head, task("xor", "0110"), SOURCE
-)
+XOR_2HEAD = Toy("xor-2head", "two heads that compute XOR", xor_2head, task("xor", "0110"), SOURCE)
 XOR_1HEAD = Toy(
     "xor-1head",
     "one head on the XOR task, which it cannot do",

@@ -146,7 +146,9 @@ def train(config: XorTraining, progress: Callable[[str], None]) -> TrainingRun:
             "settings": config.model_dump(),
             "loss": loss,
             "loss_floor": floor,
-            "seeds": [dict(zip(["seed", "steps", "loss", "accuracy"], r, strict=False)) for r in rows],
+            "seeds": [
+                dict(zip(["seed", "steps", "loss", "accuracy"], r, strict=False)) for r in rows
+            ],
             "curve": {"step": [c[0] for c in curve], "loss": [c[1] for c in curve]},
         },
     )
@@ -175,7 +177,7 @@ def _train_seed(
             if curve[-1][1] < config.target or step == config.steps:
                 break
         optimiser.zero_grad(set_to_none=True)
-        loss.backward()
+        torch.autograd.backward(loss)
         optimiser.step()
     model.check_tokens = True
     accuracy = (logits.argmax(-1) == answers).double().mean().item()

@@ -2,16 +2,24 @@
 
 import functools
 import importlib.util
+import tempfile
 import warnings
 
 import pytest
 import torch
 
 N_CTX, D_VOCAB = 12, 11
-_SIZES = dict(n_layers=2, d_model=16, d_head=4, n_heads=4, n_ctx=N_CTX, d_vocab=D_VOCAB)
-_MLP = dict(d_mlp=20, act_fn="relu")
-_ROTARY = dict(positional_embedding_type="rotary", normalization_type="RMS", gated_mlp=True)
-_ROTARY |= dict(act_fn="silu", n_key_value_heads=2)
+_SIZES = {
+    "n_layers": 2,
+    "d_model": 16,
+    "d_head": 4,
+    "n_heads": 4,
+    "n_ctx": N_CTX,
+    "d_vocab": D_VOCAB,
+}
+_MLP = {"d_mlp": 20, "act_fn": "relu"}
+_ROTARY = {"positional_embedding_type": "rotary", "normalization_type": "RMS", "gated_mlp": True}
+_ROTARY |= {"act_fn": "silu", "n_key_value_heads": 2}
 
 HAS_HOOKED_TRANSFORMER = importlib.util.find_spec("transformer_lens.HookedTransformer") is not None
 
@@ -48,7 +56,7 @@ def _hooked(**options):
 def _native(**options):
     from transformer_lens.model_bridge import TransformerBridge
 
-    cfg = _SIZES | _MLP | dict(normalization_type="LN", attn_scale=-1, seed=0) | options
+    cfg = _SIZES | _MLP | {"normalization_type": "LN", "attn_scale": -1, "seed": 0} | options
     cfg["architecture"] = "TransformerLensNative"
     return _scramble(TransformerBridge.boot_native(cfg))
 
@@ -74,12 +82,35 @@ def _wrapped(architecture, config_class, *, compatible=False, **options):
     return bridge
 
 
-_GPT2 = dict(n_positions=N_CTX, n_embd=16, n_layer=2, n_head=4)
-_LLAMA = dict(hidden_size=16, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4)
-_LLAMA |= dict(max_position_embeddings=N_CTX, num_key_value_heads=2)
-_NEOX = dict(hidden_size=32, intermediate_size=20, num_hidden_layers=2, num_attention_heads=4)
-_NEOX |= dict(max_position_embeddings=N_CTX, rotary_pct=0.5)
-_GEMMA = dict(head_dim=8, query_pre_attn_scalar=6, attn_logit_softcapping=1.5, sliding_window=4)
+def _booted(architecture, config_class, **options):
+    from transformer_lens.model_bridge import TransformerBridge
+
+    with tempfile.TemporaryDirectory() as folder:
+        _hf_model(architecture, config_class, **options).save_pretrained(folder)
+        return TransformerBridge.boot_transformers(folder, device="cpu")
+
+
+_GPT2 = {"n_positions": N_CTX, "n_embd": 16, "n_layer": 2, "n_head": 4}
+_LLAMA = {
+    "hidden_size": 16,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+_LLAMA |= {"max_position_embeddings": N_CTX, "num_key_value_heads": 2}
+_NEOX = {
+    "hidden_size": 32,
+    "intermediate_size": 20,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+}
+_NEOX |= {"max_position_embeddings": N_CTX, "rotary_pct": 0.5}
+_GEMMA = {
+    "head_dim": 8,
+    "query_pre_attn_scalar": 6,
+    "attn_logit_softcapping": 1.5,
+    "sliding_window": 4,
+}
 _GEMMA |= dict(_LLAMA, pad_token_id=0)
 
 KINDS = {
@@ -104,6 +135,7 @@ KINDS = {
     "gpt2-folded": functools.partial(
         _wrapped, "GPT2LMHeadModel", "GPT2Config", **_GPT2, compatible=True
     ),
+    "gpt2-folder": functools.partial(_booted, "GPT2LMHeadModel", "GPT2Config", **_GPT2),
     "llama": functools.partial(_wrapped, "LlamaForCausalLM", "LlamaConfig", **_LLAMA),
     "neox": functools.partial(_wrapped, "GPTNeoXForCausalLM", "GPTNeoXConfig", **_NEOX),
     "gemma2": functools.partial(_wrapped, "Gemma2ForCausalLM", "Gemma2Config", **_GEMMA),

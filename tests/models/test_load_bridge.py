@@ -158,7 +158,7 @@ def test_what_a_bridge_does_not_say_must_be_given(tmp_path):
     with pytest.raises(InputError, match="n_heads=5 does not divide the 16 query dimensions"):
         load(tmp_path / "absolute.pt", n_heads=5)
     torch.save(native(ROTARY | {"attn_only": True}).state_dict(), tmp_path / "rotary.pt")
-    with pytest.raises(InputError, match="neither pos_embed.W_pos nor rotary tables"):
+    with pytest.raises(InputError, match=r"neither pos_embed\.W_pos nor rotary tables"):
         load(tmp_path / "rotary.pt", n_heads=4)
     with pytest.raises(InputError, match="rotary_adjacent_pairs=true"):
         load(tmp_path / "rotary.pt", n_heads=4, **ROTARY)

@@ -117,6 +117,28 @@ def test_truncated_files(tmp_path, model, kind, kept):
     assert "truncated or damaged" in refusal(path)
 
 
+@pytest.mark.parametrize("kind", ["archive", "older", "safetensors", "own archive"])
+def test_a_flipped_byte_anywhere_is_an_input_error_or_another_number(tmp_path, model, kind):
+    path = tmp_path / "model.pt"
+    if kind == "safetensors":
+        path = tmp_path / "model.safetensors"
+    if kind in ("safetensors", "own archive"):
+        save(model, path)
+    else:
+        torch.save(model.state_dict(), path, _use_new_zipfile_serialization=kind == "archive")
+    content = path.read_bytes()
+    random = np.random.default_rng(0)
+    places = random.choice(len(content), 60, replace=False)
+    for place in (*range(12), *places):  # the header, and anywhere
+        changed = bytearray(content)
+        changed[place] ^= int(random.integers(1, 256))
+        path.write_bytes(changed)
+        try:
+            load(path)
+        except InputError as error:
+            assert "\n" not in str(error)  # noqa: PT017 (loading may also succeed)
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -159,6 +181,12 @@ def test_paths_that_lead_nowhere(tmp_path):
     assert "does not exist" in refusal(tmp_path / "loop.pt")
 
 
+def test_names_that_are_no_paths():
+    with pytest.raises(InputError, match=r"cannot be looked up: .*too long") as error:
+        load("x" * 5000)
+    assert len(str(error.value)) < 6000
+
+
 @pytest.mark.skipif(os.name == "nt" or os.geteuid() == 0, reason="root reads every file")
 def test_a_file_without_permission(tmp_path):
     (tmp_path / "model.pt").write_bytes(b"x")
@@ -192,6 +220,11 @@ def test_missing_tensors_are_listed(tmp_path, model):
         torch.save({n: t for n, t in state.items() if n != name}, tmp_path / "model.pt")
         message = refusal(tmp_path / "model.pt")
         assert name in message, (name, message)
+
+
+def test_control_characters_in_names_are_shown_not_obeyed(tmp_path, model):
+    torch.save({**model.state_dict(), "a\nb\x1b[31m": torch.zeros(1)}, tmp_path / "model.pt")
+    assert r"has no use for a\nb\x1b[31m" in refusal(tmp_path / "model.pt")
 
 
 def test_many_missing_tensors_are_counted(tmp_path, model):

@@ -20,7 +20,8 @@ CASES = {
     "layer norm": ({"attn_only": True}, {}),
     "MLP": (MLP, ACT),
     "RMS, gated, rotary": (
-        MLP | {"normalization_type": "RMS", "gated_mlp": True, "positional_embedding_type": "rotary"},
+        MLP
+        | {"normalization_type": "RMS", "gated_mlp": True, "positional_embedding_type": "rotary"},
         ACT,
     ),
     "rotary, neighbours, partly": (
@@ -76,8 +77,8 @@ def hooked(options):
 
 def same_logits(ours, theirs) -> bool:
     tokens = torch.randint(0, 7, (6, 9), generator=torch.Generator().manual_seed(1))
-    expected = theirs(tokens)
-    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.02}[expected.dtype]
+    expected = theirs(tokens)  # in bfloat16 either is 0.09 from the exact logits
+    tolerance = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.05}[expected.dtype]
     error = (ours(tokens) - expected).abs().max() / expected.abs().max()
     return bool(error <= tolerance)
 

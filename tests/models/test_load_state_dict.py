@@ -136,7 +136,7 @@ def test_a_rotary_table_of_another_kind_is_refused(tmp_path):
 def test_without_tables_or_embeddings_positions_must_be_given(tmp_path):
     model = random_model(**ATTENTION_ONLY, positional_embedding_type="rotary", rotary_base=500.0)
     torch.save(model.state_dict(), tmp_path / "model.pt")
-    with pytest.raises(InputError, match="neither pos_embed.W_pos nor rotary tables"):
+    with pytest.raises(InputError, match=r"neither pos_embed\.W_pos nor rotary tables"):
         load(tmp_path / "model.pt")
     given = {"positional_embedding_type": "rotary", "rotary_base": "500"}
     loaded = load(tmp_path / "model.pt", **given)

@@ -63,7 +63,7 @@ def hulls_meet(positive: Points, negative: Points) -> bool:
             basis = null_space(rows)
             if len(basis) == 1:
                 signs = {(v > 0) - (v < 0) for v in basis[0]}
-                agree = {((v > 0) - (v < 0)) * side for v, (_, side) in zip(basis[0], subset)}
+                agree = {((v > 0) - (v < 0)) * side for v, (_, side) in zip(basis[0], subset, strict=True)}
                 if 0 not in signs and len(agree) == 1:
                     return True
     return False
@@ -142,7 +142,7 @@ real_classes = st.integers(1, 4).flatmap(
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(real_classes, st.randoms(use_true_random=False), st.floats(1e-3, 1e3))
-def test_what_must_not_change_a_verdict(classes, random, factor) -> None:  # noqa: ANN001
+def test_what_must_not_change_a_verdict(classes, random, factor) -> None:
     positive, negative = (np.array(c, dtype=float) for c in classes)
     verdict = check_separability(positive, negative)
     witnessed(verdict, positive, negative)
@@ -178,7 +178,7 @@ def test_a_shift_blurs_a_verdict_but_never_flips_it(precision: str) -> None:
             moved = [torch.tensor(x + shift).to(dtype) for x in (positive, negative)]
             after = check_separability(*moved).status
             rounded = [m.double().numpy() - shift for m in moved]
-            distance = max(abs(r - x).max() for r, x in zip(rounded, (positive, negative)))
+            distance = max(abs(r - x).max() for r, x in zip(rounded, (positive, negative), strict=True))
             if distance < 1e-9:  # rounding left the points where they were
                 assert {before, after} != {"separable", "not_separable"}
                 sure[after] = sure.get(after, 0) + 1

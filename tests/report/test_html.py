@@ -282,6 +282,18 @@ def test_what_cannot_be_written_is_one_clear_line(separable, tmp_path):
         write_report([separable], tmp_path / "no" / "report.html")
 
 
+@pytest.mark.parametrize("kind", ["scattergl", "parcoords", "choroplethmap", "scattermapbox"])
+def test_a_trace_that_needs_eval_or_the_network_is_refused(separable, kind):
+    result = replace(separable, shown=[Figure("F", "c", [{"type": kind}])])
+    with pytest.raises(ValueError, match=f"^a page without network cannot draw a {kind} trace$"):
+        to_html([result])
+
+
+@pytest.mark.parametrize("kind", ["scatter", "scatter3d", "bar", "heatmap", "surface", "mesh3d"])
+def test_other_traces_are_not_refused(separable, kind):
+    to_html([replace(separable, shown=[Figure("F", "c", [{"type": kind}])])])
+
+
 def test_a_script_cannot_close_its_element_and_its_lines_end_as_the_browser_reads_them():
     assert script_text("a('</script>');\r\nb('</SCRIPT >')") == (
         "a('<\\/script>');\nb('<\\/SCRIPT >')"
@@ -292,7 +304,13 @@ def test_hook_names_in_sentences_are_set_in_fixed_width():
     assert prose("at blocks.0.hook_resid_post (position 2)") == (
         "at <code>blocks.0.hook_resid_post</code> (position 2)"
     )
-    assert prose("e.g. a < b and/or c: 0.5, p = 1e-3.") == "e.g. a &lt; b and/or c: 0.5, p = 1e-3."
+    assert prose("e.g. a < b and/or c: 0.5") == "e.g. a &lt; b and/or c: 0.5"
+
+
+def test_a_number_with_an_exponent_is_not_broken_over_two_lines():
+    assert prose("residual 2.8e-17, <3e5.") == (
+        'residual <span class="whole">2.8e-17</span>, &lt;<span class="whole">3e5</span>.'
+    )
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def test_the_mlp_folds_the_line_back() -> None:
     ],
 )
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_the_models_answer_their_function(build, answers, dtype: torch.dtype) -> None:  # noqa: ANN001
+def test_the_models_answer_their_function(build, answers, dtype: torch.dtype) -> None:
     logits = build(dtype=dtype)(INPUTS)[:, -1]
     assert logits.argmax(-1).tolist() == answers
     assert logits.dtype == dtype

@@ -1,0 +1,224 @@
+"""Local Hugging Face folders give the logits of transformers itself, silently and offline."""
+
+import json
+import logging
+import socket
+
+import pytest
+import torch
+import transformers
+from safetensors.torch import load_file, save_file
+
+from interp_toolkit import InputError, load
+from interp_toolkit.models.record import record_of
+
+SMALL = {
+    "vocab_size": 16,
+    "hidden_size": 16,
+    "intermediate_size": 24,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 12,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+}
+GROUPED = SMALL | {"num_key_value_heads": 2}
+MODELS = {
+    "GPT-2": lambda: transformers.GPT2LMHeadModel(
+        transformers.GPT2Config(
+            vocab_size=16,
+            n_positions=12,
+            n_embd=16,
+            n_layer=2,
+            n_head=4,
+            bos_token_id=0,
+            eos_token_id=0,
+        )
+    ),
+    "Llama": lambda: transformers.LlamaForCausalLM(transformers.LlamaConfig(**GROUPED)),
+    "Pythia": lambda: transformers.GPTNeoXForCausalLM(transformers.GPTNeoXConfig(**SMALL)),
+    "Gemma 2": lambda: transformers.Gemma2ForCausalLM(
+        transformers.Gemma2Config(**GROUPED, head_dim=4, pad_token_id=0)
+    ),
+    "Qwen 2": lambda: transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**GROUPED)),
+}
+
+
+@pytest.fixture(autouse=True)
+def no_network(monkeypatch):
+    def refuse(*args, **kwargs):
+        raise AssertionError("a local folder reached for the network")
+
+    monkeypatch.setattr(socket, "getaddrinfo", refuse)
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A function that makes a folder of a small random model, and gives it with the model."""
+
+    def make(name="GPT-2", dtype=torch.float32):
+        bars = transformers.utils.logging.is_progress_bar_enabled()
+        transformers.utils.logging.disable_progress_bar()
+        generator = torch.Generator().manual_seed(0)
+        model = MODELS[name]().eval()
+        for parameter in model.parameters():
+            parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
+        model = model.to(dtype)
+        model.save_pretrained(tmp_path / "saved")
+        if bars:
+            transformers.utils.logging.enable_progress_bar()
+        return tmp_path / "saved", model
+
+    return make
+
+
+def add_tokenizer(path):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {"<s>": 0, "a": 1, "b": 2, "=": 3}
+    tokenizer = Tokenizer(models.WordLevel(words, unk_token="<s>"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    wrapped = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, bos_token="<s>", eos_token="<s>", unk_token="<s>"
+    )
+    wrapped.save_pretrained(path)
+
+
+def relative_error(bridge, model):
+    tokens = torch.randint(0, 16, (4, 12), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = model(tokens).logits
+        return float((bridge(tokens) - expected).abs().max() / expected.abs().max())
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("tokenizer", [False, True])
+def test_the_logits_are_those_of_transformers(folder, name, tokenizer):
+    path, model = folder(name)
+    if tokenizer:
+        add_tokenizer(path)
+    bridge = load(path)
+    assert relative_error(bridge, model) < 1e-5
+    assert not bridge.training
+    if tokenizer:
+        assert bridge.tokenizer.get_vocab()["="] == 3
+    else:
+        assert bridge.tokenizer is None
+    record = record_of(bridge)
+    assert record.kind == "huggingface"
+    assert record.name == "saved"
+    assert record.config["n_heads"] == 4
+
+
+def test_loading_is_silent_and_leaves_the_libraries_as_they_were(folder, capfd):
+    path, _ = folder("Llama")
+    logger = transformers.utils.logging
+    before = (
+        logger.get_verbosity(),
+        logger.is_progress_bar_enabled(),
+        logging.root.manager.disable,
+    )
+    capfd.readouterr()
+    load(path)
+    captured = capfd.readouterr()
+    assert captured.out == ""
+    assert captured.err == ""
+    after = (logger.get_verbosity(), logger.is_progress_bar_enabled(), logging.root.manager.disable)
+    assert after == before
+
+
+def test_dtype_is_the_saved_one_unless_asked(folder):
+    path, _ = folder("Llama", torch.bfloat16)
+    assert load(path).cfg.dtype == torch.bfloat16
+    bridge = load(path, dtype="float32")
+    assert all(p.dtype == torch.float32 for p in bridge.parameters())
+
+
+def test_settings_are_not_for_folders(folder):
+    path, _ = folder()
+    with pytest.raises(InputError, match="has its own configuration; n_heads"):
+        load(path, n_heads=4)
+
+
+def refusal(path) -> str:
+    with pytest.raises(InputError) as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+    return str(caught.value)
+
+
+def test_missing_weights(folder):
+    path, _ = folder()
+    (path / "model.safetensors").unlink()
+    assert "cannot be loaded" in refusal(path)
+
+
+def test_truncated_weights(folder):
+    path, _ = folder()
+    content = (path / "model.safetensors").read_bytes()
+    (path / "model.safetensors").write_bytes(content[: len(content) // 2])
+    assert "cannot be loaded" in refusal(path)
+
+
+def change(path, edit):
+    tensors = load_file(path / "model.safetensors")
+    edit(tensors)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+
+
+def test_a_missing_tensor_is_not_made_up(folder):
+    path, _ = folder("Llama")
+    name = "model.layers.1.mlp.up_proj.weight"
+    change(path, lambda tensors: tensors.pop(name))
+    assert f"lacks {name}" in refusal(path)
+
+
+def test_a_tensor_too_many_is_not_dropped(folder):
+    path, _ = folder("Llama")
+    change(path, lambda tensors: tensors.update({"model.layers.0.extra": torch.zeros(2)}))
+    assert "has no use for model.layers.0.extra" in refusal(path)
+
+
+def test_a_misshapen_tensor(folder):
+    path, _ = folder("Llama")
+    name = "model.layers.1.mlp.up_proj.weight"
+    change(path, lambda tensors: tensors.update({name: torch.zeros(3, 3)}))
+    assert f"has misshapen {name}" in refusal(path)
+
+
+def test_weights_that_are_not_finite(folder):
+    path, _ = folder("Llama")
+    name = "model.layers.1.mlp.up_proj.weight"
+    change(path, lambda tensors: tensors[name].view(-1)[3:4].fill_(float("nan")))
+    assert f"NaN or infinite values in {name}" in refusal(path)
+
+
+def test_an_architecture_without_a_bridge(folder):
+    path, _ = folder("Llama")
+    config = json.loads((path / "config.json").read_text())
+    config |= {"model_type": "no-such-type", "architectures": ["NoSuchModel"]}
+    (path / "config.json").write_text(json.dumps(config))
+    assert "cannot be loaded" in refusal(path)
+
+
+def test_a_tokenizer_with_its_own_code_is_refused(folder):
+    path, _ = folder("Llama")
+    (path / "tokenizer_config.json").write_text('{"auto_map": {"AutoTokenizer": ["t.T", null]}}')
+    assert "auto_map in tokenizer_config.json" in refusal(path)
+
+
+def test_pickled_weights_that_run_code_are_not_run(folder, tmp_path):
+    import os
+
+    class Bomb:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "exploded"),)
+
+    path, _ = folder("Llama")
+    tensors = load_file(path / "model.safetensors")
+    (path / "model.safetensors").unlink()
+    torch.save({**tensors, "bomb": Bomb()}, path / "pytorch_model.bin")
+    assert "nothing was run" in refusal(path)
+    assert not (tmp_path / "exploded").exists()

@@ -1,0 +1,273 @@
+"""The analysis on models: the toys' known answers, sampled data with planted features, errors."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+import interp_toolkit as it
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.config import TransformerConfig
+from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.probes.analysis import run
+from interp_toolkit.report.json import to_json
+
+SITE = "blocks.0.hook_resid_post"
+TOKENS = {"0": 0, "1": 1, "query": 2}
+
+
+def test_two_heads_are_separable_with_the_known_gap(tiny_xor_model) -> None:
+    truth = tiny_xor_model.ground_truth
+    result = it.analyze(tiny_xor_model, "xor", tokens=TOKENS)
+    (site,) = result.sites
+    assert (site.hook, site.position, site.function) == (truth.hook, 2, "XOR")
+    assert site.status == "separable"
+    assert site.margin == pytest.approx(truth.margin, rel=1e-9)
+    assert site.accuracy == 1
+    np.testing.assert_allclose(np.abs(site.hyperplane.direction), [0.5**0.5, 0.5**0.5, 0], atol=1e-6)
+    assert site.theorem == "the layer has 2 heads"
+    assert site.denominator_residual is None
+    # 01 and 10 coincide here (no positions), so every other labeling contradicts itself.
+    assert site.labelings == (0, 4)
+    assert site.n_points == 3
+
+
+def test_the_score_splits_evenly_over_the_two_heads_and_needs_both(tiny_xor_model) -> None:
+    result = it.analyze(tiny_xor_model, "xor", tokens=TOKENS)
+    assert [(h.layer, h.head) for h in result.heads] == [(0, 0), (0, 1)]
+    for effect in result.heads:
+        assert effect.share == pytest.approx(0.5)
+        assert effect.contrast == pytest.approx(result.sites[0].margin / 2)
+        assert effect.status_ablated == "not_separable"
+        assert effect.accuracy_ablated == 0.75
+    assert "Without any one of heads 0.0, 0.1 it is not." in result.verdict
+
+
+def test_one_head_has_the_denominators_as_certificate(tiny_one_head_model) -> None:
+    truth = tiny_one_head_model.ground_truth
+    result = it.analyze(tiny_one_head_model, "xor", tokens=TOKENS)
+    (site,) = result.sites
+    assert (site.status, site.basis, site.theorem) == ("not_separable", "points", "applies")
+    assert site.denominator_residual < 1e-15
+    expected = truth.certificate
+    weights = site.certificate
+    np.testing.assert_allclose(weights.positive_weights, [expected["01"], expected["10"]])
+    np.testing.assert_allclose(weights.negative_weights, [expected["00"], expected["11"]])
+    assert site.accuracy == 0.75
+    assert site.labelings == (4, 4)
+    assert result.heads == []
+
+
+@pytest.mark.parametrize(
+    ("toy", "probe", "status"),
+    [
+        ("or-1head", "or", "separable"),
+        ("or-1head", "and", "separable"),
+        ("and-1head", "and", "separable"),
+        ("and-1head", "xor", "not_separable"),
+        ("xor-1head", "or", "separable"),
+        ("xor-2head", "xor", "separable"),
+    ],
+)
+def test_the_toys(toy: str, probe: str, status: str) -> None:
+    result = it.analyze(it.load(f"toy:{toy}"), probe)
+    assert [site.status for site in result.sites] == [status]
+    assert result.probe == probe
+
+
+def test_an_mlp_separates_what_its_head_cannot() -> None:
+    result = it.analyze(it.load("toy:xor-1head-mlp"), "xor")
+    found = {site.hook: site for site in result.sites}
+    assert found["blocks.0.hook_resid_mid"].status == "not_separable"
+    assert found[SITE].status == "separable"
+    assert found["blocks.0.hook_resid_mid"].theorem == "the layer has an MLP"
+    assert result.sites[result.focus].hook == SITE
+
+
+def test_any_truth_table_and_more_features() -> None:
+    model = it.load("toy:or-1head")
+    assert it.analyze(model, "boolean", table="0100").sites[0].status == "not_separable"
+    assert it.analyze(model, "boolean", table="1000").sites[0].status == "separable"
+    config = TransformerConfig(
+        n_layers=1, d_model=8, n_ctx=4, d_head=4, n_heads=2, d_vocab=3, attn_only=True, seed=0
+    )
+    three = it.analyze(Transformer(config).eval(), "boolean", table="01101001", tokens=TOKENS)
+    assert three.sites[0].n_rows == 8
+    assert three.sites[0].status in ("separable", "not_separable")
+
+
+def test_every_position_and_hook_asked_for(tiny_one_head_model) -> None:
+    result = it.analyze(
+        tiny_one_head_model,
+        "xor",
+        tokens=TOKENS,
+        hooks=["hook_attn_out", "blocks.*.hook_resid_post"],
+        position="all",
+    )
+    assert len(result.sites) == 6
+    claimed = {(s.hook, s.position) for s in result.sites if s.theorem == "applies"}
+    assert claimed == {("blocks.0.hook_attn_out", 2), (SITE, 2)}
+    with_tail = it.analyze(tiny_one_head_model, "xor", tokens=TOKENS, position=-1)
+    assert with_tail.sites[0].position == 2
+
+
+def test_a_coarse_dtype_is_settled_by_the_theorem_where_the_points_cannot() -> None:
+    model = it.load("toy:xor-1head").to(torch.bfloat16)
+    (site,) = it.analyze(model, "xor", tokens=TOKENS).sites
+    assert site.status == "not_separable"
+    assert site.theorem == "applies"
+    assert site.certificate is not None
+
+
+def planted(n: int, seed: int, what: str) -> tuple[Transformer, FeatureData]:
+    """A model whose embedding of the last token carries a, b and, perhaps, their XOR."""
+    rng = np.random.default_rng(seed)
+    features = rng.random((n, 2)) < 0.5
+    a, b = features.T
+    config = TransformerConfig(
+        n_layers=1,
+        d_model=12,
+        n_ctx=2,
+        d_head=4,
+        n_heads=1,
+        d_vocab=n,
+        attn_only=True,
+        normalization_type=None,
+        seed=seed,
+    )
+    model = Transformer(config).eval()
+    directions = np.linalg.qr(rng.normal(size=(12, 3)))[0].T
+    carried = {"xor": a ^ b, "nothing": np.zeros(n, dtype=bool)}[what]
+    signs = np.stack([a, b, carried], axis=1) * 2.0 - 1
+    embedding = 2 * signs @ directions + rng.normal(size=(n, 12))
+    with torch.no_grad():
+        model.embed.W_E.copy_(torch.from_numpy(embedding))
+    tokens = np.stack([rng.integers(0, n, n), np.arange(n)], axis=1)
+    return model, FeatureData(tokens, features, ("a", "b"), source="planted")
+
+
+def test_sampled_data_is_judged_held_out_against_shuffled_labels() -> None:
+    model, data = planted(300, 0, "xor")
+    result = run(model, table="0110", data=data, probe="xor")
+    (site,) = result.sites
+    assert site.held_out.balanced_accuracy > 0.9
+    assert site.held_out.p_value == pytest.approx(0.01)
+    assert site.held_out.null_balanced_accuracy == pytest.approx(0.5, abs=0.03)
+    assert site.controls["a"] > 0.9
+    assert site.labelings is None
+    assert result.heads[0].share == pytest.approx(result.heads[0].share)
+    assert "above shuffled labels" in result.verdict
+
+
+def test_what_is_not_there_is_not_called_above_chance() -> None:
+    model, data = planted(300, 1, "nothing")
+    result = run(model, table="0110", data=data, probe="xor")
+    (site,) = result.sites
+    assert site.held_out.p_value > 0.05
+    assert site.held_out.balanced_accuracy < 0.62
+    assert site.status == "not_separable"
+    assert site.chance < 1e-10
+    assert site.controls["a"] > 0.9  # though the features themselves are
+
+
+def test_few_points_in_many_dimensions_say_little() -> None:
+    rng = np.random.default_rng(2)
+    config = TransformerConfig(
+        n_layers=1, d_model=96, n_ctx=2, d_head=8, n_heads=2, d_vocab=60, attn_only=True, seed=2
+    )
+    tokens = np.stack([rng.integers(0, 60, 60), np.arange(60)], axis=1)
+    data = FeatureData(tokens, rng.random((60, 2)) < 0.5, ("a", "b"), source="noise")
+    result = run(Transformer(config).eval(), table="0110", data=data, probe="xor")
+    assert result.sites[0].status == "separable"
+    assert result.sites[0].chance == 1
+    assert "By itself that says little" in result.verdict
+    assert "not above shuffled labels" in result.verdict
+
+
+def test_contradictions_in_the_data_are_said() -> None:
+    model = it.load("toy:xor-2head")
+    tokens = np.array([[0, 0, 2], [0, 0, 2], [0, 1, 2], [1, 1, 2]])
+    features = np.array([[0, 0], [0, 1], [0, 1], [1, 1]], dtype=bool)
+    result = run(model, table="0110", data=FeatureData(tokens, features, ("a", "b")), probe="xor")
+    assert result.sites[0].contradictions == 1
+    assert "1 activations occur under both labels" in result.verdict
+
+
+def test_the_same_seed_gives_the_same_result_bit_for_bit() -> None:
+    model, data = planted(120, 3, "xor")
+    first, second = (
+        json.dumps(to_json([run(model, table="0110", data=data, shuffles=19)])) for _ in range(2)
+    )
+    assert first == second
+
+
+def test_json_is_what_the_interface_says(tiny_xor_model, tiny_one_head_model) -> None:
+    document = to_json([it.analyze(tiny_one_head_model, "xor", tokens=TOKENS)])
+    assert document["schema"] == "interp-toolkit/1"
+    (result,) = document["results"]
+    assert result["probe"] == "xor"
+    (site,) = result["sites"]
+    assert {"hook", "position", "function", "status", "margin", "accuracy"} <= set(site)
+    certificate = site["certificate"]
+    assert set(certificate) == {"positive_weights", "negative_weights", "residual"}
+    assert math.isclose(sum(certificate["positive_weights"]), 1)
+    assert isinstance(site["denominator_residual"], float)
+    other = to_json([it.analyze(tiny_xor_model, "xor", tokens=TOKENS)])["results"][0]["sites"][0]
+    assert other["certificate"] is None
+    assert other["denominator_residual"] is None
+    assert len(other["hyperplane"]["direction"]) == 3
+    json.dumps(document, allow_nan=False)
+
+
+def test_figures_show_the_witness(tiny_xor_model, tiny_one_head_model) -> None:
+    separable = it.analyze(tiny_xor_model, "xor", tokens=TOKENS).figures()[0]
+    names = [trace.get("name") for trace in separable.data]
+    assert "hyperplane" in names
+    points = {t["name"]: t for t in separable.data if t.get("mode") == "markers+text"}
+    gap = min(points["XOR = 1"]["x"]) - max(points["XOR = 0"]["x"])
+    assert gap == pytest.approx(0.307596 / 2**0.5, abs=1e-6)
+    assert points["XOR = 1"]["text"] == ["01, 10"]
+    meeting = it.analyze(tiny_one_head_model, "xor", tokens=TOKENS).figures()[0]
+    cross = next(t for t in meeting.data if t.get("name") == "the hulls meet")
+    mixed = next(t for t in meeting.data if t.get("name") == "XOR = 1")
+    assert cross["x"][0] == pytest.approx(np.mean(mixed["x"]))
+    assert cross["y"][0] == pytest.approx(np.mean(mixed["y"]), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens": {"0": 0, "1": 9, "query": 2}}, "token 9; the vocabulary is 0 to 2"),
+        ({"tokens": TOKENS, "position": 7}, "position 7 is outside"),
+        ({"tokens": TOKENS, "hooks": "blocks.0.hook_nowhere"}, "hook_nowhere"),
+        ({"tokens": TOKENS, "table": "01101"}, "need 2\\^k"),
+        ({"tokens": TOKENS, "table": "01101001", "layout": ["a", "b", "query"]}, "3 features"),
+        ({}, "no data: this model records no task"),
+    ],
+)
+def test_bad_input_is_one_clear_line(options, message: str) -> None:
+    model = it.load("toy:xor-2head")
+    fresh = Transformer(model.cfg)  # without a record of its task
+    name = "boolean" if "table" in options else "xor"
+    with pytest.raises(InputError, match=message) as caught:
+        it.analyze(fresh, name, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_unknown_names_and_options_are_suggested() -> None:
+    model = it.load("toy:xor-2head")
+    with pytest.raises(InputError, match="did you mean xor"):
+        it.analyze(model, "xro")
+    with pytest.raises(InputError, match="did you mean position"):
+        it.analyze(model, "xor", positon=1)
+    with pytest.raises(InputError, match="takes no option 'table'"):
+        it.analyze(model, "xor", table="0111")
+    with pytest.raises(InputError, match="true on all 4 rows"):
+        tokens = np.zeros((4, 3), dtype=int)
+        features = np.array([[0, 1]] * 4, dtype=bool)
+        run(model, table="0110", data=FeatureData(tokens, features, ("a", "b"), source="flat"))
