@@ -34,6 +34,9 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
     for option in options:
         if option not in known:
             raise InputError(f"{name} takes no option {option!r}{suggestion(option, known)}")
+    for option in _required(analysis):
+        if option not in options:
+            raise InputError(f"{name} needs {option!r} (--{option})")
     model = load(model)
     result: Result = analysis.run(model, data=as_data(data, model), **options)
     return result
@@ -45,6 +48,17 @@ def options_of(analysis: Analysis) -> set[str]:
     parameters = inspect.signature(analysis.run).parameters.values()
     taken = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
     return taken - set(fixed) - {"data", "probe"}
+
+
+def _required(analysis: Analysis) -> list[str]:
+    fixed = analysis.run.keywords if isinstance(analysis.run, functools.partial) else {}
+    return [
+        p.name
+        for p in inspect.signature(analysis.run).parameters.values()
+        if p.kind is inspect.Parameter.KEYWORD_ONLY
+        and p.default is inspect.Parameter.empty
+        and p.name not in fixed
+    ]
 
 
 def fitting(model: Any, data: FeatureData | None) -> list[str]:

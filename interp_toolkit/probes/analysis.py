@@ -419,4 +419,9 @@ def _named(name: str, summary: str) -> Analysis:
 XOR = _named("xor", "is XOR of two features linearly readable, where, and which heads carry it")
 AND = _named("and", "the same for AND")
 OR = _named("or", "the same for OR")
-BOOLEAN = Analysis("boolean", "any truth table: --table 0110 (first feature most significant)", run)
+BOOLEAN = Analysis(
+    "boolean",
+    "any truth table: --table 0110 (first feature most significant)",
+    run,
+    lambda model, data: "needs --table",
+)

@@ -76,8 +76,11 @@ def interpolating_direction(
 
 @dataclass(frozen=True)
 class Proposal:
-    """What a search proposes: a direction, and weights (over all points, positives' and negatives'
-    each summing to 1) if it found any.
+    """What a search proposes.
+
+    Attributes:
+        direction: along which the classes may lie apart.
+        weights: over all points, each class' summing to 1, under which they may meet; or None.
     """
 
     direction: Float[np.ndarray, " k"]

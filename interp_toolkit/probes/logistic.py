@@ -76,7 +76,8 @@ def fit_logistic_targets(
         fit_intercept: whether to fit an unpenalised intercept.
         sample_weight: of the rows, shared or per target; a boolean mask leaves rows out, so a
             fold is one more target.
-        tol: relative error of the solution, in the Hessian's norm, at which a target is done.
+        tol: relative error of the solution, in the Hessian's norm, at which a target is done;
+            rounding is the floor.
         max_iter: the most L-BFGS iterations per target and precision.
         device: where to compute; by default where `X` is.
         dtype: precision to work in. By default float64 for float64 activations; for narrower

@@ -210,7 +210,7 @@ def across_sites(sites: Sequence[SiteVerdict]) -> Figure:
     """Accuracy at every site, beside what shuffled labels give."""
     names = [site.name for site in sites]
     held_out = [site.held_out for site in sites]
-    measured = [h.balanced_accuracy if h else s.accuracy for h, s in zip(held_out, sites, strict=True)]
+    measured = [s.held_out.balanced_accuracy if s.held_out else s.accuracy for s in sites]
     status = ["separable", "not_separable", "undecided"]
     colors = {"separable": CLASS_COLORS[0], "not_separable": CLASS_COLORS[1], "undecided": NEUTRAL}
     data: list[dict[str, Any]] = []

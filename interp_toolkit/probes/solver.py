@@ -139,8 +139,9 @@ def minimise(
 
     A target has converged when its Newton decrement, squared, (L-BFGS's estimate of twice what
     the objective can still fall) is at most tol**2 of the fall since `start`: the parameters'
-    relative error, in the norm that the Hessian gives, is then about `tol`. Rounding sets a
-    floor; a target that the tolerance asks to go below it is reported as not converged.
+    relative error, in the norm that the Hessian gives, is then about `tol`. A decrement no larger
+    than rounding makes it counts as converged whatever `tol` is. A target that finds no step that
+    descends, or runs out of iterations, has not converged.
 
     Args:
         problem: the targets.

@@ -23,11 +23,16 @@ import torch
 from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.activations import activations
+from interp_toolkit.models.activations import collect
+from interp_toolkit.models.weights import weights
+from interp_toolkit.probes.boolean import truth_values
 from interp_toolkit.probes.separability import FLOORS
 from interp_toolkit.probes.witness import Certificate
 
 XOR_TABLES = ("0110", "1001")
+RESIDUAL = "blocks.0.hook_resid_pre"
+SCORES, PATTERN = "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_pattern"
+QUERIES, KEYS = "blocks.0.attn.hook_q", "blocks.0.attn.hook_k"
 SITES = ("blocks.0.hook_attn_out", "blocks.0.hook_resid_post")  # the update, plus a constant
 
 
@@ -108,28 +113,37 @@ def denominators(model: Any, data: FeatureData, table: str, position: int) -> De
     """The softmax denominators of the four inputs, from the model's own attention scores.
 
     Returns a reason instead, in a few words, when the query's residual before the head turns out
-    to depend on the bits (its token does not, but something else in the model may make it so).
+    to depend on the bits (its token does not, but something else in the model may make it so), or
+    when the attention pattern is not the softmax of the scores.
     """
-    scores_hook, before = "blocks.0.attn.hook_attn_scores", "blocks.0.hook_resid_pre"
-    scores: list[torch.Tensor] = []
-    queries: list[torch.Tensor] = []
-    order: list[int] = []
-    for batch in activations(model, data, hooks=[before, scores_hook], positions=position):
-        order.extend(int(row) for row in batch.index)
-        queries.append(batch[before])
-        scores.append(batch[scores_hook][:, 0])
-    query = torch.cat(queries)
-    if not torch.equal(query, query[:1].expand_as(query)):
+    read = collect(model, data, [RESIDUAL, SCORES, PATTERN], position)
+    if not torch.equal(read[RESIDUAL], read[RESIDUAL][:1].expand_as(read[RESIDUAL])):
         return "the query's residual depends on the bits"
-    score = np.empty((4, scores[0].shape[-1]))
-    score[order] = torch.cat(scores).double().cpu().numpy()
+    tolerance = 10 * FLOORS[str(read[PATTERN].dtype).removeprefix("torch.")]
+    pattern = read[PATTERN][:, 0].double()
+    score = read[SCORES][:, 0].double()
+    if not torch.allclose(score.softmax(-1), pattern, rtol=0, atol=tolerance):
+        score = _scores_from_weights(model, data, position)  # native bridges hook no scores
+    if not torch.allclose(score.softmax(-1), pattern, rtol=0, atol=tolerance):
+        return "the pattern is not the softmax of the attention scores"
     # One shift for the four inputs: a shift per row would break the identity.
-    Z = np.exp(score - score.max()).sum(axis=1)
-    different = np.asarray(data.features)[:, 0] != np.asarray(data.features)[:, 1]
-    positive = different if table == "0110" else ~different
+    Z = (score - score.max()).exp().sum(dim=-1).numpy()
+    positive = truth_values(table, data.features)
     sums = Z[positive].sum(), Z[~positive].sum()
     return Denominators(
         positive_weights=Z[positive] / sums[0],
         negative_weights=Z[~positive] / sums[1],
         sum_difference=float(abs(sums[0] - sums[1]) / (sums[0] + sums[1])),
     )
+
+
+def _scores_from_weights(
+    model: Any, data: FeatureData, position: int
+) -> Float[torch.Tensor, "4 pos"]:
+    """The query's scores, computed from its query and the keys; masked ones are -inf."""
+    layer = weights(model).layer(0)
+    read = collect(model, data, [QUERIES, KEYS], "all")
+    q, k = (read[hook].double() for hook in (QUERIES, KEYS))
+    hidden = ~layer.visible(q.shape[1])
+    scores: torch.Tensor = layer.scores(q, k).masked_fill(hidden, -torch.inf)
+    return scores[:, 0, position]

@@ -29,7 +29,8 @@ def test_two_heads_are_separable_with_the_known_gap(tiny_xor_model) -> None:
     assert site.status == "separable"
     assert site.margin == pytest.approx(truth.margin, rel=1e-9)
     assert site.accuracy == 1
-    np.testing.assert_allclose(np.abs(site.hyperplane.direction), [0.5**0.5, 0.5**0.5, 0], atol=1e-6)
+    normal = np.abs(site.hyperplane.direction)
+    np.testing.assert_allclose(normal, [0.5**0.5, 0.5**0.5, 0], atol=1e-6)
     assert site.theorem == "the layer has 2 heads"
     assert site.denominator_residual is None
     # 01 and 10 coincide here (no positions), so every other labeling contradicts itself.
@@ -267,7 +268,6 @@ def test_unknown_names_and_options_are_suggested() -> None:
         it.analyze(model, "xor", positon=1)
     with pytest.raises(InputError, match="takes no option 'table'"):
         it.analyze(model, "xor", table="0111")
+    flat = FeatureData(np.zeros((4, 3), dtype=int), np.array([[False, True]] * 4), ("a", "b"))
     with pytest.raises(InputError, match="true on all 4 rows"):
-        tokens = np.zeros((4, 3), dtype=int)
-        features = np.array([[0, 1]] * 4, dtype=bool)
-        run(model, table="0110", data=FeatureData(tokens, features, ("a", "b"), source="flat"))
+        run(model, table="0110", data=flat)

@@ -168,13 +168,14 @@ def test_targets_that_ran_out_of_iterations_are_named_so():
     assert not fitted.converged.any()
 
 
-def test_a_tolerance_below_rounding_is_not_claimed_to_be_met():
+def test_a_tolerance_below_rounding_ends_at_rounding():
     X, Y = make(300, 20)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)  # steps may cease to descend first
         fitted = fit_logistic_targets(X, Y, tol=1e-12, dtype=torch.float32, max_iter=100)
     exact = fit_logistic_targets(X, Y, tol=1e-10)
-    np.testing.assert_allclose(fitted.coef, exact.coef, atol=1e-4)
+    assert (fitted.n_iter < 100).all()
+    np.testing.assert_allclose(fitted.coef, exact.coef, atol=1e-5)
 
 
 @pytest.mark.parametrize(

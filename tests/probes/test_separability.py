@@ -63,7 +63,8 @@ def hulls_meet(positive: Points, negative: Points) -> bool:
             basis = null_space(rows)
             if len(basis) == 1:
                 signs = {(v > 0) - (v < 0) for v in basis[0]}
-                agree = {((v > 0) - (v < 0)) * side for v, (_, side) in zip(basis[0], subset, strict=True)}
+                sides = [side for _, side in subset]
+                agree = {(v > 0) == (side > 0) for v, side in zip(basis[0], sides, strict=True)}
                 if 0 not in signs and len(agree) == 1:
                     return True
     return False
@@ -116,7 +117,7 @@ def test_agrees_with_a_fine_sweep_of_directions_in_the_plane() -> None:
     directions = np.stack([np.cos(angles), np.sin(angles)])
     seen = {"separable": 0, "not_separable": 0}
     for _ in range(60):
-        positive, negative = rng.normal(size=(2, 4, 2)) + [[[0.7, 0]], [[-0.7, 0]]]
+        positive, negative = rng.normal(size=(2, 4, 2)) + np.array([[[0.7, 0]], [[-0.7, 0]]])
         gaps = (positive @ directions).min(axis=0) - (negative @ directions).max(axis=0)
         verdict = check_separability(positive, negative)
         assert verdict.status == ("separable" if gaps.max() > 0 else "not_separable")
@@ -178,7 +179,8 @@ def test_a_shift_blurs_a_verdict_but_never_flips_it(precision: str) -> None:
             moved = [torch.tensor(x + shift).to(dtype) for x in (positive, negative)]
             after = check_separability(*moved).status
             rounded = [m.double().numpy() - shift for m in moved]
-            distance = max(abs(r - x).max() for r, x in zip(rounded, (positive, negative), strict=True))
+            pairs = zip(rounded, (positive, negative), strict=True)
+            distance = max(abs(r - x).max() for r, x in pairs)
             if distance < 1e-9:  # rounding left the points where they were
                 assert {before, after} != {"separable", "not_separable"}
                 sure[after] = sure.get(after, 0) + 1

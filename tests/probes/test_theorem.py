@@ -219,3 +219,26 @@ def test_a_query_that_sees_the_bits_is_found_by_looking_at_it() -> None:
     with model.hooks(fwd_hooks=[("hook_embed", edit)]):
         reason = theorem.denominators(model, DATA, "0110", QUERY)
     assert reason == "the query's residual depends on the bits"
+
+
+@pytest.mark.parametrize("normalization", [None, "LN"])
+def test_on_a_native_bridge_whose_score_hook_holds_no_scores(normalization: str | None) -> None:
+    """The scores are then computed from queries and keys; the certificate is as exact."""
+    from transformer_lens.config import TransformerBridgeConfig
+    from transformer_lens.model_bridge import TransformerBridge
+
+    config = TransformerBridgeConfig(
+        d_model=8,
+        d_head=4,
+        n_layers=1,
+        n_ctx=3,
+        n_heads=1,
+        d_vocab=3,
+        attn_only=True,
+        normalization_type=normalization,
+        seed=0,
+    )
+    bridge = TransformerBridge.boot_native(config, dtype=torch.float64)
+    assert theorem.why_not(bridge, DATA, "0110", SITE, QUERY) is None
+    assert certificate_error(bridge) < 1e-12
+    assert verdict_at(bridge).status != "separable"

@@ -1,0 +1,284 @@
+"""The command line as a user meets it: real processes, exit codes, one line for what is wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import interp_toolkit as it
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def interp(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "interp_toolkit", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        timeout=300,
+    )
+
+
+@pytest.fixture
+def call(capfd, monkeypatch):
+    """`main(...)` in this process, much faster than a new one: (code, stdout, stderr)."""
+    from interp_toolkit.cli.main import main
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["interp", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    return run
+
+
+def lines(text: str) -> list[str]:
+    """What is said on standard error apart from the progress lines."""
+    return [line for line in text.splitlines() if line.strip() and not line.startswith("  ")]
+
+
+@pytest.mark.parametrize(
+    "statement", ["import interp_toolkit", "import interp_toolkit.cli.main", "import cli, circuits"]
+)
+def test_importing_takes_no_torch(statement: str) -> None:
+    heavy = ("torch", "transformer_lens", "sklearn", "scipy", "pandas", "plotly", "sae_lens")
+    code = f"import sys; {statement}; print([m for m in {heavy} if m in sys.modules])"
+    found = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True
+    )
+    assert found.stdout.strip() == "[]"
+
+
+def test_help_and_version_import_no_torch_either() -> None:
+    for arguments in (["--help"], ["analyze", "--help"], ["--version"]):
+        code = (
+            f"import sys; sys.argv = {['interp', *arguments]}\n"
+            "from interp_toolkit.cli.main import main\n"
+            "try: main()\n"
+            "finally: sys.stderr.write(str('torch' in sys.modules))"
+        )
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert found.returncode == 0
+        assert found.stderr.endswith("False")
+    assert interp("--version").stdout.strip() == it.__version__
+
+
+def test_the_top_level_links_give_the_very_same_class() -> None:
+    code = (
+        "from probes import XORProbe\nfrom interp_toolkit.probes import XORProbe as same\n"
+        "print(XORProbe is same)"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert found.stdout.strip() == "True", found.stderr
+
+
+def test_analyze_writes_everything_asked_for(call, tmp_path: Path) -> None:
+    report, document = tmp_path / "r.html", tmp_path / "r.json"
+    code, out, err = call(
+        "analyze", "toy:xor-2head", "--probe", "xor", "--json", document, "--html", report
+    )
+    assert code == 0
+    assert "XOR is linearly separable at blocks.0.hook_resid_post" in " ".join(
+        out.replace("│", " ").split()
+    )
+    assert json.loads(document.read_text())["results"][0]["sites"][0]["status"] == "separable"
+    assert report.stat().st_size > 1e6
+    assert "ablating head 0.1" in err
+
+
+def test_json_to_standard_output_is_alone_there(call) -> None:
+    code, out, err = call("analyze", "toy:xor-1head", "--probe", "xor", "--json", "-")
+    assert code == 0
+    assert json.loads(out)["results"][0]["sites"][0]["status"] == "not_separable"
+    assert "not linearly separable" in err
+    code, out, err = call("analyze", "toy:xor-1head", "--probe", "xor", "--json", "-", "--quiet")
+    assert json.loads(out)
+    assert err == ""
+
+
+def test_quiet_prints_verdicts_only(call) -> None:
+    code, out, err = call("analyze", "toy:xor-2head", "--probe", "xor", "--probe", "or", "--quiet")
+    assert code == 0
+    assert len(out.splitlines()) == 2
+    assert err == ""
+
+
+def test_without_a_probe_what_fits_runs(call) -> None:
+    code, out, _ = call("analyze", "toy:or-1head", "--quiet")
+    assert code == 0
+    assert len(out.splitlines()) == 3  # xor, and, or
+
+
+def test_train_then_analyze_a_checkpoint_that_knows_its_task(call, tmp_path: Path) -> None:
+    path = tmp_path / "m.pt"
+    code, out, _ = call("train", "xor", "--seeds", 2, "--set", "d_model=6", "--out", path)
+    assert code == 0
+    assert "of 2 seeds solve it" in out
+    code, out, _ = call("analyze", path, "--probe", "xor", "--quiet")
+    assert (code, "is linearly separable" in out) == (0, True)
+    code, out, _ = call("info", path)
+    assert code == 0
+    assert "d_model 6" in " ".join(out.split())
+    code, out, _ = call("train", "xor", "--variant", "1-head", "--steps", 200, "--seeds", 1)
+    assert "no weights can go below 0.3466" in out
+
+
+def test_a_bare_state_dict_with_tokens_and_settings(call, tmp_path: Path) -> None:
+    path = tmp_path / "bare.pth"
+    torch.save(it.load("toy:xor-1head-mlp").state_dict(), path)
+    code, _, err = call("analyze", path, "--probe", "xor", "--tokens", "0=0,1=1,query=2")
+    assert code == 2
+    assert "act_fn" in lines(err)[-1]
+    tokens = ("--tokens", "0=0,1=1,query=2", "--quiet")
+    said = ("--set", "act_fn=relu", "--set", "positional_embedding_type=none")
+    code, out, _ = call("analyze", path, "--probe", "xor", *said, *tokens)
+    assert (code, "is linearly separable" in out) == (0, True)
+    config = tmp_path / "cfg.json"
+    config.write_text('{"act_fn": "relu", "positional_embedding_type": "none"}')
+    again = call("analyze", path, "--probe", "xor", "--config", config, *tokens)
+    assert again[1] == out
+
+
+def test_labelled_prompts_from_a_file(call, tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    rows = [
+        {"tokens": [a, b, 2], "a": bool(a), "b": bool(b), "position": 2}
+        for a in (0, 1)
+        for b in (0, 1)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    code, out, _ = call("analyze", "toy:xor-2head", "--probe", "xor", "--data", path, "--quiet")
+    assert (code, "is linearly separable" in out) == (0, True)
+
+
+def test_lists(call) -> None:
+    code, out, _ = call("list")
+    assert code == 0
+    for name in ("xor", "boolean", "toy:xor-2head", "recipes"):
+        assert name in out
+    assert call("list", "toys")[1].count("toy:") >= 5
+
+
+class TouchesAFile:
+    """A pickle of this would run code if anybody let it."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (Path.touch, (self.path,))
+
+
+@pytest.fixture
+def bad_files(tmp_path: Path) -> dict[str, Path]:
+    good = it.load("toy:xor-2head").state_dict()
+    files = {name: tmp_path / name for name in ("empty.pt", "text.pt", "code.pt", "model.pt")}
+    files["empty.pt"].write_bytes(b"")
+    files["text.pt"].write_text("I am no checkpoint\n")
+    torch.save({"state_dict": TouchesAFile(tmp_path / "ran")}, files["code.pt"])
+    torch.save(it.load("toy:xor-2head"), files["model.pt"])
+    broken = {
+        "missing.pt": {k: v for k, v in good.items() if not k.endswith("W_O")},
+        "extra.pt": {**good, "blocks.0.attn.W_X": torch.zeros(2)},
+        "misshapen.pt": {**good, "unembed.W_U": torch.zeros(4, 2)},
+        "nan.pt": {**good, "embed.W_E": good["embed.W_E"] * float("nan")},
+        "whole.pt": good,
+    }
+    for name, state in broken.items():
+        files[name] = tmp_path / name
+        torch.save(state, files[name])
+    files["truncated.pt"] = tmp_path / "truncated.pt"
+    whole = files.pop("whole.pt").read_bytes()
+    files["truncated.pt"].write_bytes(whole[: len(whole) // 2])
+    files["objects.npz"] = tmp_path / "objects.npz"
+    np.savez(files["objects.npz"], weights=np.array([TouchesAFile(tmp_path / "ran")], dtype=object))
+    files["folder"] = tmp_path / "folder"
+    files["folder"].mkdir()
+    files["remote"] = tmp_path / "remote"
+    files["remote"].mkdir()
+    config = {"model_type": "mine", "auto_map": {"AutoModelForCausalLM": "mine.Model"}}
+    (files["remote"] / "config.json").write_text(json.dumps(config))
+    (files["remote"] / "mine.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+    files["absent.pt"] = tmp_path / "absent.pt"
+    return files
+
+
+def test_bad_files_are_one_clear_line_and_run_nothing(call, bad_files, tmp_path: Path) -> None:
+    for name, path in bad_files.items():
+        code, out, err = call("analyze", path, "--probe", "xor", "--tokens", "0=0,1=1,query=2")
+        assert code == 2, (name, err)
+        assert out == "", name
+        (line,) = lines(err)
+        assert line.startswith("interp: "), name
+        assert "Traceback" not in err
+        assert name.split(".")[0] in line or name in ("folder",), (name, line)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["analyze", "toy:xor-3head", "--probe", "xor"], "did you mean xor-2head"),
+        (["analyze", "toy:xor-2head", "--probe", "xr"], "did you mean xor"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--table", "0110"], "takes no --table"),
+        (["analyze", "toy:xor-2head", "--probe", "boolean"], "table"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--tokens", "0=a"], "is not name=id"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--position", "last"], "neither a number"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--hook", "resid_pst"], "resid_p"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--data", "none.npz"], "none.npz"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--memory", "lots"], "lots"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--device", "tpu"], "tpu"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--html", "no/such/r.html"], "no folder"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--config", "no.json"], "no.json"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--set", "act_fn"], "KEY=VALUE"),
+        (["train", "sort"], "no recipe is called 'sort'"),
+        (["train", "xor", "--variant", "3-head"], "did you mean"),
+        (["train", "xor", "--preset", "huge"], "no preset 'huge'"),
+        (["train", "xor", "--set", "head=3"], "did you mean heads"),
+        (["train", "xor", "--set", "heads=many"], "heads = 'many'"),
+        (["train", "xor", "--steps", "0"], "steps"),
+        (["train", "xor", "--out", "no/such/m.pt"], "no folder"),
+        (["list", "toy"], "did you mean toys"),
+    ],
+)
+def test_bad_options_are_one_clear_line(call, arguments: list[str], says: str) -> None:
+    code, out, err = call(*arguments)
+    assert code == 2
+    assert out == ""
+    (line,) = lines(err)
+    assert line.startswith("interp: ")
+    assert says in line
+    assert "\n" not in line
+
+
+def test_an_unknown_option_is_named_by_the_parser(call) -> None:
+    code, _, err = call("analyze", "toy:xor-2head", "--prob", "xor")
+    assert code == 2
+    assert "--prob" in err
+
+
+def test_debug_shows_the_traceback() -> None:
+    shown = interp("analyze", "toy:nothing", "--probe", "xor", "--debug")
+    assert shown.returncode != 0
+    assert "Traceback" in shown.stderr
+
+
+def test_nothing_is_half_written(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    report = tmp_path / "r.html"
+    report.write_text("yesterday's")
+    code, _, _ = call("analyze", "toy:xor-2head", "--probe", "xor", "--hook", "x", "--html", report)
+    assert code == 2
+    assert report.read_text() == "yesterday's"
+    assert list(tmp_path.iterdir()) == [report]
