@@ -121,6 +121,7 @@ def _run(
     with progress(quiet) as say:
         say(f"loading {name}")
         model = load(name, device=device, trust_remote_code=trust_remote_code, **settings)
+        _tell_assumptions(model, quiet)
         rows = analysis.as_data(data, model)
         chosen = probes or analysis.fitting(model, rows)
         if not chosen:
@@ -140,6 +141,17 @@ def _run(
                 kept["progress"] = lambda step, probe=probe: say(f"{probe}: {step}")
             results.append(analysis.analyze(model, probe, data=rows, **kept))
     return results
+
+
+def _tell_assumptions(model: Any, quiet: bool) -> None:
+    """What the checkpoint did not say and was assumed, in one line."""
+    import sys
+
+    from interp_toolkit.models.record import record_of
+
+    assumptions = record_of(model).assumptions
+    if assumptions and not quiet:
+        print(f"assumed: {'; '.join(assumptions)} (change with --set)", file=sys.stderr)
 
 
 def _show(

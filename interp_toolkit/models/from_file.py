@@ -26,6 +26,7 @@ from interp_toolkit.models.names import (
     bridge_to_hooked,
     is_bridge,
     is_hooked,
+    mlp_is_square,
     split_buffers,
     unwrap_names,
 )
@@ -120,6 +121,8 @@ def _foreign(
         kind = "bridge_state_dict"
         if not cfg or not cfg.get("architecture"):
             extra += ("norms, embeddings and positions without offsets or factors",)
+        if mlp_is_square(parameters):
+            extra += ("square MLP matrices stored output-first, as nn.Linear does",)
         parameters = bridge_to_hooked(parameters, _bridge_heads(given, source), source)
     elif not is_hooked(parameters):
         raise InputError(_not_ours(parameters, source))

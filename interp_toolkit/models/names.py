@@ -181,6 +181,12 @@ class _BridgeNames:
         return tensor.reshape(-1, self.d_head, *tensor.shape[1:])
 
 
+def mlp_is_square(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether a bridge's MLP matrices are square, so that their shapes show no order."""
+    matrices = [t for name, t in tensors.items() if name.endswith("mlp.in.weight") and t.ndim == 2]
+    return any(t.shape[0] == t.shape[1] for t in matrices)
+
+
 def _is_conv1d(tensors: Mapping[str, Tensor]) -> bool:
     """Whether matrices are stored input-first (GPT-2's `Conv1D`), as the MLP's shape shows."""
     width = tensors["embed.weight"].shape[-1] if "embed.weight" in tensors else None

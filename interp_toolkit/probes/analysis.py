@@ -28,15 +28,25 @@ from interp_toolkit.models.record import record_of
 from interp_toolkit.probes import pictures, theorem
 from interp_toolkit.probes.attribution import head_effects
 from interp_toolkit.probes.boolean import TABLES, truth_values
-from interp_toolkit.probes.measure import Measured, function_name, make_targets, measure
-from interp_toolkit.probes.result import BooleanResult, HeldOut, SiteVerdict, verdict
+from interp_toolkit.probes.measure import (
+    Measured,
+    Targets,
+    function_name,
+    held_out_accuracy,
+    make_targets,
+    measure,
+)
+from interp_toolkit.probes.result import BooleanResult, HeadEffect, HeldOut, SiteVerdict, verdict
 from interp_toolkit.probes.separability import check_separability
 from interp_toolkit.probes.splits import shuffled_labels
+from interp_toolkit.probes.witness import Certificate
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure, Provenance
 from interp_toolkit.stats import max_statistic_p_values
 
 Position = int | Literal["all"] | None
+#: activations [n d] of a site in float64, and the dtype they were computed in
+Reader = Callable[[str, int | None], tuple[Float[np.ndarray, "n d"], str]]
 DEFAULT_HOOKS = ("blocks.*.hook_resid_mid", "blocks.*.hook_resid_post")
 
 
@@ -83,29 +93,33 @@ def run(
     prompts = _resolve_data(model, table, data, tokens, layout)
     features = np.asarray(prompts.features)
     y = _labels(table, features, prompts)
-    names = expand_hooks(model, _default_hooks(model) if hooks is None else hooks)
-    shuffled = partial(shuffled_labels, n_draws=shuffles, seed=seed, groups=_groups(prompts))
-    targets = make_targets(table, features, prompts.names, shuffled, _groups(prompts))
-    places = _places(prompts, position)
+    hooks = expand_hooks(model, _default_hooks(model) if hooks is None else hooks)
+    sites = [(hook, place) for place in _places(prompts, position) for hook in hooks]
     read = partial(_read, model, prompts, memory)
-    sites = [(hook, place) for place in places for hook in names]
+    groups, notes = _groups(prompts), list[str]()
+    shuffled = partial(_null_draws, n_draws=shuffles, seed=seed, groups=groups, notes=notes)
+    targets = make_targets(table, features, prompts.names, shuffled, groups)
+
     measured: list[Measured] = []
     for i, (hook, place) in enumerate(sites):
         progress(f"site {i + 1} of {len(sites)}: {hook}")
         X, precision = read(hook, place)
         measured.append(measure(X, precision, targets, C=C, seed=seed, max_seconds=max_seconds))
-    again = _reinitialised(
-        model, sites, read, y, reinitialisations, seed, targets.sampled, progress
-    )
     verdicts = [
-        _site_verdict(model, prompts, table, *where, found, reinit, read)
-        for where, found, reinit in zip(sites, measured, again, strict=True)
+        _site_verdict(model, prompts, table, *where, found, read)
+        for where, found in zip(sites, measured, strict=True)
     ]
     verdicts = _correct(verdicts, measured)
+    again = _reinitialised(
+        model, sites, read, targets, copies=reinitialisations, C=C, seed=seed, progress=progress
+    )
+    verdicts = [_with_reinitialised(v, values) for v, values in zip(verdicts, again, strict=True)]
+
     focus = _focus(verdicts)
-    hook, place = sites[focus]
-    heads, notes = (
-        head_effects(
+    site, (hook, place) = verdicts[focus], sites[focus]
+    heads: list[HeadEffect] = []
+    if site.status == "separable" or targets.sampled:
+        heads, left_out = head_effects(
             model,
             prompts,
             hook,
@@ -117,23 +131,20 @@ def run(
             memory=memory,
             progress=progress,
         )
-        if verdicts[focus].status == "separable" or targets.sampled
-        else ([], [])
-    )
+        notes += left_out
     record = record_of(model)
     settings = {
         "table": table,
-        "hooks": names,
+        "hooks": hooks,
         "position": position,
         "C": C,
         "shuffles": shuffles,
         "reinitialisations": reinitialisations,
     }
-    site = verdicts[focus]
     return BooleanResult(
         probe=probe,
         verdict=verdict(site.function, verdicts, heads, focus),
-        evidence=_evidence(site, measured[focus]),
+        evidence=_evidence(site, notes),
         provenance=_provenance(record, prompts, settings, seed),
         sites=verdicts,
         heads=heads,
@@ -184,7 +195,27 @@ def _labels(
 
 
 def _groups(data: FeatureData) -> Any:
-    return None if data.groups is None else np.asarray(data.groups)
+    """The rows' groups; raises InputError when there is but one, so that none can be held out."""
+    if data.groups is None:
+        return None
+    groups = np.asarray(data.groups)
+    if len(np.unique(groups)) == 1:
+        raise InputError(
+            f"{data.source}: all rows are of one group, so none can be held out; "
+            "leave the group column out to split by rows"
+        )
+    return groups
+
+
+def _null_draws(
+    features: Bool[np.ndarray, "n k"], n_draws: int, seed: int, groups: Any, notes: list[str]
+) -> Bool[np.ndarray, "draw n k"]:
+    """Shuffled labels; none, and a note why, where the groups do not allow any."""
+    try:
+        return shuffled_labels(features, n_draws, seed, groups)
+    except InputError as error:
+        notes.append(f"no shuffled labels: {error}")
+        return np.empty((0, *features.shape), dtype=bool)
 
 
 def _default_hooks(model: Any) -> list[str]:
@@ -226,25 +257,39 @@ def _read(
 def _reinitialised(
     model: Any,
     sites: Sequence[tuple[str, int | None]],
-    read: Callable[[str, int | None], tuple[Float[np.ndarray, "n d"], str]],
-    y: Bool[np.ndarray, " n"],
+    read: Reader,
+    targets: Targets,
+    *,
     copies: int,
+    C: float,
     seed: int,
-    sampled: bool,
     progress: Callable[[str], None],
-) -> list[tuple[int, int] | None]:
-    """For each site, on how many re-initialised copies the function is separable there."""
-    if copies == 0 or sampled:
-        return [None] * len(sites)
-    counts = np.zeros(len(sites), dtype=int)
+) -> Float[np.ndarray, "site copy"]:
+    """The same question of re-initialised models: separable (1 or 0), or accuracy if sampled."""
+    values = np.full((len(sites), copies), np.nan)
+    y = targets.function
     for copy in range(copies):
         progress(f"re-initialised model {copy + 1} of {copies}")
         with reinitialised(model, seed=seed + copy):
             for i, site in enumerate(sites):
                 X, precision = read(*site)
-                found = check_separability(X[y], X[~y], precision=precision)
-                counts[i] += found.status == "separable"
-    return [(int(count), copies) for count in counts]
+                if targets.sampled:
+                    values[i, copy] = held_out_accuracy(X, targets, C=C, seed=seed)
+                else:
+                    found = check_separability(X[y], X[~y], precision=precision)
+                    values[i, copy] = found.status == "separable"
+    return values
+
+
+def _with_reinitialised(site: SiteVerdict, values: Float[np.ndarray, " copy"]) -> SiteVerdict:
+    if not len(values):
+        return site
+    if site.held_out is None:
+        return dataclasses.replace(site, reinitialised=(int(values.sum()), len(values)))
+    held_out = dataclasses.replace(
+        site.held_out, reinitialised_balanced_accuracy=float(values.mean())
+    )
+    return dataclasses.replace(site, held_out=held_out)
 
 
 def _site_verdict(
@@ -254,12 +299,12 @@ def _site_verdict(
     hook: str,
     place: int | None,
     found: Measured,
-    again: tuple[int, int] | None,
-    read: Callable[[str, int | None], tuple[Float[np.ndarray, "n d"], str]],
+    read: Reader,
 ) -> SiteVerdict:
     sep = found.separability
     status, basis, certificate = sep.status, "points", sep.certificate
     residual: float | None = None
+    by_head: Certificate | None = None
     fails = (
         "positions differ" if place is None else theorem.why_not(model, data, table, hook, place)
     )
@@ -274,6 +319,7 @@ def _site_verdict(
             residual = by_head.residual / sep.scale
             if not theorem.verifies(by_head, X, precision):
                 fails = f"its certificate does not verify here (relative error {residual:.1g})"
+                by_head = None
             elif status == "undecided":
                 status, basis, certificate = "not_separable", "theorem", by_head
     return SiteVerdict(
@@ -287,6 +333,7 @@ def _site_verdict(
         accuracy=next(iter(found.accuracy.values())),
         hyperplane=sep.hyperplane,
         certificate=certificate,
+        denominators=by_head,
         denominator_residual=residual,
         theorem=fails or "applies",
         reason=sep.reason,
@@ -296,11 +343,23 @@ def _site_verdict(
         affine_dim=sep.affine_dim,
         chance=sep.chance,
         contradictions=sep.contradictions,
+        same_input=sep.contradictions > 0 and _same_prompt_both_ways(data, table, place),
         labelings=found.labelings,
-        reinitialised=again,
+        reinitialised=None,
         held_out=found.held_out,
         controls=dict(list(found.accuracy.items())[1:]),
     )
+
+
+def _same_prompt_both_ways(data: FeatureData, table: str, place: int | None) -> bool:
+    """Whether one prompt, read at one position, has the function both true and false."""
+    y = truth_values(table, np.asarray(data.features))
+    places = [place] * len(data) if data.positions is None or place is not None else data.positions
+    labels: dict[tuple[bytes, int | None], set[bool]] = {}
+    for row, at, label in zip(data.tokens, places, y, strict=True):
+        key = np.asarray(row).tobytes(), None if at is None else int(at)
+        labels.setdefault(key, set()).add(bool(label))
+    return any(len(found) == 2 for found in labels.values())
 
 
 def _correct(verdicts: list[SiteVerdict], measured: Sequence[Measured]) -> list[SiteVerdict]:
@@ -335,7 +394,7 @@ def _focus(sites: Sequence[SiteVerdict]) -> int:
     return max(range(len(sites)), key=says)
 
 
-def _evidence(site: SiteVerdict, found: Measured) -> dict[str, Any]:
+def _evidence(site: SiteVerdict, notes: Sequence[str]) -> dict[str, Any]:
     evidence: dict[str, Any] = {"status": site.status, "site": site.name}
     if site.hyperplane is not None:
         evidence["witness"] = "a hyperplane, its gap verified in float64 on the points"
@@ -353,6 +412,8 @@ def _evidence(site: SiteVerdict, found: Measured) -> dict[str, Any]:
         n, of = site.reinitialised
         evidence["re-initialised models separable"] = f"{n} of {of}"
     evidence |= {f"accuracy of {name} here": value for name, value in site.controls.items()}
+    if notes:
+        evidence["left out"] = "; ".join(notes)
     return evidence
 
 

@@ -17,6 +17,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from interp_toolkit.probes.boolean import TABLES, truth_values
+from interp_toolkit.probes.heldout import HeldOut as Scored
 from interp_toolkit.probes.heldout import cross_validate_targets
 from interp_toolkit.probes.logistic import fit_logistic_targets
 from interp_toolkit.probes.result import HeldOut
@@ -24,6 +25,7 @@ from interp_toolkit.probes.separability import Separability, check_separability
 
 SAMPLED_FROM = 50  # rows from which there is enough to hold some out
 MOST_LABELINGS = 100  # all relabellings are tried if there are at most so many, else that many
+MOST_SPLITS = 5
 WEAK = 1e4  # C of the probe on exhaustive data, activations scaled to a largest norm of 1
 
 
@@ -169,18 +171,18 @@ def _sampled(
     seed: int,
 ) -> Measured:
     every = np.column_stack([targets.labels, targets.nulls])
-    scored = cross_validate_targets(
-        X, every, groups=targets.groups, seed=seed, C=C, keep_scores=False
-    )
+    scored = _cross_validate(X, every, targets.groups, C, seed)
     whole = fit_logistic_targets(X, targets.labels[:, :1], C=C)
     n_named = len(targets.names)
     null = scored.balanced_accuracy[n_named:]
+    measured = null[~np.isnan(null)]
     held_out = HeldOut(
         accuracy=float(scored.accuracy[0]),
         balanced_accuracy=float(scored.balanced_accuracy[0]),
         auroc=float(scored.auroc[0]),
         calibration_error=float(scored.calibration_error[0]),
-        null_balanced_accuracy=float(np.nanmean(null)) if len(null) else float("nan"),
+        null_balanced_accuracy=float(measured.mean()) if len(measured) else float("nan"),
+        reinitialised_balanced_accuracy=float("nan"),
         p_value=float("nan"),
     )
     return Measured(
@@ -192,6 +194,31 @@ def _sampled(
         threshold=-float(whole.intercept[0]),
         labelings=None,
     )
+
+
+def held_out_accuracy(
+    X: Float[np.ndarray, "n d"], targets: Targets, *, C: float, seed: int
+) -> float:
+    """The function's held-out balanced accuracy alone, same folds and regularisation."""
+    scored = _cross_validate(X, targets.labels[:, :1], targets.groups, C, seed)
+    return float(scored.balanced_accuracy[0])
+
+
+def _cross_validate(
+    X: Float[np.ndarray, "n d"],
+    labels: Bool[np.ndarray, "n target"],
+    groups: np.ndarray | None,
+    C: float,
+    seed: int,
+) -> Scored:
+    return cross_validate_targets(
+        X, labels, groups=groups, n_splits=_splits(groups), seed=seed, C=C, keep_scores=False
+    )
+
+
+def _splits(groups: np.ndarray | None) -> int:
+    """Folds: five, or one a group where there are fewer groups."""
+    return MOST_SPLITS if groups is None else min(MOST_SPLITS, len(np.unique(groups)))
 
 
 def make_targets(

@@ -66,8 +66,10 @@ def _plane_caption(site: SiteVerdict) -> str:
         )
     if site.certificate is not None:
         return (
-            "The cross marks a point that is a convex combination of either class: the hulls meet "
-            f"there, so no hyperplane can have the classes on its two sides. {points}"
+            "The cross marks a point that is a convex combination of either class"
+            + (", weighted by the softmax denominators" if site.denominators else "")
+            + ": the hulls meet there, so no hyperplane can have the classes on its two sides. "
+            + points
         )
     return f"No witness either way at this precision. {points}"
 
@@ -113,7 +115,7 @@ def _points(
         "x": at[:, 0].tolist(),
         "y": at[:, 1].tolist(),
         "text": labels,
-        "textposition": "top center",
+        "textposition": ("bottom center", "top center")[side],
         "hovertemplate": "%{text}<br>(%{x:.4g}, %{y:.4g})<extra></extra>",
         "name": f"{function} = {side}",
         "marker": {
@@ -186,8 +188,9 @@ def _witness(
             "name": "hyperplane",
         }
         return [band, line]
-    if site.certificate is not None:
-        meeting = (site.certificate.positive_weights @ X[positive] - centre) @ axes.T
+    certificate = site.denominators or site.certificate
+    if certificate is not None:
+        meeting = (certificate.positive_weights @ X[positive] - centre) @ axes.T
         return [
             {
                 "type": "scatter",

@@ -31,6 +31,7 @@ class HeldOut:
         auroc: area under the ROC curve.
         calibration_error: expected calibration error of the probabilities.
         null_balanced_accuracy: mean over shuffled labels, same folds and regularisation.
+        reinitialised_balanced_accuracy: mean over copies of the model with permuted weights.
         p_value: of the balanced accuracy, corrected for the sites looked at (max statistic).
     """
 
@@ -39,6 +40,7 @@ class HeldOut:
     auroc: float
     calibration_error: float
     null_balanced_accuracy: float
+    reinitialised_balanced_accuracy: float
     p_value: float
 
 
@@ -58,6 +60,8 @@ class SiteVerdict:
         accuracy: of the probe, held out if there is held-out data, else on the points.
         hyperplane: the witness of 'separable'.
         certificate: the witness of 'not separable'.
+        denominators: the softmax denominators as a certificate, where the one-head theorem applies
+            and it verifies; None elsewhere.
         denominator_residual: distance of the two combinations under the softmax denominators,
             over the largest activation's norm; None where the theorem does not apply.
         theorem: "applies", or the hypothesis that fails.
@@ -66,8 +70,10 @@ class SiteVerdict:
         n_rows: rows of data; n_points: distinct activations; affine_dim: dimension they span.
         chance: that random labels of so many points in general position are separable.
         contradictions: activations that occur under both labels.
+        same_input: whether, in one of them, the very same prompt has both labels.
         labelings: (separable, tried) relabellings of the same points with the same class sizes.
-        reinitialised: (separable, tried) re-initialised models on which the function is separable.
+        reinitialised: (separable, tried) re-initialised models on which the function is separable;
+            None for sampled data (see `HeldOut`).
         held_out: see `HeldOut`; None when the data is one row per input.
         controls: accuracy of probes for other functions of the same features here.
     """
@@ -82,6 +88,7 @@ class SiteVerdict:
     accuracy: float
     hyperplane: Hyperplane | None
     certificate: Certificate | None
+    denominators: Certificate | None
     denominator_residual: float | None
     theorem: str
     reason: str
@@ -91,6 +98,7 @@ class SiteVerdict:
     affine_dim: int
     chance: float
     contradictions: int
+    same_input: bool
     labelings: tuple[int, int] | None
     reinitialised: tuple[int, int] | None
     held_out: HeldOut | None
@@ -212,17 +220,30 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
     names = list(sites[0].controls)
     rows = []
     for site in sites:
-        counts = [f"{c[0]} of {c[1]}" if c else None for c in (site.labelings, site.reinitialised)]
-        null = site.held_out.null_balanced_accuracy if site.held_out else None
-        rows.append([site.hook, site.position, *[site.controls[n] for n in names], null, *counts])
-    columns = ["hook", "position", *names, "shuffled", "other labelings", "re-initialised"]
+        cells: list[Any]
+        if site.held_out:
+            null, again = (
+                site.held_out.null_balanced_accuracy,
+                site.held_out.reinitialised_balanced_accuracy,
+            )
+            cells = [None if math.isnan(value) else value for value in (null, again)]
+        else:
+            pairs = (site.labelings, site.reinitialised)
+            cells = [f"{pair[0]} of {pair[1]}" if pair else None for pair in pairs]
+        rows.append([site.hook, site.position, *[site.controls[n] for n in names], *cells])
+    relabelled = "shuffled labels" if sites[0].held_out else "other labelings"
+    columns = ["hook", "position", *names, relabelled, "re-initialised"]
     kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
     return Table(
         "Controls",
         [columns[i] for i in kept],
         [[row[i] for i in kept] for row in rows],
-        "Accuracy of probes for other functions at the same site; how many other labelings of the "
-        "same points, and how many re-initialised copies of the model, are separable too.",
+        "Accuracy of probes for other functions at the same site; and the function itself under "
+        + (
+            "shuffled labels and on re-initialised models (held-out balanced accuracy)."
+            if sites[0].held_out
+            else "other labelings of the same inputs and on re-initialised models (separable)."
+        ),
     )
 
 
@@ -274,7 +295,7 @@ def _about(function: str, site: SiteVerdict) -> str:
                 f"such weights (relative error {site.denominator_residual:.1g})."
             )
         return (
-            f"{function} is not linearly separable {where} on {_inputs(site)}: convex combinations "
+            f"{function} is not linearly separable {where}, on {_inputs(site)}: convex combinations "
             f"of the two classes coincide (residual {residual:.1g}).{theorem}"
         )
     return f"Undecided whether {function} is linearly separable {where}: {site.reason}."
@@ -291,14 +312,15 @@ def _caveat(site: SiteVerdict) -> str:
     """What keeps a reader from making too much of it."""
     caveats = []
     if site.contradictions:
-        caveats.append(
-            f"{site.contradictions} activations occur under both labels: a contradiction in the "
-            "data that no probe can resolve."
-        )
+        caveats.append(_contradiction(site))
     if site.status == "separable" and site.labelings is not None:
         separable, tried = site.labelings
         if tried:
-            caveats.append(f"So are {separable or 'none'} of {tried} other labelings of them.")
+            caveats.append(f"Also separable: {separable} of {tried} other labelings of them")
+            if site.reinitialised is not None:
+                count, copies = site.reinitialised
+                caveats[-1] += f"; {site.function} in {count} of {copies} re-initialised models"
+            caveats[-1] += "."
     elif site.status == "separable" and site.chance > SIGNIFICANCE:
         caveats.append(
             f"By itself that says little: random labels of {site.n_points} points in "
@@ -309,9 +331,25 @@ def _caveat(site: SiteVerdict) -> str:
     return "".join(f" {caveat}" for caveat in caveats)
 
 
+def _contradiction(site: SiteVerdict) -> str:
+    n = site.contradictions
+    shared = f"{n} activation{'s' if n > 1 else ''}"
+    if site.same_input:
+        return (
+            f"{shared} belong{'' if n > 1 else 's'} to both classes, and so does a prompt itself: "
+            "a contradiction in the data that no probe can resolve."
+        )
+    return f"Inputs of both classes share {shared} there, which nothing can tell apart."
+
+
 def _held_out(figures: HeldOut) -> str:
     if math.isnan(figures.balanced_accuracy):
         return "There are too few rows of one class to hold any out."
+    if math.isnan(figures.p_value):
+        return (
+            f"Held out, the probe's balanced accuracy is {figures.balanced_accuracy:.3g}; there is "
+            "no null to compare it with."
+        )
     beats = "above" if figures.p_value <= SIGNIFICANCE else "not above"
     return (
         f"Held out, the probe's balanced accuracy is {figures.balanced_accuracy:.3g}, {beats} "
@@ -326,4 +364,4 @@ def _carried(heads: Sequence[HeadEffect]) -> str:
         return ""
     names = ", ".join(f"{h.layer}.{h.head}" for h in needed)
     word = f"head {names}" if len(needed) == 1 else f"any one of heads {names}"
-    return f" Without {word} it is not."
+    return f" Without {word} it is not separable."

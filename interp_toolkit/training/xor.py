@@ -27,7 +27,7 @@ from interp_toolkit.toys.xor import ONE, QUERY, ZERO, task
 
 SOLVED = 0.01  # nats: every answer right with a probability above 0.96
 CURVE_POINTS = 150
-REPORT_EVERY = 100  # steps between two reports of progress
+REPORT_EVERY = 250  # steps between two reports of progress
 
 
 class XorTraining(BaseModel):

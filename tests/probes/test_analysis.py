@@ -46,7 +46,7 @@ def test_the_score_splits_evenly_over_the_two_heads_and_needs_both(tiny_xor_mode
         assert effect.contrast == pytest.approx(result.sites[0].margin / 2)
         assert effect.status_ablated == "not_separable"
         assert effect.accuracy_ablated == 0.75
-    assert "Without any one of heads 0.0, 0.1 it is not." in result.verdict
+    assert "Without any one of heads 0.0, 0.1 it is not separable." in result.verdict
 
 
 def test_one_head_has_the_denominators_as_certificate(tiny_one_head_model) -> None:
@@ -55,6 +55,9 @@ def test_one_head_has_the_denominators_as_certificate(tiny_one_head_model) -> No
     (site,) = result.sites
     assert (site.status, site.basis, site.theorem) == ("not_separable", "points", "applies")
     assert site.denominator_residual < 1e-15
+    np.testing.assert_allclose(
+        site.denominators.negative_weights, [truth.certificate["00"], truth.certificate["11"]]
+    )
     expected = truth.certificate
     weights = site.certificate
     np.testing.assert_allclose(weights.positive_weights, [expected["01"], expected["10"]])
@@ -196,7 +199,13 @@ def test_contradictions_in_the_data_are_said() -> None:
     features = np.array([[0, 0], [0, 1], [0, 1], [1, 1]], dtype=bool)
     result = run(model, table="0110", data=FeatureData(tokens, features, ("a", "b")), probe="xor")
     assert result.sites[0].contradictions == 1
-    assert "1 activations occur under both labels" in result.verdict
+    assert "1 activation belongs to both classes, and so does a prompt itself" in result.verdict
+
+
+def test_inputs_that_the_model_merges_are_no_contradiction_in_the_data() -> None:
+    result = it.analyze(it.load("toy:and-1head"), "boolean", table="0100")  # 01 but not 10
+    assert result.sites[0].contradictions == 1
+    assert "Inputs of both classes share 1 activation there" in result.verdict
 
 
 def test_the_same_seed_gives_the_same_result_bit_for_bit() -> None:
