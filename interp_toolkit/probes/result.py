@@ -295,8 +295,8 @@ def _about(function: str, site: SiteVerdict) -> str:
                 f"such weights (relative error {site.denominator_residual:.1g})."
             )
         return (
-            f"{function} is not linearly separable {where}, on {_inputs(site)}: convex combinations "
-            f"of the two classes coincide (residual {residual:.1g}).{theorem}"
+            f"{function} is not linearly separable {where}, on {_inputs(site)}: convex "
+            f"combinations of the two classes coincide (residual {residual:.1g}).{theorem}"
         )
     return f"Undecided whether {function} is linearly separable {where}: {site.reason}."
 

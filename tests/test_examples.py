@@ -1,0 +1,23 @@
+"""The examples run as they stand."""
+
+from __future__ import annotations
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
+
+
+@pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
+def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setattr(sys, "argv", [str(script), str(tmp_path)])
+    runpy.run_path(str(script), run_name="__main__")
+    if script.stem == "xor_demo":
+        said = capsys.readouterr().out
+        assert "✗ XOR is not linearly separable" in said
+        assert "✓ XOR is linearly separable" in said
+        assert (tmp_path / "report.html").stat().st_size > 1e6
+        assert not list(tmp_path.glob("*.tmp*"))

@@ -1,0 +1,49 @@
+"""Cover's count against brute force, and p-values against what they promise."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+from interp_toolkit.probes.separability import check_separability
+from interp_toolkit.stats import cover_probability, max_statistic_p_values
+
+
+@pytest.mark.parametrize(("n", "d"), [(4, 2), (6, 2), (7, 3), (5, 1), (4, 3)])
+def test_cover_is_the_share_of_labelings_that_are_separable(n: int, d: int) -> None:
+    X = np.random.default_rng(n).normal(size=(n, d))
+    separable = 0
+    for labels in product([False, True], repeat=n):
+        y = np.array(labels)
+        one_sided = y.all() or not y.any()
+        separable += one_sided or check_separability(X[y], X[~y]).status == "separable"
+    assert cover_probability(n, d) == pytest.approx(separable / 2**n)
+
+
+def test_cover_at_its_landmarks() -> None:
+    assert cover_probability(11, 10) == 1
+    assert cover_probability(22, 10) == pytest.approx(0.5)
+    assert cover_probability(1536, 511) < 1e-30
+    assert cover_probability(750, 511) > 0.999
+
+
+def test_corrected_p_values_hold_their_level_over_all_looks() -> None:
+    """Twenty dependent looks at noise: the chance that any falls below 5 % is at most 5 %."""
+    rng = np.random.default_rng(0)
+    false_alarms = 0
+    for _ in range(600):
+        shared = rng.normal(size=(100, 1))
+        draws = shared + rng.normal(size=(100, 20))
+        p_values = max_statistic_p_values(draws[0], draws[1:])
+        false_alarms += p_values.min() <= 0.05
+    assert false_alarms / 600 <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 600)
+    assert false_alarms / 600 >= 0.02
+
+
+def test_corrected_p_values_by_hand_and_with_missing_looks() -> None:
+    null = np.array([[0.0, 5.0], [1.0, 2.0], [3.0, np.nan]])
+    p_values = max_statistic_p_values(np.array([4.0, np.nan]), null)
+    assert p_values[0] == pytest.approx((1 + 1) / 4)  # largest per draw: 5, 2, 3
+    assert np.isnan(p_values[1])

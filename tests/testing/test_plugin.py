@@ -1,0 +1,60 @@
+"""The fixtures as another package meets them: registered by installing, true to their word."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from interp_toolkit.probes.separability import check_separability
+from interp_toolkit.probes.witness import Certificate
+
+INPUTS = torch.tensor([[0, 0, 2], [0, 1, 2], [1, 0, 2], [1, 1, 2]])
+pytest_plugins = ["pytester"]
+
+
+def activations_of(model: torch.nn.Module) -> np.ndarray:
+    _, cache = model.run_with_cache(INPUTS)
+    return cache[model.ground_truth.hook][:, -1].detach().numpy()
+
+
+def test_the_xor_model_keeps_its_word(tiny_xor_model) -> None:
+    truth = tiny_xor_model.ground_truth
+    y = np.array([bit == "1" for bit in truth.function])
+    X = activations_of(tiny_xor_model)
+    verdict = check_separability(X[y], X[~y])
+    assert (verdict.status == "separable") == truth.separable
+    assert verdict.margin == pytest.approx(truth.margin, rel=1e-9)
+
+
+def test_the_one_head_model_keeps_its_word(tiny_one_head_model) -> None:
+    truth = tiny_one_head_model.ground_truth
+    X = activations_of(tiny_one_head_model)
+    y = np.array([bit == "1" for bit in truth.function])
+    weights = np.array([truth.certificate[key] for key in ("00", "01", "10", "11")])
+    assert Certificate(weights[y], weights[~y], 0.0).verify(X[y], X[~y]) < 1e-15
+    assert not truth.separable
+
+
+def test_a_test_may_change_its_model(tiny_xor_model) -> None:
+    with torch.no_grad():
+        tiny_xor_model.embed.W_E.zero_()
+
+
+def test_and_the_next_one_gets_a_new_one(tiny_xor_model) -> None:
+    assert tiny_xor_model.embed.W_E.abs().sum() == 3
+
+
+def test_installing_registers_them_without_importing_torch(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(
+        """
+        import sys
+
+        def test_not_yet():
+            assert "torch" not in sys.modules
+
+        def test_there(tiny_xor_model):
+            assert tiny_xor_model.ground_truth.separating_head_count == 2
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
