@@ -10,7 +10,7 @@ PINS   := $(if $(PY311),-c constraints.txt)
 PINS4  := $(if $(PY311),-c constraints-tl4.txt)
 PIP    := install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-tl4 check format lint types imports bench clean
+.PHONY: demo test test-tl4 check format lint types imports bench docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -40,6 +40,10 @@ imports: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/logistic_targets.py
 	$(BIN)/python benchmarks/startup.py
+
+docs: $(VENV)/ready
+	$(BIN)/pip $(PIP) -e ".[docs]"
+	$(BIN)/mkdocs build
 
 clean:
 	rm -rf $(VENV) $(VENV4) demo build dist *.egg-info
