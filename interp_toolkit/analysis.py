@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -66,12 +67,14 @@ def fitting(model: Any, data: FeatureData | None) -> list[str]:
     return [name for name, a in load_all("probes").items() if a.unfit(model, data) is None]
 
 
-def as_data(data: Any, model: Any) -> FeatureData | None:
-    """Data as the analyses take it; a path is read with the model's tokenizer, if it has one."""
+def as_data(data: Any, model: Any, columns: Sequence[str] | None = None) -> FeatureData | None:
+    """Data as the analyses take it; a path is read with the model's tokenizer, if it has one.
+
+    `columns` chooses the features of a file, in the function's order.
+    """
     if data is None or isinstance(data, FeatureData):
         return data
     if isinstance(data, str | Path):
-        return read_data(
-            data, tokenizer=getattr(model, "tokenizer", None), d_vocab=model.cfg.d_vocab
-        )
+        tokenizer, d_vocab = getattr(model, "tokenizer", None), model.cfg.d_vocab
+        return read_data(data, tokenizer=tokenizer, d_vocab=d_vocab, feature_names=columns)
     raise InputError(f"data must be a FeatureData or a path, not {type(data).__name__}")

@@ -18,11 +18,16 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str):
-        super().__init__("".join(c if c.isprintable() else repr(c)[1:-1] for c in message))
+        super().__init__(printable(message))
 
 
 class InterventionError(RuntimeError):
     """An edit at a hook point did not change the model's computation."""
+
+
+def printable(text: str) -> str:
+    """The text on one line that changes nothing but itself: control characters shown escaped."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

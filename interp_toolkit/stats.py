@@ -37,10 +37,12 @@ def max_statistic_p_values(
 
     Each look is compared with the largest null statistic over all looks, draw by draw, so the
     chance that *any* look falls below p is at most p, whatever their dependence. The smallest
-    possible value is 1 / (draws + 1). NaN looks stay NaN and take no part.
+    possible value is 1 / (draws + 1). NaN looks stay NaN and take no part; nor does a draw
+    that is NaN at every look.
     """
     observed = np.asarray(observed, dtype=float)
-    largest = np.nanmax(np.where(np.isnan(null), -np.inf, null), axis=1)
+    null = null[~np.isnan(null).all(axis=1)]
+    largest = np.where(np.isnan(null), -np.inf, null).max(axis=1, initial=-np.inf)
     exceed: Bool[np.ndarray, "draw look"] = largest[:, None] >= observed[None, :]
     p_values = (1 + exceed.sum(axis=0)) / (1 + len(null))
     return np.where(np.isnan(observed), np.nan, p_values)

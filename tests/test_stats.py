@@ -47,3 +47,9 @@ def test_corrected_p_values_by_hand_and_with_missing_looks() -> None:
     p_values = max_statistic_p_values(np.array([4.0, np.nan]), null)
     assert p_values[0] == pytest.approx((1 + 1) / 4)  # largest per draw: 5, 2, 3
     assert np.isnan(p_values[1])
+
+
+def test_draws_without_a_statistic_are_no_evidence() -> None:
+    """A shuffle that could not be scored says nothing, and so must not make p smaller."""
+    null = np.array([[1.0], [np.nan], [np.nan], [3.0]])
+    assert max_statistic_p_values(np.array([2.0]), null) == pytest.approx([2 / 3])

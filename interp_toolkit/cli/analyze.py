@@ -8,7 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit.cli import options
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, printable
+
+_OPTION_NAMES = {"hooks": "--hook"}  # where the keyword is called otherwise
+MAX_SEED = 2**31 - 1  # every random generator underneath takes these
 
 
 def analyze(
@@ -20,30 +23,39 @@ def analyze(
     ],
     probe: Annotated[
         list[str],
-        typer.Option(
-            help="An analysis (interp list probes); default: all that fit.", default_factory=list
+        options.repeated(
+            "--probe",
+            metavar="NAME",
+            help="An analysis (interp list probes); default: all that fit.",
         ),
     ],
     hook: Annotated[
         list[str],
-        typer.Option(
+        options.repeated(
+            "--hook",
             metavar="PATTERN",
             help="Hook points to read, such as 'blocks.*.hook_resid_post'.",
-            default_factory=list,
         ),
     ],
     setting: Annotated[
         list[str],
-        typer.Option(
+        options.repeated(
             "--set",
             metavar="KEY=VALUE",
             help="What the checkpoint does not say, such as act_fn=relu.",
-            default_factory=list,
         ),
     ],
     data: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Labelled prompts: .npz, .parquet or .jsonl."),
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="A feature column of --data, in the function's order; default: all.",
+            show_default=False,
+        ),
     ] = None,
     position: Annotated[
         str | None, typer.Option(metavar="N|all", help="Token position; default: the data's own.")
@@ -63,11 +75,11 @@ def analyze(
         typer.Option(metavar='"a b query"', help="Where the tokens and the features go."),
     ] = None,
     config: Annotated[
-        Path | None,
+        str | None,
         typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
     ] = None,
     device: options.Device = "auto",
-    seed: Annotated[int, typer.Option(help="Of every random draw.")] = 0,
+    seed: Annotated[int, typer.Option(help="Of every random draw.", min=0, max=MAX_SEED)] = 0,
     memory: Annotated[
         str | None, typer.Option(metavar="4GiB", help="Bound on activations held at once.")
     ] = None,
@@ -75,15 +87,18 @@ def analyze(
         str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
     ] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")] = None,
-    trust_remote_code: Annotated[
-        bool, typer.Option(help="Let a Hugging Face folder run its own code.")
-    ] = False,
+    trust_remote_code: options.TrustRemoteCode = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
     """Analyze a model and print verdicts with their witnesses."""
-    json_path, html_path = options.writable(json, "--json"), options.writable(html, "--html")
-    settings = {**options.read_config(config), **options.key_values(setting)}
+    json_path = None if json == "-" else options.writable(json, "--json")
+    html_path = options.writable(html, "--html")
+    options.check_apart(
+        {"--json": json_path, "--html": html_path},
+        {"the model": model, "--data": data, "--config": config},
+    )
+    settings = options.settings_of_model(config, setting)
     wanted: dict[str, Any] = {
         "hooks": hook or None,
         "position": options.position(position),
@@ -93,25 +108,28 @@ def analyze(
         "memory": memory,
         "seed": seed,
     }
-    results = _run(model, probe, data, wanted, settings, device, trust_remote_code, quiet)
+    if column and data is None:
+        raise InputError("--column chooses features of --data, which is not given")
+    load_options = {"device": device, "trust_remote_code": trust_remote_code, **settings}
+    results = _run(model, probe, (data, column or None), wanted, load_options, quiet)
     _show(results, json, json_path, html_path, quiet)
 
 
 def _run(
     name: str,
     probes: list[str],
-    data: str | None,
+    data: tuple[str | None, list[str] | None],
     wanted: dict[str, Any],
-    settings: dict[str, Any],
-    device: str,
-    trust_remote_code: bool,
+    load_options: dict[str, Any],
     quiet: bool,
 ) -> list[Any]:
     from interp_toolkit.cli.progress import progress
     from interp_toolkit.registry import find
 
-    for probe in probes:  # a misspelt name should not wait for the model to load
+    for i, probe in enumerate(probes):  # a misspelt name should not wait for the model to load
         find("probes", probe)
+        if probe in probes[:i]:
+            raise InputError(f"--probe {probe} is given twice")
     from interp_toolkit import analysis
     from interp_toolkit.data import parse_tokens
     from interp_toolkit.models.load import load
@@ -119,28 +137,39 @@ def _run(
     if wanted["tokens"] is not None:
         wanted["tokens"] = parse_tokens(wanted["tokens"])
     with progress(quiet) as say:
-        say(f"loading {name}")
-        model = load(name, device=device, trust_remote_code=trust_remote_code, **settings)
+        say(f"loading {printable(name)}")
+        model = load(name, **load_options)
         _tell_assumptions(model, quiet)
-        rows = analysis.as_data(data, model)
+        rows = analysis.as_data(data[0], model, data[1])
         chosen = probes or analysis.fitting(model, rows)
         if not chosen:
             raise InputError(
                 f"no analysis fits {name} as it stands; give --probe and what it needs "
                 "(--tokens or --data; see interp list probes)"
             )
+        given = {key: value for key, value in wanted.items() if value is not None}
+        taken = {probe: analysis.options_of(find("probes", probe)) for probe in chosen}
+        _refuse_idle(given, taken, bool(probes))
         results = []
         for probe in chosen:
-            taken = analysis.options_of(find("probes", probe))
-            given = {key: value for key, value in wanted.items() if value is not None}
-            for key in given:
-                if key not in taken and probes and key != "seed":
-                    raise InputError(f"--probe {probe} takes no --{key.removesuffix('s')}")
-            kept = {key: value for key, value in given.items() if key in taken}
-            if "progress" in taken:
+            kept = {key: value for key, value in given.items() if key in taken[probe]}
+            if "progress" in taken[probe]:
                 kept["progress"] = lambda step, probe=probe: say(f"{probe}: {step}")
             results.append(analysis.analyze(model, probe, data=rows, **kept))
     return results
+
+
+def _refuse_idle(given: dict[str, Any], taken: dict[str, set[str]], named: bool) -> None:
+    """An option that none of the analyses takes is a slip."""
+    for key in given.keys() - {"seed"}:
+        if any(key in keys for keys in taken.values()):
+            continue
+        option = _OPTION_NAMES.get(key, f"--{key}")
+        if named:
+            raise InputError(f"--probe {', '.join(taken)} takes no {option}")
+        raise InputError(
+            f"{option} is for none of the analyses that fit ({', '.join(taken)}); give --probe"
+        )
 
 
 def _tell_assumptions(model: Any, quiet: bool) -> None:
@@ -151,7 +180,8 @@ def _tell_assumptions(model: Any, quiet: bool) -> None:
 
     assumptions = record_of(model).assumptions
     if assumptions and not quiet:
-        print(f"assumed: {'; '.join(assumptions)} (change with --set)", file=sys.stderr)
+        phrases = printable("; ".join(assumptions))
+        print(f"assumed: {phrases} (change with --set)", file=sys.stderr)
 
 
 def _show(
@@ -161,7 +191,6 @@ def _show(
     html_path: Path | None,
     quiet: bool,
 ) -> None:
-    import sys
 
     from rich.console import Console
 
@@ -169,10 +198,21 @@ def _show(
     from interp_toolkit.report.json import write_json
 
     to_stdout = json == "-"
-    if not (to_stdout and quiet):
-        render(results, Console(stderr=to_stdout, highlight=False), quiet=quiet or to_stdout)
-    if to_stdout:
-        write_json(results, "-")
+    try:
+        if not (to_stdout and quiet):
+            render(results, Console(stderr=to_stdout, highlight=False), quiet=quiet or to_stdout)
+        if to_stdout:
+            write_json(results, "-")
+    finally:  # the files are written although the reader of the output may have left
+        _write(results, json_path, html_path)
+
+
+def _write(results: list[Any], json_path: Path | None, html_path: Path | None) -> None:
+    """The files asked for; where each is goes to standard error."""
+    import sys
+
+    from interp_toolkit.report.json import write_json
+
     if json_path is not None:
         write_json(results, json_path)
         print(f"JSON: {json_path}", file=sys.stderr)

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit.cli import options
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError, printable, suggestion
 
 KINDS = ("probes", "toys", "recipes")
 
@@ -39,21 +39,14 @@ def info(
     model: Annotated[str, typer.Argument(help="As `interp analyze` takes it.")],
     setting: Annotated[
         list[str],
-        typer.Option(
-            "--set",
-            metavar="KEY=VALUE",
-            help="What the checkpoint does not say.",
-            default_factory=list,
-        ),
+        options.repeated("--set", metavar="KEY=VALUE", help="What the checkpoint does not say."),
     ],
     device: options.Device = "cpu",
-    trust_remote_code: Annotated[
-        bool, typer.Option(help="Let a Hugging Face folder run its own code.")
-    ] = False,
+    trust_remote_code: options.TrustRemoteCode = False,
     debug: options.Debug = False,
 ) -> None:
     """Say what a checkpoint holds: shape, task, and what was assumed while loading it."""
-    settings = options.key_values(setting)
+    settings = options.settings_of_model(None, setting)
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -74,10 +67,14 @@ def info(
 def _in_words(value: Any) -> str:
     """A value on one line; of a nested one, what is a number, a string or a list of strings."""
     if isinstance(value, Mapping):
-        parts = {key: _in_words(item) for key, item in value.items()}
-        return ", ".join(f"{key} {text}" for key, text in parts.items() if text)
+        parts = {
+            key: f"({text})" if isinstance(item, Mapping) else text
+            for key, item in value.items()
+            if (text := _in_words(item))
+        }
+        return printable(", ".join(f"{key} {text}" for key, text in parts.items()))
     if isinstance(value, list | tuple):
-        return "; ".join(value) if all(isinstance(item, str) for item in value) else ""
+        return printable("; ".join(value)) if all(isinstance(v, str) for v in value) else ""
     if isinstance(value, float):
         return f"{value:.4g}"
-    return "" if value is None else str(value)
+    return "" if value is None else printable(str(value))

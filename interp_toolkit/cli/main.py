@@ -6,6 +6,7 @@ Exit codes: 0 done, 2 the user's input is wrong (one line, no traceback; `--debu
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -14,7 +15,10 @@ import typer
 
 from interp_toolkit._version import __version__
 from interp_toolkit.cli import analyze, info, train
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, printable
+
+OUR_FAULT, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+_CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 
 app = typer.Typer(
     name="interp",
@@ -49,24 +53,43 @@ def main() -> None:
     """Run the command line and leave with its exit code."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
-        app()
-    except InputError as error:
-        if "--debug" in sys.argv:
+        code = app(standalone_mode=False) or 0
+        sys.stdout.flush()
+    except (BrokenPipeError, SystemExit) as leaving:
+        if not _reader_left(leaving):
             raise
-        print(f"interp: {error}", file=sys.stderr)
-        sys.exit(2)
-    except KeyboardInterrupt:
-        print("interp: interrupted", file=sys.stderr)
-        sys.exit(130)
-    except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        code = 0
+    except (KeyboardInterrupt, typer.Abort):
+        code = INTERRUPTED
     except Exception as error:
         if "--debug" in sys.argv:
             raise
-        print(
-            f"interp: a bug, please report it ({type(error).__name__}: {error}); "
-            "--debug shows where",
-            file=sys.stderr,
-        )
-        sys.exit(1)
+        message, code = _explain(error)
+        if message:
+            print(f"interp: {message}", file=sys.stderr)
+    if code == INTERRUPTED:
+        print("interp: interrupted", file=sys.stderr)
+    sys.exit(code)
+
+
+def _reader_left(leaving: BaseException) -> bool:
+    """Whether the reader of our output is gone, as `head` goes; rich and typer leave with 1."""
+    return isinstance(leaving, BrokenPipeError) or isinstance(leaving.__context__, BrokenPipeError)
+
+
+def _explain(error: Exception) -> tuple[str, int]:
+    """The one line for an error, and the exit code."""
+    if isinstance(error, InputError):
+        return str(error), WRONG_INPUT
+    if hasattr(error, "format_message"):  # the parser's: an option or a command that is not there
+        return printable(" ".join(error.format_message().split())), WRONG_INPUT
+    if isinstance(error, OSError) and error.errno in _CANNOT_WRITE:
+        return f"cannot write the output: {error.strerror}", WRONG_INPUT
+    if type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported here
+        return "the GPU's memory is full: give --memory 2GiB or less, or --device cpu", WRONG_INPUT
+    first = printable((str(error).splitlines() or [""])[0])
+    return (
+        f"a bug, please report it ({type(error).__name__}: {first}); --debug shows where",
+        OUR_FAULT,
+    )

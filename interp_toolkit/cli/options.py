@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import os
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -12,11 +13,19 @@ import typer
 from interp_toolkit.errors import InputError
 
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
-Settings = Annotated[
-    list[str], typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print verdicts only, and no progress.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Let a Hugging Face folder run its own code.")
 ]
-Quiet = Annotated[bool, typer.Option(help="Print verdicts only, and no progress.")]
-Debug = Annotated[bool, typer.Option(help="Show the traceback of an error.")]
+_OPTIONS_OF_LOAD = ("source", "device", "trust_remote_code")  # what `load` takes beside settings
+
+
+def repeated(*names: str, metavar: str, help: str) -> Any:
+    """An option that may be given several times, for a parameter without a default."""
+    return typer.Option(
+        *names, metavar=metavar, help=help, default_factory=list, show_default=False
+    )
 
 
 def key_values(pairs: Iterable[str]) -> dict[str, str]:
@@ -32,15 +41,27 @@ def key_values(pairs: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def read_config(path: Path | None) -> dict[str, Any]:
+def settings_of_model(config: str | None, pairs: Iterable[str]) -> dict[str, Any]:
+    """What --config and --set say about a model; --set goes first.
+
+    Raises InputError where they cannot be read, or name what is no setting but an option.
+    """
+    settings = {**read_config(config), **key_values(pairs)}
+    for name in _OPTIONS_OF_LOAD:
+        if name in settings:
+            raise InputError(f"{name} is no setting of the model; see interp analyze --help")
+    return settings
+
+
+def read_config(path: str | None) -> dict[str, Any]:
     """Settings from a JSON file of one object."""
     if path is None:
         return {}
     try:
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        settings = json.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"--config {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"--config {path} is not JSON: {error}") from error
     if not isinstance(settings, dict):
         raise InputError(f"--config {path} must hold one JSON object of settings")
@@ -58,11 +79,33 @@ def position(text: str | None) -> int | Literal["all"] | None:
 
 
 def writable(path: str | None, option: str) -> Path | None:
-    """Where to write a file; its folder must be there *before* the work starts."""
-    if path is None or path == "-":
+    """Where to write a file; whether that can be done is asked *before* the work starts."""
+    if path is None:
         return None
-    if Path(path).is_dir():
-        raise InputError(f"{option} {path} is a folder; give a file name")
-    if not Path(path).absolute().parent.is_dir():
-        raise InputError(f"{option} {path}: there is no folder {Path(path).absolute().parent}")
-    return Path(path)
+    if not path or path == "-":
+        raise InputError(f"{option} needs the name of a file to write")
+    target = Path(path)
+    try:
+        if target.is_dir():
+            raise InputError(f"{option} {path} is a folder; give a file name")
+        folder = Path(os.path.realpath(target)).parent
+        if not folder.is_dir():
+            raise InputError(f"{option} {path}: there is no folder {folder}")
+        if not os.access(target if target.exists() else folder, os.W_OK):
+            raise InputError(f"{option} {path}: no permission to write there")
+    except OSError as error:
+        raise InputError(f"{option} {path}: {error.strerror}") from error
+    return target
+
+
+def check_apart(written: Mapping[str, Path | None], read: Mapping[str, str | None]) -> None:
+    """Raise InputError where a file to write, by its option, is also read, or written twice."""
+    places = {what: os.path.realpath(name) for what, name in read.items() if name}
+    for option, path in written.items():
+        if path is None or (path.exists() and not path.is_file()):  # /dev/null may serve twice
+            continue
+        place = os.path.realpath(path)
+        for what, other in places.items():
+            if place == other:
+                raise InputError(f"{option} {path} would overwrite {what}; give another file")
+        places[f"what {option} writes"] = place

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -14,9 +15,7 @@ def train(
     recipe: Annotated[str, typer.Argument(help="A recipe (interp list recipes).")],
     setting: Annotated[
         list[str],
-        typer.Option(
-            "--set", metavar="KEY=VALUE", help="A setting of the recipe.", default_factory=list
-        ),
+        options.repeated("--set", metavar="KEY=VALUE", help="A setting of the recipe."),
     ],
     variant: Annotated[str | None, typer.Option(help="A named set of settings.")] = None,
     preset: Annotated[str, typer.Option(help="small, or paper where the recipe has it.")] = "small",
@@ -31,8 +30,14 @@ def train(
 ) -> None:
     """Train a documented toy model; the best seed's checkpoint records the task and the losses."""
     path = options.writable(out, "--out")
+    if path is not None and path.suffix not in (".pt", ".safetensors"):
+        raise InputError(f"--out {path} must end in .pt or .safetensors")
     given: dict[str, Any] = dict(options.key_values(setting))
-    given |= {k: v for k, v in {"steps": steps, "seeds": seeds}.items() if v is not None}
+    for key, value in {"steps": steps, "seeds": seeds}.items():
+        if value is not None and key in given:
+            raise InputError(f"{key} is given twice, by --{key} and by --set")
+        if value is not None:
+            given[key] = value
 
     from interp_toolkit.cli.progress import progress
     from interp_toolkit.registry import find
@@ -46,7 +51,9 @@ def train(
         from interp_toolkit.models.checkpoint import save
 
         save(run.model, path, task=run.task, training=run.training)
-        print(f"saved: {path}")
+        print(f"saved: {path}", file=sys.stderr)
+    elif not quiet:
+        print("not saved: give --out model.pt to keep the best seed's model", file=sys.stderr)
 
 
 def _configure(
@@ -61,8 +68,10 @@ def _configure(
         if name is not None and name not in chosen:
             raise InputError(f"{recipe.name} has no {kind} {name!r}{suggestion(name, chosen)}")
     settings = {**recipe.presets[preset], **(recipe.variants[variant] if variant else {}), **given}
-    if "device" in recipe.config.model_fields and "device" not in settings:
-        settings["device"] = _device(device)
+    if "device" in recipe.config.model_fields:
+        from interp_toolkit.models.device import find_device
+
+        settings["device"] = str(find_device(settings.get("device", device)))
     try:
         return recipe.config(**{k: None if v == "none" else v for k, v in settings.items()})
     except ValidationError as error:
@@ -71,16 +80,8 @@ def _configure(
         if first["type"] == "extra_forbidden":
             hint = suggestion(key, recipe.config.model_fields)
             raise InputError(f"{recipe.name} has no setting {key!r}{hint}") from error
-        reason = first["msg"].removeprefix("Value error, ")
+        reason = first["msg"].removeprefix("Value error, ").replace("Input should", "it must")
         raise InputError(f"{recipe.name}: {key} = {first['input']!r}: {reason}") from error
-
-
-def _device(name: str) -> str:
-    if name != "auto":
-        return name
-    import torch
-
-    return "cuda" if torch.cuda.is_available() else "cpu"
 
 
 def _show(run: Any, recipe: str, quiet: bool) -> None:

@@ -39,7 +39,9 @@ class FeatureData:
     source: str = "arrays"
 
     def __post_init__(self) -> None:
-        rows = tuple(_row(row, number) for number, row in enumerate(self.tokens))
+        rows = tuple(
+            _row(row, f"{self.source}: row {number}") for number, row in enumerate(self.tokens)
+        )
         if not rows:
             raise InputError(f"{self.source}: there are no rows")
         object.__setattr__(self, "tokens", rows)
@@ -128,14 +130,14 @@ class FeatureData:
         return np.where(positions < 0, positions + lengths, positions).astype(np.int64)
 
 
-def _row(row: np.ndarray | Iterable[int], number: int) -> np.ndarray:
+def _row(row: np.ndarray | Iterable[int], where: str) -> np.ndarray:
     ids = np.asarray(row)
     if ids.ndim != 1 or not len(ids):
-        raise InputError(f"row {number} is no list of tokens, or an empty one")
+        raise InputError(f"{where} is no list of tokens, or an empty one")
     if ids.dtype.kind not in "iu":
-        raise InputError(f"row {number} holds {ids.dtype} values; token ids are integers")
+        raise InputError(f"{where} holds {ids.dtype} values; token ids are integers")
     if ids.min() < 0:
-        raise InputError(f"row {number} has the negative token id {ids.min()}")
+        raise InputError(f"{where} has the negative token id {ids.min()}")
     if ids.max() > np.iinfo(np.int64).max:
-        raise InputError(f"row {number} has the token id {ids.max()}, which is far too large")
+        raise InputError(f"{where} has the token id {ids.max()}, which is far too large")
     return ids.astype(np.int64, copy=False)

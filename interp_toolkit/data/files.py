@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import string
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,11 @@ def read_data(
     if path.suffix.lower() not in readers:
         raise InputError(f"{path}: data files end in {', '.join(readers)}")
     if not path.is_file():
-        raise InputError(f"{path}: there is no such file")
+        raise InputError(
+            f"{path}: this is no regular file"
+            if path.exists()
+            else f"{path}: there is no such file"
+        )
     if path.stat().st_size == 0:
         raise InputError(f"{path}: the file is empty")
     data = readers[path.suffix.lower()](path, tokenizer, feature_names)
@@ -90,10 +95,12 @@ def _read_npz(
 
 def _load_npz(path: Path) -> dict[str, np.ndarray]:
     try:
+        if not zipfile.is_zipfile(path):
+            raise ValueError("it is no archive of arrays; save it with numpy.savez")
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
     except Exception as error:  # numpy meets a broken archive in many ways
-        if "allow_pickle" in str(error) or "Object arrays" in str(error):
+        if "Object arrays" in str(error):
             raise InputError(
                 f"{path}: it holds pickled objects, which could run code; save plain arrays"
             ) from error
@@ -110,6 +117,8 @@ def _npz_names(path: Path, names: np.ndarray | None, n_features: int) -> list[st
         )
     if names.dtype.kind != "U" or names.shape != (n_features,):
         raise InputError(f"{path}: names must be {n_features} strings, not {_form(names)}")
+    if len(set(names.tolist())) < n_features:
+        raise InputError(f"{path}: two features have the same name")
     return [str(name) for name in names]
 
 
@@ -154,9 +163,12 @@ def _read_jsonl(
     path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
 ) -> FeatureData:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        # not splitlines(): a string may hold U+2028 and its like; the -sig drops a BOM
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: this is no UTF-8 text") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
     while lines and not lines[-1].strip():
         lines.pop()
     records = [_record(path, number, line) for number, line in enumerate(lines, start=1)]

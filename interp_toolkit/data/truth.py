@@ -14,6 +14,7 @@ from interp_toolkit.errors import InputError, suggestion
 
 DEFAULT_LAYOUT = ("a", "b", "query")
 MAX_FEATURES = 16
+MAX_TOKEN = 2**31 - 1
 
 
 def truth_table(task: Mapping[str, Any], d_vocab: int | None = None) -> FeatureData:
@@ -75,6 +76,8 @@ def _token_ids(tokens: Any) -> dict[str, int]:
     for name, value in ids.items():
         if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 0:
             raise InputError(f"tokens: {name!r} is {value!r}, which is no token id")
+        if value > MAX_TOKEN:
+            raise InputError(f"tokens: {name!r} is {value}, which is far too large")
     for name in ("0", "1"):
         if name not in ids:
             raise InputError(f"tokens: {name!r} is missing; the truth table needs 0 and 1")
@@ -96,6 +99,8 @@ def _features(layout: list[str], tokens: Mapping[str, int]) -> list[str]:
     for word in sorted(free - set(names)):
         if len(word) == 1 and word in string.ascii_lowercase:
             raise InputError(f"layout: feature {word!r} without those before it in the alphabet")
+        if word == "query":
+            raise InputError("tokens: 'query' is missing; write 0=5,1=7,query=9")
         raise InputError(f"layout: {word!r} is no feature and no token{suggestion(word, tokens)}")
     if not names:
         raise InputError("layout: there is no feature (a, b, ...) in it")

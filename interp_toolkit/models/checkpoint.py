@@ -9,15 +9,16 @@ beside their place and then moved there, so that no half-written file is ever fo
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from interp_toolkit.atomic import replacing
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.record import record_of
 from interp_toolkit.models.transformer import Transformer
@@ -85,6 +86,9 @@ def read_own(data: Any, metadata: Mapping[str, str], source: str) -> dict[str, A
         return None
     if about.get("format") != FORMAT:
         raise InputError(f"{source} has format {about.get('format')}; this version reads {FORMAT}")
+    for what in ("task", "training"):
+        if not isinstance(about.get(what), Mapping | None):
+            raise InputError(f"{source} is damaged: its {what} record is no dictionary")
     missing = {"config", "state_dict"} - about.keys()
     if missing or not isinstance(about["config"], Mapping):
         raise InputError(f"{source} is damaged: it has no {', '.join(sorted(missing)) or 'config'}")
@@ -100,14 +104,12 @@ def _json(value: Mapping[str, Any] | None, what: str) -> Any:
 
 
 def _write(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        if path.suffix == ".safetensors":
-            save_file(dict(tensors), partial, metadata={METADATA_KEY: json.dumps(about)})
-        else:
-            torch.save({**about, "state_dict": dict(tensors)}, partial)
-        os.replace(partial, path)
-    except OSError as error:
-        raise InputError(f"{path} cannot be written: {error.strerror or error}") from error
-    finally:
-        partial.unlink(missing_ok=True)
+        with replacing(path) as partial:
+            if path.suffix == ".safetensors":
+                save_file(dict(tensors), partial, metadata={METADATA_KEY: json.dumps(about)})
+            else:
+                torch.save({**about, "state_dict": dict(tensors)}, partial)
+    except (OSError, RuntimeError, SafetensorError) as error:  # PyTorch's own is a RuntimeError
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise InputError(f"{path} cannot be written: {reason}") from error

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import json
 import pickletools
+import warnings
 import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -83,6 +84,8 @@ def sha256(path: Path) -> str:
 def _first_bytes(path: Path) -> bytes:
     if not path.is_file():
         state = "is not a regular file" if path.exists() else "does not exist"
+        if path.is_symlink() and not path.exists():
+            state = "is a link that leads nowhere"
         raise InputError(f"{path} {state}")
     try:
         with path.open("rb") as file:
@@ -124,7 +127,8 @@ def _read_archive(path: Path) -> Any:
 
 def _read_pickle(path: Path, mmap: bool = False) -> Any:
     try:
-        with torch.serialization.safe_globals(_NUMPY_NUMBERS):
+        with torch.serialization.safe_globals(_NUMPY_NUMBERS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about how the file was pickled: nothing to act on
             if path.suffix == ".safetensors":  # PyTorch would believe the name
                 with path.open("rb") as file:
                     return torch.load(file, map_location="cpu", weights_only=True)

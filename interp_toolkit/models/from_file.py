@@ -189,7 +189,22 @@ def _tensors_only(state: Mapping[Any, Any], source: str) -> dict[str, Tensor]:
     if wrong or not state:
         what = f"{wrong[0]!r} is no tensor" if wrong else "it is empty"
         raise InputError(f"{source} holds no state dict: {what}")
+    for name, tensor in state.items():
+        kind = _unusable(tensor)
+        if kind:
+            raise InputError(f"{source}: {name} is {kind}: weights must be plain real numbers")
     return {str(name): tensor for name, tensor in state.items()}
+
+
+def _unusable(tensor: Tensor) -> str | None:
+    """What keeps a tensor from being weights as they are, if anything does."""
+    if tensor.is_complex():
+        return "complex"
+    if tensor.is_quantized:
+        return "quantized"
+    if tensor.is_meta:
+        return "without values (on the meta device)"
+    return None if tensor.layout == torch.strided else "sparse"
 
 
 def _not_ours(names: Mapping[str, Tensor], source: str) -> str:

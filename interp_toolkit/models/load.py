@@ -16,12 +16,14 @@ import torch
 from interp_toolkit import registry
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.config import DTYPES
+from interp_toolkit.models.device import find_device
 from interp_toolkit.models.from_file import load_file
 from interp_toolkit.models.huggingface import load_folder, load_hub
 from interp_toolkit.models.record import ModelRecord, plain_config, record_of, set_record
 from interp_toolkit.models.strict import check_finite
 
-_FILE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".npz", ".npy", ".json", ".zip")
+_MODEL_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl", ".h5", ".zip")
+_DATA_SUFFIXES = (".npz", ".npy", ".json", ".jsonl", ".parquet")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -55,14 +57,17 @@ def load(
     """
     if not isinstance(source, str | Path):
         return _live(source, dtype, settings)
-    place, kind = _device(device), _dtype(dtype)
-    name, path = str(source), Path(source).expanduser()
+    name, place, kind = str(source), find_device(device), _dtype(dtype)
+    if not name:
+        raise InputError("the model's name is empty: give a file, a folder, toy:NAME or a hub name")
     if name.startswith("toy:"):
         _refuse(settings, name)
         return _toy(name, place, kind)
     try:
+        path = Path(source).expanduser()
         is_folder, exists = path.is_dir(), path.exists()
-    except (OSError, ValueError) as error:  # no permission, a name too long, a zero byte in it
+    except (OSError, ValueError, RuntimeError) as error:
+        # no permission, a name too long, a zero byte in it, ~ of somebody unknown
         raise InputError(f"{name[:200]!r} cannot be looked up: {error}") from error
     if is_folder:
         _refuse(settings, name)
@@ -115,27 +120,15 @@ def _refuse(settings: Mapping[str, Any], name: str) -> None:
 
 
 def _looks_like_path(name: str, path: Path) -> bool:
-    if path.suffix.lower() in _FILE_SUFFIXES or not _HUB_NAME.fullmatch(name):
+    if path.suffix.lower() in _MODEL_SUFFIXES + _DATA_SUFFIXES or not _HUB_NAME.fullmatch(name):
         return True
     return name.startswith(".") or ("/" in name and path.parent.is_dir())
-
-
-def _device(device: str | torch.device) -> torch.device:
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        place = torch.device(device)
-    except RuntimeError as error:
-        raise InputError(f"{device!r} is no device: give auto, cpu or cuda") from error
-    if place.type == "cuda" and not torch.cuda.is_available():
-        raise InputError("this machine has no usable CUDA device: give --device cpu or auto")
-    return place
 
 
 def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
     if dtype is None or isinstance(dtype, torch.dtype):
         return dtype
-    name = dtype.removeprefix("torch.")
+    name = str(dtype).removeprefix("torch.")
     if name not in DTYPES:
         raise InputError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
     return DTYPES[name]

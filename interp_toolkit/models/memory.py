@@ -62,6 +62,10 @@ def parse_memory(memory: int | str | None) -> int:
     return int(size)
 
 
+def _size(n_bytes: int) -> str:
+    return f"{n_bytes / 2**20:.1f} MiB" if n_bytes >= 2**20 else f"{n_bytes} bytes"
+
+
 def bytes_per_row(cfg: Any, n_pos: int, itemsize: int, *, logits: bool, kept: int) -> int:
     """What one row of a forward pass takes at its widest point (see the module's estimate).
 
@@ -88,7 +92,7 @@ def rows_that_fit(memory: int, row_bytes: int, n_pos: int) -> int:
     rows = memory // max(row_bytes, 1)
     if rows < 1:
         raise InputError(
-            f"one row of {n_pos} tokens needs about {row_bytes / 2**20:.1f} MiB, more than the "
-            f"{memory / 2**20:.1f} MiB of memory allowed; raise the limit or shorten the rows"
+            f"one row of {n_pos} tokens needs about {_size(row_bytes)}, more than the "
+            f"{_size(memory)} of memory allowed; raise the limit or shorten the rows"
         )
     return min(rows, MAX_BATCH)

@@ -40,7 +40,7 @@ def _parse(name: str, value: Any) -> Any:
 def build_config(fields: Mapping[str, Any], source: str) -> TransformerConfig:
     """A `TransformerConfig`; InputError that names the source if the fields do not fit."""
     try:
-        return TransformerConfig(**fields)
+        return TransformerConfig(**{str(name): value for name, value in fields.items()})
     except ValidationError as error:
         problem = error.errors()[0]
         where = ".".join(str(part) for part in problem["loc"])

@@ -21,13 +21,12 @@ from jaxtyping import Bool, Float
 from interp_toolkit._version import __version__
 from interp_toolkit.data import FeatureData, truth_table
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.activations import collect
 from interp_toolkit.models.hooks import expand_hooks
 from interp_toolkit.models.interventions import reinitialised
 from interp_toolkit.models.record import record_of
 from interp_toolkit.probes import pictures, theorem
 from interp_toolkit.probes.attribution import head_effects
-from interp_toolkit.probes.boolean import TABLES, truth_values
+from interp_toolkit.probes.boolean import TABLES, check_table, truth_values
 from interp_toolkit.probes.measure import (
     Measured,
     Targets,
@@ -36,6 +35,7 @@ from interp_toolkit.probes.measure import (
     make_targets,
     measure,
 )
+from interp_toolkit.probes.reading import SiteReader
 from interp_toolkit.probes.result import BooleanResult, HeadEffect, HeldOut, SiteVerdict, verdict
 from interp_toolkit.probes.separability import check_separability
 from interp_toolkit.probes.splits import shuffled_labels
@@ -45,8 +45,6 @@ from interp_toolkit.results import Figure, Provenance
 from interp_toolkit.stats import max_statistic_p_values
 
 Position = int | Literal["all"] | None
-#: activations [n d] of a site in float64, and the dtype they were computed in
-Reader = Callable[[str, int | None], tuple[Float[np.ndarray, "n d"], str]]
 DEFAULT_HOOKS = ("blocks.*.hook_resid_mid", "blocks.*.hook_resid_post")
 
 
@@ -79,7 +77,8 @@ def run(
         hooks: names or patterns; default: the residual stream after each attention and block.
         position: where to read; default: the data's own (the query), "all" for every position.
         seed: of splits, shuffles and re-initialisations.
-        C: inverse regularisation of the logistic probe on sampled data.
+        C: inverse regularisation of the logistic probe on sampled data, whose activations are
+            divided by the root mean square deviation of a coordinate.
         shuffles: draws of shuffled labels on sampled data.
         reinitialisations: copies of the model with its weights permuted.
         memory: bound on activations held at once, such as "4GiB".
@@ -95,9 +94,9 @@ def run(
     y = _labels(table, features, prompts)
     hooks = expand_hooks(model, _default_hooks(model) if hooks is None else hooks)
     sites = [(hook, place) for place in _places(prompts, position) for hook in hooks]
-    read = partial(_read, model, prompts, memory)
+    read = SiteReader(model, prompts, sites, memory)
     groups, notes = _groups(prompts), list[str]()
-    shuffled = partial(_null_draws, n_draws=shuffles, seed=seed, groups=groups, notes=notes)
+    shuffled = partial(shuffled_labels, n_draws=shuffles, seed=seed, groups=groups)
     targets = make_targets(table, features, prompts.names, shuffled, groups)
 
     measured: list[Measured] = []
@@ -185,6 +184,12 @@ def _resolve_data(
 def _labels(
     table: str, features: Bool[np.ndarray, "n k"], data: FeatureData
 ) -> Bool[np.ndarray, " n"]:
+    n_features = check_table(table)
+    if features.shape[1] != n_features:
+        raise InputError(
+            f"{function_name(table)} takes {n_features} features and {data.source} has "
+            f"{features.shape[1]} ({', '.join(data.names)}): choose them (--column NAME, each)"
+        )
     y = truth_values(table, features)
     if y.all() or not y.any():
         raise InputError(
@@ -205,17 +210,6 @@ def _groups(data: FeatureData) -> Any:
             "leave the group column out to split by rows"
         )
     return groups
-
-
-def _null_draws(
-    features: Bool[np.ndarray, "n k"], n_draws: int, seed: int, groups: Any, notes: list[str]
-) -> Bool[np.ndarray, "draw n k"]:
-    """Shuffled labels; none, and a note why, where the groups do not allow any."""
-    try:
-        return shuffled_labels(features, n_draws, seed, groups)
-    except InputError as error:
-        notes.append(f"no shuffled labels: {error}")
-        return np.empty((0, *features.shape), dtype=bool)
 
 
 def _default_hooks(model: Any) -> list[str]:
@@ -242,22 +236,10 @@ def _places(data: FeatureData, position: Position) -> list[int | None]:
     return [lengths.pop() - 1] if len(lengths) == 1 else [None]
 
 
-def _read(
-    model: Any, data: FeatureData, memory: int | str | None, hook: str, place: int | None
-) -> tuple[Float[np.ndarray, "n d"], str]:
-    """Activations of one site as [n d] in float64, and the dtype they were computed in."""
-    values = collect(model, data, hook, place, memory=memory)[hook]
-    precision = str(values.dtype).removeprefix("torch.")
-    flat = values.reshape(len(values), -1).double().numpy()
-    if not np.isfinite(flat).all():
-        raise InputError(f"{hook} has NaN or infinite activations on this data; choose other hooks")
-    return flat, precision
-
-
 def _reinitialised(
     model: Any,
     sites: Sequence[tuple[str, int | None]],
-    read: Reader,
+    read: SiteReader,
     targets: Targets,
     *,
     copies: int,
@@ -270,6 +252,7 @@ def _reinitialised(
     y = targets.function
     for copy in range(copies):
         progress(f"re-initialised model {copy + 1} of {copies}")
+        read.forget()
         with reinitialised(model, seed=seed + copy):
             for i, site in enumerate(sites):
                 X, precision = read(*site)
@@ -278,6 +261,7 @@ def _reinitialised(
                 else:
                     found = check_separability(X[y], X[~y], precision=precision)
                     values[i, copy] = found.status == "separable"
+    read.forget()
     return values
 
 
@@ -299,7 +283,7 @@ def _site_verdict(
     hook: str,
     place: int | None,
     found: Measured,
-    read: Reader,
+    read: SiteReader,
 ) -> SiteVerdict:
     sep = found.separability
     status, basis, certificate = sep.status, "points", sep.certificate

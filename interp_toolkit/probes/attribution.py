@@ -19,8 +19,9 @@ from jaxtyping import Bool, Float
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.activations import collect
-from interp_toolkit.models.contributions import head_outputs
+from interp_toolkit.models.contributions import head_scores
 from interp_toolkit.models.interventions import ablate
+from interp_toolkit.probes.reading import precision_of
 from interp_toolkit.probes.result import HeadEffect
 from interp_toolkit.probes.separability import Status, check_separability
 
@@ -67,17 +68,20 @@ def head_effects(
     layers = layers_written(hook)
     if layers is None:
         return [], [f"the score at {hook} is not a sum over heads, so it was not split"]
-    contrasts: dict[tuple[int, int], float] = {}
-    for layer in layers:
-        try:
-            written = head_outputs(model, data, layer, position, memory=memory)
-        except InputError as error:
-            return [], [f"the score was not split by head: {error}"]
-        scores = written.double().cpu().numpy() @ direction
-        gains = scores[positive].mean(axis=0) - scores[~positive].mean(axis=0)
-        contrasts |= {(layer, head): float(gain) for head, gain in enumerate(gains)}
+    progress("splitting the score by head")
+    try:
+        scores = head_scores(model, data, layers, direction, position, memory=memory)
+    except InputError as error:
+        return [], [f"the score was not split by head: {error}"]
+    gains = scores[positive].mean(axis=0) - scores[~positive].mean(axis=0)
+    contrasts = {
+        (layer, head): float(gains[i, head])
+        for i, layer in enumerate(layers)
+        for head in range(gains.shape[1])
+    }
     X = _read(model, data, hook, position, memory)
     total = float((X[positive] @ direction).mean() - (X[~positive] @ direction).mean())
+    intact = float(((X @ direction > threshold) == positive).mean())
     order = sorted(contrasts, key=lambda key: -abs(contrasts[key]))
     notes = []
     if len(order) > MOST_ABLATED:
@@ -87,7 +91,7 @@ def head_effects(
         progress(f"ablating head {layer}.{head}")
         with ablate(model, [(layer, head)], how="mean", reference=data):
             after = collect(model, data, hook, position, memory=memory)[hook]
-        precision = str(after.dtype).removeprefix("torch.")
+        precision = precision_of(model, after)
         without = after.double().cpu().numpy()
         status: Status | None = None
         if ask_separability:
@@ -97,7 +101,7 @@ def head_effects(
         right = ((without @ direction > threshold) == positive).mean()
         contrast = contrasts[layer, head]
         share = contrast / total if total else float("nan")
-        effects.append(HeadEffect(layer, head, contrast, share, status, float(right)))
+        effects.append(HeadEffect(layer, head, contrast, share, status, float(right), intact))
     return sorted(effects, key=lambda e: (e.layer, e.head)), notes
 
 

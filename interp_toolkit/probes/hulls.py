@@ -70,7 +70,8 @@ def interpolating_direction(
 ) -> Float[np.ndarray, " k"]:
     """The least-squares direction for labels ±1; exact when the points are affinely independent."""
     design = np.column_stack([points, np.ones(len(points))])
-    solution, *_ = linalg.lstsq(design, np.where(positive, 1.0, -1.0))
+    labels = np.where(positive, 1.0, -1.0)
+    solution, *_ = linalg.lstsq(design, labels, lapack_driver="gelsy")
     return np.asarray(solution[:-1])
 
 
@@ -208,15 +209,16 @@ def polish(
     best, best_size = weights, _size(rows, target, weights)
     for _ in range(POLISH_STEPS):
         correction, *_ = linalg.lstsq(
-            rows * weights, target - rows @ weights, cond=1e-13, lapack_driver="gelsd"
+            rows * weights, target - rows @ weights, cond=1e-13, lapack_driver="gelsy"
         )
         balanced = _balanced(np.maximum(weights * (1 + correction), 0), positive)
         if balanced is None:
             break
         weights = balanced
         size = _size(rows, target, weights)
-        if size < best_size:
-            best, best_size = weights, size
+        if size >= best_size:
+            break
+        best, best_size = weights, size
     return best
 
 

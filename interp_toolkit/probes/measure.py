@@ -26,6 +26,9 @@ from interp_toolkit.probes.separability import Separability, check_separability
 SAMPLED_FROM = 50  # rows from which there is enough to hold some out
 MOST_LABELINGS = 100  # all relabellings are tried if there are at most so many, else that many
 MOST_SPLITS = 5
+ROUNDING = 1e-12  # a spread this small beside the activations is none
+SHUFFLES_SEPARATED = 20
+UNLIKELY = 0.05  # Cover's chance above which nothing more needs to be said against 'separable'
 WEAK = 1e4  # C of the probe on exhaustive data, activations scaled to a largest norm of 1
 
 
@@ -66,7 +69,8 @@ class Measured:
         held_out: of the function, without its p-value (that needs all sites); None if exhaustive.
         null: balanced accuracy of each shuffled draw.
         direction, threshold: the probe: the hyperplane if there is one, else the logistic fit.
-        labelings: (separable, tried) relabellings; None if sampled.
+        labelings: (separable, tried) relabellings; if sampled, only of what is separable although
+            Cover's chance is small, else None.
     """
 
     separability: Separability
@@ -103,7 +107,7 @@ def measure(
     y = targets.function
     separability = check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds)
     judge = _sampled if targets.sampled else _exhaustive
-    return judge(X, precision, targets, separability, C, seed)
+    return judge(X, precision, targets, separability, C, seed, max_seconds)
 
 
 def _exhaustive(
@@ -113,6 +117,7 @@ def _exhaustive(
     separability: Separability,
     C: float,
     seed: int,
+    max_seconds: float | None,
 ) -> Measured:
     size = separability.scale or 1.0
     fits = fit_logistic_targets(X / size, targets.labels, C=WEAK, max_iter=2_000)
@@ -121,7 +126,9 @@ def _exhaustive(
     for i in range(len(targets.names)):  # a hyperplane is the better probe, where there is one
         side = targets.labels[:, i]
         found = (
-            separability if i == 0 else check_separability(X[side], X[~side], precision=precision)
+            separability
+            if i == 0
+            else check_separability(X[side], X[~side], precision=precision, max_seconds=max_seconds)
         )
         if found.status == "separable":
             accuracy[i] = 1.0
@@ -169,10 +176,12 @@ def _sampled(
     separability: Separability,
     C: float,
     seed: int,
+    max_seconds: float | None,
 ) -> Measured:
     every = np.column_stack([targets.labels, targets.nulls])
     scored = _cross_validate(X, every, targets.groups, C, seed)
-    whole = fit_logistic_targets(X, targets.labels[:, :1], C=C)
+    size = _spread(X)
+    whole = fit_logistic_targets(X / size, targets.labels[:, :1], C=C)
     n_named = len(targets.names)
     null = scored.balanced_accuracy[n_named:]
     measured = null[~np.isnan(null)]
@@ -190,10 +199,39 @@ def _sampled(
         accuracy=dict(zip(targets.names, scored.accuracy[:n_named].tolist(), strict=True)),
         held_out=held_out,
         null=null,
-        direction=whole.coef[0],
+        direction=whole.coef[0] / size,
         threshold=-float(whole.intercept[0]),
-        labelings=None,
+        labelings=_shuffled(X, precision, targets, separability, max_seconds),
     )
+
+
+def _shuffled(
+    X: Float[np.ndarray, "n d"],
+    precision: str,
+    targets: Targets,
+    found: Separability,
+    max_seconds: float | None,
+) -> tuple[int, int] | None:
+    """How many shuffles of the labels are separable, where the function is and Cover says no more.
+
+    Cover's chance is of labels that are as often true as false; rare ones separate far more easily.
+    """
+    draws = targets.nulls.T[:SHUFFLES_SEPARATED]
+    draws = draws[draws.any(axis=1) & ~draws.all(axis=1)]
+    if found.status != "separable" or found.chance > UNLIKELY or not len(draws):
+        return None
+    statuses = [
+        check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds).status
+        for y in draws
+    ]
+    return statuses.count("separable"), len(draws)
+
+
+def _spread(X: Float[np.ndarray, "n d"]) -> float:
+    """Root mean square deviation of a coordinate: the unit in which `C` is meant."""
+    spread = float(np.sqrt(X.var(axis=0).mean()))
+    size = float(np.sqrt((X**2).mean()))
+    return spread if spread > ROUNDING * size else size or 1.0
 
 
 def held_out_accuracy(
@@ -212,7 +250,13 @@ def _cross_validate(
     seed: int,
 ) -> Scored:
     return cross_validate_targets(
-        X, labels, groups=groups, n_splits=_splits(groups), seed=seed, C=C, keep_scores=False
+        X / _spread(X),
+        labels,
+        groups=groups,
+        n_splits=_splits(groups),
+        seed=seed,
+        C=C,
+        keep_scores=False,
     )
 
 

@@ -269,12 +269,22 @@ def head_split(heads: Sequence[HeadEffect], site: SiteVerdict) -> Figure:
     return Figure("Which heads carry it", caption, [trace], layout)
 
 
+def _numbers(values: Any) -> list[int | float]:
+    """A list of numbers as it is, anything else as none."""
+    if not isinstance(values, list | tuple):
+        return []
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return numbers if len(numbers) == len(values) else []
+
+
 def training_curve(training: Mapping[str, Any]) -> Figure | None:
     """The recorded loss curve, with the floor that no weights can go below if one is known."""
-    curve = training.get("curve")
-    if not curve:
+    curve, floor = training.get("curve"), training.get("loss_floor")
+    if not isinstance(curve, Mapping):
         return None
-    steps, losses = list(curve["step"]), list(curve["loss"])
+    steps, losses = _numbers(curve.get("step")), _numbers(curve.get("loss"))
+    if not steps or len(steps) != len(losses):
+        return None  # a stranger's record; the analysis does not rest on it
     data: list[dict[str, Any]] = [
         {
             "type": "scatter",
@@ -285,9 +295,8 @@ def training_curve(training: Mapping[str, Any]) -> Figure | None:
             "name": "loss",
         }
     ]
-    floor = training.get("loss_floor")
     caption = "Cross-entropy of the answer during training (nats), the best seed."
-    if floor:
+    if isinstance(floor, int | float):
         data.append(
             {
                 "type": "scatter",

@@ -18,6 +18,7 @@ from interp_toolkit.results import Figure, Result, Table
 if TYPE_CHECKING:
     import pandas as pd
 
+SELDOM_REPEATED = 0.5  # share of distinct activations below which most rows repeat another
 SIGNIFICANCE = 0.05  # of the corrected p-value, for a held-out accuracy to be called above chance
 
 
@@ -71,7 +72,8 @@ class SiteVerdict:
         chance: that random labels of so many points in general position are separable.
         contradictions: activations that occur under both labels.
         same_input: whether, in one of them, the very same prompt has both labels.
-        labelings: (separable, tried) relabellings of the same points with the same class sizes.
+        labelings: (separable, tried) relabellings of the same points with the same class sizes;
+            on sampled data shuffled labels, where Cover's chance alone would not say enough.
         reinitialised: (separable, tried) re-initialised models on which the function is separable;
             None for sampled data (see `HeldOut`).
         held_out: see `HeldOut`; None when the data is one row per input.
@@ -119,7 +121,9 @@ class HeadEffect:
         contrast: mean score it adds where the function is true, less where it is false.
         share: of the contrasts' sum over all heads and everything else.
         status_ablated: separability with this head replaced by its mean (None: not asked).
-        accuracy_ablated: of the unchanged probe then.
+        accuracy_ablated: of the unchanged probe then, on all rows.
+        accuracy_intact: of that probe with every head in place. It was fitted on these rows, so
+            this is what to compare `accuracy_ablated` with, not the accuracy held out.
     """
 
     layer: int
@@ -128,6 +132,7 @@ class HeadEffect:
     share: float
     status_ablated: Status | None
     accuracy_ablated: float
+    accuracy_intact: float
 
 
 @dataclass(frozen=True)
@@ -257,7 +262,8 @@ def _head_table(heads: Sequence[HeadEffect], site: SiteVerdict) -> Table:
         ["head", "contrast", "share", "accuracy ablated", "status ablated"],
         rows,
         f"The probe's score at {site.name}, split by head: the score a head adds where the "
-        "function is true less where it is false. Ablated: the head replaced by its mean.",
+        "function is true less where it is false. Ablated: the head replaced by its mean; with "
+        f"all heads, the same probe is right on {heads[0].accuracy_intact:.3g} of these rows.",
     )
 
 
@@ -316,7 +322,8 @@ def _caveat(site: SiteVerdict) -> str:
     if site.status == "separable" and site.labelings is not None:
         separable, tried = site.labelings
         if tried:
-            caveats.append(f"Also separable: {separable} of {tried} other labelings of them")
+            kind = "shuffled labelings" if site.held_out else "other labelings"
+            caveats.append(f"Also separable: {separable} of {tried} {kind} of them")
             if site.reinitialised is not None:
                 count, copies = site.reinitialised
                 caveats[-1] += f"; {site.function} in {count} of {copies} re-initialised models"
@@ -328,6 +335,8 @@ def _caveat(site: SiteVerdict) -> str:
         )
     if site.held_out is not None:
         caveats.append(_held_out(site.held_out))
+        if site.n_points < SELDOM_REPEATED * site.n_rows:
+            caveats.append("Most rows held out repeat activations that it was fitted on.")
     return "".join(f" {caveat}" for caveat in caveats)
 
 

@@ -35,6 +35,7 @@ Status = Literal["separable", "not_separable", "undecided"]
 
 #: Smallest gap, relative to the largest activation, that is not put down to rounding.
 FLOORS = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
+LARGEST_EXPONENT = 1023  # of a power of two in float64
 WIDEST_GAP_LIMIT = 500  # points up to which the maximum-margin direction is worth its time
 
 
@@ -104,7 +105,7 @@ def check_separability(
     precision = precision or max(names, key=lambda name: FLOORS[name])
     if precision not in FLOORS:
         raise InputError(f"precision {precision!r} is not one of {', '.join(FLOORS)}")
-    classes = _float64(X_positive), _float64(X_negative)
+    classes = _float64("positive", X_positive), _float64("negative", X_negative)
     _validate(*classes)
     points = _Points.of(*classes, FLOORS[precision])
     return _decide(points, max_seconds)
@@ -136,7 +137,7 @@ class _Points:
         stacked = np.vstack([X_positive, X_negative]) + 0.0  # -0.0 becomes 0.0
         label = np.zeros(len(stacked))
         label[: len(X_positive)] = 1.0
-        unit = float(2.0 ** np.frexp(np.abs(stacked).max())[1])
+        unit = 2.0 ** min(int(np.frexp(np.abs(stacked).max())[1]), LARGEST_EXPONENT)
         labelled = np.column_stack([stacked / unit, label])
         labelled, first = np.unique(labelled, axis=0, return_index=True)
         X, positive = labelled[:, :-1], labelled[:, -1] > 0.5
@@ -293,6 +294,8 @@ def _validate(X_positive: Float[np.ndarray, "..."], X_negative: Float[np.ndarray
             raise InputError(f"the {name} class has shape {X.shape}; expected [points, width]")
         if len(X) == 0:
             raise InputError(f"the {name} class is empty: separability needs points of both")
+        if X.shape[1] == 0:
+            raise InputError(f"the {name} class has points of no dimensions")
         if not np.isfinite(X).all():
             raise InputError(f"the {name} class has NaN or infinite activations")
     if X_positive.shape[1] != X_negative.shape[1]:
@@ -303,10 +306,16 @@ def _validate(X_positive: Float[np.ndarray, "..."], X_negative: Float[np.ndarray
 
 def _dtype_name(X: Any) -> str:
     name = str(getattr(X, "dtype", "float64")).removeprefix("torch.")
+    if name.startswith(("float8", "float4")):
+        raise InputError(f"{name} is too coarse to settle separability; read wider activations")
     return name if name in FLOORS else "float64"
 
 
-def _float64(X: Any) -> Float[np.ndarray, "..."]:
+def _float64(name: str, X: Any) -> Float[np.ndarray, "..."]:
     if hasattr(X, "detach"):
-        X = X.detach().cpu().double().numpy()
-    return np.asarray(X, dtype=np.float64)
+        X = X.detach().cpu()
+        X = (X if X.is_complex() else X.double()).numpy()
+    try:
+        return np.asarray(X).astype(np.float64, casting="same_kind")
+    except (TypeError, ValueError):
+        raise InputError(f"the {name} class does not hold real numbers") from None

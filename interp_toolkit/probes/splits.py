@@ -60,12 +60,13 @@ def shuffled_labels(
     The features of one row move together, so that what they have to do with each other stays.
     Without groups, rows are permuted: exact when rows are independent draws.
 
-    With groups (documents), neighbouring rows resemble each other, in activations and in labels.
-    Permuted labels would not, so a probe would fit them less well than labels that are merely
-    slow, and the null would be too narrow. Instead all rows, taken group after group, are moved
-    round the circle by one random offset: the labels keep their own runs and frequencies and
-    only lose their places. Offsets are at least the longest group, so that no row keeps labels
-    of its own group, and all different: there may be fewer than `n_draws`.
+    With groups (documents), rows of one group resemble each other, in activations and in labels.
+    Permuted rows would not, so a probe would fit their labels less well than labels that have
+    nothing to do with the activations but come in documents too, and the null would be too narrow.
+    So groups trade labels whole, in a random order: exact when documents are independent draws of
+    one length. Between groups of different lengths, a run of the longer one is taken, or the
+    shorter one repeated; shifting all labels along by one offset instead lets them straddle two
+    groups, which calls about twice as much noise significant as it should.
 
     Args:
         features: the labels as observed; with groups, rows of one group in their own order.
@@ -74,7 +75,7 @@ def shuffled_labels(
         groups: the group of every row, if any.
 
     Raises:
-        InputError: when one group holds more than half of the rows.
+        InputError: when there is but one group.
     """
     rng = np.random.default_rng(seed)
     n_row = len(features)
@@ -82,17 +83,22 @@ def shuffled_labels(
         moved = [rng.permutation(n_row) for _ in range(n_draws)]
         return features[np.array(moved).reshape(n_draws, n_row)]
     member = group_codes(groups)
-    longest = int(np.bincount(member).max())
-    offsets = rng.permutation(np.arange(longest, n_row - longest + 1))[:n_draws]
-    if len(offsets) == 0:
-        raise InputError(
-            f"one group holds {longest} of {n_row} rows, so labels cannot be moved out of it"
-        )
-    in_order = np.argsort(member, kind="stable")
-    draws = np.empty((len(offsets), *features.shape), dtype=bool)
-    for draw, offset in zip(draws, offsets, strict=True):
-        draw[in_order] = features[np.roll(in_order, offset)]
+    rows = [np.flatnonzero(member == group) for group in range(member.max() + 1)]
+    if len(rows) == 1:
+        raise InputError("all rows are of one group, which has none to trade labels with")
+    draws = np.empty((n_draws, *features.shape), dtype=bool)
+    for draw in draws:
+        for own, giver in zip(rows, rng.permutation(len(rows)), strict=True):
+            draw[own] = features[_run(rows[giver], len(own), rng)]
     return draws
+
+
+def _run(
+    rows: Int[np.ndarray, " n"], length: int, rng: np.random.Generator
+) -> Int[np.ndarray, " length"]:
+    """As many consecutive rows: from a random start of more, or fewer repeated."""
+    start = rng.integers(max(len(rows) - length, 0) + 1)
+    return np.resize(rows[start:], length)
 
 
 def group_codes(groups: Groups) -> Int[np.ndarray, " batch"]:

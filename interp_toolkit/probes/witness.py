@@ -65,10 +65,13 @@ class Certificate:
     ) -> float:
         """The distance between the two weighted means of these points, in float64.
 
-        Raises InputError when the weights are not convex: a wrong certificate proves nothing.
+        Measured from one of the points: a distance from the origin that all share would round the
+        difference away. Raises InputError when the weights are not convex: a wrong certificate
+        proves nothing.
         """
-        positive = _convex(self.positive_weights) @ X_positive
-        negative = _convex(self.negative_weights) @ X_negative
+        origin = X_positive[0].astype(np.float64)
+        positive = _convex(self.positive_weights) @ (X_positive - origin)
+        negative = _convex(self.negative_weights) @ (X_negative - origin)
         return float(np.linalg.norm(positive - negative))
 
 

@@ -19,6 +19,7 @@ from rich.panel import Panel
 from rich.table import Table as Grid
 from rich.text import Text
 
+from interp_toolkit.errors import printable
 from interp_toolkit.report.format import (
     MISSING,
     evidence_of,
@@ -35,7 +36,7 @@ from interp_toolkit.results import Provenance, Result, Table, Tone, jsonable
 STYLES: Mapping[Tone, str] = {"yes": "green", "no": "magenta", "open": "yellow"}
 MAX_ROWS = 20
 GAP = 2  # columns between a table's columns
-FOLDED = 12  # a text column may fold, but not below this width
+FOLDED = 12  # a text column may fold, but not below this width, nor inside its heading's words
 _RULE = box.Box("    \n    \n ── \n" + "    \n" * 5)
 _ASCII_RULE = box.Box("    \n    \n -- \n" + "    \n" * 5, ascii=True)
 _NAME_PARTS = re.compile(r"[^._:/-]*[._:/-]?(?=.)|.$")
@@ -56,7 +57,7 @@ def _render_one(result: Result, console: Console) -> None:
     console.print(
         Panel(
             _verdict(result, console),
-            title=Text(_ascii(f"{result.probe} · {model_name(result)}", console), style="bold"),
+            title=Text(_plain(f"{result.probe} · {model_name(result)}", console), style="bold"),
             title_align="left",
             border_style=_style(result.status),
             padding=(0, 1),
@@ -65,13 +66,13 @@ def _render_one(result: Result, console: Console) -> None:
     _print_evidence(result, console)
     for table in result.tables():
         _print_table(table, console)
-    line = Text(_ascii(provenance_line(result.provenance), console), style="dim")
+    line = Text(_plain(provenance_line(result.provenance), console), style="dim")
     console.print(Padding(line, (0, 0, 1, 0)))
 
 
 def _verdict(result: Result, console: Console) -> Text:
-    sign = Text(_ascii(sign_of(result), console), style=f"bold {_style(result.status)}")
-    return Text.assemble(sign, " ", (result.verdict, "bold"))
+    sign = Text(_plain(sign_of(result), console), style=f"bold {_style(result.status)}")
+    return Text.assemble(sign, " ", (_plain(result.verdict, console), "bold"))
 
 
 def _print_evidence(result: Result, console: Console) -> None:
@@ -82,7 +83,7 @@ def _print_evidence(result: Result, console: Console) -> None:
     grid.add_column(style="dim", no_wrap=True, max_width=console.width // 2)
     grid.add_column(overflow="fold")
     for label, text in lines:
-        grid.add_row(Text(label), Text(_ascii(text, console)))
+        grid.add_row(Text(_plain(label, console)), Text(_plain(text, console)))
     console.print(Padding(grid, (0, 0, 1, 0)))
 
 
@@ -101,14 +102,17 @@ def _lines(evidence: Mapping[str, Any], indent: str = "") -> list[tuple[str, str
 def _print_table(table: Table, console: Console) -> None:
     rows = table.rows[:MAX_ROWS]
     cells = [[row[i] for row in rows] for i in range(len(table.columns))]
-    texts = [[_ascii(text, console) for text in format_column(column)] for column in cells]
+    texts = [[_plain(text, console) for text in format_column(column)] for column in cells]
     numeric = [is_numeric(column) for column in cells]
-    headers = [_header(h, column) for h, column in zip(table.columns, texts, strict=True)]
+    headers = [
+        _header(_plain(h, console), column) for h, column in zip(table.columns, texts, strict=True)
+    ]
     widths = [
         max([*map(cell_len, header.split("\n")), *map(cell_len, column)])
         for header, column in zip(headers, texts, strict=True)
     ]
-    widths = fit(widths, numeric, console.width)
+    floors = [max(FOLDED, *map(cell_len, header.split("\n"))) for header in headers]
+    widths = fit(widths, floors, numeric, console.width)
 
     rule = _ASCII_RULE if console.options.ascii_only else _RULE
     grid = Grid(box=rule, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
@@ -123,10 +127,10 @@ def _print_table(table: Table, console: Console) -> None:
             ),
             style="bold" if r in table.highlight else None,
         )
-    console.print(Text(_ascii(table.title, console), style="bold"))
+    console.print(Text(_plain(table.title, console), style="bold"))
     console.print(grid)
     for note in _notes(table, len(widths)):
-        console.print(Text(_ascii(note, console), style="dim"))
+        console.print(Text(_plain(note, console), style="dim"))
     console.print()
 
 
@@ -136,15 +140,17 @@ def _header(name: str, column: Sequence[str]) -> str:
     return name.replace(" ", "\n") if len(name) > max(map(len, column), default=0) else name
 
 
-def fit(widths: Sequence[int], fixed: Sequence[bool], available: int) -> list[int]:
+def fit(
+    widths: Sequence[int], floors: Sequence[int], fixed: Sequence[bool], available: int
+) -> list[int]:
     """The widths of the columns, from the left, that fit beside each other.
 
-    The widest columns that are not fixed shrink first, down to FOLDED; when that is not enough,
-    the last columns are left out.
+    The widest columns that are not fixed shrink first, each down to its floor; when that is not
+    enough, the last columns are left out.
     """
     fitted = list(widths)
     while sum(fitted) + GAP * (len(fitted) - 1) > available and len(fitted) > 1:
-        foldable = [i for i in range(len(fitted)) if not fixed[i] and fitted[i] > FOLDED]
+        foldable = [i for i in range(len(fitted)) if not fixed[i] and fitted[i] > floors[i]]
         if foldable:
             fitted[max(foldable, key=fitted.__getitem__)] -= 1
         else:
@@ -183,7 +189,9 @@ def _style(status: Any) -> str:
     return STYLES[tone] if tone else "default"
 
 
-def _ascii(text: str, console: Console) -> str:
+def _plain(text: str, console: Console) -> str:
+    """Text as this terminal can show it: nothing of a file's or a feature's name steers it."""
+    text = printable(text)
     return text.translate(_ASCII) if console.options.ascii_only else text
 
 

@@ -1,10 +1,11 @@
-"""Writing a file so that a reader finds the old one or the new one, never half of either."""
+"""Writing a report's text where the user asked for it."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
+from interp_toolkit.atomic import replacing
 from interp_toolkit.errors import InputError
 
 
@@ -19,16 +20,12 @@ def write_text(path: str | os.PathLike[str], text: str) -> Path:
         raise InputError(f"cannot write {path}: it is a folder; give a file name in it")
     if not target.parent.is_dir():
         raise InputError(f"cannot write {path}: there is no folder {target.parent}")
-    in_place = target.exists() and not target.is_file()
-    written = target if in_place else target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        try:
-            written.write_text(text, encoding="utf-8", newline="\n")
-            if not in_place:
-                os.replace(written, target)
-        finally:
-            if not in_place:
-                written.unlink(missing_ok=True)
+        if target.exists() and not target.is_file():
+            target.write_text(text, encoding="utf-8", newline="\n")
+        else:
+            with replacing(target) as partial:
+                partial.write_text(text, encoding="utf-8", newline="\n")
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}") from error
     return target

@@ -49,18 +49,18 @@ class XorTraining(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     table: str = "0110"
-    heads: int = Field(2, ge=1)
-    d_model: int = Field(8, ge=1)
-    d_head: int = Field(4, ge=1)
+    heads: int = Field(2, ge=1, le=1_024)
+    d_model: int = Field(8, ge=1, le=16_384)
+    d_head: int = Field(4, ge=1, le=16_384)
     positions: bool = True
-    d_mlp: int = Field(0, ge=0)
+    d_mlp: int = Field(0, ge=0, le=65_536)
     normalization: Literal["LN"] | None = None
     biases: bool = False
     steps: int = Field(1_500, ge=1)
-    lr: float = Field(0.02, gt=0)
-    target: float = Field(1e-3, ge=0)
-    seeds: int = Field(4, ge=1)
-    seed: int = 0
+    lr: float = Field(0.02, gt=0, le=10, allow_inf_nan=False)
+    target: float = Field(1e-3, ge=0, allow_inf_nan=False)
+    seeds: int = Field(4, ge=1, le=100_000)
+    seed: int = Field(0, ge=0, le=2**31)
     device: str = "cpu"
     dtype: Literal["float32", "float64"] = "float32"
 

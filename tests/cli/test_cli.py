@@ -126,6 +126,7 @@ def test_train_then_analyze_a_checkpoint_that_knows_its_task(call, tmp_path: Pat
     code, out, _ = call("train", "xor", "--seeds", 2, "--set", "d_model=6", "--out", path)
     assert code == 0
     assert "of 2 seeds solve it" in out
+    assert "saved:" not in out
     code, out, _ = call("analyze", path, "--probe", "xor", "--quiet")
     assert (code, "is linearly separable" in out) == (0, True)
     code, out, _ = call("info", path)
@@ -251,6 +252,33 @@ def test_bad_files_are_one_clear_line_and_run_nothing(call, bad_files, tmp_path:
         (["train", "xor", "--steps", "0"], "steps"),
         (["train", "xor", "--out", "no/such/m.pt"], "no folder"),
         (["list", "toy"], "did you mean toys"),
+        (["list", "toys", "probes"], "unexpected extra argument"),
+        (["analyse", "toy:xor-2head"], "No such command 'analyse'"),
+        (["analyze"], "Missing argument"),
+        (["analyze", "toy:xor-2head", "--prob", "xor"], "--prob"),
+        (["analyze", "", "--probe", "xor"], "name is empty"),
+        (["analyze", "~nobody-of-this-name/m.pt", "--probe", "xor"], "cannot be looked up"),
+        (["analyze", "toy:xor-2head", "--table", "0110"], "for none of the analyses"),
+        (["analyze", "toy:xor-2head", "--probe", "or", "--probe", "or"], "given twice"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--seed", "-1"], "--seed"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--seed", "9" * 30], "--seed"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--device", "meta"], "meta"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--set", "device=cpu"], "device"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--set", "source=x"], "source"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--html", "-"], "--html needs"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--json", ""], "--json needs"),
+        (["analyze", "toy:xor-2head", "--probe", "xor", "--json", "x" * 300], "too long"),
+        (["analyze", "toy:xor-2head", "--json", "r.out", "--html", "r.out"], "would overwrite"),
+        (
+            ["analyze", "toy:xor-2head", "--probe", "xor", "--tokens", "0=0,1=1,query=" + "9" * 30],
+            "far too large",
+        ),
+        (["train", "xor", "--device", "gpu"], "'gpu' is no device"),
+        (["train", "xor", "--set", "device=gpu"], "'gpu' is no device"),
+        (["train", "xor", "--steps", "many"], "--steps"),
+        (["train", "xor", "--steps", "9", "--set", "steps=9"], "given twice"),
+        (["train", "xor", "--out", "m.txt"], "must end in .pt or .safetensors"),
+        (["train", "xor", "--out", "-"], "--out needs"),
     ],
 )
 def test_bad_options_are_one_clear_line(call, arguments: list[str], says: str) -> None:
@@ -263,10 +291,36 @@ def test_bad_options_are_one_clear_line(call, arguments: list[str], says: str) -
     assert "\n" not in line
 
 
-def test_an_unknown_option_is_named_by_the_parser(call) -> None:
-    code, _, err = call("analyze", "toy:xor-2head", "--prob", "xor")
-    assert code == 2
-    assert "--prob" in err
+@pytest.mark.parametrize("text", ["", "[" * 100_000, "[1]", "{", '{"device": "cpu"}'])
+def test_a_bad_config_file_is_one_clear_line(call, tmp_path: Path, text: str) -> None:
+    config = tmp_path / "cfg.json"
+    config.write_text(text)
+    code, out, err = call("analyze", "toy:xor-2head", "--probe", "xor", "--config", config)
+    assert (code, out, len(lines(err))) == (2, "", 1)
+    assert err.startswith("interp: ")
+
+
+@pytest.mark.parametrize("option", ["--json", "--html"])
+@pytest.mark.parametrize("read", ["m.pt", "d.jsonl", "cfg.json"])
+def test_what_is_read_is_never_overwritten(call, tmp_path: Path, option: str, read: str) -> None:
+    it.save(it.load("toy:xor-2head"), tmp_path / "m.pt")
+    (tmp_path / "d.jsonl").write_text('{"tokens": [0, 1, 2], "a": false, "b": true}\n')
+    (tmp_path / "cfg.json").write_text("{}")
+    (tmp_path / "link").symlink_to(tmp_path / read)
+    before = (tmp_path / read).read_bytes()
+    given = ("--data", tmp_path / "d.jsonl", "--config", tmp_path / "cfg.json", "--probe", "xor")
+    for written in (tmp_path / read, tmp_path / "link"):
+        code, _, err = call("analyze", tmp_path / "m.pt", *given, option, written)
+        assert code == 2
+        assert "would overwrite" in err
+    assert (tmp_path / read).read_bytes() == before
+
+
+def test_help_says_what_a_reader_can_use(call) -> None:
+    code, out, _ = call("analyze", "--help")
+    assert code == 0
+    assert "<class" not in out
+    assert "--no-" not in out
 
 
 def test_debug_shows_the_traceback() -> None:
@@ -282,3 +336,31 @@ def test_nothing_is_half_written(call, tmp_path: Path, monkeypatch: pytest.Monke
     assert code == 2
     assert report.read_text() == "yesterday's"
     assert list(tmp_path.iterdir()) == [report]
+
+
+def test_columns_of_the_data_are_chosen_in_order(call, tmp_path: Path) -> None:
+    path = tmp_path / "d.jsonl"
+    rows = [
+        {"tokens": [a, b, 2], "b": bool(b), "noise": a == b, "a": bool(a)}
+        for a in (0, 1)
+        for b in (0, 1)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    table = ("--probe", "boolean", "--table", "0100", "--data", path)  # not a, but b
+    _, first, _ = call("analyze", "toy:xor-1head", *table, "--column", "a", "--column", "b")
+    _, again, _ = call("analyze", "toy:xor-1head", *table, "--column", "b", "--column", "a")
+    assert first != again
+    code, _, err = call("analyze", "toy:xor-1head", *table)
+    assert code == 2
+    assert "--column" in lines(err)[-1]
+    code, _, err = call("analyze", "toy:xor-1head", *table, "--column", "c")
+    assert (code, "no feature 'c'" in err) == (2, True)
+    code, _, err = call("analyze", "toy:xor-1head", "--probe", "xor", "--column", "a")
+    assert (code, "--data" in err) == (2, True)
+
+
+def test_an_option_of_one_probe_does_not_hinder_another(call) -> None:
+    probes = ("--probe", "xor", "--probe", "boolean", "--table", "0110")
+    code, out, err = call("analyze", "toy:xor-2head", *probes, "--quiet")
+    assert code == 0, err
+    assert len(out.splitlines()) == 2

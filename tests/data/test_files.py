@@ -282,6 +282,28 @@ def test_every_format_gives_the_same_data(tmp_path, rows):
     assert len(digests) == 1
 
 
+def test_strings_may_hold_unicode_line_ends_and_the_file_a_byte_order_mark(tmp_path):
+    path = tmp_path / "data.jsonl"
+    rows = [{"tokens": [1, 2], "a": bool(i), "group": f"x\u2028y\x85{i}"} for i in range(2)]
+    lines = [json.dumps(row, ensure_ascii=False) for row in rows]
+    path.write_text("\r\n".join(lines), encoding="utf-8-sig", newline="")
+    data = read_data(path)
+    assert data.groups.tolist() == [row["group"] for row in rows]
+
+
+def test_noise_is_not_called_a_pickle(tmp_path):
+    path = tmp_path / "data.npz"
+    path.write_bytes(b"\x13\x37" * 50)
+    with pytest.raises(InputError, match="no archive of arrays"):
+        read_data(path)
+
+
+def test_names_of_an_npz_must_differ(npz):
+    path = npz(tokens=[[1]], features=[[True, False]], names=["a", "a"])
+    with pytest.raises(InputError, match="two features have the same name"):
+        read_data(path)
+
+
 def test_a_single_array_is_no_npz(tmp_path):
     path = tmp_path / "data.npy"
     np.save(path, np.ones((2, 2)))

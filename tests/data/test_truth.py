@@ -41,7 +41,7 @@ def test_a_letter_that_names_a_token_is_that_token():
         ({}, "the task has no tokens"),
         ({"tokens": {"0": 5, "query": 9}}, "tokens: '1' is missing"),
         ({"tokens": {"0": 5, "1": 5, "query": 9}}, "0 and 1 are both token 5"),
-        ({"tokens": {"0": 5, "1": 7}}, "layout: 'query' is no feature and no token"),
+        ({"tokens": {"0": 5, "1": 7}}, "tokens: 'query' is missing"),
         ({"tokens": TOKENS | {"1": -1}}, "tokens: '1' is -1, which is no token id"),
         ({"tokens": TOKENS | {"1": "7"}}, "tokens: '1' is '7'"),
         ({"tokens": TOKENS | {"1": True}}, "tokens: '1' is True"),

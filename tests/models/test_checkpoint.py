@@ -117,6 +117,25 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
     assert os.listdir(tmp_path) == ["model.pt"]
 
 
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_a_link_is_followed_and_others_may_read_what_the_umask_lets_them(tmp_path, suffix):
+    path, link = tmp_path / f"model{suffix}", tmp_path / f"latest{suffix}"
+    path.touch()
+    link.symlink_to(path)
+    plain = path.stat().st_mode
+    save(random_model(), link)
+    assert link.is_symlink()
+    assert path.stat().st_mode == plain
+    assert load(path).cfg == random_model().cfg
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc"), reason="this system has no /proc")
+@pytest.mark.parametrize("suffix", [".pt", ".safetensors"])
+def test_a_place_that_takes_no_files_is_one_clear_line(suffix):
+    with pytest.raises(InputError, match="cannot be written"):
+        save(random_model(), f"/proc/model{suffix}")
+
+
 def test_what_cannot_be_saved_is_refused(tmp_path):
     model = random_model()
     with pytest.raises(InputError, match="not a Linear"):

@@ -1,8 +1,9 @@
+import numpy as np
 import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.contributions import head_outputs
+from interp_toolkit.models.contributions import head_outputs, head_scores
 
 
 def test_outputs_are_what_ablating_the_head_takes_away(model, tokens):
@@ -56,3 +57,16 @@ def test_small_memory_gives_the_same(zoo, tokens):
     model = zoo("llama")
     few, many = (head_outputs(model, tokens, 1, memory=m) for m in ("20KiB", None))
     torch.testing.assert_close(few, many)
+
+
+def test_scores_of_several_layers_in_one_pass_are_those_of_the_outputs(zoo, tokens):
+    direction = np.random.default_rng(0).normal(size=zoo("own").cfg.d_model)
+    for name in ("own", "llama"):
+        model = zoo(name)
+        scores = head_scores(model, tokens, [0, 1], direction[: model.cfg.d_model], 2)
+        for layer in (0, 1):
+            outputs = head_outputs(model, tokens, layer, 2).double().detach().numpy()
+            expected = outputs @ direction[: model.cfg.d_model]
+            np.testing.assert_allclose(scores[:, layer], expected, rtol=1e-6, atol=1e-8)
+    with pytest.raises(InputError, match="normalises the sum"):
+        head_scores(zoo("gemma2"), tokens, [0], np.ones(zoo("gemma2").cfg.d_model))

@@ -178,10 +178,16 @@ def test_paths_that_lead_nowhere(tmp_path):
     os.mkfifo(tmp_path / "pipe.pt")
     assert "not a regular file" in refusal(tmp_path / "pipe.pt")
     (tmp_path / "loop.pt").symlink_to(tmp_path / "loop.pt")
-    assert "does not exist" in refusal(tmp_path / "loop.pt")
+    assert "a link that leads nowhere" in refusal(tmp_path / "loop.pt")
+    (tmp_path / "dangling.pt").symlink_to(tmp_path / "missing.pt")
+    assert "a link that leads nowhere" in refusal(tmp_path / "dangling.pt")
 
 
 def test_names_that_are_no_paths():
+    with pytest.raises(InputError, match="name is empty"):
+        load("")
+    with pytest.raises(InputError, match="cannot be looked up"):
+        load("~nobody-of-this-name/model.pt")
     with pytest.raises(InputError, match=r"cannot be looked up: .*too long") as error:
         load("x" * 5000)
     assert len(str(error.value)) < 6000
@@ -212,6 +218,21 @@ def test_data_that_is_no_state_dict(tmp_path, data, words):
 
 
 # --- tensors that do not fit
+
+
+@pytest.mark.parametrize(
+    ("change", "kind"),
+    [
+        (lambda t: t.to(torch.complex64), "complex"),
+        (lambda t: t.to_sparse(), "sparse"),
+        (lambda t: t.to("meta"), "without values"),
+    ],
+)
+def test_weights_that_are_no_plain_numbers_are_named(tmp_path, model, change, kind):
+    path = tmp_path / "model.pt"
+    state = model.state_dict()
+    torch.save({**state, "embed.W_E": change(state["embed.W_E"])}, path)
+    assert f"embed.W_E is {kind}" in refusal(path)
 
 
 def test_missing_tensors_are_listed(tmp_path, model):
@@ -303,6 +324,11 @@ def test_own_files_of_another_version_or_with_damaged_parts(tmp_path, model):
     assert "surprise" in refusal(path)
     own_file(model, path, config=None)
     assert "is damaged" in refusal(path)
+    own_file(model, path, config={**model.cfg.model_dump(mode="json"), 3: None})
+    assert "configuration that cannot be used: 3" in refusal(path)
+    for record in ("task", "training"):
+        own_file(model, path, **{record: "xor"})
+        assert f"its {record} record is no dictionary" in refusal(path)
     own_file(model, path, config={**model.cfg.model_dump(mode="json"), "n_heads": 4})
     assert "misshapen blocks.0.attn.W_Q" in refusal(path)
 

@@ -38,5 +38,5 @@ def test_estimate_counted_by_hand():
 def test_rows_that_fit():
     assert rows_that_fit(1000, 100, 5) == 10
     assert rows_that_fit(10**15, 1, 5) == 4096
-    with pytest.raises(InputError, match="one row of 5 tokens needs about"):
+    with pytest.raises(InputError, match="needs about 100 bytes, more than the 99 bytes"):
         rows_that_fit(99, 100, 5)

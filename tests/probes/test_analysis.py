@@ -163,8 +163,12 @@ def test_sampled_data_is_judged_held_out_against_shuffled_labels() -> None:
     assert site.held_out.p_value == pytest.approx(0.01)
     assert site.held_out.null_balanced_accuracy == pytest.approx(0.5, abs=0.03)
     assert site.controls["a"] > 0.9
-    assert site.labelings is None
-    assert result.heads[0].share == pytest.approx(result.heads[0].share)
+    assert site.labelings == (0, 20)
+    # The query's embedding carries it all: the probe does as well with the head's mean instead.
+    (head,) = result.heads
+    assert abs(head.share) < 0.2
+    assert head.accuracy_intact > 0.9
+    assert head.accuracy_ablated == pytest.approx(head.accuracy_intact, abs=0.05)
     assert "above shuffled labels" in result.verdict
 
 
@@ -177,6 +181,44 @@ def test_what_is_not_there_is_not_called_above_chance() -> None:
     assert site.status == "not_separable"
     assert site.chance < 1e-10
     assert site.controls["a"] > 0.9  # though the features themselves are
+
+
+def test_the_unit_of_the_activations_does_not_matter() -> None:
+    """A probe regularised in the model's own units would find nothing where they are small."""
+    found = []
+    for size in (1e-4, 1.0, 1e4):
+        model, data = planted(300, 0, "xor")
+        with torch.no_grad():
+            model.embed.W_E.mul_(size)
+        hook = "blocks.0.hook_resid_pre"
+        (site,) = run(model, table="0110", data=data, hooks=hook, reinitialisations=0).sites
+        found.append([site.held_out.balanced_accuracy, site.held_out.auroc])
+    np.testing.assert_allclose(found, [found[1]] * 3, atol=1e-3)
+    assert found[0][0] > 0.9
+
+
+def test_rare_labels_are_separable_whatever_they_are() -> None:
+    """Cover's chance is of labels that are as often true as false; rare ones separate easily."""
+    model, data = planted(100, 0, "nothing")
+    rare = np.zeros((100, 2), dtype=bool)
+    rare[:5, 0] = True
+    with torch.no_grad():
+        model.embed.W_E[:5, 0] += 10
+    result = run(model, table="0110", data=FeatureData(data.tokens, rare, ("a", "b")))
+    (site,) = result.sites
+    assert site.status == "separable"
+    assert site.chance < 1e-6
+    assert site.labelings[0] > 5
+    assert f"Also separable: {site.labelings[0]} of 20 shuffled labelings" in result.verdict
+
+
+def test_rows_that_repeat_are_not_held_out_in_truth() -> None:
+    model = it.load("toy:xor-2head")
+    bits = np.random.default_rng(0).random((200, 2)) < 0.5
+    tokens = np.column_stack([bits, np.full(200, 2)]).astype(int)
+    result = run(model, table="0110", data=FeatureData(tokens, bits, ("a", "b")))
+    assert result.sites[0].held_out.balanced_accuracy == 1
+    assert "repeat activations that it was fitted on" in result.verdict
 
 
 def test_few_points_in_many_dimensions_say_little() -> None:
@@ -280,3 +322,15 @@ def test_unknown_names_and_options_are_suggested() -> None:
     flat = FeatureData(np.zeros((4, 3), dtype=int), np.array([[False, True]] * 4), ("a", "b"))
     with pytest.raises(InputError, match="true on all 4 rows"):
         run(model, table="0110", data=flat)
+
+
+@pytest.mark.parametrize(
+    "training",
+    [{"curve": 3}, {"curve": {"step": [0, 1], "loss": [1.0]}}, {"curve": {"step": ["a"]}}, {}],
+)
+def test_a_malformed_training_record_only_costs_its_figure(training) -> None:
+    from interp_toolkit.probes.pictures import training_curve
+
+    assert training_curve(training) is None
+    good = {"curve": {"step": [0, 1], "loss": [1.0, 0.5]}, "loss_floor": "none"}
+    assert len(training_curve(good).data) == 1

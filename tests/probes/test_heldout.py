@@ -126,24 +126,25 @@ def test_pure_noise_is_called_readable_no_more_often_than_said():
 
 
 @pytest.mark.slow
-def test_slow_noise_needs_circular_shifts_for_that():
-    """Activations and labels that are both slow within documents, and know nothing of each other.
+def test_noise_that_comes_in_documents_needs_their_labels_moved_whole():
+    """Activations and labels that are both alike within documents, and know nothing of each other.
 
-    Permuted labels call them related far too often; circular shifts do not.
+    Permuted rows call them related far too often; labels that documents trade do not.
     """
-    circular = permuted = 0
-    n_sets, n_groups, length = 120, 12, 12
-    groups = np.repeat(np.arange(n_groups), length)
+    traded = permuted = 0
+    n_sets, n_groups = 120, 12
     for seed in range(n_sets):
         rng = np.random.default_rng(seed)
+        length = rng.integers(4, 20, n_groups)
+        groups = np.repeat(np.arange(n_groups), length)
         X = np.repeat(rng.standard_normal((n_groups, 4)), length, axis=0)
         X += 0.2 * rng.standard_normal(X.shape)
         features = np.repeat(rng.random((n_groups, 2)) < 0.5, length, axis=0)
-        circular += p_values(X, features, 19, seed, groups).min() <= 0.05
+        traded += p_values(X, features, 19, seed, groups).min() <= 0.05
         labels = shuffled_labels(features, 19, seed)
         every = np.concatenate([features[None], labels])[..., 0].T
         scored = cross_validate_targets(X, every, groups=groups, n_splits=3, keep_scores=False)
         accuracy = scored.balanced_accuracy[:, None]
         permuted += max_statistic_p_values(accuracy[0], accuracy[1:]).min() <= 0.05
-    assert circular <= binom.ppf(0.999, n_sets, 0.05)
+    assert traded <= binom.ppf(0.999, n_sets, 0.05)
     assert permuted > binom.ppf(0.999, n_sets, 0.05)

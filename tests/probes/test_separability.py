@@ -313,6 +313,10 @@ def test_tensors_and_precision() -> None:
         (np.ones((1, 2)), np.ones((1, 3)), "different widths: 2 and 3"),
         (np.ones(2), np.ones((1, 2)), "expected \\[points, width\\]"),
         (np.full((1, 2), np.nan), np.ones((1, 2)), "NaN or infinite"),
+        (np.zeros((2, 0)), np.zeros((1, 0)), "no dimensions"),
+        (np.array([["a"]]), np.ones((1, 1)), "positive class does not hold real numbers"),
+        (np.array([[1j]]), np.ones((1, 1)), "positive class does not hold real numbers"),
+        (torch.ones(1, 2).to(torch.float8_e4m3fn), np.ones((1, 2)), "float8_e4m3fn"),
     ],
 )
 def test_bad_input_is_named(positive: np.ndarray, negative: np.ndarray, message: str) -> None:
@@ -323,7 +327,21 @@ def test_bad_input_is_named(positive: np.ndarray, negative: np.ndarray, message:
 
 
 def test_extreme_sizes() -> None:
-    for size in (1e-300, 1e300):
+    for size in (5e-324, 1e-300, 1e300, 1e308):
         verdict = check_separability([[size, 0.0]], [[0.0, size]])
         assert verdict.status == "separable"
         assert verdict.margin == pytest.approx(np.sqrt(2) * size)
+
+
+def test_a_certificate_is_not_verified_by_rounding_alone() -> None:
+    """Far from the origin two combinations 0.05 apart agree in every digit that is left."""
+    P = np.array([[2, 2, 0, 2], [1, 0, 0, 1]], dtype=float)
+    N = np.array([[-3, 1, 1, -3], [-3, -3, 1, -3], [-3, -3, -2, -3], [3, 1, 3, 3], [0, -1, -2, 0]])
+    assert check_separability(P, N).status == "separable"
+    for shift in (1e12, 1e13, 1e14, 1e15):  # the sums are exact: integers below 2^53
+        assert check_separability(P + shift, N + shift).status != "not_separable"
+    half = np.array([0.5, 0.5])
+    apart = Certificate(half, half, np.inf).verify(
+        np.array([[1e15], [1e15]]), np.array([[1e15], [1e15 + 0.125]])
+    )
+    assert apart == pytest.approx(0.0625)

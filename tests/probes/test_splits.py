@@ -1,5 +1,7 @@
 """Folds and shuffled labels."""
 
+import collections
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -65,27 +67,39 @@ def test_permuted_labels_keep_rows_whole():
     assert np.array_equal(draws, shuffled_labels(features, 7, seed=3))
 
 
-def test_circular_labels_keep_their_neighbours_and_leave_their_group():
-    groups = np.repeat(np.arange(6), 5)
+def test_labels_of_whole_groups_trade_places() -> None:
+    """With groups of one size a draw permutes them and keeps the order within each."""
+    groups = np.arange(30) % 6  # rows of a group need not stand together
     features = np.arange(30)[:, None] == np.arange(30)  # every row has a name
-    draws = shuffled_labels(features, 100, seed=0, groups=groups)
-    assert len(draws) == 21  # offsets 5 to 25, each once
+    draws = shuffled_labels(features, 50, seed=0, groups=groups)
+    assert draws.shape == (50, 30, 30)
     for draw in draws:
         source = draw.argmax(1)
-        assert (np.diff(source) % 30 == 1).all()
-        assert (groups[source] != groups).all()
-    assert len({draw.argmax(1)[0] for draw in draws}) == 21
+        assert sorted(source) == list(range(30))
+        for group in range(6):
+            rows = source[groups == group]
+            assert len(np.unique(groups[rows])) == 1
+            assert (np.diff(rows) == 6).all()
+    firsts = collections.Counter(draw.argmax(1)[0] % 6 for draw in draws)
+    assert len(firsts) == 6
+    assert np.array_equal(draws, shuffled_labels(features, 50, seed=0, groups=groups))
 
 
-def test_scattered_groups_are_moved_in_the_order_of_groups():
-    groups = np.arange(12) % 3
-    features = np.arange(12)[:, None] == np.arange(12)
-    for draw in shuffled_labels(features, 5, seed=0, groups=groups):
-        source = draw.argmax(1)[np.argsort(groups, kind="stable")]
-        steps = np.argsort(np.argsort(groups, kind="stable"))[source]
-        assert (np.diff(steps) % 12 == 1).all()
+def test_groups_of_other_sizes_are_cut_or_repeated() -> None:
+    groups = np.repeat([0, 1], [3, 7])
+    features = np.arange(10)[:, None] == np.arange(10)
+    traded = 0
+    for draw in shuffled_labels(features, 40, seed=0, groups=groups):
+        source = draw.argmax(1)
+        if source[0] < 3:
+            assert np.array_equal(source, np.arange(10))
+            continue
+        traded += 1
+        assert (np.diff(source[:3]) == 1).all()  # a run of the longer one
+        assert source[3:].tolist() == [0, 1, 2, 0, 1, 2, 0]
+    assert traded > 5
 
 
-def test_labels_cannot_leave_a_group_of_most_rows():
-    with pytest.raises(InputError, match="one group holds 8 of 10 rows"):
-        shuffled_labels(np.ones((10, 1), dtype=bool), 3, 0, groups=[0] * 8 + [1] * 2)
+def test_one_group_has_none_to_trade_with() -> None:
+    with pytest.raises(InputError, match="one group"):
+        shuffled_labels(np.ones((10, 1), dtype=bool), 3, 0, groups=[0] * 10)

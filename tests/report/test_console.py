@@ -144,11 +144,26 @@ def test_an_empty_table_shows_its_heading(separable):
 
 
 def test_fit_shrinks_the_widest_text_first_and_never_a_number():
-    assert fit([24, 8, 20], [False, True, False], 60) == [24, 8, 20]
-    assert fit([24, 8, 20], [False, True, False], 50) == [19, 8, 19]
-    assert fit([24, 8, 20], [True, True, False], 50) == [24, 8, 14]
-    assert fit([24, 8, 20], [True, True, True], 50) == [24, 8]
-    assert fit([90], [True], 80) == [90]
+    floors = [12, 12, 12]
+    assert fit([24, 8, 20], floors, [False, True, False], 60) == [24, 8, 20]
+    assert fit([24, 8, 20], floors, [False, True, False], 50) == [19, 8, 19]
+    assert fit([24, 8, 20], floors, [True, True, False], 50) == [24, 8, 14]
+    assert fit([24, 8, 20], floors, [True, True, True], 50) == [24, 8]
+    assert fit([90], [12], [True], 80) == [90]
+
+
+def test_a_column_keeps_the_width_of_its_headings_words() -> None:
+    assert fit([24, 8, 16], [12, 12, 16], [False, True, False], 44) == [16, 8, 16]
+
+
+def test_names_from_files_cannot_steer_the_terminal(separable):
+    table = Table("T\x1b[2J", ["h\x1b[2J"], [["blocks\x1b[31m"]], "c\x07")
+    result = replace(
+        with_table(separable, table), verdict="v\x1b]0;t\x07", evidence={"e\x1b[1m": "x\rfake"}
+    )
+    text = shown([result])
+    assert not set(text) & set("\x1b\x07\r")
+    assert "blocks\\x1b[31m" in text
 
 
 def test_fold_breaks_a_name_after_its_dots_and_underscores():

@@ -85,3 +85,9 @@ def test_other_functions_and_settings() -> None:
 def test_a_missing_gpu_is_said() -> None:
     with pytest.raises(InputError, match="no CUDA device"):
         train(XorTraining(device="cuda"), lambda text: None)
+
+
+@pytest.mark.parametrize("setting", [{"lr": float("inf")}, {"seed": -1}, {"d_model": 10**9}])
+def test_settings_that_cannot_work_are_refused(setting: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        XorTraining(**setting)

@@ -1,0 +1,81 @@
+"""The command's streams and its end: readers that leave, full disks, interrupts."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+INTERP = (sys.executable, "-m", "interp_toolkit")
+FULL = Path("/dev/full")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["list"],
+        ["analyze", "--help"],
+        ["analyze", "toy:xor-2head", "--probe", "xor", "--quiet", "--json", "-"],
+        ["analyze", "toy:xor-2head", "--probe", "xor"],
+    ],
+    ids=["list", "help", "json", "analyze"],
+)
+def test_a_reader_that_leaves_ends_it_quietly_and_the_files_are_written(
+    arguments: list[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "r.html"
+    if "analyze" in arguments and "--help" not in arguments:
+        arguments = [*arguments, "--html", str(page)]
+    started = subprocess.Popen(
+        [*INTERP, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert started.stdout is not None
+    assert started.stderr is not None
+    started.stdout.close()
+    err = started.stderr.read()
+    started.stderr.close()
+    assert started.wait(timeout=120) == 0, err
+    assert "Traceback" not in err
+    assert "bug" not in err
+    assert page.exists() == (str(page) in arguments)
+
+
+@pytest.mark.skipif(not FULL.exists(), reason="this system has no /dev/full")
+def test_a_full_disk_is_one_clear_line() -> None:
+    with FULL.open("w") as full:
+        done = subprocess.run(
+            [*INTERP, "list"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=120
+        )
+    assert done.returncode == 2
+    assert done.stderr == "interp: cannot write the output: No space left on device\n"
+
+
+def test_an_interrupt_leaves_130_and_nothing_half_written(tmp_path: Path) -> None:
+    path = tmp_path / "m.pt"
+    endless = ["train", "xor", "--steps", "100000000", "--set", "target=0", "--out", str(path)]
+    started = subprocess.Popen(
+        [*INTERP, *endless], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert started.stderr is not None
+    assert "step 0" in started.stderr.readline()  # it is at work
+    started.send_signal(signal.SIGINT)
+    out, err = started.communicate(timeout=120)
+    assert started.returncode == 130
+    assert (out, err.splitlines()[-1]) == ("", "interp: interrupted")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_is_on_standard_error_and_json_alone_on_standard_output() -> None:
+    done = subprocess.run(
+        [*INTERP, "analyze", "toy:xor-1head", "--json", "-"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0
+    assert len(json.loads(done.stdout)["results"]) == 3
+    assert "loading toy:xor-1head" in done.stderr
