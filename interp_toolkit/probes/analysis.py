@@ -92,7 +92,7 @@ def run(
     prompts = _resolve_data(model, table, data, tokens, layout)
     features = np.asarray(prompts.features)
     y = _labels(table, features, prompts)
-    hooks = expand_hooks(model, _default_hooks(model) if hooks is None else hooks)
+    hooks = _readable(expand_hooks(model, _default_hooks(model) if hooks is None else hooks), hooks)
     sites = [(hook, place) for place in _places(prompts, position) for hook in hooks]
     read = SiteReader(model, prompts, sites, memory)
     groups, notes = _groups(prompts), list[str]()
@@ -101,7 +101,8 @@ def run(
 
     measured: list[Measured] = []
     for i, (hook, place) in enumerate(sites):
-        progress(f"site {i + 1} of {len(sites)}: {hook}")
+        at = "" if place is None else f", position {place}"
+        progress(f"site {i + 1} of {len(sites)}: {hook}{at}")
         X, precision = read(hook, place)
         measured.append(measure(X, precision, targets, C=C, seed=seed, max_seconds=max_seconds))
     verdicts = [
@@ -161,6 +162,8 @@ def _resolve_data(
     layout: Sequence[str] | None,
 ) -> FeatureData:
     if data is not None:
+        if tokens is not None or layout is not None:
+            raise InputError("--tokens and --layout make prompts; with --data there is nothing to")
         return data
     task = record_of(model).task
     if tokens is None and task is None:
@@ -168,14 +171,10 @@ def _resolve_data(
             "no data: this model records no task, so give the prompt's token ids "
             "(--tokens 0=5,1=7,query=9) or a file of labelled prompts (--data FILE)"
         )
-    chosen: dict[str, Any] = {
-        "tokens": dict(tokens) if tokens is not None else dict(task["tokens"]) if task else {}
-    }
+    chosen: dict[str, Any] = {"tokens": tokens} if tokens is not None else dict(task or {})
     if layout is not None:
         chosen["layout"] = list(layout)
-    elif tokens is None and task is not None and "layout" in task:
-        chosen["layout"] = list(task["layout"])
-    elif len(table) != 4:
+    elif "layout" not in chosen and len(table) != 4:
         n_features = len(table).bit_length() - 1
         chosen["layout"] = [*"abcdefghijklmnop"[:n_features], "query"]
     return truth_table(chosen, d_vocab=getattr(model.cfg, "d_vocab", None))
@@ -210,6 +209,13 @@ def _groups(data: FeatureData) -> Any:
             "leave the group column out to split by rows"
         )
     return groups
+
+
+def _readable(found: list[str], asked: str | Sequence[str] | None) -> list[str]:
+    """Without attention scores that only a pattern matched: where masked they are -inf."""
+    named = [asked] if isinstance(asked, str) else list(asked or ())
+    kept = [h for h in found if not h.endswith("hook_attn_scores") or h in named]
+    return kept or found
 
 
 def _default_hooks(model: Any) -> list[str]:

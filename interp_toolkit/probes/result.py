@@ -198,14 +198,14 @@ def _site_row(site: SiteVerdict) -> dict[str, Any]:
 def _site_table(sites: Sequence[SiteVerdict], focus: int) -> Table:
     held_out = any(site.held_out for site in sites)
     columns = ["hook", "position", "status", "gap", "accuracy"]
-    columns += ["balanced", "AUROC", "p"] if held_out else ["chance"]
+    columns += ["balanced", "p", "AUROC"] if held_out else ["chance"]
     rows: list[list[Any]] = []
     for site in sites:
         row = [site.hook, site.position, site.status, site.margin, site.accuracy]
         if held_out:
             figures = site.held_out
             row += (
-                [figures.balanced_accuracy, figures.auroc, figures.p_value]
+                [figures.balanced_accuracy, figures.p_value, figures.auroc]
                 if figures
                 else [None, None, None]
             )
