@@ -60,7 +60,7 @@ def run(
     seed: int = 0,
     C: float = 1.0,
     shuffles: int = 99,
-    reinitialisations: int = 3,
+    reinitialisations: int | None = None,
     memory: int | str | None = None,
     max_seconds: float | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -80,7 +80,8 @@ def run(
         C: inverse regularisation of the logistic probe on sampled data, whose activations are
             divided by the root mean square deviation of a coordinate.
         shuffles: draws of shuffled labels on sampled data.
-        reinitialisations: copies of the model with its weights permuted.
+        reinitialisations: copies of the model with its weights permuted; default: 3, on sampled
+            data 1 (each costs a pass over it).
         memory: bound on activations held at once, such as "4GiB".
         max_seconds: bound on each linear programme.
         progress: told what is being done.
@@ -99,6 +100,7 @@ def run(
     shuffled = partial(shuffled_labels, n_draws=shuffles, seed=seed, groups=groups)
     targets = make_targets(table, features, prompts.names, shuffled, groups)
 
+    copies = (1 if targets.sampled else 3) if reinitialisations is None else reinitialisations
     measured: list[Measured] = []
     for i, (hook, place) in enumerate(sites):
         at = "" if place is None else f", position {place}"
@@ -111,7 +113,7 @@ def run(
     ]
     verdicts = _correct(verdicts, measured)
     again = _reinitialised(
-        model, sites, read, targets, copies=reinitialisations, C=C, seed=seed, progress=progress
+        model, sites, read, targets, copies=copies, C=C, seed=seed, progress=progress
     )
     verdicts = [_with_reinitialised(v, values) for v, values in zip(verdicts, again, strict=True)]
 
@@ -139,7 +141,7 @@ def run(
         "position": position,
         "C": C,
         "shuffles": shuffles,
-        "reinitialisations": reinitialisations,
+        "reinitialisations": copies,
     }
     return BooleanResult(
         probe=probe,
@@ -327,6 +329,7 @@ def _site_verdict(
         denominator_residual=residual,
         theorem=fails or "applies",
         reason=sep.reason,
+        precision=sep.precision,
         floor=sep.floor,
         n_rows=len(data),
         n_points=sep.n_points,

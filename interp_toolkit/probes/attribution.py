@@ -25,8 +25,12 @@ from interp_toolkit.probes.reading import precision_of
 from interp_toolkit.probes.result import HeadEffect
 from interp_toolkit.probes.separability import Status, check_separability
 
-SUMS = re.compile(r"blocks\.(\d+)\.hook_(attn_out|resid_mid|resid_post)$")
-MOST_ABLATED = 24  # heads, those with the largest contrast: each costs a pass over the data
+#: TransformerLens's names, and a bridge's own for the block's and its attention's output
+SUMS = re.compile(
+    r"blocks\.(\d+)\.(hook_attn_out|attn\.hook_out|hook_resid_mid|hook_resid_post|hook_out)$"
+)
+MOST_ABLATED = 24  # heads, those with the largest contrast: each costs passes over the data
+MOST_ABLATED_SAMPLED = 8  # which, sampled, is long
 
 
 def layers_written(hook: str) -> range | None:
@@ -35,7 +39,7 @@ def layers_written(hook: str) -> range | None:
     if found is None:
         return None
     layer = int(found[1])
-    return range(layer, layer + 1) if found[2] == "attn_out" else range(layer + 1)
+    return range(layer, layer + 1) if "attn" in found[2] else range(layer + 1)
 
 
 def head_effects(
@@ -84,10 +88,14 @@ def head_effects(
     intact = float(((X @ direction > threshold) == positive).mean())
     order = sorted(contrasts, key=lambda key: -abs(contrasts[key]))
     notes = []
-    if len(order) > MOST_ABLATED:
-        notes.append(f"the {MOST_ABLATED} heads with the largest contrast, of {len(order)}")
+    most = MOST_ABLATED if ask_separability else MOST_ABLATED_SAMPLED
+    if len(order) > most:
+        notes.append(
+            f"{len(order) - most} of {len(order)} heads (those with the least contrast) were "
+            "not ablated"
+        )
     effects = []
-    for layer, head in order[:MOST_ABLATED]:
+    for layer, head in order[:most]:
         progress(f"ablating head {layer}.{head}")
         with ablate(model, [(layer, head)], how="mean", reference=data):
             after = collect(model, data, hook, position, memory=memory)[hook]

@@ -70,8 +70,7 @@ def interpolating_direction(
 ) -> Float[np.ndarray, " k"]:
     """The least-squares direction for labels ±1; exact when the points are affinely independent."""
     design = np.column_stack([points, np.ones(len(points))])
-    labels = np.where(positive, 1.0, -1.0)
-    solution, *_ = linalg.lstsq(design, labels, lapack_driver="gelsy")
+    solution, *_ = linalg.lstsq(design, np.where(positive, 1.0, -1.0))
     return np.asarray(solution[:-1])
 
 
@@ -209,7 +208,7 @@ def polish(
     best, best_size = weights, _size(rows, target, weights)
     for _ in range(POLISH_STEPS):
         correction, *_ = linalg.lstsq(
-            rows * weights, target - rows @ weights, cond=1e-13, lapack_driver="gelsy"
+            rows * weights, target - rows @ weights, cond=1e-13, lapack_driver="gelsd"
         )
         balanced = _balanced(np.maximum(weights * (1 + correction), 0), positive)
         if balanced is None:

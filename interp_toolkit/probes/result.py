@@ -67,6 +67,7 @@ class SiteVerdict:
             over the largest activation's norm; None where the theorem does not apply.
         theorem: "applies", or the hypothesis that fails.
         reason: why this status, in a phrase.
+        precision: dtype the activations were computed in.
         floor: smallest gap that counts at this precision, in activation units.
         n_rows: rows of data; n_points: distinct activations; affine_dim: dimension they span.
         chance: that random labels of so many points in general position are separable.
@@ -94,6 +95,7 @@ class SiteVerdict:
     denominator_residual: float | None
     theorem: str
     reason: str
+    precision: str
     floor: float
     n_rows: int
     n_points: int
@@ -253,13 +255,16 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
 
 
 def _head_table(heads: Sequence[HeadEffect], site: SiteVerdict) -> Table:
+    columns = ["head", "contrast", "share", "accuracy ablated", "status ablated"]
     rows = [
         [f"{h.layer}.{h.head}", h.contrast, h.share, h.accuracy_ablated, h.status_ablated]
         for h in heads
     ]
+    if all(h.status_ablated is None for h in heads):
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
     return Table(
         "Heads",
-        ["head", "contrast", "share", "accuracy ablated", "status ablated"],
+        columns,
         rows,
         f"The probe's score at {site.name}, split by head: the score a head adds where the "
         "function is true less where it is false. Ablated: the head replaced by its mean; with "
@@ -302,7 +307,8 @@ def _about(function: str, site: SiteVerdict) -> str:
             )
         return (
             f"{function} is not linearly separable {where}, on {_inputs(site)}: convex "
-            f"combinations of the two classes coincide (residual {residual:.1g}).{theorem}"
+            f"combinations of the two classes coincide to {site.precision} precision (residual "
+            f"{residual:.1g}).{theorem}"
         )
     return f"Undecided whether {function} is linearly separable {where}: {site.reason}."
 

@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes import hulls
-from interp_toolkit.probes.witness import Certificate, Hyperplane
+from interp_toolkit.probes.witness import Certificate, Hyperplane, as_float64
 from interp_toolkit.stats import cover_probability
 
 Status = Literal["separable", "not_separable", "undecided"]
@@ -52,6 +52,7 @@ class Separability:
         threshold: midway between the classes along it.
         certificate: the weights under which the hulls meet, if that is the verdict.
         reason: one phrase that says why.
+        precision: dtype the activations were computed in.
         floor: smallest gap that counts, in the activations' units.
         scale: largest norm of a point.
         n_points: distinct points.
@@ -66,6 +67,7 @@ class Separability:
     threshold: float
     certificate: Certificate | None
     reason: str
+    precision: str
     floor: float
     scale: float
     n_points: int
@@ -105,9 +107,9 @@ def check_separability(
     precision = precision or max(names, key=lambda name: FLOORS[name])
     if precision not in FLOORS:
         raise InputError(f"precision {precision!r} is not one of {', '.join(FLOORS)}")
-    classes = _float64("positive", X_positive), _float64("negative", X_negative)
+    classes = as_float64("positive", X_positive), as_float64("negative", X_negative)
     _validate(*classes)
-    points = _Points.of(*classes, FLOORS[precision])
+    points = _Points.of(*classes, precision)
     return _decide(points, max_seconds)
 
 
@@ -124,7 +126,7 @@ class _Points:
     first: Int[np.ndarray, " n"]
     n_input: tuple[int, int]
     unit: float
-    floor: float
+    precision: str
     contradictions: int
 
     @classmethod
@@ -132,7 +134,7 @@ class _Points:
         cls,
         X_positive: Float[np.ndarray, "n_pos d"],
         X_negative: Float[np.ndarray, "n_neg d"],
-        floor: float,
+        precision: str,
     ) -> _Points:
         stacked = np.vstack([X_positive, X_negative]) + 0.0  # -0.0 becomes 0.0
         label = np.zeros(len(stacked))
@@ -148,9 +150,13 @@ class _Points:
             first=first.astype(np.int64),
             n_input=(len(X_positive), len(X_negative)),
             unit=unit,
-            floor=floor,
+            precision=precision,
             contradictions=int(twins.sum()),
         )
+
+    @property
+    def floor(self) -> float:
+        return FLOORS[self.precision]
 
     @property
     def scale(self) -> float:
@@ -279,6 +285,7 @@ def _verdict(
         threshold=plane.threshold * points.unit if plane else 0.0,
         certificate=points.on_input(certificate) if certificate else None,
         reason=reason,
+        precision=points.precision,
         floor=points.floor * points.scale * points.unit,
         scale=points.scale * points.unit,
         n_points=n_distinct,
@@ -309,13 +316,3 @@ def _dtype_name(X: Any) -> str:
     if name.startswith(("float8", "float4")):
         raise InputError(f"{name} is too coarse to settle separability; read wider activations")
     return name if name in FLOORS else "float64"
-
-
-def _float64(name: str, X: Any) -> Float[np.ndarray, "..."]:
-    if hasattr(X, "detach"):
-        X = X.detach().cpu()
-        X = (X if X.is_complex() else X.double()).numpy()
-    try:
-        return np.asarray(X).astype(np.float64, casting="same_kind")
-    except (TypeError, ValueError):
-        raise InputError(f"the {name} class does not hold real numbers") from None

@@ -33,7 +33,13 @@ XOR_TABLES = ("0110", "1001")
 RESIDUAL = "blocks.0.hook_resid_pre"
 SCORES, PATTERN = "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_pattern"
 QUERIES, KEYS = "blocks.0.attn.hook_q", "blocks.0.attn.hook_k"
-SITES = ("blocks.0.hook_attn_out", "blocks.0.hook_resid_post")  # the update, plus a constant
+#: the update, plus a constant; with a bridge's own names for them
+SITES = (
+    "blocks.0.hook_attn_out",
+    "blocks.0.attn.hook_out",
+    "blocks.0.hook_resid_post",
+    "blocks.0.hook_out",
+)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ float64 what they claim, on the points themselves, and knows nothing of how they
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -33,11 +34,16 @@ class Hyperplane:
     threshold: float
     margin: float
 
-    def verify(
-        self, X_positive: Float[np.ndarray, "n_pos d"], X_negative: Float[np.ndarray, "n_neg d"]
-    ) -> float:
-        """The gap between the classes along the unit direction, on these points, in float64."""
-        return float((X_positive @ self.unit).min() - (X_negative @ self.unit).max())
+    def verify(self, X_positive: Any, X_negative: Any) -> float:
+        """The gap between the classes along the unit direction, on these points, in float64.
+
+        Args:
+            X_positive: [n_pos d], an array or a tensor.
+            X_negative: [n_neg d].
+        """
+        above = as_float64("positive", X_positive) @ self.unit
+        below = as_float64("negative", X_negative) @ self.unit
+        return float(above.min() - below.max())
 
     @property
     def unit(self) -> Float[np.ndarray, " d"]:
@@ -60,19 +66,34 @@ class Certificate:
     negative_weights: Float[np.ndarray, " n_neg"]
     residual: float
 
-    def verify(
-        self, X_positive: Float[np.ndarray, "n_pos d"], X_negative: Float[np.ndarray, "n_neg d"]
-    ) -> float:
+    def verify(self, X_positive: Any, X_negative: Any) -> float:
         """The distance between the two weighted means of these points, in float64.
 
         Measured from one of the points: a distance from the origin that all share would round the
         difference away. Raises InputError when the weights are not convex: a wrong certificate
         proves nothing.
+
+        Args:
+            X_positive: [n_pos d], an array or a tensor.
+            X_negative: [n_neg d].
         """
-        origin = X_positive[0].astype(np.float64)
+        X_positive = as_float64("positive", X_positive)
+        X_negative = as_float64("negative", X_negative)
+        origin = X_positive[0]
         positive = _convex(self.positive_weights) @ (X_positive - origin)
         negative = _convex(self.negative_weights) @ (X_negative - origin)
         return float(np.linalg.norm(positive - negative))
+
+
+def as_float64(name: str, X: Any) -> Float[np.ndarray, "..."]:
+    """Activations as a float64 array; InputError, naming the class, for what is no real number."""
+    if hasattr(X, "detach"):
+        X = X.detach().cpu()
+        X = (X if X.is_complex() else X.double()).numpy()
+    try:
+        return np.asarray(X).astype(np.float64, casting="same_kind")
+    except (TypeError, ValueError):
+        raise InputError(f"the {name} class does not hold real numbers") from None
 
 
 def _convex(weights: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
