@@ -35,7 +35,7 @@ from interp_toolkit.probes.measure import (
     make_targets,
     measure,
 )
-from interp_toolkit.probes.reading import SiteReader
+from interp_toolkit.probes.reading import SiteReader, Where
 from interp_toolkit.probes.result import BooleanResult, HeadEffect, HeldOut, SiteVerdict, verdict
 from interp_toolkit.probes.separability import check_separability
 from interp_toolkit.probes.splits import shuffled_labels
@@ -101,22 +101,18 @@ def run(
     targets = make_targets(table, features, prompts.names, shuffled, groups)
 
     copies = (1 if targets.sampled else 3) if reinitialisations is None else reinitialisations
-    measured: list[Measured] = []
-    for i, (hook, place) in enumerate(sites):
-        at = "" if place is None else f", position {place}"
-        progress(f"site {i + 1} of {len(sites)}: {hook}{at}")
-        X, precision = read(hook, place)
-        measured.append(measure(X, precision, targets, C=C, seed=seed, max_seconds=max_seconds))
-    verdicts = [
-        _site_verdict(model, prompts, table, *where, found, read)
-        for where, found in zip(sites, measured, strict=True)
-    ]
-    verdicts = _correct(verdicts, measured)
+    measured = _measure(sites, read, targets, C, seed, max_seconds, progress)
+    verdicts = _correct(
+        [
+            _site_verdict(model, prompts, table, *where, found, read)
+            for where, found in zip(sites, measured, strict=True)
+        ],
+        measured,
+    )
     again = _reinitialised(
         model, sites, read, targets, copies=copies, C=C, seed=seed, progress=progress
     )
-    verdicts = [_with_reinitialised(v, values) for v, values in zip(verdicts, again, strict=True)]
-
+    verdicts = [_with_reinitialised(*pair) for pair in zip(verdicts, again, strict=True)]
     focus = _focus(verdicts)
     site, (hook, place) = verdicts[focus], sites[focus]
     heads: list[HeadEffect] = []
@@ -154,6 +150,24 @@ def run(
         notes=notes,
         plots=_plots(verdicts, focus, heads, read(hook, place)[0], y, prompts, record, seed),
     )
+
+
+def _measure(
+    sites: Sequence[Where],
+    read: SiteReader,
+    targets: Targets,
+    C: float,
+    seed: int,
+    max_seconds: float | None,
+    progress: Callable[[str], None],
+) -> list[Measured]:
+    measured = []
+    for i, (hook, place) in enumerate(sites):
+        at = "" if place is None else f", position {place}"
+        progress(f"site {i + 1} of {len(sites)}: {hook}{at}")
+        X, precision = read(hook, place)
+        measured.append(measure(X, precision, targets, C=C, seed=seed, max_seconds=max_seconds))
+    return measured
 
 
 def _resolve_data(
@@ -246,7 +260,7 @@ def _places(data: FeatureData, position: Position) -> list[int | None]:
 
 def _reinitialised(
     model: Any,
-    sites: Sequence[tuple[str, int | None]],
+    sites: Sequence[Where],
     read: SiteReader,
     targets: Targets,
     *,

@@ -334,3 +334,30 @@ def test_a_malformed_training_record_only_costs_its_figure(training) -> None:
     assert training_curve(training) is None
     good = {"curve": {"step": [0, 1], "loss": [1.0, 0.5]}, "loss_floor": "none"}
     assert len(training_curve(good).data) == 1
+
+
+def test_a_pattern_leaves_masked_scores_out_and_a_name_does_not(tiny_one_head_model) -> None:
+    result = it.analyze(tiny_one_head_model, "xor", tokens=TOKENS, hooks="blocks.*", position=1)
+    read = [site.hook for site in result.sites]
+    assert "blocks.0.attn.hook_pattern" in read
+    assert "blocks.0.attn.hook_attn_scores" not in read
+    with pytest.raises(InputError, match="hook_attn_scores has NaN or infinite"):
+        it.analyze(
+            tiny_one_head_model,
+            "xor",
+            tokens=TOKENS,
+            hooks="blocks.0.attn.hook_attn_scores",
+            position=1,
+        )
+
+
+def test_data_and_tokens_together_are_refused() -> None:
+    model, data = planted(60, 4, "xor")
+    with pytest.raises(InputError, match="--tokens and --layout make prompts"):
+        it.analyze(model, "xor", data=data, tokens=TOKENS)
+
+
+def test_the_precision_is_said() -> None:
+    model = it.load("toy:xor-1head")
+    assert "coincide to float64 precision" in it.analyze(model, "xor").verdict
+    assert "coincide to float32 precision" in it.analyze(model.to(torch.float32), "xor").verdict

@@ -345,3 +345,11 @@ def test_a_certificate_is_not_verified_by_rounding_alone() -> None:
         np.array([[1e15], [1e15]]), np.array([[1e15], [1e15 + 0.125]])
     )
     assert apart == pytest.approx(0.0625)
+
+
+def test_witnesses_verify_on_tensors_and_lists_too() -> None:
+    positive, negative = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.0, 0.0]])
+    plane = check_separability(positive, negative).hyperplane
+    assert plane.verify(positive.bfloat16(), negative.tolist()) == 1
+    met = check_separability(positive, positive).certificate
+    assert met.verify(positive, positive.tolist()) == 0
