@@ -353,3 +353,20 @@ def test_witnesses_verify_on_tensors_and_lists_too() -> None:
     assert plane.verify(positive.bfloat16(), negative.tolist()) == 1
     met = check_separability(positive, positive).certificate
     assert met.verify(positive, positive.tolist()) == 0
+
+
+def test_polishing_takes_a_solver_s_weights_to_rounding() -> None:
+    rng = np.random.default_rng(6)
+    X = rng.normal(size=(200, 8))
+    labels = rng.random(200) < 0.5
+    exact = check_separability(X[labels], X[~labels]).certificate
+    rough = np.empty(200)
+    rough[labels], rough[~labels] = exact.positive_weights, exact.negative_weights
+    rough *= 1 + 1e-4 * rng.normal(size=200)
+    rough[labels] /= rough[labels].sum()
+    rough[~labels] /= rough[~labels].sum()
+    assert Certificate(rough[labels], rough[~labels], np.inf).verify(X[labels], X[~labels]) > 1e-6
+    weights = hulls.polish(X, labels, rough)
+    certificate = Certificate(weights[labels], weights[~labels], np.inf)
+    assert certificate.verify(X[labels], X[~labels]) < 1e-14
+    np.testing.assert_allclose(weights, rough, rtol=1e-2, atol=1e-9)
