@@ -418,7 +418,8 @@ def _evidence(site: SiteVerdict, notes: Sequence[str]) -> dict[str, Any]:
     if site.reinitialised is not None:
         n, of = site.reinitialised
         evidence["re-initialised models separable"] = f"{n} of {of}"
-    evidence |= {f"accuracy of {name} here": value for name, value in site.controls.items()}
+    kind = "balanced accuracy" if site.held_out else "accuracy"
+    evidence |= {f"{kind} of {name} here": value for name, value in site.controls.items()}
     if notes:
         evidence["left out"] = "; ".join(notes)
     return evidence

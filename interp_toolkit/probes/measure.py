@@ -65,7 +65,8 @@ class Measured:
 
     Attributes:
         separability: of the function.
-        accuracy: of each target's probe: held out if sampled, else on the points.
+        accuracy: of each target's probe on the points; if sampled, held out, and balanced for the
+            controls (whose classes may be of very different sizes).
         held_out: of the function, without its p-value (that needs all sites); None if exhaustive.
         null: balanced accuracy of each shuffled draw.
         direction, threshold: the probe: the hyperplane if there is one, else the logistic fit.
@@ -183,6 +184,8 @@ def _sampled(
     size = _spread(X)
     whole = fit_logistic_targets(X / size, targets.labels[:, :1], C=C)
     n_named = len(targets.names)
+    accuracy = scored.balanced_accuracy[:n_named].copy()
+    accuracy[0] = scored.accuracy[0]
     null = scored.balanced_accuracy[n_named:]
     measured = null[~np.isnan(null)]
     held_out = HeldOut(
@@ -196,7 +199,7 @@ def _sampled(
     )
     return Measured(
         separability=separability,
-        accuracy=dict(zip(targets.names, scored.accuracy[:n_named].tolist(), strict=True)),
+        accuracy=dict(zip(targets.names, accuracy.tolist(), strict=True)),
         held_out=held_out,
         null=null,
         direction=whole.coef[0] / size,

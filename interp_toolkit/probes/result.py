@@ -78,7 +78,8 @@ class SiteVerdict:
         reinitialised: (separable, tried) re-initialised models on which the function is separable;
             None for sampled data (see `HeldOut`).
         held_out: see `HeldOut`; None when the data is one row per input.
-        controls: accuracy of probes for other functions of the same features here.
+        controls: accuracy of probes for other functions of the same features here; on sampled data
+            balanced and held out.
     """
 
     hook: str
@@ -245,11 +246,12 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
         "Controls",
         [columns[i] for i in kept],
         [[row[i] for i in kept] for row in rows],
-        "Accuracy of probes for other functions at the same site; and the function itself under "
-        + (
-            "shuffled labels and on re-initialised models (held-out balanced accuracy)."
+        (
+            "Held-out balanced accuracy of probes for other functions at the same site; and of the "
+            "function itself under shuffled labels and on re-initialised models."
             if sites[0].held_out
-            else "other labelings of the same inputs and on re-initialised models (separable)."
+            else "Accuracy of probes for other functions at the same site; and the function itself "
+            "under other labelings of the same inputs and on re-initialised models (separable)."
         ),
     )
 

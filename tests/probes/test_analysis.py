@@ -361,3 +361,15 @@ def test_the_precision_is_said() -> None:
     model = it.load("toy:xor-1head")
     assert "coincide to float64 precision" in it.analyze(model, "xor").verdict
     assert "coincide to float32 precision" in it.analyze(model.to(torch.float32), "xor").verdict
+
+
+def test_controls_on_sampled_data_are_balanced() -> None:
+    """AND is rare: the accuracy of always saying no would flatter a probe that reads nothing."""
+    model, data = planted(400, 5, "nothing")
+    rare = np.asarray(data.features).copy()
+    rare[:, 0] &= np.random.default_rng(5).random(400) < 0.1
+    noise = FeatureData(data.tokens, rare, ("a", "b"), source="rare")
+    with torch.no_grad():
+        model.embed.W_E.normal_(generator=torch.Generator().manual_seed(0))
+    (site,) = run(model, table="0110", data=noise, probe="xor", shuffles=9).sites
+    assert site.controls["AND"] == pytest.approx(0.5, abs=0.1)
