@@ -1,4 +1,4 @@
-"""Small statistics shared by the analyses: Cover's count, intervals, corrections for many looks."""
+"""Small statistics shared by the analyses: Cover's count, corrections for many looks."""
 
 from __future__ import annotations
 
@@ -20,14 +20,6 @@ def cover_probability(n_points: int, affine_dim: int) -> float:
     if n_points <= affine_dim + 1:
         return 1.0
     return float(stats.binom.cdf(affine_dim, n_points - 1, 0.5))
-
-
-def wilson_interval(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Wilson's interval for a proportion; (0, 1) when there were no trials."""
-    if trials == 0:
-        return 0.0, 1.0
-    interval = stats.binomtest(successes, trials).proportion_ci(confidence, method="wilson")
-    return float(interval.low), float(interval.high)
 
 
 def max_statistic_p_values(

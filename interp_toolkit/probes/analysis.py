@@ -115,6 +115,7 @@ def run(
     verdicts = [_with_reinitialised(*pair) for pair in zip(verdicts, again, strict=True)]
     focus = _focus(verdicts)
     site, (hook, place) = verdicts[focus], sites[focus]
+    X, precision = read(hook, place)
     heads: list[HeadEffect] = []
     if site.status == "separable" or targets.sampled:
         heads, left_out = head_effects(
@@ -122,6 +123,8 @@ def run(
             prompts,
             hook,
             place,
+            X,
+            precision,
             measured[focus].direction,
             measured[focus].threshold,
             y,
@@ -148,7 +151,7 @@ def run(
         heads=heads,
         focus=focus,
         notes=notes,
-        plots=_plots(verdicts, focus, heads, read(hook, place)[0], y, prompts, record, seed),
+        plots=_plots(verdicts, focus, heads, X, y, prompts, record, seed),
     )
 
 
@@ -242,7 +245,7 @@ def _default_hooks(model: Any) -> list[str]:
 
 def _places(data: FeatureData, position: Position) -> list[int | None]:
     """Positions as columns of tokens; None: each row's own, where they differ."""
-    lengths = {len(row) for row in data.tokens}
+    lengths = set(data.lengths.tolist())
     if position == "all":
         if len(lengths) != 1:
             raise InputError("--position all needs prompts of one length; give one position")

@@ -21,7 +21,6 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.activations import collect
 from interp_toolkit.models.contributions import head_scores
 from interp_toolkit.models.interventions import ablate
-from interp_toolkit.probes.reading import precision_of
 from interp_toolkit.probes.result import HeadEffect
 from interp_toolkit.probes.separability import Status, check_separability
 
@@ -47,6 +46,8 @@ def head_effects(
     data: FeatureData,
     hook: str,
     position: int | None,
+    X: Float[np.ndarray, "n d"],
+    precision: str,
     direction: Float[np.ndarray, " d"],
     threshold: float,
     positive: Bool[np.ndarray, " n"],
@@ -62,6 +63,8 @@ def head_effects(
         data: the prompts.
         hook: a site that is a sum over heads.
         position: of the site; None for the data's own.
+        X: the site's activations, every head in place.
+        precision: dtype they were computed in.
         direction: of the probe, in activation units.
         threshold: of the probe.
         positive: the function's value for each row.
@@ -83,7 +86,6 @@ def head_effects(
         for i, layer in enumerate(layers)
         for head in range(gains.shape[1])
     }
-    X = _read(model, data, hook, position, memory)
     total = float((X[positive] @ direction).mean() - (X[~positive] @ direction).mean())
     intact = float(((X @ direction > threshold) == positive).mean())
     order = sorted(contrasts, key=lambda key: -abs(contrasts[key]))
@@ -99,7 +101,6 @@ def head_effects(
         progress(f"ablating head {layer}.{head}")
         with ablate(model, [(layer, head)], how="mean", reference=data):
             after = collect(model, data, hook, position, memory=memory)[hook]
-        precision = precision_of(model, after)
         without = after.double().cpu().numpy()
         status: Status | None = None
         if ask_separability:
@@ -111,9 +112,3 @@ def head_effects(
         share = contrast / total if total else float("nan")
         effects.append(HeadEffect(layer, head, contrast, share, status, float(right), intact))
     return sorted(effects, key=lambda e: (e.layer, e.head)), notes
-
-
-def _read(
-    model: Any, data: FeatureData, hook: str, position: int | None, memory: int | str | None
-) -> Float[np.ndarray, "n d"]:
-    return np.asarray(collect(model, data, hook, position, memory=memory)[hook].double().numpy())

@@ -143,12 +143,16 @@ def _exhaustive(
         null=np.empty(0),
         direction=direction,
         threshold=threshold,
-        labelings=_labelings(X, targets.function, precision, seed),
+        labelings=_labelings(X, targets.function, precision, seed, max_seconds),
     )
 
 
 def _labelings(
-    X: Float[np.ndarray, "n d"], y: Bool[np.ndarray, " n"], precision: str, seed: int
+    X: Float[np.ndarray, "n d"],
+    y: Bool[np.ndarray, " n"],
+    precision: str,
+    seed: int,
+    max_seconds: float | None,
 ) -> tuple[int, int]:
     """How many other labelings with as many positives are separable on these points."""
     n, n_positive = len(y), int(y.sum())
@@ -157,17 +161,26 @@ def _labelings(
     else:
         rng = np.random.default_rng(seed)
         chosen = [rng.permutation(n)[:n_positive] for _ in range(MOST_LABELINGS)]
-    separable = tried = 0
-    for rows in chosen:
-        other = np.zeros(n, dtype=bool)
-        other[rows] = True
-        if (other == y).all() or (other == ~y).all():
-            continue  # the function itself, and its negation, which is as separable
-        tried += 1
-        separable += check_separability(X[other], X[~other], precision=precision).status == (
-            "separable"
-        )
-    return separable, tried
+    labelings = np.zeros((len(chosen), n), dtype=bool)
+    for labeling, rows in zip(labelings, chosen, strict=True):
+        labeling[rows] = True
+    # Neither the function itself, nor its negation, which is as separable.
+    others = labelings[(labelings != y).any(axis=1) & (labelings == y).any(axis=1)]
+    return _count_separable(X, others, precision, max_seconds)
+
+
+def _count_separable(
+    X: Float[np.ndarray, "n d"],
+    labelings: Bool[np.ndarray, "labeling n"],
+    precision: str,
+    max_seconds: float | None,
+) -> tuple[int, int]:
+    """How many of some labelings are separable, and how many they are."""
+    statuses = [
+        check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds).status
+        for y in labelings
+    ]
+    return statuses.count("separable"), len(statuses)
 
 
 def _sampled(
@@ -223,11 +236,7 @@ def _shuffled(
     draws = draws[draws.any(axis=1) & ~draws.all(axis=1)]
     if found.status != "separable" or found.chance > UNLIKELY or not len(draws):
         return None
-    statuses = [
-        check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds).status
-        for y in draws
-    ]
-    return statuses.count("separable"), len(draws)
+    return _count_separable(X, draws, precision, max_seconds)
 
 
 def _spread(X: Float[np.ndarray, "n d"]) -> float:

@@ -92,23 +92,18 @@ def why_not(model: Any, data: FeatureData, table: str, hook: str, position: int)
 
 
 def _data_unfit(data: FeatureData, position: int) -> str | None:
-    if data.features.shape != (4, 2) or len({tuple(row) for row in _rows(data)}) != 4:
+    features = data.features
+    if features.shape != (4, 2) or len(np.unique(features, axis=0)) != 4:
         return "the data is not the four inputs of the truth table"
-    lengths = {len(row) for row in data.tokens}
-    if len(lengths) != 1:
+    if len(np.unique(data.lengths)) != 1:
         return "the four prompts differ in length"
-    tokens = np.stack([np.asarray(row) for row in data.tokens])
-    features = np.asarray(data.features)
+    tokens = data.token_matrix()
     if len(np.unique(tokens[:, position])) != 1:
         return "the query's own token depends on the bits"
     for place in range(tokens.shape[1]):
         if not any(_function_of(tokens[:, place], features[:, bit]) for bit in (0, 1)):
             return f"the token at position {place} depends on both bits"
     return None
-
-
-def _rows(data: FeatureData) -> Bool[np.ndarray, "n k"]:
-    return np.asarray(data.features)
 
 
 def _function_of(values: Int[np.ndarray, " n"], bit: Bool[np.ndarray, " n"]) -> bool:
