@@ -10,7 +10,6 @@ Source: "How many attention heads do you need to do XOR?".
 from __future__ import annotations
 
 import dataclasses
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
@@ -18,11 +17,11 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp_toolkit._version import __version__
 from interp_toolkit.data import FeatureData, truth_table
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.hooks import expand_hooks
 from interp_toolkit.models.interventions import reinitialised
+from interp_toolkit.models.provenance import provenance
 from interp_toolkit.models.record import record_of
 from interp_toolkit.probes import pictures, theorem
 from interp_toolkit.probes.attribution import head_effects
@@ -41,7 +40,7 @@ from interp_toolkit.probes.separability import check_separability
 from interp_toolkit.probes.splits import shuffled_labels
 from interp_toolkit.probes.witness import Certificate
 from interp_toolkit.registry import Analysis
-from interp_toolkit.results import Figure, Provenance
+from interp_toolkit.results import Figure
 from interp_toolkit.stats import max_statistic_p_values
 
 Position = int | Literal["all"] | None
@@ -146,7 +145,7 @@ def run(
         probe=probe,
         verdict=verdict(site.function, verdicts, heads, focus),
         evidence=_evidence(site, notes),
-        provenance=_provenance(record, prompts, settings, seed),
+        provenance=provenance(model, _described(prompts), settings, seed),
         sites=verdicts,
         heads=heads,
         focus=focus,
@@ -448,31 +447,8 @@ def _plots(
     return [*figures, curve] if curve else figures
 
 
-def _provenance(
-    record: Any, data: FeatureData, settings: Mapping[str, Any], seed: int
-) -> Provenance:
-    from importlib.metadata import version
-
-    return Provenance(
-        model={
-            "name": record.name,
-            "kind": record.kind,
-            "path": record.path,
-            "sha256": record.sha256,
-            "assumptions": list(record.assumptions),
-            "config": dict(record.config),
-        },
-        data={"source": data.source, "rows": len(data), "sha256": data.digest()},
-        settings=settings,
-        seed=seed,
-        versions={
-            "interp-toolkit": __version__,
-            "torch": version("torch"),
-            "transformer-lens": version("transformer-lens"),
-            "numpy": version("numpy"),
-            "python": platform.python_version(),
-        },
-    )
+def _described(data: FeatureData) -> dict[str, Any]:
+    return {"source": data.source, "rows": len(data), "sha256": data.digest()}
 
 
 def _unfit(model: Any, data: FeatureData | None) -> str | None:

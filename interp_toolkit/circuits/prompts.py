@@ -1,0 +1,172 @@
+"""Prompts for finding heads: random tokens that repeat, made for the model at hand.
+
+Every row is a segment of random token ids, tiled to the row's end (`s1 s2 ... sp s1 s2 ...`), so
+that from the second time on each next token can be known from the context and from nothing else.
+No tokenizer is needed. Rows have different periods: with one period for all, attention to a fixed
+distance could not be told apart from attention to what came after the same token.
+Where the vocabulary allows, the tokens of a segment are distinct; neighbours always differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+
+ROWS = 16
+LONGEST = 128  # positions a row, where the context allows
+SHORTEST = 8  # positions: fewer hold no repeat and no controls
+FEWEST_TOKENS = 3  # with two, neighbours that differ leave one sequence only
+
+
+@dataclass(frozen=True, eq=False)
+class Prompts:
+    """Rows of token ids and where they repeat.
+
+    Attributes:
+        tokens: ids, on the CPU.
+        first: the position where the repeating part begins: 1 behind a BOS token, else 0.
+        periods: of each row; 0 where it does not repeat.
+        source: where they come from, in a few words.
+    """
+
+    tokens: Int[Tensor, "row pos"]
+    first: int
+    periods: Int[np.ndarray, " row"]
+    source: str
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def n_pos(self) -> int:
+        """Positions in a row."""
+        return int(self.tokens.shape[1])
+
+    def known(self) -> Bool[Tensor, "row pos"]:
+        """Positions whose *next* token the context tells: it followed the same token before."""
+        places = torch.arange(self.n_pos)
+        periods = torch.from_numpy(self.periods)[:, None]
+        return (periods > 0) & (places >= self.first + periods) & (places < self.n_pos - 1)
+
+    def unknown(self) -> Bool[Tensor, "row pos"]:
+        """Positions of the first time round, whose next token nothing tells."""
+        places = torch.arange(self.n_pos)
+        periods = torch.from_numpy(self.periods)[:, None]
+        return (periods > 0) & (places >= self.first) & (places < self.first + periods - 1)
+
+
+def repeated_prompts(
+    model: Any,
+    *,
+    rows: int = ROWS,
+    n_pos: int | None = None,
+    bos: int | Literal["auto"] | None = "auto",
+    seed: int = 0,
+) -> Prompts:
+    """Rows of repeated random tokens for this model.
+
+    Args:
+        model: any TransformerLens model; its `cfg` says vocabulary and context.
+        rows: how many.
+        n_pos: positions a row, BOS included; default: the context, at most LONGEST.
+        bos: id to begin each row with; "auto": the tokenizer's, if the model has one and wants
+            it; None: no BOS.
+        seed: of the draw.
+
+    Raises:
+        InputError: a context, a vocabulary or a number of rows too small for repeats.
+    """
+    cfg = model.cfg
+    d_vocab, n_ctx = int(cfg.d_vocab), int(cfg.n_ctx)
+    start = bos_token(model) if bos == "auto" else bos
+    first = 0 if start is None else 1
+    n_pos = min(n_ctx, LONGEST) if n_pos is None else n_pos
+    if rows < 2:
+        raise InputError(f"{rows} rows of prompts are too few; heads are judged on 2 or more")
+    if not SHORTEST + first <= n_pos <= n_ctx:
+        raise InputError(
+            f"prompts of {n_pos} positions: repeats need at least {SHORTEST + first}, and this "
+            f"model's context is {n_ctx}"
+        )
+    if start is not None and not 0 <= start < d_vocab:
+        raise InputError(f"the BOS token {start} is outside the vocabulary of {d_vocab}")
+    ids = np.array([t for t in range(d_vocab) if t != start])
+    if len(ids) < FEWEST_TOKENS:
+        raise InputError(
+            f"a vocabulary of {d_vocab} tokens is too small for random prompts that repeat; "
+            f"{FEWEST_TOKENS} are needed besides BOS"
+        )
+    rng = np.random.default_rng(seed)
+    periods = _periods(n_pos - first, rows, rng)
+    tokens = np.empty((rows, n_pos), dtype=np.int64)
+    tokens[:, :first] = 0 if start is None else start
+    for row, period in enumerate(periods):
+        tokens[row, first:] = np.resize(_segment(ids, int(period), rng), n_pos - first)
+    source = f"repeated random tokens, {rows} × {n_pos}, periods {min(periods)} to {max(periods)}"
+    return Prompts(torch.from_numpy(tokens), first, periods, source)
+
+
+def given_prompts(tokens: Any, model: Any) -> Prompts:
+    """A user's rows of tokens, [row pos] integers, with the periods found in them.
+
+    Raises InputError for what is no such array, or not tokens of this model.
+    """
+    values = tokens.detach().cpu().numpy() if isinstance(tokens, Tensor) else np.asarray(tokens)
+    if values.ndim != 2 or values.dtype.kind not in "iu" or 0 in values.shape:
+        raise InputError("tokens must be integers [row pos], rows of one length")
+    d_vocab, n_ctx = int(model.cfg.d_vocab), int(model.cfg.n_ctx)
+    if len(values) < 2:
+        raise InputError("one row of tokens is too little; heads are judged on 2 rows or more")
+    if not SHORTEST <= values.shape[1] <= n_ctx:
+        raise InputError(
+            f"rows have {values.shape[1]} tokens; {SHORTEST} are needed, and the context is {n_ctx}"
+        )
+    if values.min() < 0 or values.max() >= d_vocab:
+        raise InputError(f"tokens lie outside the vocabulary, 0 to {d_vocab - 1}")
+    values = values.astype(np.int64)
+    first = int((values[:, 0] == values[0, 0]).all() and (values[:, 1:] != values[0, 0]).all())
+    periods = np.array([_period(row[first:]) for row in values])
+    rows, n_pos = values.shape
+    return Prompts(torch.from_numpy(values), first, periods, f"given tokens, {rows} × {n_pos}")
+
+
+def bos_token(model: Any) -> int | None:
+    """The id every row should begin with: the tokenizer's BOS, if the model wants it."""
+    token = getattr(getattr(model, "tokenizer", None), "bos_token_id", None)
+    wanted = getattr(model.cfg, "default_prepend_bos", True)
+    return int(token) if token is not None and wanted else None
+
+
+def _periods(n_pos: int, rows: int, rng: np.random.Generator) -> Int[np.ndarray, " row"]:
+    """A third to a half of the row, as different from each other as can be."""
+    choices = np.arange(max(3, -(-n_pos // 3)), n_pos // 2 + 1)
+    full = np.concatenate([rng.permutation(choices) for _ in range(-(-rows // len(choices)))])
+    return full[:rows]
+
+
+def _segment(
+    ids: Int[np.ndarray, " id"], period: int, rng: np.random.Generator
+) -> Int[np.ndarray, " period"]:
+    """Distinct tokens where there are enough; else neighbours differ, also round the end."""
+    if len(ids) >= period:
+        return rng.choice(ids, period, replace=False)
+    segment = [int(rng.choice(ids))]
+    while len(segment) < period:
+        barred = {segment[-1], segment[0]} if len(segment) == period - 1 else {segment[-1]}
+        segment.append(int(rng.choice([t for t in ids.tolist() if t not in barred])))
+    return np.array(segment)
+
+
+def _period(row: Int[np.ndarray, " pos"]) -> int:
+    """The shortest period that the row has at least one and a half times; 0 for none."""
+    for period in range(2, 2 * len(row) // 3 + 1):
+        if (row[period:] == row[:-period]).all():
+            return period
+    return 0
