@@ -7,7 +7,7 @@ Installing the package registers them:
         assert my_probe(tiny_xor_model, hook=truth.hook) == truth.separable
 
 Each is built in milliseconds and new for every test, so that a test may change it. The models'
-own docstrings in `interp_toolkit.toys.xor` derive the numbers.
+own docstrings in `interp_toolkit.toys.xor` and `interp_toolkit.toys.induction` derive the numbers.
 """
 
 from __future__ import annotations
@@ -43,6 +43,30 @@ class GroundTruth:
     certificate: Mapping[str, float] | None
 
 
+@dataclass(frozen=True)
+class InductionGroundTruth:
+    """What is known about the tiny induction model.
+
+    Attributes:
+        previous_token: (layer, head) of the head that attends to the position before.
+        induction: (layer, head) of the head that attends to the token after an earlier occurrence.
+        d_vocab: tokens; a prompt of random distinct tokens, repeated, may have this many.
+        n_ctx: positions.
+        previous_token_share: its attention from each position but the first to the one before, at
+            the last position of the context, where it is least.
+        induction_share: its attention to the token after the one earlier occurrence, likewise.
+        loss: on a next token that followed its own token once before, in nats.
+    """
+
+    previous_token: tuple[int, int]
+    induction: tuple[int, int]
+    d_vocab: int
+    n_ctx: int
+    previous_token_share: float
+    induction_share: float
+    loss: float
+
+
 TOKENS = {"0": 0, "1": 1, "query": 2}
 SITE = "blocks.0.hook_resid_post"
 
@@ -69,4 +93,24 @@ def tiny_one_head_model() -> Any:
     certificate = {"00": 3 / total, "11": (2 * A + 1) / total, "01": 0.5, "10": 0.5}
     model = xor_1head()
     model.ground_truth = GroundTruth("0110", TOKENS, SITE, False, 0, None, certificate)
+    return model
+
+
+@pytest.fixture
+def tiny_induction_model() -> Any:
+    """The two-layer induction circuit; a `Transformer` in float64 with `.ground_truth`."""
+    from interp_toolkit.toys.induction import GAIN, INDUCTION_HEAD, PREVIOUS_HEAD, SCORE, induction
+
+    d_vocab, n_ctx = 32, 64
+    A, last = math.exp(SCORE), n_ctx - 1
+    model = induction(d_vocab, n_ctx)
+    model.ground_truth = InductionGroundTruth(
+        PREVIOUS_HEAD,
+        INDUCTION_HEAD,
+        d_vocab,
+        n_ctx,
+        previous_token_share=A / (A + last),
+        induction_share=A / (A + last - 1),
+        loss=math.log(1 + (d_vocab - 1) * math.exp(-GAIN)),
+    )
     return model

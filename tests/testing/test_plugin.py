@@ -58,3 +58,23 @@ def test_installing_registers_them_without_importing_torch(pytester: pytest.Pyte
         """
     )
     pytester.runpytest_subprocess("-p", "no:cacheprovider").assert_outcomes(passed=2)
+
+
+def test_the_induction_model_keeps_its_word(tiny_induction_model) -> None:
+    truth = tiny_induction_model.ground_truth
+    n_pos = 2 * truth.d_vocab
+    assert n_pos == truth.n_ctx
+    segment = torch.randperm(truth.d_vocab, generator=torch.Generator().manual_seed(0))
+    tokens = segment.repeat(2)[None]
+    logits, cache = tiny_induction_model.run_with_cache(tokens)
+    places = torch.arange(1, n_pos)
+    layer, head = truth.previous_token
+    before = cache["pattern", layer][0, head, places, places - 1]
+    assert before.min().item() == pytest.approx(truth.previous_token_share, rel=1e-9)
+    layer, head = truth.induction
+    places = torch.arange(truth.d_vocab + 1, n_pos)
+    after = cache["pattern", layer][0, head, places, places - truth.d_vocab + 1]
+    assert after.min().item() == pytest.approx(truth.induction_share, rel=1e-5)
+    answers = tokens.roll(-1, dims=1)[0, truth.d_vocab : -1]
+    loss = torch.nn.functional.cross_entropy(logits[0, truth.d_vocab : -1], answers)
+    assert loss.item() == pytest.approx(truth.loss, rel=1e-3)

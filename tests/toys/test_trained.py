@@ -1,0 +1,71 @@
+"""The trained model that ships: its size, its record, its heads, and what they do."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from interp_toolkit.circuits.prompts import Prompts, repeated_prompts
+from interp_toolkit.models.interventions import ablate
+from interp_toolkit.models.record import record_of
+from interp_toolkit.toys.trained import FILE, INDUCTION_TRAINED
+
+MAX_BYTES = 100_000
+PREVIOUS, INDUCTION = (0, 2), [(1, 0), (1, 1), (1, 2)]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return INDUCTION_TRAINED.build()
+
+
+@pytest.fixture(scope="module")
+def prompts(model) -> Prompts:
+    return repeated_prompts(model, rows=32, seed=11)
+
+
+def losses(model, prompts: Prompts) -> float:
+    """On the next tokens that the context tells."""
+    with torch.no_grad():
+        logits = model(prompts.tokens)[prompts.known()]
+    return F.cross_entropy(logits, prompts.tokens.roll(-1, dims=1)[prompts.known()]).item()
+
+
+def test_the_file_is_small_and_says_how_it_was_made(model) -> None:
+    assert FILE.stat().st_size < MAX_BYTES
+    training = record_of(model).training
+    assert training["recipe"] == "induction"
+    assert training["settings"]["seed"] == 0
+    assert training["accuracy"] > 0.95
+    assert training["loss"] < 0.5 < math.log(48) < training["loss_first_repeat"]
+    assert model.cfg.n_layers == 2
+    assert model.cfg.attn_only
+
+
+def test_one_head_of_layer_0_attends_to_the_token_before(model, prompts) -> None:
+    _, cache = model.run_with_cache(prompts.tokens)
+    before = cache["pattern", 0].diagonal(offset=-1, dim1=2, dim2=3).mean((0, 2))
+    assert before[PREVIOUS[1]] > 0.5
+    assert before.sort().values[-2] < 0.2
+
+
+def test_heads_of_layer_1_attend_to_what_followed_the_token(model, prompts) -> None:
+    _, cache = model.run_with_cache(prompts.tokens)
+    tokens = prompts.tokens
+    followed = tokens[:, :, None] == F.pad(tokens, (1, -1), value=-1)[:, None]
+    share = (cache["pattern", 1] * followed[:, None].tril()).sum(-1).transpose(1, 2)
+    assert share[prompts.known()].mean(0).min() > 0.5
+
+
+def test_the_second_repeat_is_known_until_the_heads_are_ablated(model, prompts) -> None:
+    whole = losses(model, prompts)
+    assert whole < 0.3
+    for heads in ([PREVIOUS], INDUCTION):
+        with ablate(model, heads, "mean"):
+            assert losses(model, prompts) > 2.5
+    for head in ((0, 0), (0, 1)):
+        with ablate(model, [head], "mean"):
+            assert losses(model, prompts) - whole < 0.1
