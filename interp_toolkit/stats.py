@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from scipy import stats
 
 
@@ -38,3 +38,55 @@ def max_statistic_p_values(
     exceed: Bool[np.ndarray, "draw look"] = largest[:, None] >= observed[None, :]
     p_values = (1 + exceed.sum(axis=0)) / (1 + len(null))
     return np.where(np.isnan(observed), np.nan, p_values)
+
+
+def holm(p: Float[np.ndarray, " look"]) -> Float[np.ndarray, " look"]:
+    """Holm's (1979) adjusted p-values: rejecting those <= alpha errs at all with chance <= alpha.
+
+    Holds whatever the dependence of the looks. NaN stays NaN and takes no part.
+
+    Raises:
+        ValueError: values outside 0 to 1.
+    """
+    known, ordered, order = _ascending(p)
+    steps = ordered * np.arange(len(ordered), 0, -1)
+    return _restored(p, known, order, np.maximum.accumulate(steps))
+
+
+def benjamini_hochberg(p: Float[np.ndarray, " look"]) -> Float[np.ndarray, " look"]:
+    """Benjamini & Hochberg's (1995) q-values: of those <= alpha, at most alpha false on average.
+
+    Holds for looks that are independent or positively dependent. NaN stays NaN and takes no part.
+
+    Raises:
+        ValueError: values outside 0 to 1.
+    """
+    known, ordered, order = _ascending(p)
+    steps = ordered * len(ordered) / np.arange(1, len(ordered) + 1)
+    return _restored(p, known, order, np.minimum.accumulate(steps[::-1])[::-1])
+
+
+def _ascending(
+    p: Float[np.ndarray, " look"],
+) -> tuple[Bool[np.ndarray, " look"], Float[np.ndarray, " known"], Int[np.ndarray, " known"]]:
+    """Which p-values are known, these in ascending order, and the order."""
+    known = ~np.isnan(p)
+    values = p[known]
+    if ((values < 0) | (values > 1)).any():
+        raise ValueError("p-values lie between 0 and 1; these do not")
+    order = np.argsort(values, kind="stable")
+    return known, values[order], order
+
+
+def _restored(
+    p: Float[np.ndarray, " look"],
+    known: Bool[np.ndarray, " look"],
+    order: Int[np.ndarray, " known"],
+    adjusted: Float[np.ndarray, " known"],
+) -> Float[np.ndarray, " look"]:
+    """Adjusted p-values back in the order of `p`, at most 1."""
+    values = np.empty(len(order))
+    values[order] = np.minimum(adjusted, 1.0)
+    result = np.full(len(p), np.nan)
+    result[known] = values
+    return result

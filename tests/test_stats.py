@@ -6,9 +6,15 @@ from itertools import product
 
 import numpy as np
 import pytest
+from scipy.stats import false_discovery_control
 
 from interp_toolkit.probes.separability import check_separability
-from interp_toolkit.stats import cover_probability, max_statistic_p_values
+from interp_toolkit.stats import (
+    benjamini_hochberg,
+    cover_probability,
+    holm,
+    max_statistic_p_values,
+)
 
 
 @pytest.mark.parametrize(("n", "d"), [(4, 2), (6, 2), (7, 3), (5, 1), (4, 3)])
@@ -53,3 +59,43 @@ def test_draws_without_a_statistic_are_no_evidence() -> None:
     """A shuffle that could not be scored says nothing, and so must not make p smaller."""
     null = np.array([[1.0], [np.nan], [np.nan], [3.0]])
     assert max_statistic_p_values(np.array([2.0]), null) == pytest.approx([2 / 3])
+
+
+def test_holm_is_the_closed_test_of_bonferroni() -> None:
+    """By definition: p_i's smallest level at which every set of looks that holds i is rejected."""
+    rng = np.random.default_rng(0)
+    p = np.round(rng.uniform(size=6) ** 3, 2)
+    subsets = [np.array(s, dtype=bool) for s in product([False, True], repeat=6) if any(s)]
+    closed = [max(min(1, s.sum() * p[s].min()) for s in subsets if s[i]) for i in range(6)]
+    assert holm(p) == pytest.approx(closed)
+
+
+@pytest.mark.parametrize("n", [0, 1, 7, 200])
+def test_benjamini_hochberg_is_scipys(n: int) -> None:
+    p = np.round(np.random.default_rng(n).uniform(size=n) ** 2, 2)  # rounded: with ties
+    assert benjamini_hochberg(p) == pytest.approx(false_discovery_control(p) if n else p)
+    assert len(holm(p)) == n
+
+
+def test_holm_keeps_its_level_and_finds_what_is_there() -> None:
+    rng = np.random.default_rng(1)
+    p = rng.uniform(size=(2000, 10))
+    p[:, 0] = 1e-4
+    adjusted = np.stack([holm(row) for row in p])
+    assert (adjusted[:, 0] <= 0.05).all()
+    wrong = (adjusted[:, 1:] <= 0.05).any(axis=1).mean()
+    assert 0.03 < wrong <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 2000)
+
+
+@pytest.mark.parametrize("adjust", [holm, benjamini_hochberg])
+def test_missing_p_values_take_no_part(adjust) -> None:
+    p = np.array([0.04, np.nan, 0.01, 0.5, np.nan])
+    adjusted = adjust(p)
+    assert np.isnan(adjusted).tolist() == [False, True, False, False, True]
+    assert adjusted[[0, 2, 3]] == pytest.approx(adjust(p[[0, 2, 3]]))
+
+
+@pytest.mark.parametrize("adjust", [holm, benjamini_hochberg])
+def test_p_values_outside_their_range_are_refused(adjust) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        adjust(np.array([0.1, 1.2]))

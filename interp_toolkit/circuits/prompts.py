@@ -22,6 +22,7 @@ from interp_toolkit.errors import InputError
 ROWS = 16
 LONGEST = 128  # positions a row, where the context allows
 SHORTEST = 8  # positions: fewer hold no repeat and no controls
+VISITS = 8  # of each token in a random walk, about
 FEWEST_TOKENS = 3  # with two, neighbours that differ leave one sequence only
 
 
@@ -111,6 +112,23 @@ def repeated_prompts(
         tokens[row, first:] = np.resize(_segment(ids, int(period), rng), n_pos - first)
     source = f"repeated random tokens, {rows} × {n_pos}, periods {min(periods)} to {max(periods)}"
     return Prompts(torch.from_numpy(tokens), first, periods, source)
+
+
+def walks(model: Any, like: Prompts, *, seed: int = 0) -> Prompts:
+    """Rows of random tokens over small alphabets, one a row, in which every token comes back often.
+
+    Hops from one occurrence to the next need such rows. Neighbours differ; shape and BOS are those
+    of `like`.
+    """
+    ids = np.setdiff1d(np.arange(int(model.cfg.d_vocab)), like.tokens[:, : like.first].numpy())
+    rng = np.random.default_rng([seed, 1])
+    tokens = like.tokens.numpy().copy()
+    length = like.n_pos - like.first
+    size = min(len(ids), max(FEWEST_TOKENS + 1, length // VISITS))
+    for row in tokens:
+        row[like.first :] = _segment(rng.choice(ids, size, replace=False), length, rng)
+    source = f"random walks over {size} tokens, {len(tokens)} × {like.n_pos}"
+    return Prompts(torch.from_numpy(tokens), like.first, np.zeros(len(tokens), int), source)
 
 
 def given_prompts(tokens: Any, model: Any) -> Prompts:

@@ -1,0 +1,117 @@
+"""Prompts that repeat, for any vocabulary and context, where they are said to."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interp_toolkit.circuits.prompts import given_prompts, repeated_prompts, walks
+from interp_toolkit.errors import InputError
+
+
+class Shape:
+    """As much of a model as prompts ask for."""
+
+    def __init__(self, d_vocab, n_ctx, bos=None, wants_bos=True):
+        self.cfg = type("cfg", (), {})()
+        self.cfg.d_vocab, self.cfg.n_ctx, self.cfg.default_prepend_bos = d_vocab, n_ctx, wants_bos
+        self.tokenizer = None if bos is None else type("tokenizer", (), {"bos_token_id": bos})()
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    d_vocab=st.integers(4, 300),
+    n_ctx=st.integers(9, 150),
+    bos=st.sampled_from([None, 0, 3]),
+    seed=st.integers(0, 5),
+)
+def test_rows_repeat_where_they_say(d_vocab, n_ctx, bos, seed):
+    model = Shape(d_vocab, n_ctx, bos)
+    prompts = repeated_prompts(model, rows=6, seed=seed)
+    tokens = prompts.tokens.numpy()
+    assert prompts.first == (0 if bos is None else 1)
+    if bos is not None:
+        assert (tokens[:, 0] == bos).all()
+        assert (tokens[:, 1:] != bos).all()
+    for row, period in zip(tokens[:, prompts.first :], prompts.periods.tolist(), strict=True):
+        assert (row[period:] == row[:-period]).all()
+        assert (np.diff(row) != 0).all()
+        if d_vocab > period + 1:
+            assert len(set(row.tolist())) == period
+    known, unknown = prompts.known(), prompts.unknown()
+    assert known.any(1).all()
+    assert unknown.any(1).all()
+    assert not (known & unknown).any()
+    for row, query in known.nonzero().tolist():
+        period = int(prompts.periods[row])
+        assert tokens[row, query + 1] == tokens[row, query + 1 - period]
+
+
+def test_rows_differ_in_period_where_the_context_allows():
+    prompts = repeated_prompts(Shape(100, 64), rows=10)
+    assert len(set(prompts.periods.tolist())) == 10
+
+
+def test_same_seed_same_rows():
+    first, again = (repeated_prompts(Shape(30, 40), seed=3).tokens for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, repeated_prompts(Shape(30, 40), seed=4).tokens)
+
+
+def test_walks_come_back_to_every_token():
+    like = repeated_prompts(Shape(50, 64, bos=0))
+    prompts = walks(Shape(50, 64, bos=0), like)
+    assert (prompts.tokens[:, 0] == 0).all()
+    for row in prompts.tokens[:, 1:].tolist():
+        assert len(set(row)) <= 64 // 8 + 1
+        assert all(a != b for a, b in itertools.pairwise(row))
+
+
+def test_given_rows_have_their_periods_found():
+    row = torch.tensor([5, 1, 2, 3, 1, 2, 3, 1, 2])
+    other = torch.tensor([5, 1, 2, 3, 4, 1, 2, 3, 4])
+    prompts = given_prompts(torch.stack([row, other]), Shape(6, 12))
+    assert prompts.first == 1
+    assert prompts.periods.tolist() == [3, 4]
+    unrepeated = given_prompts(torch.arange(16).view(2, 8), Shape(16, 12))
+    assert unrepeated.periods.tolist() == [0, 0]
+    assert not unrepeated.known().any()
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "what"),
+    [
+        (Shape(3, 64, bos=0), {}, "vocabulary of 3"),
+        (Shape(50, 6), {}, "context is 6"),
+        (Shape(50, 64), {"rows": 1}, "1 rows"),
+        (Shape(50, 64), {"bos": 50}, "BOS token 50"),
+        (Shape(50, 64), {"n_pos": 65}, "65 positions"),
+    ],
+)
+def test_what_cannot_be_is_one_line(model, options, what):
+    with pytest.raises(InputError, match=what):
+        repeated_prompts(model, **options)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "what"),
+    [
+        (np.zeros((2, 10)), "integers"),
+        (np.zeros(10, int), "integers"),
+        (np.zeros((1, 10), int), "one row"),
+        (np.zeros((2, 7), int), "7 tokens"),
+        (np.full((2, 10), 6), "vocabulary"),
+    ],
+)
+def test_given_rows_that_are_none(tokens, what):
+    with pytest.raises(InputError, match=what):
+        given_prompts(tokens, Shape(6, 12))
+
+
+def test_a_model_that_wants_no_bos_gets_none():
+    assert repeated_prompts(Shape(50, 64, bos=1, wants_bos=False)).first == 0
+    assert repeated_prompts(Shape(50, 64, bos=1)).first == 1
+    assert repeated_prompts(Shape(50, 64, bos=1), bos=None).first == 0
