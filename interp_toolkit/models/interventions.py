@@ -100,6 +100,48 @@ def ablate(
         yield model
 
 
+def require_heads(model: Any, heads: Iterable[tuple[int, int]]) -> None:
+    """Check once that these (layer, query head) pairs can be edited, before many `put_heads`.
+
+    Raises:
+        InputError: heads the model does not have.
+        InterventionError: the model ignores edits of its heads.
+    """
+    by_layer = _by_layer(model, heads)
+    require_effect(model, {_hook_z(model, n): _marker(by_layer[n]) for n in by_layer})
+
+
+@contextmanager
+def put_heads(
+    model: Any, values: Mapping[tuple[int, int], Float[Tensor, "batch pos d_head"]]
+) -> Iterator[Any]:
+    """Put given values in place of what heads hold at `hook_z`, for one batch.
+
+    For many runs of the same rows; unlike `ablate` it does not check that the edits take effect,
+    see `require_heads`.
+
+    Args:
+        model: any TransformerLens model.
+        values: (layer, query head) -> what it is to hold for the rows of the batch.
+
+    Yields:
+        The model, edited until the block ends.
+
+    Raises:
+        InputError: heads the model does not have.
+    """
+    by_layer = _by_layer(model, values)
+
+    def replace(z: Tensor, layer: int) -> Tensor:
+        return torch.stack([values[layer, head] for head in by_layer[layer]], dim=2)
+
+    points = hook_points(model)
+    with attached(
+        (points[_hook_z(model, n)], _replacing(by_layer[n], n, replace)) for n in by_layer
+    ):
+        yield model
+
+
 @contextmanager
 def reinitialised(model: Any, seed: int = 0) -> Iterator[Any]:
     """A control: the same model with every weight tensor's entries in random order.

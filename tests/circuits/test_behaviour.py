@@ -1,0 +1,143 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from interp_toolkit.circuits.behaviour import Behaviour, behaviour, estimate, why_none
+from interp_toolkit.circuits.prompts import Prompts, given_prompts, repeated_prompts
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.interventions import edit
+from interp_toolkit.toys.induction import GAIN, decoy, induction
+
+
+def by_hand(model, prompts):
+    """Rows of (known, unknown, others, accuracy), one position at a time."""
+    with torch.no_grad():
+        log_probs = model(prompts.tokens).double().log_softmax(-1)
+    rows = []
+    for row, (tokens, period) in enumerate(
+        zip(prompts.tokens.tolist(), prompts.periods, strict=True)
+    ):
+        segment = set(tokens[prompts.first : prompts.first + period])
+        known, unknown, others, right = [], [], [], []
+        for place in range(prompts.first, prompts.n_pos - 1):
+            loss = -log_probs[row, place]
+            told = tokens[place + 1]
+            if place >= prompts.first + period:
+                known.append(float(loss[told]))
+                others += [float(loss[token]) for token in segment - {told}]
+                right.append(int(loss.argmin()) == told)
+            elif place < prompts.first + period - 1:
+                unknown.append(float(loss[told]))
+        rows.append([np.mean(values) for values in (known, unknown, others, right)])
+    return np.array(rows)
+
+
+def arrays(found):
+    return np.stack(
+        [found.loss_known, found.loss_unknown, found.loss_others, found.accuracy_known], axis=1
+    )
+
+
+@pytest.mark.parametrize("bos", [None, 0])
+def test_losses_are_those_computed_one_position_at_a_time(zoo, bos):
+    model = zoo("own")
+    prompts = repeated_prompts(model, rows=5, bos=bos)
+    found = behaviour(model, prompts)
+    assert np.allclose(arrays(found), by_hand(model, prompts), atol=1e-5)
+    assert np.allclose(found.advantage, found.loss_unknown - found.loss_known)
+
+
+def test_the_hand_set_circuit_knows_the_second_time_round():
+    model = induction()
+    found = behaviour(model, repeated_prompts(model))
+    assert np.allclose(found.loss_known, math.log(1 + 63 * math.exp(-GAIN)), atol=1e-4)
+    assert (found.accuracy_known == 1).all()
+    assert found.is_there()
+
+
+def test_a_uniform_model_has_no_behaviour():
+    model = decoy()
+    found = behaviour(model, repeated_prompts(model))
+    for loss in (found.loss_known, found.loss_unknown, found.loss_others):
+        assert np.allclose(loss, math.log(64))
+    assert not found.is_there()
+
+
+def test_an_advantage_that_the_context_does_not_give_is_none():
+    """Flatter logits late in a row lower all losses there, whatever the tokens."""
+    rng = np.random.default_rng(0)
+    later, earlier = 2 + 0.1 * rng.random(16), 3 + 0.1 * rng.random(16)
+    accuracy = np.zeros(16)
+    assert not Behaviour(later, earlier, later + 0.001, accuracy).is_there()
+    assert Behaviour(later, earlier, earlier, accuracy).is_there()
+
+
+def test_rows_that_do_not_repeat_are_left_out(zoo):
+    model = zoo("own")
+    prompts = repeated_prompts(model, rows=4, bos=None)
+    odd = torch.arange(prompts.n_pos)[None] % 11
+    mixed = given_prompts(torch.cat([prompts.tokens[:2], odd, prompts.tokens[2:]]), model)
+    assert np.allclose(arrays(behaviour(model, mixed)), arrays(behaviour(model, prompts)))
+
+
+def test_memory_changes_nothing(zoo):
+    model = zoo("gpt2")
+    prompts = repeated_prompts(model, rows=7)
+    small = behaviour(model, prompts, memory=50_000)
+    assert np.allclose(arrays(small), arrays(behaviour(model, prompts)), atol=1e-6)
+    with pytest.raises(InputError, match="one row of 12 tokens needs about"):
+        behaviour(model, prompts, memory=100)
+
+
+def test_on_every_kind_of_model(model, request):
+    prompts = repeated_prompts(model, rows=4)
+    if request.node.callspec.params["model"] in ("own-bare", "bert"):
+        assert "bidirectional" in why_none(model, prompts)
+        return
+    assert np.allclose(arrays(behaviour(model, prompts)), by_hand(model, prompts), atol=1e-4)
+
+
+def test_why_there_is_none(zoo):
+    model = zoo("own")
+    prompts = repeated_prompts(model, rows=4)
+    assert why_none(model, prompts) is None
+    assert "bidirectional" in why_none(zoo("own-bare"), prompts)
+    still = Prompts(prompts.tokens, 0, np.zeros(4, dtype=np.int64), "none repeats")
+    assert "0 of the rows repeat" in why_none(model, still)
+    with pytest.raises(InputError, match="0 of the rows repeat"):
+        behaviour(model, still)
+
+
+def test_seeing_ahead_is_found_whatever_the_configuration_says(zoo):
+    model = zoo("own")
+    prompts = repeated_prompts(model, rows=4)
+    with edit(model, {"blocks.0.hook_resid_post": lambda value, hook: value + value.flip(1)}):
+        assert "bidirectional" in why_none(model, prompts)
+
+
+def test_other_outputs_are_no_next_tokens():
+    from interp_toolkit.models.config import TransformerConfig
+    from interp_toolkit.models.transformer import Transformer
+
+    sizes = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 12, "d_vocab": 11}
+    model = Transformer(TransformerConfig(**sizes, d_vocab_out=5, attn_only=True))
+    prompts = repeated_prompts(model, rows=4)
+    assert "not next tokens" in why_none(model, prompts)
+
+
+def test_intervals_are_those_of_the_t_test():
+    values = np.random.default_rng(1).normal(0.4, 1.0, 12)
+    theirs = stats.ttest_1samp(values, 0)
+    low, high = theirs.confidence_interval(0.95)
+    ours = estimate(values)
+    assert np.allclose(
+        [ours.mean, ours.low, ours.high, ours.p_value], [values.mean(), low, high, theirs.pvalue]
+    )
+    same = estimate(np.full(3, 2.0))
+    assert (same.low, same.high, same.p_value) == (2.0, 2.0, 0.0)
+    assert estimate(np.zeros(3)).p_value == 1.0
+    with pytest.raises(InputError, match="2 rows or more"):
+        estimate(np.zeros(1))

@@ -1,0 +1,280 @@
+import numpy as np
+import pytest
+import torch
+
+from interp_toolkit.circuits.behaviour import behaviour
+from interp_toolkit.circuits.causal import N_OTHERS, ablation_effects
+from interp_toolkit.circuits.prompts import repeated_prompts
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.config import TransformerConfig
+from interp_toolkit.models.interventions import edit, put_heads, require_heads
+from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.toys.induction import (
+    DECOY_HEAD,
+    GQA_INDUCTION_HEAD,
+    INDUCTION_HEAD,
+    PREVIOUS_HEAD,
+    decoy,
+    induction,
+    induction_decoy,
+    induction_gqa,
+    induction_rotary,
+)
+
+HOWS = ("mean", "resample", "zero")
+CIRCUITS = [
+    (induction, INDUCTION_HEAD),
+    (induction_rotary, INDUCTION_HEAD),
+    (induction_gqa, GQA_INDUCTION_HEAD),
+]
+
+
+def z_of(model, tokens, layer):
+    name = f"blocks.{layer}.attn.hook_z"
+    with torch.no_grad():
+        return model.run_with_cache(tokens, names_filter=name)[1][name].clone()
+
+
+def advantage_with(model, prompts, layer, z):
+    """The advantage when a layer's heads hold z, through TransformerLens's own hooks."""
+    name = f"blocks.{layer}.attn.hook_z"
+    with torch.no_grad():
+        logits = model.run_with_hooks(
+            prompts.tokens, fwd_hooks=[(name, lambda value, hook: z.to(value))]
+        )
+    losses = -logits[:, :-1].double().log_softmax(-1)
+    losses = losses.gather(-1, prompts.tokens[:, 1:, None])[..., 0].numpy()
+    known, unknown = prompts.known()[:, :-1].numpy(), prompts.unknown()[:, :-1].numpy()
+    return (losses * unknown).sum(1) / unknown.sum(1) - (losses * known).sum(1) / known.sum(1)
+
+
+@pytest.mark.parametrize(("toy", "head"), CIRCUITS)
+@pytest.mark.parametrize("how", HOWS)
+def test_the_induction_head_is_confirmed(toy, head, how):
+    model = toy()
+    found = ablation_effects(model, repeated_prompts(model), [head], how=how)
+    (ablation,) = found.heads
+    assert (ablation.layer, ablation.head) == head
+    assert ablation.verdict == "confirmed"
+    assert ablation.accuracy_known_intact == 1
+    assert ablation.accuracy_known_ablated < 0.05
+    assert ablation.restored == ablation.effect
+    assert all(effect < ablation.effect for effect in found.others.values())
+    assert found.joint.mean == ablation.effect
+
+
+@pytest.mark.parametrize(("toy", "head"), CIRCUITS)
+def test_without_the_induction_head_nothing_is_left(toy, head):
+    """All logits are zero then, so the whole advantage is lost, row by row."""
+    model = toy()
+    found = ablation_effects(model, repeated_prompts(model), [head], how="zero")
+    assert found.heads[0].effect == pytest.approx(found.advantage.mean, abs=1e-9)
+    assert found.heads[0].low == pytest.approx(found.advantage.low, abs=1e-9)
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_decoy_beside_the_true_head_is_refuted(how):
+    model = induction_decoy()
+    found = ablation_effects(model, repeated_prompts(model), [DECOY_HEAD, INDUCTION_HEAD], how=how)
+    false, true = found.heads
+    assert (false.verdict, true.verdict) == ("refuted", "confirmed")
+    assert false.effect == pytest.approx(0, abs=1e-9)
+    assert false.restored == pytest.approx(0, abs=1e-9)
+    assert false.accuracy_known_ablated == 1
+
+
+def test_a_decoy_without_any_advantage_is_refuted_and_the_note_says_so():
+    model = decoy()
+    found = ablation_effects(model, repeated_prompts(model), [DECOY_HEAD])
+    assert found.heads[0].verdict == "refuted"
+    assert "no in-context advantage" in found.notes[0]
+
+
+def twins(gain):
+    """The induction circuit with its induction head twice, both writing half of `gain`."""
+    model = induction(gain=gain)
+    attn = model.blocks[1].attn
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        getattr(attn, name).data[1] = getattr(attn, name).data[0]
+    attn.W_O.data /= 2
+    return model
+
+
+def test_effects_of_twins_are_those_of_half_the_gain():
+    model = twins(20.0)
+    prompts = repeated_prompts(model)
+    found = ablation_effects(model, prompts, [(1, 0), (1, 1)], how="zero")
+    one = behaviour(induction(gain=10.0), prompts).advantage.mean()
+    for twin in found.heads:
+        assert twin.effect == pytest.approx(found.advantage.mean - one, abs=1e-9)
+        assert twin.restored == pytest.approx(one, abs=1e-9)
+        assert twin.verdict == "confirmed"
+    assert found.joint.mean == pytest.approx(found.advantage.mean, abs=1e-9)
+
+
+def test_a_redundant_head_shows_in_what_it_restores():
+    """Where logits are 10 or nothing, one of two twins is as good as both."""
+    model = twins(20.0)
+
+    def all_or_nothing(value, hook):
+        large = (value > 7).to(value)
+        large[:, :4] = 0  # attention to so few keys is large on each
+        return 10.0 * large
+
+    with edit(model, {"unembed.hook_in": all_or_nothing}):
+        found = ablation_effects(model, repeated_prompts(model), [(1, 0), (1, 1)], how="zero")
+    for twin in found.heads:
+        assert twin.effect == pytest.approx(0, abs=1e-9)
+        assert twin.restored == pytest.approx(found.advantage.mean, abs=1e-9)
+        assert twin.verdict == "confirmed"
+
+
+def test_the_partner_among_the_others_does_not_unconfirm():
+    model = induction()
+    found = ablation_effects(model, repeated_prompts(model), [INDUCTION_HEAD])
+    assert found.others[PREVIOUS_HEAD] > 0.8 * found.heads[0].effect
+
+
+def test_an_effect_that_others_have_too_is_not_confirmed():
+    model = induction_gqa()
+    W_K, W_V = model.blocks[0].attn._W_K.data, model.blocks[0].attn._W_V.data
+    prompts = repeated_prompts(model)
+    attn = model.blocks[0].attn
+    for head in (0, 2):  # the previous-token head's writing shared by three: each is needed
+        for name in ("W_Q", "W_O"):
+            getattr(attn, name).data[head] = getattr(attn, name).data[1]
+    W_K[1], W_V[1] = W_K[0], W_V[0]
+    attn.W_O.data /= 3
+    model.blocks[1].attn.W_Q.data *= 0.2
+    found = ablation_effects(model, prompts, [(0, 0)], others=[(0, 1), (0, 2)], how="zero")
+    assert found.heads[0].low > 0
+    assert found.heads[0].others_as_large == 2
+    assert found.heads[0].verdict == "undecided"
+
+
+def test_mean_is_that_of_the_other_rows(zoo):
+    model = zoo("own")
+    prompts = repeated_prompts(model, rows=5)
+    z = z_of(model, prompts.tokens, 1)
+    for row in range(5):
+        others = [other for other in range(5) if other != row]
+        z[row, :, 2] = z_of(model, prompts.tokens, 1)[others, :, 2].mean(0)
+    lost = behaviour(model, prompts).advantage - advantage_with(model, prompts, 1, z)
+    found = ablation_effects(model, prompts, [(1, 2)])
+    assert found.heads[0].effect == pytest.approx(lost.mean(), abs=1e-5)
+
+
+def test_resampling_takes_another_row_for_each(zoo):
+    model = zoo("own")
+    prompts = repeated_prompts(model, rows=5)
+    plain, intact = z_of(model, prompts.tokens, 0), behaviour(model, prompts).advantage
+    possible = []
+    for shift in range(1, 5):
+        z = plain.clone()
+        z[:, :, 3] = plain.roll(shift, 0)[:, :, 3]
+        possible.append((intact - advantage_with(model, prompts, 0, z)).mean())
+    drawn = {
+        round(
+            ablation_effects(model, prompts, [(0, 3)], how="resample", seed=seed).heads[0].effect, 4
+        )
+        for seed in range(6)
+    }
+    assert drawn <= {round(effect, 4) for effect in possible}
+    assert len(drawn) > 1
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_memory_changes_nothing(zoo, how):
+    model = zoo("llama")
+    prompts = repeated_prompts(model, rows=6)
+    heads = [(0, 1), (1, 2)]
+    runs = [ablation_effects(model, prompts, heads, how=how, memory=m) for m in (None, 40_000)]
+    for large, small in zip(*(run.heads for run in runs), strict=True):
+        assert large.effect == pytest.approx(small.effect, abs=1e-5)
+        assert large.restored == pytest.approx(small.restored, abs=1e-5)
+
+
+def test_on_every_kind_of_model(model, request, count_hooks):
+    prompts = repeated_prompts(model, rows=4)
+    before = count_hooks(model)
+    if request.node.callspec.params["model"] in ("own-bare", "bert"):
+        with pytest.raises(InputError, match="bidirectional"):
+            ablation_effects(model, prompts, [(1, 0)])
+        return
+    found = ablation_effects(model, prompts, [(1, 0), (0, 3)], n_others=2)
+    z = z_of(model, prompts.tokens, 1)
+    z[:, :, 0] = (z[:, :, 0].sum(0) - z[:, :, 0]) / 3
+    lost = found.intact.advantage - advantage_with(model, prompts, 1, z)
+    assert found.heads[0].effect == pytest.approx(lost.mean(), abs=1e-4)
+    assert len(found.others) == 2
+    assert count_hooks(model) == before
+
+
+def test_other_heads_come_from_the_same_layers_first(zoo):
+    model = zoo("own")
+    prompts = repeated_prompts(model, rows=4)
+    found = ablation_effects(model, prompts, [(1, 0)], n_others=3)
+    assert set(found.others) == {(1, 1), (1, 2), (1, 3)}
+    assert not found.notes or "other heads" not in found.notes[-1]
+    few = ablation_effects(model, prompts, [(1, 0)], others=[(0, 2), (1, 0)])
+    assert set(few.others) == {(0, 2)}
+    assert f"only 1 other heads to compare with, {N_OTHERS}" in few.notes[-1]
+    none = ablation_effects(model, prompts, [(1, 0)], others=[])
+    assert np.isnan(none.heads[0].others_mean)
+
+
+def test_a_group_of_none(zoo):
+    found = ablation_effects(zoo("own"), repeated_prompts(zoo("own"), rows=4), [])
+    assert found.heads == []
+    assert found.joint is None
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_head_of_an_untrained_model_is_confirmed(seed):
+    torch.manual_seed(seed)
+    sizes = {"n_layers": 2, "d_model": 32, "d_head": 8, "n_heads": 4, "n_ctx": 48, "d_vocab": 32}
+    model = Transformer(TransformerConfig(**sizes, attn_only=True, normalization_type="LN"))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter += (0.5 if seed % 2 else 0.05) * torch.randn(parameter.shape)
+    heads = [(layer, head) for layer in (0, 1) for head in range(4)]
+    found = ablation_effects(model, repeated_prompts(model, seed=seed), heads)
+    assert all(ablation.verdict != "confirmed" for ablation in found.heads)
+
+
+def test_hooks_are_gone_after_an_error(zoo, count_hooks):
+    model = zoo("gpt2")
+
+    def fail(step):
+        if "ablation 3" in step:
+            raise RuntimeError(step)
+
+    with pytest.raises(RuntimeError, match="ablation 3"):
+        ablation_effects(model, repeated_prompts(model, rows=4), [(0, 1)], progress=fail)
+    assert count_hooks(model) == 0
+
+
+def test_wrong_input(zoo):
+    model = zoo("own")
+    prompts = repeated_prompts(model, rows=4)
+    with pytest.raises(InputError, match="no head 9 in layer 0"):
+        ablation_effects(model, prompts, [(0, 9)])
+    with pytest.raises(InputError, match="no head 0 in layer 7"):
+        ablation_effects(model, prompts, [(0, 1)], others=[(7, 0)])
+    with pytest.raises(InputError, match="how is"):
+        ablation_effects(model, prompts, [(0, 1)], how="median")
+    with pytest.raises(InputError, match="no head 9 in layer 0"):
+        require_heads(model, [(0, 9)])
+
+
+def test_values_are_put_where_they_belong(model, tokens, count_hooks):
+    before, z = count_hooks(model), z_of(model, tokens, 1)
+    values = {(1, 3): torch.randn(z[:, :, 0].shape), (1, 0): torch.randn(z[:, :, 0].shape)}
+    z[:, :, 0], z[:, :, 3] = values[1, 0], values[1, 3]
+    require_heads(model, values)
+    with torch.no_grad(), put_heads(model, values):
+        edited = model(tokens)
+    with torch.no_grad():
+        hooks = [("blocks.1.attn.hook_z", lambda value, hook: z)]
+        assert torch.allclose(edited, model.run_with_hooks(tokens, fwd_hooks=hooks), atol=1e-5)
+    assert count_hooks(model) == before
