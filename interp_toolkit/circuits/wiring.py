@@ -1,0 +1,145 @@
+"""The nodes and edges of a transformer as a circuit, under the names that EAP-IG gives them.
+
+Writers to the residual stream are `input`, the heads `a{layer}.h{head}` and the MLPs `m{layer}`;
+its readers are the heads, each by three channels, the MLPs and `logits`. An edge joins a writer to
+each later reader: `input->m0`, `a0.h1->a1.h0<k>`, `m0->logits`.
+Source: Hanna, Pezzelle & Belinkov 2024, "Have Faith in Faithfulness", arXiv 2403.17806.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal, NamedTuple
+
+INPUT, LOGITS = "input", "logits"
+Channel = Literal["q", "k", "v"]
+CHANNELS: tuple[Channel, ...] = ("q", "k", "v")
+Kind = Literal["input", "head", "mlp", "logits"]
+
+
+class Node(NamedTuple):
+    """A node by its parts: layer and head are None where it has none."""
+
+    kind: Kind
+    layer: int | None = None
+    head: int | None = None
+
+    @property
+    def name(self) -> str:
+        """As EAP-IG writes it."""
+        if self.kind == "head":
+            return f"a{self.layer}.h{self.head}"
+        return f"m{self.layer}" if self.kind == "mlp" else self.kind
+
+
+class Edge(NamedTuple):
+    """What `source` writes as `target` reads it, by one channel if the target is a head."""
+
+    source: Node
+    target: Node
+    channel: Channel | None = None
+
+    @property
+    def name(self) -> str:
+        """As EAP-IG writes it."""
+        channel = "" if self.channel is None else f"<{self.channel}>"
+        return f"{self.source.name}->{self.target.name}{channel}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A step of the forward pass: readers that read the same residual stream.
+
+    Attributes:
+        kind: "attention", "mlp" or "logits".
+        layer: of the block; the number of blocks for "logits".
+        n_sources: the first so many writers are what it reads.
+    """
+
+    kind: Literal["attention", "mlp", "logits"]
+    layer: int
+    n_sources: int
+
+
+@dataclass(frozen=True)
+class Wiring:
+    """Which nodes a model has and what each can read.
+
+    Attributes:
+        n_layers, n_heads, d_model: sizes.
+        mlps: whether each layer has an MLP.
+        parallel: whether MLPs read what attention of the same layer reads, not what it writes.
+    """
+
+    n_layers: int
+    n_heads: int
+    d_model: int
+    mlps: Sequence[bool]
+    parallel: bool
+
+    @cached_property
+    def writers(self) -> tuple[Node, ...]:
+        """In the order of the forward pass."""
+        nodes = [Node("input")]
+        for layer in range(self.n_layers):
+            nodes += [Node("head", layer, head) for head in range(self.n_heads)]
+            nodes += [Node("mlp", layer)] if self.mlps[layer] else []
+        return tuple(nodes)
+
+    @cached_property
+    def index(self) -> dict[Node, int]:
+        """Each writer's place among the writers."""
+        return {node: i for i, node in enumerate(self.writers)}
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """The steps of the forward pass."""
+        stages, written = [], 1
+        for layer in range(self.n_layers):
+            stages.append(Stage("attention", layer, written))
+            seen = written
+            written += self.n_heads
+            if self.mlps[layer]:
+                stages.append(Stage("mlp", layer, seen if self.parallel else written))
+                written += 1
+        return (*stages, Stage("logits", self.n_layers, written))
+
+    def readers(self, stage: Stage) -> list[tuple[Node, Channel | None]]:
+        """Who reads at a stage: for attention channel by channel, head by head."""
+        if stage.kind == "logits":
+            return [(Node("logits"), None)]
+        if stage.kind == "mlp":
+            return [(Node("mlp", stage.layer), None)]
+        heads = [Node("head", stage.layer, head) for head in range(self.n_heads)]
+        return [(head, channel) for channel in CHANNELS for head in heads]
+
+    @cached_property
+    def edges(self) -> tuple[Edge, ...]:
+        """Every edge, in the order of the forward pass."""
+        return tuple(
+            Edge(source, target, channel)
+            for stage in self.stages
+            for target, channel in self.readers(stage)
+            for source in self.writers[: stage.n_sources]
+        )
+
+    def beside_attention(self, stage: Stage) -> bool:
+        """Whether a stage reads what attention of its layer reads, not what it writes."""
+        return stage.kind == "mlp" and self.parallel
+
+    def written_before(self, stage: int) -> int:
+        """How many writers have written when a stage begins; beside attention it reads fewer."""
+        begun = self.stages[stage]
+        return begun.n_sources + (self.n_heads if self.beside_attention(begun) else 0)
+
+    def stage_of(self, edge: Edge) -> int:
+        """The stage at which an edge is read."""
+        return self._stage_of[edge.target]
+
+    @cached_property
+    def _stage_of(self) -> dict[Node, int]:
+        return {
+            target: i for i, stage in enumerate(self.stages) for target, _ in self.readers(stage)
+        }

@@ -1,0 +1,292 @@
+"""The edge-level pass against the model itself, against hooks, and against plain loops."""
+
+import dataclasses
+import math
+
+import pytest
+import torch
+
+from interp_toolkit.circuits import blocks
+from interp_toolkit.circuits.engine import Engine
+from interp_toolkit.circuits.wiring import Edge, Node
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.forward import run
+from interp_toolkit.models.weights import weights
+from interp_toolkit.models.weights_parts import Norm
+
+KINDS = (
+    *("own", "own-rotary", "own-bare", "hooked", "hooked-rotary", "hooked-parallel"),
+    *("native", "native-rotary", "gpt2", "gpt2-folded", "gpt2-folder", "llama", "neox"),
+    *("alibi", "bloom"),
+)
+
+
+def _reference(engine, tokens, seed=0):
+    """Something of the right size in place of every write: the mean over rows, and noise."""
+    generator = torch.Generator().manual_seed(seed)
+    writes = engine.whole(tokens).trace.writes
+    return [w.mean(0) + 0.3 * torch.randn(w[0].shape, generator=generator) for w in writes]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_edge_cut_is_the_model(zoo, tokens, kind):
+    model = zoo(kind)
+    logits = Engine(model).whole(tokens).logits
+    torch.testing.assert_close(logits, run(model, tokens), atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_edge_cut_leaves_nothing_of_the_prompt(zoo, tokens, kind):
+    engine = Engine(zoo(kind))
+    whole = engine.whole(tokens)
+    logits = engine.logits(whole, _reference(engine, tokens), engine.wiring.edges)
+    torch.testing.assert_close(logits, logits[:1].expand_as(logits), atol=2e-5, rtol=1e-5)
+    assert (whole.logits - logits).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("kind", ["own", "own-rotary", "neox"])
+def test_a_rows_own_writes_as_reference_change_nothing(zoo, tokens, kind):
+    engine = Engine(zoo(kind))
+    whole = engine.whole(tokens)
+    logits = engine.logits(whole, whole.trace.writes, engine.wiring.edges)
+    torch.testing.assert_close(logits, whole.logits, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("gemma2", "layer 0 normalises the sum over its heads"),
+        ("qwen3", "query-key norms"),
+        ("mla", "latent attention"),
+    ],
+)
+def test_what_cannot_be_taken_apart_is_refused_by_name(zoo, kind, words):
+    with pytest.raises(InputError, match=words):
+        Engine(zoo(kind))
+
+
+def test_a_stream_that_is_no_sum_is_refused(zoo, monkeypatch):
+    real = weights(zoo("own"))
+    layer = dataclasses.replace(real.layer(0), residual_norm=Norm("LN"))
+    monkeypatch.setattr(blocks, "weights", lambda model: real)
+    monkeypatch.setattr(real, "layer", lambda number: layer)
+    with pytest.raises(InputError, match="layer 0 normalises the residual stream"):
+        Engine(zoo("own"))
+
+
+def test_a_pass_that_is_not_the_models_is_refused(zoo, monkeypatch):
+    monkeypatch.setattr(blocks, "SUPPORTED_ACTIVATIONS", {"relu": torch.nn.functional.silu})
+    with pytest.raises(InputError, match=r"what layer 0 writes .*activation relu"):
+        Engine(zoo("own"))
+
+
+def test_an_activation_unlike_its_name_is_noticed(zoo, monkeypatch):
+    model = zoo("own")
+    monkeypatch.setattr(model.blocks[0].mlp, "activation", torch.nn.functional.silu)
+    with pytest.raises(InputError, match="layer 0"):
+        Engine(model)
+
+
+def test_half_precision_is_computed_in_single(zoo, tokens):
+    import copy
+
+    model = copy.deepcopy(zoo("own")).to(torch.bfloat16)
+    whole = Engine(model).whole(tokens)
+    assert whole.logits.dtype == torch.float32
+    torch.testing.assert_close(whole.logits, run(model, tokens).float(), atol=0.1, rtol=0.1)
+
+
+def test_names_and_wiring_are_those_of_eap(zoo):
+    wiring = Engine(zoo("own")).wiring
+    names = [edge.name for edge in wiring.edges]
+    assert names[:2] == ["input->a0.h0<q>", "input->a0.h1<q>"]
+    assert {"a0.h1->a1.h0<k>", "a0.h3->m0", "input->m1", "m1->logits"} <= set(names)
+    # 4 heads: 12 readers of 1 writer, an MLP of 5, 12 of 6, an MLP of 10, the logits of 11
+    assert len(names) == 12 + 5 + 72 + 10 + 11 == len(set(names))
+    parallel = {edge.name for edge in Engine(zoo("neox")).wiring.edges}
+    assert "a0.h0->m0" not in parallel
+    assert "a0.h0->m1" in parallel
+
+
+def _some(edges, share, seed):
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.rand(len(edges), generator=generator) < share
+    return [edge for edge, cut in zip(edges, drawn, strict=True) if cut]
+
+
+@pytest.fixture
+def split(zoo):
+    """A HookedTransformer of this kind with an input for every head and channel."""
+    changed = []
+
+    def switch(model, on):
+        model.set_use_split_qkv_input(on)
+        model.set_use_attn_result(on)
+        model.set_use_hook_mlp_in(on)
+
+    def build(kind):
+        model = zoo(kind)
+        switch(model, True)
+        changed.append(model)
+        return model
+
+    yield build
+    for model in changed:
+        switch(model, False)
+
+
+def _patched(model, tokens, reference, cut, writers):
+    """TransformerLens's own hooks: every reader's input is edited where its edges are cut."""
+    seen, index = {}, {node: i for i, node in enumerate(writers)}
+
+    def delta(edge):
+        return reference[index[edge.source]] - seen[edge.source]
+
+    def keep_heads(layer):
+        def hook(value, hook):
+            for head in range(value.shape[2]):
+                seen[Node("head", layer, head)] = value[:, :, head].clone()
+
+        return hook
+
+    def keep(node):
+        def hook(value, hook):
+            seen[node] = value.clone()
+
+        return hook
+
+    def edit(node, channel):
+        def hook(value, hook):
+            for edge in cut:
+                if (edge.target.kind, edge.target.layer, edge.channel) == (*node, channel):
+                    if channel is None:
+                        value = value + delta(edge)
+                    else:
+                        value[:, :, edge.target.head] += delta(edge)
+            return value
+
+        return hook
+
+    hooks = [("blocks.0.hook_resid_pre", keep(Node("input")))]
+    for layer in range(model.cfg.n_layers):
+        block = f"blocks.{layer}"
+        hooks += [(f"{block}.hook_{c}_input", edit(("head", layer), c)) for c in "qkv"]
+        hooks.append((f"{block}.attn.hook_result", keep_heads(layer)))
+        hooks.append((f"{block}.hook_mlp_in", edit(("mlp", layer), None)))
+        hooks.append((f"{block}.hook_mlp_out", keep(Node("mlp", layer))))
+    hooks.append((f"{block}.hook_resid_post", edit(("logits", None), None)))
+    with torch.no_grad():
+        return model.run_with_hooks(tokens, fwd_hooks=hooks)
+
+
+@pytest.mark.parametrize("kind", ["hooked", "hooked-parallel"])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
+def test_cut_edges_as_hooks_cut_them(split, tokens, kind, share):
+    model = split(kind)
+    engine = Engine(model)
+    reference = _reference(engine, tokens)
+    cut = _some(engine.wiring.edges, share, seed=int(100 * share))
+    ours = engine.logits(engine.whole(tokens), reference, cut)
+    theirs = _patched(model, tokens, reference, cut, engine.wiring.writers)
+    torch.testing.assert_close(ours, theirs, atol=3e-5, rtol=1e-4)
+
+
+def _bare(n_layers=2, n_heads=2, seed=0):
+    from interp_toolkit.models.config import TransformerConfig
+    from interp_toolkit.models.transformer import Transformer
+
+    cfg = TransformerConfig(
+        n_layers=n_layers,
+        d_model=6,
+        n_ctx=5,
+        d_head=3,
+        n_heads=n_heads,
+        d_vocab=7,
+        attn_only=True,
+        biases=False,
+        normalization_type=None,
+        dtype=torch.float64,
+    )
+    model = Transformer(cfg)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=generator) / 2)
+    return model
+
+
+def _by_loops(model, row, reference, cut):
+    """One row of an attention-only model without norms, one number at a time where it can be."""
+    names = {edge.name for edge in cut}
+    written = {"input": [model.embed.W_E[t] + model.pos_embed.W_pos[p] for p, t in enumerate(row)]}
+
+    def read(target, position, channel=""):
+        total = 0
+        for source, vectors in written.items():
+            gone = f"{source}->{target}{channel}" in names
+            total = total + (reference[source][position] if gone else vectors[position])
+        return total
+
+    for layer, block in enumerate(model.blocks):
+        new = {}
+        for head in range(model.cfg.n_heads):
+            W_Q, W_K, W_V, W_O = (getattr(block.attn, f"W_{c}")[head] for c in "QKVO")
+            name = f"a{layer}.h{head}"
+            new[name] = []
+            for query in range(len(row)):
+                q = read(name, query, "<q>") @ W_Q
+                weights = [
+                    math.exp(float(q @ (read(name, key, "<k>") @ W_K)) / math.sqrt(3))
+                    for key in range(query + 1)
+                ]
+                z = sum(
+                    w / sum(weights) * (read(name, key, "<v>") @ W_V)
+                    for key, w in enumerate(weights)
+                )
+                new[name].append(z @ W_O)
+        written |= new
+    return torch.stack([read("logits", p) @ model.unembed.W_U for p in range(len(row))])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("share", [0.1, 0.5])
+def test_cut_edges_as_loops_cut_them(share):
+    model = _bare()
+    tokens = torch.tensor([[0, 3, 6, 3], [5, 1, 1, 2]])
+    engine = Engine(model)
+    reference = [w.double() for w in _reference(engine, tokens)]
+    named = {node.name: r for node, r in zip(engine.wiring.writers, reference, strict=True)}
+    for seed in range(3):
+        cut = _some(engine.wiring.edges, share, seed)
+        ours = engine.logits(engine.whole(tokens), reference, cut)
+        for row, logits in zip(tokens.tolist(), ours, strict=True):
+            expected = _by_loops(model, row, named, cut)
+            torch.testing.assert_close(logits, expected, atol=1e-9, rtol=1e-9)
+
+
+@torch.no_grad()
+def test_attribution_is_exact_where_the_model_is_linear():
+    """What the logits read enters them linearly here, so estimates of those edges are effects."""
+    engine = Engine(_bare())
+    tokens = torch.tensor([[0, 3, 6, 3], [5, 1, 1, 2]])
+    reference = [w.double() for w in _reference(engine, tokens)]
+
+    def value(logits):
+        return logits[:, -1, 4]
+
+    whole = engine.whole(tokens)
+    estimates = engine.attribute(tokens, reference, value)
+    assert estimates.shape == (2, len(engine.wiring.edges))
+    for i, edge in enumerate(engine.wiring.edges):
+        if edge.target == Node("logits"):
+            effect = value(engine.logits(whole, reference, [edge])) - value(whole.logits)
+            torch.testing.assert_close(estimates[:, i], effect)
+    assert estimates.abs().min(0).values.max() > 0
+
+
+def test_no_hook_is_left_behind(zoo, tokens, count_hooks):
+    model = zoo("own")
+    engine = Engine(model)
+    edge = Edge(Node("input"), Node("head", 1, 2), "k")
+    engine.logits(engine.whole(tokens), _reference(engine, tokens), [edge])
+    assert count_hooks(model) == 0

@@ -1,0 +1,271 @@
+"""The circuit graph on models whose circuit is known, and on models without one."""
+
+import json
+
+import networkx as nx
+import numpy as np
+import pytest
+import torch
+
+from interp_toolkit.circuits.circuit import SHARE, _connected, find_circuit, kept_edges
+from interp_toolkit.circuits.engine import Engine
+from interp_toolkit.circuits.graph import circuit_prompts, composition_graph
+from interp_toolkit.circuits.graph_result import CIRCUIT
+from interp_toolkit.circuits.prompts import repeated_prompts
+from interp_toolkit.circuits.wiring import Edge, Node
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.forward import run
+from interp_toolkit.results import jsonable
+from interp_toolkit.toys import induction as toys
+
+TRUE_EDGES = {
+    "input->a0.h1<v>",  # the token that the previous-token head passes on
+    "a0.h1->a1.h0<k>",
+    "input->a1.h0<q>",  # the token looked for
+    "input->a1.h0<v>",  # the token copied
+    "a1.h0->logits",
+}
+
+
+@pytest.fixture(scope="module")
+def induction():
+    return toys.induction(n_ctx=48)
+
+
+@pytest.fixture(scope="module")
+def graph(induction):
+    return composition_graph(induction)
+
+
+def _kept(graph):
+    return {name for name, edge in graph.graph["edges"].items() if edge["in_graph"]}
+
+
+def test_the_hand_set_circuit_is_found_exactly(graph):
+    assert _kept(graph) == TRUE_EDGES
+    assert set(graph) == {"input", "a0.h1", "a1.h0", "logits"}
+    assert graph.edges["a0.h1", "a1.h0"]["channels"] == "k"
+    assert graph.edges["input", "a1.h0"]["channels"] == "qv"
+    assert (graph.graph["n_kept"], graph.graph["n_edges"]) == (5, 29)
+    assert "nothing" not in graph.graph
+
+
+def test_it_is_all_of_the_behaviour_on_held_out_rows(graph):
+    g = graph.graph
+    assert g["faithfulness"] == pytest.approx(1, abs=1e-6)
+    assert g["faithfulness_low"] <= g["faithfulness"] <= g["faithfulness_high"]
+    assert g["rows"] == 16
+    assert g["value_circuit"] == pytest.approx(g["value_intact"])
+    assert g["value_intact"] > 2 > abs(g["value_all_cut"])
+
+
+def test_values_are_those_of_the_model(induction, graph):
+    """The advantage of the held-out rows from the model's own logits, position by position."""
+    prompts = circuit_prompts(induction, None, seed=0)
+    losses = -run(induction, prompts.tokens).log_softmax(-1)
+    advantages = []
+    for row in range(1, len(prompts), 2):
+        period, tokens = int(prompts.periods[row]), prompts.tokens[row]
+        loss = [float(losses[row, p, tokens[p + 1]]) for p in range(prompts.n_pos - 1)]
+        advantages.append(np.mean(loss[: period - 1]) - np.mean(loss[period:]))
+    assert graph.graph["value_intact"] == pytest.approx(np.mean(advantages))
+
+
+def test_edges_and_nodes_carry_their_effects(graph):
+    edge = graph.edges["a0.h1", "a1.h0"]
+    assert edge["effect"] == edge["effect_k"] > 1
+    assert edge["p_value_k"] < 1e-6
+    assert 0 < edge["composition_k"] < 1
+    assert edge["composition_p_k"] < 0.05
+    # the previous-token head writes to nothing else that is read
+    assert graph.nodes["a0.h1"]["effect"] == pytest.approx(edge["effect"])
+    assert (graph.nodes["a0.h1"]["layer"], graph.nodes["a0.h1"]["head"]) == (0, 1)
+
+
+def test_attribution_ranks_the_true_edges_first(induction):
+    graph = composition_graph(induction, max_edges=5)
+    assert graph.graph["n_measured"] == 5
+    assert _kept(graph) == TRUE_EDGES
+    scores = {name: abs(e["score"]) for name, e in graph.graph["edges"].items()}
+    assert max(scores[n] for n in scores.keys() - TRUE_EDGES) < 1e-3
+
+
+@pytest.mark.parametrize(
+    ("build", "edge"),
+    [(toys.induction_rotary, "a0.h1->a1.h0<k>"), (toys.induction_gqa, "a0.h1->a1.h2<k>")],
+)
+def test_rotary_and_grouped_query_circuits(build, edge):
+    graph = composition_graph(build(n_ctx=32))
+    assert edge in _kept(graph)
+    heads = {name for name, node in graph.nodes.items() if node["kind"] == "head"}
+    assert heads == {"a0.h1", edge[7:12]}
+    assert graph.graph["faithfulness"] == pytest.approx(1, abs=0.01)
+
+
+def test_a_decoy_is_no_part_of_the_circuit():
+    graph = composition_graph(toys.induction_decoy(n_ctx=32))
+    assert "a1.h1" not in graph
+    assert "a1.h0" in graph
+
+
+def test_a_decoy_alone_has_no_circuit():
+    graph = composition_graph(toys.decoy(n_ctx=32))
+    assert "no use of repetition" in graph.graph["nothing"]
+    assert set(graph) == {"input", "logits"}
+    assert graph.number_of_edges() == 0
+    assert "faithfulness" not in graph.graph
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("scale", [0.1, 0.5])
+def test_random_models_have_no_circuit(seed, scale):
+    from interp_toolkit.models.config import TransformerConfig
+    from interp_toolkit.models.transformer import Transformer
+
+    cfg = TransformerConfig(
+        n_layers=2, d_model=32, n_ctx=32, d_head=8, n_heads=4, d_vocab=40, d_mlp=32, act_fn="relu"
+    )
+    model = Transformer(cfg)
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
+    assert _kept(composition_graph(model, seed=seed)) == set()
+
+
+def test_the_same_seed_gives_the_same_graph_whatever_the_memory(induction, graph):
+    again = composition_graph(induction, memory="12MB")
+    assert _kept(again) == _kept(graph)
+    for name, edge in graph.graph["edges"].items():
+        assert again.graph["edges"][name]["score"] == pytest.approx(edge["score"], abs=1e-9)
+    assert again.graph["faithfulness_low"] == pytest.approx(graph.graph["faithfulness_low"])
+
+
+def test_a_bidirectional_model_is_judged_by_its_output(zoo):
+    graph = composition_graph(zoo("own-bare"))
+    assert graph.graph["behaviour"] == "output"
+    assert graph.graph["value_intact"] == 0 > graph.graph["value_all_cut"]
+    assert 0.8 < graph.graph["faithfulness"] <= 1
+    assert 0 < graph.graph["n_kept"] < graph.graph["n_edges"]
+    assert not any("p_value" in values for *_, values in graph.edges(data=True))
+
+
+def test_given_tokens_are_used(induction):
+    tokens = repeated_prompts(induction, rows=12, n_pos=40, seed=5).tokens
+    graph = composition_graph(induction, tokens.numpy())
+    assert graph.graph["rows"] == 6
+    assert _kept(graph) == TRUE_EDGES
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"level": 0.0}, "level 0.0"),
+        ({"max_edges": 0}, "max_edges 0"),
+        ({"tokens": [[1, 2, 3, 4] * 4] * 4}, "4 rows of tokens are too few"),
+        ({"tokens": [[99] * 16] * 8}, "outside the vocabulary"),
+    ],
+)
+def test_wrong_input_is_said(induction, options, words):
+    with pytest.raises(InputError, match=words):
+        composition_graph(induction, **options)
+
+
+def test_the_rule():
+    effects = np.array([1.0, -1.0, SHARE * 0.9, 1.0, np.nan, SHARE * -1.1])
+    p = np.array([0.01, 0.05, 1e-9, 0.06, 1.0, 1e-9])
+    kept = kept_edges(effects, p, total=1.0, level=0.05)
+    assert kept.tolist() == [True, True, False, False, False, True]
+    by_share = kept_edges(effects, np.full(6, np.nan), total=-1.0, level=0.05)
+    assert by_share.tolist() == [True, True, False, True, False, True]
+
+
+def test_only_paths_from_input_to_logits_are_kept():
+    a, b, c = (Node("head", 0, h) for h in range(3))
+    through = [Edge(Node("input"), a, "v"), Edge(a, Node("logits"))]
+    dangling = [Edge(Node("input"), b, "q"), Edge(c, Node("logits"))]
+    assert _connected(through + dangling) == set(through)
+    assert _connected(dangling) == set()
+
+
+def test_faithfulness_is_the_share_that_is_left(induction):
+    """Half a circuit: without its previous-token head the rest is worth what those edges leave."""
+    prompts = repeated_prompts(induction, rows=16, n_pos=40)
+    found = find_circuit(induction, prompts)
+    assert found.held_out is not None
+    engine = Engine(induction)
+    whole = engine.whole(prompts.tokens[1::2])
+    others = engine.whole(prompts.tokens[::2]).trace.writes
+    reference = [w.mean(0) for w in others]
+    inside = {e.edge for e in found.kept}
+    rest = [e for e in engine.wiring.edges if e not in inside]
+    rows = torch.arange(1, len(prompts), 2)
+    values = [
+        float(found.objective(engine.logits(whole, reference, cut), rows, whole.logits).mean())
+        for cut in ((), rest, engine.wiring.edges)
+    ]
+    intact, alone, all_cut = values
+    assert found.held_out.share == pytest.approx((alone - all_cut) / (intact - all_cut))
+
+
+def test_the_analysis_says_it(induction):
+    result = CIRCUIT.run(induction)
+    assert result.verdict.startswith("5 of 29 edges carry the in-context advantage: ")
+    assert "they keep 100% of what cutting every edge costs" in result.verdict
+    assert "against" not in result.verdict
+    assert "a0.h1->a1.h0<k>" in result.verdict
+    assert set(result.to_frame()["edge"]) == TRUE_EDGES
+    edges, nodes = result.tables()
+    assert len(edges.rows) == 5
+    assert {row[0] for row in nodes.rows} == {"input", "a0.h1", "a1.h0"}
+    data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    read = nx.node_link_graph(data["graph"], edges="edges")
+    assert set(read.edges) == {
+        ("input", "a0.h1"),
+        ("a0.h1", "a1.h0"),
+        ("input", "a1.h0"),
+        ("a1.h0", "logits"),
+    }
+
+
+def test_what_was_not_measured_is_said(induction):
+    result = CIRCUIT.run(induction, max_edges=5)
+    assert result.verdict.endswith("; 24 edges were estimated only.")
+    assert result.evidence["edges cut one by one"] == 5
+
+
+def test_the_picture_shows_every_edge_and_node(induction):
+    result = CIRCUIT.run(induction)
+    (figure,) = result.figures()
+    jsonable(figure)
+    lines = [trace for trace in figure.data if trace["mode"] == "lines"]
+    assert len(lines) == 5
+    assert all(trace["type"] == "scatter" for trace in figure.data)
+    nodes = next(trace for trace in figure.data if trace["mode"] == "markers+text")
+    height = dict(zip(nodes["text"], nodes["y"], strict=True))
+    assert height["input"] < height["a0.h1"] < height["a1.h0"] < height["logits"]
+    hover = next(trace for trace in figure.data if trace["mode"] == "markers")["text"]
+    assert any("a0.h1 → a1.h0 (k)" in text and "composition" in text for text in hover)
+    widths = [trace["line"]["width"] for trace in lines]
+    assert widths == sorted(widths, reverse=True)
+
+
+def test_an_empty_circuit_is_reported_without_tables_or_figures():
+    result = CIRCUIT.run(toys.decoy(n_ctx=32))
+    assert result.verdict.startswith("No circuit: the model makes no use of repetition")
+    assert (result.tables(), result.figures(), list(result.to_frame()["edge"])) == ([], [], [])
+
+
+def test_which_models_it_is_for(zoo, induction):
+    from interp_toolkit.models.config import TransformerConfig
+    from interp_toolkit.models.transformer import Transformer
+    from interp_toolkit.toys.xor import xor_2head
+
+    assert CIRCUIT.unfit(induction, None) is None
+    assert "repeats need at least" in CIRCUIT.unfit(xor_2head(), None)
+    assert "normalises the sum" in CIRCUIT.unfit(zoo("gemma2"), None)
+    many = TransformerConfig(
+        n_layers=9, d_model=8, n_ctx=16, d_head=1, n_heads=8, d_vocab=9, attn_only=True
+    )
+    assert "72 heads" in CIRCUIT.unfit(Transformer(many), None)
