@@ -29,6 +29,8 @@ STATUS_TONES: Mapping[str, Tone] = {
     "undecided": "open",
     "detected": "yes",
     "not_detected": "no",
+    "confirmed": "yes",
+    "refuted": "no",
 }
 
 

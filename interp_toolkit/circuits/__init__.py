@@ -1,1 +1,48 @@
-"""What weights and heads compute: detectors, QK/OV circuits, composition."""
+"""What weights and heads compute: detectors, QK/OV circuits, composition, circuit graphs.
+
+Names are imported when first used, so that `import interp_toolkit.circuits` takes no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from interp_toolkit.circuits.causal import ablation_effects as ablation_effects
+    from interp_toolkit.circuits.composition import composition_scores as composition_scores
+    from interp_toolkit.circuits.detectors import Detector as Detector
+    from interp_toolkit.circuits.export import write_graph as write_graph
+    from interp_toolkit.circuits.graph import composition_graph as composition_graph
+    from interp_toolkit.circuits.heads import score_heads as score_heads
+    from interp_toolkit.circuits.ov import ov_circuit as ov_circuit
+    from interp_toolkit.circuits.partners import partners as partners
+    from interp_toolkit.circuits.prompts import repeated_prompts as repeated_prompts
+    from interp_toolkit.circuits.qk import qk_circuit as qk_circuit
+    from interp_toolkit.circuits.weight_scores import weight_scores as weight_scores
+
+_HOMES = {
+    "Detector": "detectors",
+    "ablation_effects": "causal",
+    "composition_graph": "graph",
+    "composition_scores": "composition",
+    "ov_circuit": "ov",
+    "partners": "partners",
+    "qk_circuit": "qk",
+    "repeated_prompts": "prompts",
+    "score_heads": "heads",
+    "weight_scores": "weight_scores",
+    "write_graph": "export",
+}
+
+__all__ = list(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,6 +11,7 @@ from interp_toolkit.cli import options
 from interp_toolkit.errors import InputError, printable
 
 _OPTION_NAMES = {"hooks": "--hook"}  # where the keyword is called otherwise
+Ablation = Literal["mean", "resample", "zero"]
 MAX_SEED = 2**31 - 1  # every random generator underneath takes these
 
 
@@ -74,6 +75,16 @@ def analyze(
         str | None,
         typer.Option(metavar='"a b query"', help="Where the tokens and the features go."),
     ] = None,
+    layer: Annotated[
+        int | None,
+        typer.Option(help="Layer of the head that qk and ov show in detail.", min=0),
+    ] = None,
+    head: Annotated[int | None, typer.Option(help="Head of that layer.", min=0)] = None,
+    ablate: Annotated[
+        Ablation | None,
+        typer.Option(help="What an ablated head is replaced with; default: mean."),
+    ] = None,
+    hops: Annotated[int | None, typer.Option(help="Of the k-hop detector.", min=2, max=16)] = None,
     config: Annotated[
         str | None,
         typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
@@ -105,6 +116,10 @@ def analyze(
         "table": table,
         "layout": layout.split() if layout is not None else None,
         "tokens": tokens,
+        "layer": layer,
+        "head": head,
+        "ablate": ablate,
+        "hops": hops,
         "memory": memory,
         "seed": seed,
     }

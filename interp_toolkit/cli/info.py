@@ -10,15 +10,15 @@ import typer
 from interp_toolkit.cli import options
 from interp_toolkit.errors import InputError, printable, suggestion
 
-KINDS = ("probes", "toys", "recipes")
+KINDS = ("probes", "detectors", "toys", "recipes")
 
 
 def list_names(
     kind: Annotated[
-        str | None, typer.Argument(help="probes, toys or recipes; default: all.")
+        str | None, typer.Argument(help="probes, detectors, toys or recipes; default: all.")
     ] = None,
 ) -> None:
-    """List analyses, toy models and recipes, those of plugins among them."""
+    """List analyses, head detectors, toy models and recipes, those of plugins among them."""
     if kind is not None and kind not in KINDS:
         raise InputError(f"there are no {kind!r} to list{suggestion(kind, KINDS)}")
     from rich.console import Console
