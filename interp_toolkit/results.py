@@ -128,6 +128,11 @@ class Result(ABC):
         """The plots to show, the one that explains the verdict first."""
 
 
+def head_name(layer: int, head: int) -> str:
+    """An attention head's name in results, such as L1H0."""
+    return f"L{layer}H{head}"
+
+
 def jsonable(value: Any) -> Any:
     """Plain JSON data from dataclasses, arrays, tensors and paths; non-finite numbers become None.
 

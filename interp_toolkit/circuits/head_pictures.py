@@ -18,6 +18,7 @@ from interp_toolkit.results import Figure
 
 PER_ROW = 3  # maps beside each other
 GAP = 0.09  # between maps, of the figure's width
+MAP_SHARE = 0.62  # of a row's height; names and ticks stand in the rest
 MAP_HEIGHT, CELL_HEIGHT = 130, 22  # pixels: of a map's frame, of a layer
 MOST_PATTERNS = 4
 DIGITS = 3  # of attention, in a figure
@@ -42,7 +43,7 @@ def head_map(heads: Sequence[HeadVerdict]) -> Figure:
         layout[f"xaxis{suffix}"] = {
             "domain": axes[0],
             "anchor": f"y{suffix}",
-            "title": {"text": "head"},
+            "title": {"text": "head" if number + PER_ROW >= len(detectors) else ""},
             "dtick": 1 if len({head.head for head in mine}) <= 16 else 4,
             "showgrid": False,
             "zeroline": False,
@@ -82,7 +83,7 @@ def _domain(
     left = (number % PER_ROW) * (width + GAP)
     height = 1 / rows
     top = 1 - (number // PER_ROW) * height
-    return (left, left + width), (top - height * (0.72 if rows > 1 else 1), top)
+    return (left, left + width), (top - height * (MAP_SHARE if rows > 1 else 1), top)
 
 
 def _map(heads: Sequence[HeadVerdict], suffix: str, *, show_scale: bool) -> list[dict[str, Any]]:

@@ -14,20 +14,16 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.circuits.causal import Verdict
 from interp_toolkit.circuits.partners import Partner
-from interp_toolkit.results import Figure, Result, Table
+from interp_toolkit.results import Figure, Result, Table, head_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SHOWN = 12  # heads in the table of the best, where none is detected
 NAMED = 8  # heads of one detector that the verdict names
+PARTNERS_SHOWN = 3  # earlier heads in the table, of each induction head
 #: the detector whose label says what the head does, not only where it attends
 DEFINED_BY_EFFECT = "induction"
-
-
-def name_of(layer: int, head: int) -> str:
-    """A head's name, such as L1H0."""
-    return f"L{layer}H{head}"
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class HeadVerdict:
     @property
     def name(self) -> str:
         """As papers write it, such as L1H0."""
-        return name_of(self.layer, self.head)
+        return head_name(self.layer, self.head)
 
 
 @dataclass(frozen=True)
@@ -121,7 +117,8 @@ class HeadsResult(Result):
     def tables(self) -> list[Table]:
         """The detected heads (or the best), what feeds the induction heads, scores from weights."""
         tables = [_head_table(self.heads)]
-        tables += [_partner_table(reader) for reader in self.readers if reader.partners]
+        if any(reader.partners for reader in self.readers):
+            tables.append(_partner_table(self.readers))
         if self.from_weights:
             tables.append(_weights_table(self.from_weights))
         return tables
@@ -222,10 +219,10 @@ def _all_feeding(readers: Sequence[Reader]) -> list[str]:
 
 def _feeding(readers: Sequence[Reader], partners: Sequence[Partner]) -> str:
     """One earlier head, and the induction heads whose keys it feeds."""
-    names = _listed([name_of(reader.layer, reader.head) for reader in readers], "and")
+    names = _listed([head_name(reader.layer, reader.head) for reader in readers], "and")
     lost = [p.advantage_drop for p in partners if p.advantage_drop is not None]
     effect = f" and {_range(lost)} nats" if lost else ""
-    feeder = name_of(partners[0].layer, partners[0].head)
+    feeder = head_name(partners[0].layer, partners[0].head)
     return (
         f"{feeder} feeds the keys of {names}: cutting {'that path' if len(readers) == 1 else 'one'}"
         f"{'' if len(readers) == 1 else ' of these paths'} costs "
@@ -284,34 +281,34 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     return Table(title, columns, rows, caption, highlight=range(len(found)))
 
 
-def _partner_table(reader: Reader) -> Table:
-    rows = [
-        [
-            name_of(p.layer, p.head),
-            p.k_composition,
-            p.attention_drop,
-            p.p_adjusted,
-            p.advantage_drop,
-        ]
-        for p in reader.partners
-    ]
+def _partner_table(readers: Sequence[Reader]) -> Table:
+    rows: list[list[Any]] = []
+    named = []
+    for reader in readers:
+        for p in reader.partners[:PARTNERS_SHOWN]:
+            if p.named:
+                named.append(len(rows))
+            names = [head_name(reader.layer, reader.head), head_name(p.layer, p.head)]
+            figures = [p.k_composition, p.attention_drop, p.p_adjusted, p.advantage_drop]
+            rows.append([*names, *figures])
     return Table(
-        f"What feeds the keys of {name_of(reader.layer, reader.head)}",
-        ["head", "K-composition", "attention lost", "adjusted p", "advantage lost"],
+        "What feeds the keys of induction heads",
+        ["head", "fed by", "K-composition", "attention lost", "adjusted p", "advantage lost"],
         rows,
         "K-composition: from weights alone. Lost: induction attention, and nats of in-context "
-        "advantage, when the path from that head to these keys is cut.",
-        highlight=[i for i, p in enumerate(reader.partners) if p.named],
+        f"advantage, when that path is cut. The first {PARTNERS_SHOWN} earlier heads for each.",
+        highlight=named,
     )
 
 
 def _weights_table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    columns = [name for name in rows[0] if name not in ("layer", "head")]
-    cells = [[name_of(row["layer"], row["head"]), *(row[c] for c in columns)] for row in rows]
+    columns = ["ov_copying", "ov_p_adjusted", "qk_matching", "qk_p_adjusted"]
+    cells = [[head_name(row["layer"], row["head"]), *(row[c] for c in columns)] for row in rows]
     return Table(
         "From weights alone",
         ["head", *columns],
         cells,
         "The direct path from a token's embedding: does the head copy what it attends to (OV), "
-        "does it look for its own token (QK)? Nothing in between is counted.",
+        "does it look for its own token (QK)? Eigenvalue scores, -1 to 1; p: against random "
+        "rotations.",
     )

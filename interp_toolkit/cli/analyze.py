@@ -11,6 +11,7 @@ from interp_toolkit.cli import options
 from interp_toolkit.errors import InputError, printable
 
 _OPTION_NAMES = {"hooks": "--hook"}  # where the keyword is called otherwise
+GRAPH_FORMATS = (".graphml", ".eap.json", ".json")
 Ablation = Literal["mean", "resample", "zero"]
 MAX_SEED = 2**31 - 1  # every random generator underneath takes these
 
@@ -98,6 +99,13 @@ def analyze(
         str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
     ] = None,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")] = None,
+    graph: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the graph of --probe circuit: .graphml, .json (node-link), .eap.json.",
+        ),
+    ] = None,
     trust_remote_code: options.TrustRemoteCode = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -105,8 +113,11 @@ def analyze(
     """Analyze a model and print verdicts with their witnesses."""
     json_path = None if json == "-" else options.writable(json, "--json")
     html_path = options.writable(html, "--html")
+    graph_path = options.writable(graph, "--graph")
+    if graph_path is not None:
+        _check_graph(graph_path, probe)
     options.check_apart(
-        {"--json": json_path, "--html": html_path},
+        {"--json": json_path, "--html": html_path, "--graph": graph_path},
         {"the model": model, "--data": data, "--config": config},
     )
     settings = options.settings_of_model(config, setting)
@@ -127,7 +138,28 @@ def analyze(
         raise InputError("--column chooses features of --data, which is not given")
     load_options = {"device": device, "trust_remote_code": trust_remote_code, **settings}
     results = _run(model, probe, (data, column or None), wanted, load_options, quiet)
+    if graph_path is not None:
+        _write_graph(results, graph_path)
     _show(results, json, json_path, html_path, quiet)
+
+
+def _check_graph(path: Path, probes: list[str]) -> None:
+    """Raise InputError where there will be no graph, or no format of that name."""
+    if "circuit" not in probes:
+        raise InputError("--graph writes the graph of --probe circuit, which is not given")
+    if not path.name.lower().endswith(GRAPH_FORMATS):
+        raise InputError(f"--graph {path}: give {', '.join(GRAPH_FORMATS)}")
+
+
+def _write_graph(results: list[Any], path: Path) -> None:
+    import sys
+
+    from interp_toolkit.circuits.export import write_graph
+
+    for result in results:
+        if result.probe == "circuit":
+            write_graph(result.network, path)
+            print(f"graph: {path}", file=sys.stderr)
 
 
 def _run(

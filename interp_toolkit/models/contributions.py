@@ -99,10 +99,12 @@ def _hooks(layer: int) -> list[str]:
 def _additive(view: ModelWeights, layer: int) -> LayerWeights:
     """The layer's weights; InputError where its heads do not add up."""
     w = view.layer(layer)
-    if w.post_norm.kind is not None:
+    if not w.additive:
+        where = (
+            "sum over its heads" if w.residual_norm.kind is None else "residual stream it adds to"
+        )
         raise InputError(
-            f"layer {layer} normalises the sum over its heads, so what one head writes is not "
-            "defined"
+            f"layer {layer} normalises the {where}, so what one head writes is not defined"
         )
     return w
 

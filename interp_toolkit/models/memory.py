@@ -62,7 +62,8 @@ def parse_memory(memory: int | str | None) -> int:
     return int(size)
 
 
-def _size(n_bytes: int) -> str:
+def format_size(n_bytes: int) -> str:
+    """A size as people write it: "1.5 MiB"."""
     return f"{n_bytes / 2**20:.1f} MiB" if n_bytes >= 2**20 else f"{n_bytes} bytes"
 
 
@@ -92,7 +93,7 @@ def rows_that_fit(memory: int, row_bytes: int, n_pos: int) -> int:
     rows = memory // max(row_bytes, 1)
     if rows < 1:
         raise InputError(
-            f"one row of {n_pos} tokens needs about {_size(row_bytes)}, more than the "
-            f"{_size(memory)} of memory allowed; raise the limit or shorten the rows"
+            f"one row of {n_pos} tokens needs about {format_size(row_bytes)}, more than the "
+            f"{format_size(memory)} of memory allowed; raise the limit or shorten the rows"
         )
     return min(rows, MAX_BATCH)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 Table = Callable[[int], tuple[Tensor, Tensor]]
@@ -38,6 +38,16 @@ class Rotary:
         """Queries or keys of positions 0, 1, ..., turned."""
         cos, sin = self.tables(x.shape[-3])
         cos, sin = cos[:, None].to(x), sin[:, None].to(x)
+        turning, rest = x[..., : self.dim], x[..., self.dim :]
+        return torch.cat([turning * cos + self._quarter(turning) * sin, rest], dim=-1)
+
+    def turn(
+        self, x: Float[Tensor, "n d_head"], positions: Int[Tensor, " n"]
+    ) -> Float[Tensor, "n d_head"]:
+        """Queries or keys of one head, each turned for its own position."""
+        cos, sin = self.tables(int(positions.max()) + 1 if len(positions) else 1)
+        places = positions.to(cos.device)
+        cos, sin = cos[places].to(x), sin[places].to(x)
         turning, rest = x[..., : self.dim], x[..., self.dim :]
         return torch.cat([turning * cos + self._quarter(turning) * sin, rest], dim=-1)
 

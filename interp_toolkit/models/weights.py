@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
@@ -24,6 +24,7 @@ from interp_toolkit.models.weights_check import check
 from interp_toolkit.models.weights_parts import LayerWeights as LayerWeights
 from interp_toolkit.models.weights_parts import MLPWeights as MLPWeights
 from interp_toolkit.models.weights_parts import Norm as Norm
+from interp_toolkit.models.weights_positions import positions
 
 
 class ModelWeights:
@@ -44,7 +45,10 @@ class ModelWeights:
 
     @property
     def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
-        """What each token adds to the residual stream, an embedding scale (Gemma) included."""
+        """What each token adds to the residual stream, an embedding scale (Gemma) included.
+
+        Where there is an `embed_norm`, what it adds in front of that norm; see `embed`.
+        """
         self._refuse("embedding")
         W_E = read.embedding(self._model)
         return W_E if self._embed_scale == 1.0 else W_E * self._embed_scale
@@ -53,7 +57,42 @@ class ModelWeights:
     def W_pos(self) -> Float[Tensor, "pos d_model"] | None:
         """What each position adds to the residual stream; None without learned positions."""
         self._refuse("embedding")
-        return read.positions(self._model)
+        return positions(self._model)
+
+    @property
+    def token_type(self) -> Float[Tensor, " d_model"] | None:
+        """What every token adds as one of the first type (BERT); None without token types."""
+        self._refuse("embedding")
+        return read.token_type(self._model)
+
+    @property
+    def embed_norm(self) -> Norm:
+        """The norm behind the sum of the embeddings (Bloom, BERT); kind None mostly."""
+        self._refuse("embedding")
+        return read.embedding_norm(self._model)
+
+    def embed(
+        self, tokens: Int[Tensor, "*n"], positions: Int[Tensor, "*n"] | None = None
+    ) -> Float[Tensor, "*n d_model"]:
+        """The residual stream that enters block 0.
+
+        Args:
+            tokens: the tokens.
+            positions: where they stand; None takes the mean position embedding where the model
+                has learned positions, a stand-in that is exact for no position.
+
+        Raises:
+            InputError: tokens or positions that are not there, or an embedding that this view
+                cannot give exactly.
+        """
+        W_E, W_pos, token_type = self.W_E, self.W_pos, self.token_type
+        residual = W_E[_within(tokens, self.d_vocab, "token").to(W_E.device)]
+        if positions is not None:
+            end = None if W_pos is None else len(W_pos)
+            positions = _within(positions, end, "position").to(W_E.device)
+        if W_pos is not None:
+            residual = residual + (W_pos.mean(0) if positions is None else W_pos[positions])
+        return self.embed_norm(residual if token_type is None else residual + token_type)
 
     @property
     def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
@@ -100,7 +139,7 @@ def weights(model: Any) -> ModelWeights:
     """One view of the weights of any TransformerLens model, checked against its forward pass.
 
     Raises InputError for a model without embedding, blocks and unembedding; parts that cannot be
-    given exactly (ALiBi, latent attention, mixtures of experts, query-key norms, ...) raise it
+    given exactly (latent attention, mixtures of experts, query-key norms, ...) raise it
     when they are asked for.
     """
     return ModelWeights(model, *check(model))
@@ -115,3 +154,13 @@ def checked_layer(model: Any, layer: int) -> int:
     if not 0 <= layer < n_layers:
         raise InputError(f"there is no layer {layer}; the model has layers 0 to {n_layers - 1}")
     return layer
+
+
+def _within(index: Tensor, end: int | None, what: str) -> Tensor:
+    """The index, none of it negative or past the end."""
+    low, high = (int(index.min()), int(index.max())) if index.numel() else (0, 0)
+    if low >= 0 and (end is None or high < end):
+        return index
+    wrong = low if low < 0 else high
+    known = f"; the model has {what}s 0 to {end - 1}" if end is not None else "; the first is 0"
+    raise InputError(f"there is no {what} {wrong}{known}")

@@ -3,10 +3,13 @@
 Each part is compared on its own, from the model's own input to it, so that a part the view cannot
 give (experts, latent attention, ...) spoils no other:
 
-- embedding: `W_E[token] * scale + W_pos` against the first residual stream. The scale is fitted;
-  Gemma's is sqrt(d_model).
+- embedding: `W_E[token] * scale + W_pos` against the first residual stream, with token type and
+  norm where there are any (BERT). The scale is fitted where there is no norm; Gemma's is
+  sqrt(d_model).
 - attention of each layer: queries, keys, values, pattern and output.
-- MLP of each layer: what enters the activation, and its output from what leaves the activation.
+- MLP of each layer: what enters the activation, what leaves it, and the output from that.
+- residual streams that are normalised behind each addition (BERT): the stream behind attention,
+  where `hook_attn_out` stands on bridges, and behind the MLP.
 - unembedding: the logits from the last residual stream.
 """
 
@@ -19,12 +22,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models import weights_read as read
 from interp_toolkit.models.forward import probe_tokens, run
 from interp_toolkit.models.hooks import hook_points, layer_of
-from interp_toolkit.models.weights_parts import LayerWeights
+from interp_toolkit.models.weights_parts import LayerWeights, MLPWeights
+from interp_toolkit.models.weights_positions import positions
 
 Problems = dict[tuple[str, int], str]
 Seen = dict[str, Tensor]
@@ -34,6 +39,9 @@ _WATCHED = (
     *("hook_q", "hook_k", "hook_v", "hook_z", "hook_pattern"),
     *("hook_pre", "hook_pre_linear", "hook_post"),
 )
+
+#: with parameters, or a norm, of their own
+_NO_PLAIN_FUNCTION = ("solu_ln", "xielu")
 
 
 class _DisagreementError(Exception):
@@ -85,10 +93,18 @@ def check(model: Any) -> tuple[Problems, float]:
 
 def _embedding_scale(model: Any, tokens: Tensor, seen: Seen) -> float:
     residual = _get(seen, "blocks.0.hook_resid_pre")
-    W_pos = read.positions(model)
+    W_pos = positions(model)
+    embedded, token_type = read.embedding(model)[tokens], read.token_type(model)
+    norm = read.embedding_norm(model)
+    added = torch.zeros_like(embedded)
     if W_pos is not None:
-        residual = residual - W_pos[: tokens.shape[1]]
-    embedded = read.embedding(model)[tokens]
+        added = added + W_pos[: tokens.shape[1]]
+    if token_type is not None:
+        added = added + token_type
+    if norm.kind is not None:
+        _agree("the embedding", residual, norm(embedded + added))
+        return 1.0
+    residual = residual - added
     size = float(embedded.double().pow(2).sum())
     fitted = float((residual * embedded).sum().double()) / size if size else 1.0
     plain = (1.0, math.sqrt(int(model.cfg.d_model)))
@@ -100,7 +116,8 @@ def _embedding_scale(model: Any, tokens: Tensor, seen: Seen) -> float:
 def _check_attention(model: Any, layer: int, seen: Seen) -> None:
     w = read.layer(model, layer)
     where, attn = f"blocks.{layer}", f"blocks.{layer}.attn"
-    x = w.norm(_get(seen, f"{where}.hook_resid_pre"))
+    residual = _get(seen, f"{where}.hook_resid_pre")
+    x = w.norm(residual)
     heads = {}
     for name, W, b in (("q", w.W_Q, w.b_Q), ("k", w.W_K, w.b_K), ("v", w.W_V, w.b_V)):
         heads[name] = torch.einsum("bpm,hmd->bphd", x, W) + b
@@ -112,6 +129,8 @@ def _check_attention(model: Any, layer: int, seen: Seen) -> None:
     z = _get(seen, f"{attn}.hook_z")
     _agree(f"hook_z of layer {layer}", z, torch.einsum("bhqk,bkhd->bqhd", pattern, heads["v"]))
     out = w.post_norm(torch.einsum("bphd,hdm->bpm", z, w.W_O) + w.b_O)
+    if w.residual_norm.kind is not None:
+        out = w.residual_norm(residual + out)
     _agree(f"hook_attn_out of layer {layer}", _get(seen, f"{where}.hook_attn_out"), out)
 
 
@@ -122,7 +141,8 @@ def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor)
     are nearly uniform whatever the positions do.
     """
     masked = scores.masked_fill(~w.visible(scores.shape[-1]), -torch.inf)
-    ours, theirs = masked.float().softmax(-1), pattern.float()
+    wide = torch.promote_types(pattern.dtype, torch.float32)
+    ours, theirs = masked.to(wide).softmax(-1), pattern.to(wide)
     _agree(f"the pattern of layer {layer}", theirs, ours, pattern.dtype)
     clear = (ours > 1e-4) & (theirs > 1e-4)
     count = clear.sum(-1, keepdim=True).clamp(min=1)
@@ -130,7 +150,7 @@ def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor)
     for values in (theirs.clamp(min=1e-30).log(), ours.clamp(min=1e-30).log()):
         values = values.masked_fill(~clear, 0)
         centred.append((values - values.sum(-1, keepdim=True) / count).masked_fill(~clear, 0))
-    if float(centred[1].abs().max()) > 100 * torch.finfo(pattern.dtype).eps:
+    if float(centred[1].abs().max()) > max(100 * torch.finfo(pattern.dtype).eps, 1e-9):
         _agree(f"the scores of layer {layer}", centred[0], centred[1], pattern.dtype)
 
 
@@ -140,17 +160,35 @@ def _check_mlp(model: Any, layer: int, seen: Seen) -> None:
         return
     where = f"blocks.{layer}"
     parallel = bool(getattr(model.cfg, "parallel_attn_mlp", False))
-    x = w.norm(_get(seen, f"{where}.hook_resid_{'pre' if parallel else 'mid'}"))
-    linear = x @ w.W_in + w.b_in
+    site = f"{where}.hook_resid_{'pre' if parallel else 'mid'}"
+    if w.residual_norm.kind is not None:
+        site = f"{where}.hook_attn_out"  # on bridges the normalised stream
+    residual = _get(seen, site)
+    x = w.norm(residual)
+    pre, linear = x @ w.W_in + w.b_in, None
     if w.W_gate is not None and w.b_gate is not None:
-        pre = x @ w.W_gate + w.b_gate
-        _agree(f"hook_pre of layer {layer}", _get(seen, f"{where}.mlp.hook_pre"), pre)
+        pre, linear = x @ w.W_gate + w.b_gate, pre
         theirs = _get(seen, f"{where}.mlp.hook_pre_linear")
         _agree(f"hook_pre_linear of layer {layer}", theirs, linear)
-    else:
-        _agree(f"hook_pre of layer {layer}", _get(seen, f"{where}.mlp.hook_pre"), linear)
-    out = w.post_norm(_get(seen, f"{where}.mlp.hook_post") @ w.W_out + w.b_out)
+    _agree(f"hook_pre of layer {layer}", _get(seen, f"{where}.mlp.hook_pre"), pre)
+    post = _get(seen, f"{where}.mlp.hook_post")
+    _agree_activation(layer, w, pre, linear, post)
+    out = w.post_norm(post @ w.W_out + w.b_out)
     _agree(f"hook_mlp_out of layer {layer}", _get(seen, f"{where}.hook_mlp_out"), out)
+    if w.residual_norm.kind is not None:
+        after = _get(seen, f"{where}.hook_resid_post")
+        _agree(f"the residual stream behind layer {layer}", after, w.residual_norm(residual + out))
+
+
+def _agree_activation(
+    layer: int, w: MLPWeights, pre: Tensor, linear: Tensor | None, post: Tensor
+) -> None:
+    """What leaves the activation, for functions that are one function of one number."""
+    act = SUPPORTED_ACTIVATIONS.get(w.act_fn)
+    if act is None or w.act_fn in _NO_PLAIN_FUNCTION:
+        return
+    ours = act(pre) if linear is None else act(pre) * linear + w.b_post
+    _agree(f"hook_post of layer {layer}", post, ours)
 
 
 def _check_unembedding(model: Any, seen: Seen, logits: Tensor | None) -> None:

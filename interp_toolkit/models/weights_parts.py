@@ -5,13 +5,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp_toolkit.models.alibi import Alibi
 from interp_toolkit.models.rotation import Rotary
 
 Direction = Literal["causal", "bidirectional"]
@@ -58,6 +59,9 @@ class LayerWeights:
         window: a query sees only this many positions back, itself included, if not None.
         norm: in front of the layer. post_norm: behind the sum over heads (kind None mostly).
         parallel: the MLP reads the same residual stream as attention, not its output.
+        alibi: what is added to the scores last, for distance, if not None.
+        residual_norm: behind the addition to the residual stream, which then is
+            `residual_norm(x + attn_out)` (BERT, with no norm in front); kind None mostly.
     """
 
     W_Q: Float[Tensor, "head d_model d_head"]
@@ -76,6 +80,16 @@ class LayerWeights:
     norm: Norm
     post_norm: Norm
     parallel: bool
+    alibi: Alibi | None = None
+    residual_norm: Norm = field(default_factory=lambda: Norm(None))
+
+    @property
+    def additive(self) -> bool:
+        """Whether what the heads write is added to the residual stream as it is.
+
+        Not where a norm stands behind their sum (Gemma 2) or behind the addition (BERT).
+        """
+        return self.post_norm.kind is None and self.residual_norm.kind is None
 
     def visible(self, n_pos: int) -> Bool[Tensor, "query key"]:
         """Which keys a query may see, [query key] booleans."""
@@ -92,7 +106,12 @@ class LayerWeights:
         if self.rotary is not None:
             q, k = self.rotary.rotate(q), self.rotary.rotate(k)
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / self.attn_scale
-        return scores if self.soft_cap is None else self.soft_cap * (scores / self.soft_cap).tanh()
+        if self.soft_cap is not None:
+            scores = self.soft_cap * (scores / self.soft_cap).tanh()
+        if self.alibi is None:
+            return scores
+        positions = torch.arange(q.shape[1], device=q.device)
+        return scores + self.alibi.bias(positions, positions).to(scores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +125,8 @@ class MLPWeights:
         act_fn: TransformerLens's name of the activation.
         b_post: what HookedTransformer's gated MLPs add after the product (they have no other
             bias inside); zero elsewhere.
+        norm: in front. post_norm: behind the output.
+        residual_norm: behind the addition to the residual stream, as in `LayerWeights`.
     """
 
     W_in: Float[Tensor, "d_model d_mlp"]
@@ -118,3 +139,4 @@ class MLPWeights:
     act_fn: str
     norm: Norm
     post_norm: Norm
+    residual_norm: Norm = field(default_factory=lambda: Norm(None))

@@ -13,30 +13,38 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.rotation import Rotary, Table
 from interp_toolkit.models.weights_parts import Direction, LayerWeights, MLPWeights, Norm
-
-#: where positions enter attention and not the residual stream; HookedTransformer keeps a W_pos
-_POSITIONS_ELSEWHERE = ("alibi", "shortformer", "relative_positional_bias", "rotary", "none")
+from interp_toolkit.models.weights_positions import alibi, read_tensor, rotary
 
 
 def embedding(model: Any) -> Tensor:
     """W_E as stored, [d_vocab d_model]."""
-    return _tensor(getattr(model, "embed", None), "W_E", "the token embedding")
+    return read_tensor(getattr(model, "embed", None), "W_E", "the token embedding")
 
 
-def positions(model: Any) -> Tensor | None:
-    """W_pos as stored, [pos d_model]; None for models without learned positions."""
-    if "pos_embed" not in model._modules:
+def embedding_norm(model: Any) -> Norm:
+    """The norm of what tokens and positions add up to (Bloom, BERT); kind None mostly."""
+    if "embed_ln" in model._modules:
+        return norm(model, "embed_ln", model.cfg)
+    return norm(model.embed, "ln", model.cfg)  # HookedTransformer's post_embedding_ln
+
+
+def token_type(model: Any) -> Tensor | None:
+    """What tokens of the first type add (BERT: all, unless told otherwise); None without types."""
+    module = model._modules.get("token_type_embed")
+    if module is None:
         return None
-    if getattr(model.cfg, "positional_embedding_type", "standard") in _POSITIONS_ELSEWHERE:
-        return None
-    return _tensor(model.pos_embed, "W_pos", "the position embedding")
+    return read_tensor(module, "W_E", "the token type embedding")[0]
 
 
 def unembedding(model: Any) -> tuple[Tensor, Tensor]:
     """W_U [d_model d_vocab] and b_U [d_vocab]."""
-    W_U = _tensor(getattr(model, "unembed", None), "W_U", "the unembedding")
+    if "mlm_head" in model._modules:
+        raise InputError(
+            "the unembedding stands behind a masked-language-modelling head of its own (a layer "
+            "and an activation), which no weights view can give exactly"
+        )
+    W_U = read_tensor(getattr(model, "unembed", None), "W_U", "the unembedding")
     return W_U, _bias(model.unembed, "b_U", W_U.new_zeros(W_U.shape[1]))
 
 
@@ -74,7 +82,7 @@ def layer(model: Any, layer: int) -> LayerWeights:
     for name in ("W_Q", "W_K", "W_V", "W_O"):
         shape = (d_head, d_model) if name == "W_O" else (d_model, d_head)
         what = f"{name} of layer {layer}"
-        tensors[name] = _per_query_head(_tensor(attn, name, what), heads, shape, what)
+        tensors[name] = _per_query_head(read_tensor(attn, name, what), heads, shape, what)
     for name in ("b_Q", "b_K", "b_V"):
         value = _bias(attn, name, tensors["W_Q"].new_zeros(heads, d_head))
         tensors[name] = _per_query_head(value, heads, (d_head,), f"{name} of layer {layer}")
@@ -83,12 +91,14 @@ def layer(model: Any, layer: int) -> LayerWeights:
         b_O=_bias(attn, "b_O", tensors["W_O"].new_zeros(d_model)),
         attn_scale=_scale(attn, cfg, layer),
         soft_cap=_soft_cap(attn, cfg),
-        rotary=_rotary(model, attn, cfg),
+        rotary=rotary(model, attn, cfg),
         direction=_direction(attn, cfg),
         window=_window(attn, cfg, layer),
-        norm=norm(block, "ln1", cfg),
+        norm=Norm(None) if _normalises_sums(block) else norm(block, "ln1", cfg),
         post_norm=norm(block, "ln1_post", cfg),
         parallel=bool(getattr(cfg, "parallel_attn_mlp", False)),
+        alibi=alibi(attn, cfg),
+        residual_norm=norm(block, "ln1", cfg) if _normalises_sums(block) else Norm(None),
     )
 
 
@@ -100,7 +110,7 @@ def mlp(model: Any, layer: int) -> MLPWeights | None:
         return None
     if _has_experts(mlp, cfg):
         raise InputError(f"layer {layer} is a mixture of experts, which has no single MLP")
-    W_in = _tensor(mlp, "W_in", f"W_in of layer {layer}")
+    W_in = read_tensor(mlp, "W_in", f"W_in of layer {layer}")
     gated = isinstance(getattr(mlp, "W_gate", None), Tensor)
     zero = W_in.new_zeros(W_in.shape[1])
     b_in = _bias(mlp, "b_in", zero)
@@ -113,12 +123,21 @@ def mlp(model: Any, layer: int) -> MLPWeights | None:
         W_gate=mlp.W_gate if gated else None,
         b_gate=_bias(mlp, "b_gate", zero) if gated else None,
         b_post=b_in if after else zero,
-        W_out=_tensor(mlp, "W_out", f"W_out of layer {layer}"),
+        W_out=read_tensor(mlp, "W_out", f"W_out of layer {layer}"),
         b_out=_bias(mlp, "b_out", W_in.new_zeros(W_in.shape[0])),
-        act_fn=str(cfg.act_fn),
-        norm=norm(block, before, cfg),
+        act_fn=_act_fn(mlp, cfg),
+        norm=Norm(None) if _normalises_sums(block) else norm(block, before, cfg),
         post_norm=norm(block, "ln2_post", cfg),
+        residual_norm=norm(block, before, cfg) if _normalises_sums(block) else Norm(None),
     )
+
+
+def visibility(model: Any, layer: int) -> tuple[Direction, int | None]:
+    """Which way a layer's queries see, and how many positions back (None: all), unchecked."""
+    attn = model.blocks[layer]._modules.get("attn")
+    if attn is None:
+        raise InputError(f"layer {layer} has no attention")
+    return _direction(attn, model.cfg), _window(attn, model.cfg, layer)
 
 
 def positive(value: Any) -> float | None:
@@ -131,9 +150,8 @@ def _refuse_attention(attn: Any, cfg: Any, layer: int) -> None:
     kind, inner = type(attn).__name__.lower(), getattr(attn, "original_component", attn)
     positions = getattr(cfg, "positional_embedding_type", "standard")
     reasons = {
-        "ALiBi positions": positions == "alibi" or "alibi" in kind,
         "multi-head latent attention": "mla" in kind,
-        f"{positions} positions": positions not in ("standard", "none", "rotary"),
+        f"{positions} positions": positions not in ("standard", "none", "rotary", "alibi"),
         "query-key norms": any(_has(attn, n) for n in ("q_norm", "k_norm")),
         "attention sinks": isinstance(getattr(inner, "sinks", None), Tensor),
         "clipped queries and keys": getattr(cfg, "clip_qkv", None) is not None,
@@ -141,6 +159,18 @@ def _refuse_attention(attn: Any, cfg: Any, layer: int) -> None:
     for reason, holds in reasons.items():
         if holds:
             raise InputError(f"layer {layer} has {reason}, which no weights view can give exactly")
+
+
+def _normalises_sums(block: Any) -> bool:
+    """Whether norms stand behind the additions to the residual stream (BERT), by their place."""
+    first, attn = (getattr(block._modules.get(part), "name", None) for part in ("ln1", "attn"))
+    return first is not None and attn is not None and str(first).startswith(f"{attn}.")
+
+
+def _act_fn(mlp: Any, cfg: Any) -> str:
+    """TransformerLens's name of the activation; its configs do not know Bloom's."""
+    inner = getattr(mlp, "original_component", None)
+    return "gelu_new" if type(inner).__name__ == "BloomMLP" else str(cfg.act_fn)
 
 
 def _has_experts(mlp: Any, cfg: Any) -> bool:
@@ -152,16 +182,6 @@ def _has_experts(mlp: Any, cfg: Any) -> bool:
 
 def _has(module: Any, name: str) -> bool:
     return module._modules.get(name) is not None
-
-
-def _tensor(module: Any, name: str, what: str) -> Tensor:
-    try:
-        value = getattr(module, name)
-    except Exception as error:  # accessors of bridges refuse in many ways
-        raise InputError(f"{what} cannot be read: {str(error).splitlines()[0]}") from error
-    if not isinstance(value, Tensor) or not value.is_floating_point():
-        raise InputError(f"{what} cannot be read as a plain tensor (quantised?)")
-    return value.detach()
 
 
 def _bias(module: Any, name: str, zero: Tensor) -> Tensor:
@@ -202,7 +222,9 @@ def _soft_cap(attn: Any, cfg: Any) -> float | None:
 def _direction(attn: Any, cfg: Any) -> Direction:
     override = getattr(attn, "_attention_dir_override", None)
     direction = override or getattr(cfg, "attention_dir", "causal")
-    if not getattr(attn, "is_causal", True):
+    inner = getattr(attn, "original_component", attn)
+    inside = getattr(inner, "self", inner)  # BERT's attention wraps another
+    if not (getattr(attn, "is_causal", True) and getattr(inside, "is_causal", True)):
         direction = "bidirectional"
     return "bidirectional" if direction == "bidirectional" else "causal"
 
@@ -218,61 +240,3 @@ def _window(attn: Any, cfg: Any, layer: int) -> int | None:
     if getattr(attn, "attn_type", "global") == "local":
         return int(cfg.window_size)
     return None
-
-
-def _rotary(model: Any, attn: Any, cfg: Any) -> Rotary | None:
-    if getattr(cfg, "positional_embedding_type", "standard") != "rotary":
-        return None
-    adjacent = bool(getattr(cfg, "rotary_adjacent_pairs", False))
-    base = getattr(cfg, "rotary_base", None)
-    inner = getattr(attn, "original_component", None)
-    if hasattr(inner, "rotary"):  # the native bridge always turns adjacent pairs
-        adjacent = True
-    tables = _tables(model, attn, inner, adjacent)
-    dim = tables(1)[0].shape[-1]
-    return Rotary(dim, adjacent, None if base is None else float(base), tables)
-
-
-def _tables(model: Any, attn: Any, inner: Any, adjacent: bool) -> Table:
-    """A function of the number of positions that gives the model's own cosines and sines."""
-    if inner is None and hasattr(attn, "rotary_cos"):  # HookedTransformer
-
-        def from_buffers(n_pos: int) -> tuple[Tensor, Tensor]:
-            if n_pos > len(attn.rotary_cos):
-                attn._extend_rotary_embeddings(n_pos)
-            return attn.rotary_cos[:n_pos], attn.rotary_sin[:n_pos]
-
-        return from_buffers
-    if inner is None:  # the toolkit's
-
-        def from_own(n_pos: int) -> tuple[Tensor, Tensor]:
-            sin, cos = attn.rotary.tables(n_pos, attn.W_Q)
-            return cos, sin
-
-        return from_own
-    if hasattr(inner, "rotary"):  # the native bridge
-
-        def from_native(n_pos: int) -> tuple[Tensor, Tensor]:
-            return inner.rotary.cos_cached[:n_pos], inner.rotary.sin_cached[:n_pos]
-
-        return from_native
-    module = getattr(inner, "rotary_emb", None) or getattr(model, "rotary_emb", None)
-    module = getattr(module, "original_component", module)
-    if module is None:
-        raise InputError("the rotary positions of this architecture cannot be read")
-
-    def from_transformers(n_pos: int) -> tuple[Tensor, Tensor]:
-        like = next(iter(model.parameters()))
-        try:
-            with torch.no_grad():
-                cos, sin = module(like, torch.arange(n_pos, device=like.device)[None])
-        except TypeError as error:
-            raise InputError(f"rotary positions that differ by layer: {error}") from error
-        return _full_width(cos[0], adjacent), _full_width(sin[0], adjacent)
-
-    return from_transformers
-
-
-def _full_width(table: Tensor, adjacent: bool) -> Tensor:
-    """Side by side for adjacent pairs what transformers repeats in halves."""
-    return table[:, : table.shape[1] // 2].repeat_interleave(2, -1) if adjacent else table

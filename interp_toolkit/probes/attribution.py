@@ -23,6 +23,7 @@ from interp_toolkit.models.contributions import head_scores
 from interp_toolkit.models.interventions import ablate
 from interp_toolkit.probes.result import HeadEffect
 from interp_toolkit.probes.separability import Status, check_separability
+from interp_toolkit.results import head_name
 
 #: TransformerLens's names, and a bridge's own for the block's and its attention's output
 SUMS = re.compile(
@@ -98,7 +99,7 @@ def head_effects(
         )
     effects = []
     for layer, head in order[:most]:
-        progress(f"ablating head {layer}.{head}")
+        progress(f"ablating {head_name(layer, head)}")
         with ablate(model, [(layer, head)], how="mean", reference=data):
             after = collect(model, data, hook, position, memory=memory)[hook]
         without = after.double().cpu().numpy()

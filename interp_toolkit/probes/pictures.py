@@ -16,7 +16,7 @@ from scipy.spatial import ConvexHull, QhullError
 
 from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, translucent
 from interp_toolkit.probes.result import HeadEffect, SiteVerdict
-from interp_toolkit.results import Figure
+from interp_toolkit.results import Figure, head_name
 
 MOST_POINTS = 2_000  # drawn per class; a page with more is slow and shows no more
 LABELLED_POINTS = 16  # up to so many points get their input written beside them
@@ -252,14 +252,14 @@ def head_split(heads: Sequence[HeadEffect], site: SiteVerdict) -> Figure:
     """How much of the probe's contrast each head writes."""
     trace = {
         "type": "bar",
-        "x": [f"{h.layer}.{h.head}" for h in heads],
+        "x": [head_name(h.layer, h.head) for h in heads],
         "y": [h.contrast for h in heads],
         "marker": {"color": CLASS_COLORS[1]},
         "name": "contrast",
         "showlegend": False,
     }
     layout = {
-        "xaxis": {"title": {"text": "layer.head"}, "type": "category"},
+        "xaxis": {"title": {"text": "head"}, "type": "category"},
         "yaxis": {"title": {"text": "score where true − where false"}},
     }
     caption = (

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.probes.separability import Status
 from interp_toolkit.probes.witness import Certificate, Hyperplane
-from interp_toolkit.results import Figure, Result, Table
+from interp_toolkit.results import Figure, Result, Table, head_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -259,7 +259,7 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
 def _head_table(heads: Sequence[HeadEffect], site: SiteVerdict) -> Table:
     columns = ["head", "contrast", "share", "accuracy ablated", "status ablated"]
     rows = [
-        [f"{h.layer}.{h.head}", h.contrast, h.share, h.accuracy_ablated, h.status_ablated]
+        [head_name(h.layer, h.head), h.contrast, h.share, h.accuracy_ablated, h.status_ablated]
         for h in heads
     ]
     if all(h.status_ablated is None for h in heads):
@@ -379,6 +379,6 @@ def _carried(heads: Sequence[HeadEffect]) -> str:
     needed = [h for h in heads if h.status_ablated == "not_separable"]
     if not needed:
         return ""
-    names = ", ".join(f"{h.layer}.{h.head}" for h in needed)
-    word = f"head {names}" if len(needed) == 1 else f"any one of heads {names}"
+    names = ", ".join(head_name(h.layer, h.head) for h in needed)
+    word = names if len(needed) == 1 else f"any one of {names}"
     return f" Without {word} it is not separable."

@@ -95,7 +95,7 @@ def test_analyze_writes_everything_asked_for(call, tmp_path: Path) -> None:
     )
     assert json.loads(document.read_text())["results"][0]["sites"][0]["status"] == "separable"
     assert report.stat().st_size > 1e6
-    assert "ablating head 0.1" in err
+    assert "ablating L0H1" in err
 
 
 def test_json_to_standard_output_is_alone_there(call) -> None:
@@ -364,3 +364,39 @@ def test_an_option_of_one_probe_does_not_hinder_another(call) -> None:
     code, out, err = call("analyze", "toy:xor-2head", *probes, "--quiet")
     assert code == 0, err
     assert len(out.splitlines()) == 2
+
+
+def test_the_circuit_is_written_as_a_graph(tmp_path: Path, call) -> None:
+    import networkx as nx
+
+    path = tmp_path / "circuit.graphml"
+    arguments = ["analyze", "toy:induction", "--probe", "circuit", "--graph", path, "--quiet"]
+    code, out, _ = call(*arguments)
+    assert code == 0
+    assert "a0.h1->a1.h0<k>" in out
+    graph = nx.read_graphml(path)
+    assert graph.has_edge("a0.h1", "a1.h0")
+    code, _, err = call("analyze", "toy:induction", "--probe", "circuit", "--graph", "a.png")
+    assert (code, len(lines(err))) == (2, 1)
+    assert ".graphml" in err
+    code, _, err = call("analyze", "toy:induction", "--probe", "heads", "--graph", path)
+    assert code == 2
+    assert "--probe circuit" in err
+
+
+def test_heads_are_analysed_and_written_as_json(tmp_path: Path, call) -> None:
+    path = tmp_path / "heads.json"
+    code, out, err = call(
+        *("analyze", "toy:induction-decoy", "--probe", "induction", "--ablate", "zero"),
+        *("--json", path, "--seed", 3),
+    )
+    assert code == 0
+    assert "refuted" in out
+    heads = json.loads(path.read_text())["results"][0]["heads"]
+    found = {(h["layer"], h["head"]): h["ablation_effect"] for h in heads if h["detected"]}
+    assert set(found) == {(1, 0), (1, 1)}
+    assert found[1, 0] > 1
+    assert abs(found[1, 1]) < 1e-6
+    code, _, err = call("analyze", "toy:xor-2head", "--probe", "heads")
+    assert (code, len(lines(err))) == (2, 1)
+    assert "context" in err

@@ -146,12 +146,17 @@ def is_native(model):
     return getattr(model.cfg, "architecture", None) == "TransformerLensNative"
 
 
+def is_bert(model):
+    return getattr(model.cfg, "architecture", None) == "BertForMaskedLM"
+
+
 def test_edits_of_scores_and_patterns_work_or_are_refused(model, has_hooked_transformer, logits):
-    """On native bridges scores are shown after their use, in 3.9 patterns too."""
+    """On native bridges scores are shown after their use, in 3.9 patterns too; on BERT's both."""
     shift = {"attn_scores": lambda x, hook: x + torch.arange(7.0), "pattern": lambda x, hook: x**2}
     for name, function in shift.items():
         hook = f"blocks.1.attn.hook_{name}"
-        if is_native(model) and (name == "attn_scores" or has_hooked_transformer):
+        unused = is_native(model) and (name == "attn_scores" or has_hooked_transformer)
+        if unused or is_bert(model):
             with pytest.raises(InterventionError, match=f"edits at {hook} do not reach"):
                 edit(model, {hook: function}).__enter__()
         else:

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models import weights_read
 from interp_toolkit.models.weights import weights
 
 ACTIVATIONS = {
@@ -18,7 +19,7 @@ ACTIVATIONS = {
     "gelu_pytorch_tanh": lambda x: F.gelu(x, approximate="tanh"),
 }
 #: their hook_attn_scores holds the pattern
-NO_SCORES = ("native", "native-rotary")
+NO_SCORES = ("native", "native-rotary", "bert")
 
 
 def close(ours, theirs):
@@ -91,19 +92,29 @@ def test_scores_pattern_and_output(model, cache, layer, request):
     scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / w.attn_scale
     if w.soft_cap is not None:
         scores = w.soft_cap * torch.tanh(scores / w.soft_cap)
+    if w.alibi is not None:  # 4 heads: slopes 2^-2, 2^-4, 2^-6, 2^-8
+        slopes = 2.0 ** -torch.arange(2, 10, 2)[:, None, None]
+        steps = torch.arange(7).expand(7, 7)
+        if w.alibi.from_query:
+            steps = (steps - steps.T).clamp(max=0)
+        scores = scores + slopes * steps
     back = torch.arange(7)[:, None] - torch.arange(7)
     visible = torch.ones(7, 7, dtype=bool)
     if w.direction == "causal":
         visible = (back >= 0) & (back < (w.window or 7))
     assert torch.equal(w.visible(7), visible)
     if not any(kind in request.node.name for kind in NO_SCORES):
-        theirs = cache[f"blocks.{layer}.attn.hook_attn_scores"]
+        theirs = cache[f"blocks.{layer}.attn.hook_attn_scores"].masked_fill(~visible, -math.inf)
+        if w.alibi is not None and w.alibi.from_query:  # their table's last rows: see Alibi
+            scores, theirs = scores - scores[..., :1], theirs - theirs[..., :1]
         close(scores.masked_fill(~visible, 0), theirs.masked_fill(~visible, 0))
     pattern = scores.masked_fill(~visible, -math.inf).softmax(-1)
     close(pattern, cache[f"blocks.{layer}.attn.hook_pattern"])
     z = torch.einsum("bhqk,bkhd->bqhd", pattern, v)
     close(z, cache[f"blocks.{layer}.attn.hook_z"])
     out = normalise(w.post_norm, sum(z[:, :, h] @ w.W_O[h] for h in range(4)) + w.b_O)
+    if w.residual_norm.kind is not None:
+        out = normalise(w.residual_norm, cache[f"blocks.{layer}.hook_resid_pre"] + out)
     close(out, cache[f"blocks.{layer}.hook_attn_out"])
 
 
@@ -114,7 +125,10 @@ def test_mlp(model, cache, layer):
         assert model.cfg.attn_only
         return
     site = "pre" if weights(model).layer(layer).parallel else "mid"
-    x = normalise(m.norm, cache[f"blocks.{layer}.hook_resid_{site}"])
+    residual = cache[f"blocks.{layer}.hook_resid_{site}"]
+    if m.residual_norm.kind is not None:
+        residual = cache[f"blocks.{layer}.ln1.hook_out"]
+    x = normalise(m.norm, residual)
     act = ACTIVATIONS[m.act_fn]
     if m.W_gate is None:
         post = act(x @ m.W_in + m.b_in)
@@ -122,6 +136,9 @@ def test_mlp(model, cache, layer):
         post = act(x @ m.W_gate + m.b_gate) * (x @ m.W_in + m.b_in) + m.b_post
     out = normalise(m.post_norm, post @ m.W_out + m.b_out)
     close(out, cache[f"blocks.{layer}.hook_mlp_out"])
+    if m.residual_norm.kind is not None:
+        after = normalise(m.residual_norm, residual + out)
+        close(after, cache[f"blocks.{layer}.hook_resid_post"])
 
 
 @torch.no_grad()
@@ -130,7 +147,15 @@ def test_embedding_and_logits(model, tokens, cache):
     residual = w.W_E[tokens]
     if w.W_pos is not None:
         residual = residual + w.W_pos[:7]
+    if w.token_type is not None:
+        residual = residual + w.token_type
+    residual = normalise(w.embed_norm, residual)
     close(residual, cache["blocks.0.hook_resid_pre"])
+    close(w.embed(tokens, torch.arange(7).expand(5, 7)), cache["blocks.0.hook_resid_pre"])
+    if "mlm_head" in model._modules:
+        with pytest.raises(InputError, match="behind a masked-language-modelling head"):
+            w.W_U  # noqa: B018
+        return
     logits = normalise(w.final_norm, cache["blocks.1.hook_resid_post"]) @ w.W_U + w.b_U
     if w.logit_soft_cap is not None:
         logits = w.logit_soft_cap * torch.tanh(logits / w.logit_soft_cap)
@@ -151,6 +176,42 @@ def test_what_each_architecture_says(zoo):
     assert not llama.b_Q.any()
     assert not weights(zoo("own-bare")).layer(0).b_O.any()
     assert weights(zoo("own-bare")).layer(0).direction == "bidirectional"
+
+
+def test_what_bert_and_bloom_say(zoo):
+    bert, bloom = weights(zoo("bert")), weights(zoo("bloom"))
+    assert (bert.embed_norm.kind, bloom.embed_norm.kind) == ("LN", "LN")
+    assert torch.equal(bert.token_type, zoo("bert").token_type_embed.weight[0])
+    for layer in (0, 1):
+        assert bert.layer(layer).direction == "bidirectional"
+        assert bert.layer(layer).norm.kind is None
+        assert bert.layer(layer).residual_norm.kind == "LN"
+        assert bert.mlp(layer).residual_norm.kind == "LN"
+        assert not bert.layer(layer).additive
+        assert bloom.layer(layer).additive
+        assert not bloom.layer(layer).alibi.from_query
+    assert bloom.mlp(0).act_fn == "gelu_new"
+    assert not weights(zoo("gemma2")).layer(0).additive
+
+
+def test_embedding_without_positions_takes_their_mean(zoo):
+    view, tokens = weights(zoo("bert")), torch.tensor([3, 5])
+    mean = view.W_E[tokens] + view.W_pos.mean(0) + view.token_type
+    torch.testing.assert_close(view.embed(tokens), normalise(view.embed_norm, mean))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "positions", "message"),
+    [
+        ([11], None, "there is no token 11; the model has tokens 0 to 10"),
+        ([0, -2], None, "there is no token -2"),
+        ([0], [12], "there is no position 12; the model has positions 0 to 11"),
+    ],
+)
+def test_embeddings_that_are_not_there(zoo, tokens, positions, message):
+    positions = None if positions is None else torch.tensor(positions)
+    with pytest.raises(InputError, match=message):
+        weights(zoo("own")).embed(torch.tensor(tokens), positions)
 
 
 def test_grouped_heads_are_repeated_for_consecutive_query_heads(zoo):
@@ -195,7 +256,6 @@ def test_layers_are_read_when_asked_for(zoo):
 @pytest.mark.parametrize(
     ("kind", "part", "message"),
     [
-        ("alibi", "layer", "layer 0 has ALiBi positions"),
         ("experts", "mlp", "layer 0 is a mixture of experts"),
         ("qwen3", "layer", "layer 0 has query-key norms"),
         ("mla", "layer", "layer 0 has multi-head latent attention"),
@@ -225,6 +285,23 @@ def test_a_model_that_computes_something_else_is_found_out(zoo, monkeypatch):
     monkeypatch.setattr(attn, "_values", lambda x: values(x) + 0.01)
     with pytest.raises(InputError, match="hook_v of layer 1"):
         weights(model).layer(1)
+
+
+def test_parts_read_wrongly_are_found_out(zoo, monkeypatch):
+    from transformer_lens.model_bridge.generalized_components import alibi_utils
+
+    bert, slopes = zoo("bert"), alibi_utils.build_alibi_slopes
+    monkeypatch.setattr(bert.cfg, "act_fn", "relu")
+    monkeypatch.setattr(weights_read, "token_type", lambda model: None)
+    view = weights(bert)
+    with pytest.raises(InputError, match="hook_post of layer 0 cannot be computed"):
+        view.mlp(0)
+    with pytest.raises(InputError, match="the embedding cannot be computed"):
+        view.embed(torch.tensor([0]))
+    assert view.layer(0) is not None
+    monkeypatch.setattr(alibi_utils, "build_alibi_slopes", lambda *args: 0.9 * slopes(*args))
+    with pytest.raises(InputError, match="of layer 0 cannot be computed"):
+        weights(zoo("bloom")).layer(0)
 
 
 def test_small_scores_do_not_hide_wrong_positions(zoo, monkeypatch):

@@ -46,7 +46,7 @@ def test_the_score_splits_evenly_over_the_two_heads_and_needs_both(tiny_xor_mode
         assert effect.contrast == pytest.approx(result.sites[0].margin / 2)
         assert effect.status_ablated == "not_separable"
         assert effect.accuracy_ablated == 0.75
-    assert "Without any one of heads 0.0, 0.1 it is not separable." in result.verdict
+    assert "Without any one of L0H0, L0H1 it is not separable." in result.verdict
 
 
 def test_one_head_has_the_denominators_as_certificate(tiny_one_head_model) -> None:

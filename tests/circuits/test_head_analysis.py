@@ -1,0 +1,188 @@
+"""The analysis of heads: what it says of models whose heads are known."""
+
+import json
+
+import numpy as np
+import pytest
+
+import interp_toolkit as it
+from interp_toolkit.circuits import head_result
+from interp_toolkit.circuits.head_analysis import run, unfit
+from interp_toolkit.circuits.head_result import HeadVerdict
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.json import to_json
+from interp_toolkit.results import jsonable
+from interp_toolkit.toys import induction as toys
+from interp_toolkit.toys.untrained import random_model
+
+INTERFACE = {
+    "detector",
+    "layer",
+    "head",
+    "score",
+    "null_mean",
+    "p_value",
+    "q_value",
+    "detected",
+    "ablation_effect",
+}
+
+
+@pytest.fixture(scope="module")
+def induction():
+    return run(toys.induction(d_vocab=40, n_ctx=60))
+
+
+@pytest.fixture(scope="module")
+def decoys():
+    return run(toys.induction_decoy(d_vocab=40, n_ctx=60))
+
+
+@pytest.fixture(scope="module")
+def trained():
+    return run(it.load("toy:induction-trained"))
+
+
+def by_name(result, detector, layer, head):
+    return next(h for h in result.heads if (h.detector, h.layer, h.head) == (detector, layer, head))
+
+
+def test_the_circuit_is_found_confirmed_and_its_feeder_named(induction):
+    assert induction.status == "detected"
+    head = by_name(induction, "induction", 1, 0)
+    assert (head.detected, head.causal) == (True, "confirmed")
+    assert head.ablation_low > 0.5 * induction.advantage[0]
+    assert by_name(induction, "previous-token", 0, 1).causal == "confirmed"
+    (reader,) = induction.readers
+    assert (reader.partner.layer, reader.partner.head) == (0, 1)
+    assert "L0H1 feeds the keys of L1H0" in induction.verdict
+    assert sum(h.detected for h in induction.heads) == 2
+
+
+def test_a_decoy_is_detected_by_attention_and_refuted_by_ablation(decoys):
+    decoy, true = by_name(decoys, "induction", 1, 1), by_name(decoys, "induction", 1, 0)
+    assert decoy.detected
+    assert true.detected
+    assert decoy.score == pytest.approx(true.score)
+    assert (decoy.causal, true.causal) == ("refuted", "confirmed")
+    assert decoy.ablation_effect == pytest.approx(0, abs=1e-9)
+    assert "L1H1 attends like an induction head" in decoys.verdict
+    assert "refuted" in decoys.verdict
+    assert decoys.status == "detected"  # the true one
+    alone = run(toys.decoy(d_vocab=40, n_ctx=60), detectors=["induction"])
+    assert alone.status == "refuted"
+    assert by_name(alone, "induction", 1, 1).causal == "refuted"
+
+
+def test_the_trained_model_has_both_kinds_and_the_edge(trained):
+    induction = [h for h in trained.heads if h.detector == "induction" and h.detected]
+    previous = [h for h in trained.heads if h.detector == "previous-token" and h.detected]
+    assert {h.layer for h in induction} == {1}
+    assert {h.layer for h in previous} == {0}
+    assert all(h.causal == "confirmed" for h in (*induction, *previous))
+    fed = {(r.partner.layer, r.partner.head) for r in trained.readers}
+    assert fed == {(h.layer, h.head) for h in previous}
+    assert max(h.ablation_effect for h in previous) > 0.5 * trained.advantage[0]
+
+
+def test_an_untrained_model_has_none():
+    result = run(random_model(3, d_vocab=30, n_ctx=40, n_layers=2))
+    assert result.status == "not_detected"
+    assert result.verdict.startswith("No head is detected as induction, previous-token")
+    assert result.readers == []
+    assert all(h.ablation_effect is None for h in result.heads)
+    assert result.tables()[0].title == "No head is detected; the nearest"
+
+
+def test_every_head_and_detector_has_an_entry_with_the_fields_others_read(decoys):
+    document = to_json([decoys])["results"][0]
+    assert len(document["heads"]) == 5 * 2 * 2
+    assert all(set(head) >= INTERFACE for head in document["heads"])
+    json.dumps(document, allow_nan=False)
+    frame = decoys.to_frame()
+    assert len(frame) == 20
+    assert frame.detected.sum() == 3
+
+
+def test_the_page_has_map_and_patterns(decoys):
+    figures = decoys.figures()
+    assert figures[0].title == "Head map"
+    maps = [trace for trace in figures[0].data if trace["type"] == "heatmap"]
+    assert len(maps) == 5
+    hover = maps[0]["text"][1][1]
+    for word in ("L1H1", "score", "null", "adjusted", "ablation", "refuted"):
+        assert word in hover
+    patterns = {figure.title: figure for figure in figures[1:]}
+    assert "Pattern of L1H0 (induction)" in patterns
+    z = np.array(patterns["Pattern of L1H0 (induction)"].data[0]["z"])
+    assert z.shape == (60, 60)
+    np.testing.assert_allclose(z.sum(1), 1, atol=0.05)
+    assert "Head map" in to_html([decoys])
+
+
+def test_an_encoder_is_scored_and_not_ablated(zoo):
+    result = run(zoo("own-bare"))
+    assert "next-token" in {h.detector for h in result.heads}
+    assert all(h.causal is None for h in result.heads)
+
+
+def test_data_of_ones_own():
+    model = toys.induction(d_vocab=40, n_ctx=60)
+    rng = np.random.default_rng(0)
+    rows = np.stack([np.resize(rng.permutation(40)[:p], 50) for p in (20, 21, 22, 23)])
+    data = FeatureData(rows, np.zeros((4, 1), bool), ("any",), source="rows of mine")
+    result = run(model, data=data, detectors=["induction"])
+    assert by_name(result, "induction", 1, 0).causal == "confirmed"
+    assert result.provenance.data["rows"] == 4
+
+
+def test_resampling_and_zeros_are_other_ways_to_take_a_head_out():
+    model = toys.induction(d_vocab=40, n_ctx=48)
+    for how in ("resample", "zero"):
+        result = run(model, detectors=["induction"], ablate=how)
+        assert by_name(result, "induction", 1, 0).causal == "confirmed"
+        assert how in result.evidence["ablation"]
+    with pytest.raises(InputError, match="mean"):
+        run(model, detectors=["induction"], ablate="nothing")
+
+
+def test_which_models_it_fits(tiny_xor_model, tiny_induction_model):
+    assert "longer context" in unfit(tiny_xor_model, None)
+    assert unfit(tiny_induction_model, None) is None
+    truth = tiny_induction_model.ground_truth
+    result = it.analyze(tiny_induction_model, "induction")
+    assert [(h.layer, h.head) for h in result.heads if h.detected] == [truth.induction]
+    score = by_name(result, "induction", *truth.induction).score
+    assert score == pytest.approx(1, abs=0.01)
+
+
+def one(**fields):
+    base = dict.fromkeys(HeadVerdict.__dataclass_fields__)
+    return HeadVerdict(**(base | {"detector": "induction", "layer": 1, "head": 2} | fields))
+
+
+def test_how_verdicts_are_worded():
+    nothing = [one(score=0.1, excess=0.05, p_value=0.2, p_adjusted=1.0, detected=False)]
+    assert head_result.verdict(nothing, [], None) == (
+        "No head is detected as induction (the nearest is L1H2 as induction, 10 % of its "
+        "attention, adjusted p = 1)."
+    )
+    unknown = [one(detected=False)]
+    assert head_result.status(unknown) == "undecided"
+    assert head_result.verdict(unknown, [], None).startswith("Undecided")
+    redundant = one(
+        score=0.9,
+        detected=True,
+        causal="confirmed",
+        ablation_effect=0.01,
+        ablation_low=-0.1,
+        ablation_high=0.1,
+        restored=2.5,
+        p_value=1e-9,
+    )
+    assert "alone it restores 2.5 nats" in head_result.verdict([redundant], [], (3.0, 2.0, 4.0))
+    undecided = one(score=0.9, detected=True, causal="undecided", ablation_effect=0.1, p_value=0.0)
+    assert "ablation undecided" in head_result.verdict([undecided], [], (3.0, 2.0, 4.0))
+    assert jsonable(redundant)["restored"] == 2.5

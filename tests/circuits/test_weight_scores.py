@@ -1,0 +1,182 @@
+"""Copying and matching scores against dense token-by-token matrices and planted heads."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from interp_toolkit.circuits.residual import token_inputs
+from interp_toolkit.circuits.weight_scores import weight_scores
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.config import TransformerConfig
+from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.weights import weights
+from interp_toolkit.toys import induction as toys
+
+KINDS = ("own", "own-rotary", "own-bare", "hooked", "hooked-parallel", "native", "gpt2", "llama")
+KINDS += ("gpt2-folded", "neox", "gemma2")
+
+
+def random_model(seed: int, **options) -> Transformer:
+    torch.manual_seed(seed)
+    sizes = {"n_layers": 2, "d_model": 24, "n_ctx": 8, "d_head": 6, "n_heads": 3, "d_vocab": 30}
+    config = TransformerConfig(**(sizes | {"attn_only": True, "dtype": torch.float64} | options))
+    model = Transformer(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            one = name.endswith((".ln1.w", "ln_final.w"))
+            parameter.copy_(torch.randn(parameter.shape) / 5 + one)
+    return model
+
+
+def centred(M: np.ndarray) -> np.ndarray:
+    return M - M.mean(0) - M.mean(1, keepdims=True) + M.mean()
+
+
+def figures(M: np.ndarray) -> tuple[float, float]:
+    M = centred(M)
+    values = np.linalg.eigvals(M)
+    off = ~np.eye(len(M), dtype=bool)
+    difference = np.diag(M).mean() - M[off].mean()
+    return values.sum().real / np.abs(values).sum(), difference / np.sqrt((M**2).mean())
+
+
+def dense_circuits(model, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of all token pairs, and logits of all sources, in the plainest way."""
+    view = weights(model)
+    w = view.layer(layer)
+    x = token_inputs(view, layer).double()
+    scores = (x @ w.W_Q[head].double()) @ (x @ w.W_K[head].double()).T
+    out = x @ w.W_V[head].double() @ w.W_O[head].double()
+    for norm in (w.post_norm, view.final_norm):
+        out = out - out.mean(-1, keepdim=True) if norm.kind == "LN" else out
+        out = out if norm.w is None else out * norm.w.double()
+    return scores.numpy(), (out @ view.W_U.double())[:, : view.d_vocab].numpy()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@torch.no_grad()
+def test_scores_are_those_of_the_dense_matrices(kind, zoo) -> None:
+    model = zoo(kind)
+    frame = weight_scores(model).set_index(["layer", "head"])
+    for layer, head in [(0, 0), (0, 3), (1, 2)]:
+        scores, logits = dense_circuits(model, layer, head)
+        row = frame.loc[layer, head]
+        assert (row.qk_matching, row.qk_diagonal) == pytest.approx(figures(scores), abs=1e-4)
+        assert (row.ov_copying, row.ov_diagonal) == pytest.approx(figures(logits), abs=1e-4)
+
+
+@torch.no_grad()
+def test_z_is_the_trace_over_its_spread_under_drawn_rotations() -> None:
+    model = random_model(0, normalization_type=None, d_model=12, positional_embedding_type="none")
+    view = weights(model)
+    w = view.layer(0)
+    Q, R = np.linalg.qr(np.random.default_rng(0).normal(size=(20_000, 12, 12)))
+    turns = Q * np.sign(np.diagonal(R, axis1=-2, axis2=-1))[:, None, :]
+    E, U = view.W_E.numpy(), view.W_U.numpy()
+    E, U = E - E.mean(0), U - U.mean(1, keepdims=True)
+    ov = w.W_V[1].numpy() @ w.W_O[1].numpy()
+    qk = w.W_Q[1].numpy() @ w.W_K[1].numpy().T
+    row = weight_scores(model).iloc[1]
+    for A, other, z in ((ov, U, row.ov_z), (qk, E.T, row.qk_z)):
+        M = A @ other @ E  # the trace of E R A other is that of R M
+        drawn = np.einsum("nij,ji->n", turns, M)
+        assert z == pytest.approx(np.trace(M) / drawn.std(), rel=0.03)
+        assert abs(drawn.mean()) < 4 * drawn.std() / np.sqrt(20_000)
+
+
+@pytest.mark.parametrize("normalization_type", [None, "LN"])
+def test_p_values_of_random_models_keep_their_level(normalization_type) -> None:
+    frames = [
+        weight_scores(random_model(seed, normalization_type=normalization_type))
+        for seed in range(100)
+    ]
+    for name in ("ov_p", "qk_p"):
+        low = np.array([(frame[name] <= 0.05).mean() for frame in frames])
+        error = low.std(ddof=1) / np.sqrt(len(low))
+        assert 0.02 < low.mean() <= 0.05 + 3 * error
+    wrong = sum(
+        frame[["ov_p_adjusted", "qk_p_adjusted"]].min(axis=None) <= 0.05 for frame in frames
+    )
+    assert wrong <= stats.binom.ppf(0.999, len(frames), 0.05)
+
+
+def test_planted_copying_and_matching_heads_are_found() -> None:
+    model = random_model(1, normalization_type="LN")
+    with torch.no_grad():
+        first, second = model.blocks[0].attn, model.blocks[1].attn
+        for block in model.blocks:
+            block.ln1.w.fill_(1)
+        model.ln_final.w.fill_(1)
+        model.unembed.W_U.copy_(model.embed.W_E.T)
+        first.W_O[1] = first.W_V[1].T
+        second.W_O[0] = -second.W_V[0].T
+        second.W_K[2] = second.W_Q[2]
+    frame = weight_scores(model).set_index(["layer", "head"])
+    assert frame.index[frame.ov_p_adjusted <= 0.05].tolist() == [(0, 1)]
+    assert frame.index[frame.qk_p_adjusted <= 0.05].tolist() == [(1, 2)]
+    assert frame.ov_copying[0, 1] > 0.95
+    assert frame.ov_copying[1, 0] < -0.95
+    assert frame.qk_matching[1, 2] > 0.95
+    assert frame.ov_diagonal[0, 1] > 1
+    assert frame.ov_p[1, 0] > 0.99
+
+
+def test_the_scores_do_not_depend_on_the_memory_allowed() -> None:
+    model = random_model(2)
+    small, whole = weight_scores(model, memory=4000), weight_scores(model)
+    np.testing.assert_allclose(small.to_numpy(float), whole.to_numpy(float), rtol=1e-6)
+
+
+def test_fewer_outputs_than_inputs_are_compared_where_both_are() -> None:
+    model = random_model(3, d_vocab_out=20, normalization_type=None)
+    frame = weight_scores(model)
+    assert "20 ids" in frame.attrs["notes"][0]
+    view = weights(model)
+    w = view.layer(0)
+    with torch.no_grad():
+        x = token_inputs(view, 0)[:20]
+        expected = figures((x @ w.W_V[0] @ w.W_O[0] @ view.W_U).numpy())
+    assert (frame.ov_copying[0], frame.ov_diagonal[0]) == pytest.approx(expected)
+
+
+def test_what_cannot_be_read_is_missing_and_noted(monkeypatch) -> None:
+    from interp_toolkit.models import weights_check
+
+    read = weights_check.read.layer
+
+    def refuse(model, layer):
+        if layer == 0:
+            raise InputError("layer 0 has something else")
+        return read(model, layer)
+
+    monkeypatch.setattr(weights_check.read, "layer", refuse)
+    frame = weight_scores(random_model(4))
+    assert frame.attrs["notes"] == ["layer 0 is left out: layer 0 has something else"]
+    assert frame[frame.layer == 0].drop(columns=["layer", "head"]).isna().all(axis=None)
+    assert not frame[frame.layer == 1].isna().any(axis=None)
+
+
+def test_a_head_of_zeros_has_no_score() -> None:
+    model = random_model(5)
+    with torch.no_grad():
+        model.blocks[1].attn.W_O[2] = 0
+    frame = weight_scores(model)
+    assert frame.loc[5, ["ov_copying", "ov_diagonal", "ov_z", "ov_p"]].isna().all()
+    assert frame.qk_p_adjusted.notna().all()
+
+
+def test_norms_behind_the_addition_leave_matching_only(zoo) -> None:
+    frame = weight_scores(zoo("bert"))
+    assert frame.ov_copying.isna().all()
+    assert frame.qk_matching.notna().all()
+    assert any("norm behind the addition" in note for note in frame.attrs["notes"])
+
+
+def test_a_head_that_reads_nothing_but_rounding_has_no_score():
+    """Zero products that rounding leaves at 1e-32, on which eigenvalue solvers fail."""
+    frame = weight_scores(toys.induction(d_vocab=40, n_ctx=48))
+    dead = frame[(frame.layer == 1) & (frame["head"] == 1)].iloc[0]
+    assert np.isnan(dead.ov_copying)
