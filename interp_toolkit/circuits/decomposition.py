@@ -257,8 +257,8 @@ def _about_all(circuit: Circuit, records: Sequence[dict[str, Any]]) -> str:
     return (
         f"By their weights, {len(found)} of {len(known)} heads would {_DOES[circuit]}: their "
         "circuit from embeddings joins tokens to themselves more than under a random rotation "
-        f"(adjusted p at most 0.05), most purely {head_name(best['layer'], best['head'])} (eigenvalue "
-        f"score {best[f'{circuit}_{name}']:.3g})."
+        f"(adjusted p at most 0.05), most purely {head_name(best['layer'], best['head'])} "
+        f"(eigenvalue score {best[f'{circuit}_{name}']:.3g})."
     )
 
 

@@ -41,7 +41,7 @@ def test_the_planted_pair_is_the_verdict(planted) -> None:
     result = run(planted)
     assert result.status == "detected"
     assert "1 of 81 pairs" in result.verdict
-    assert "0.2 into the keys of 2.1" in result.verdict
+    assert "L0H2 into the keys of L2H1" in result.verdict
     assert result.counts["K"]["significant"] == 1
     assert sum(count["significant"] for count in result.counts.values()) == 1
     pairs, counts = result.tables()
