@@ -14,6 +14,7 @@ PIP    := install --quiet --disable-pip-version-check
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
+	$(BIN)/python examples/induction_heads.py demo
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2
@@ -40,6 +41,8 @@ imports: $(VENV)/ready
 bench: $(VENV)/ready
 	$(BIN)/python benchmarks/logistic_targets.py
 	$(BIN)/python benchmarks/startup.py
+	$(BIN)/python benchmarks/head_detectors.py
+	$(BIN)/python benchmarks/head_calibration.py --models 200
 
 docs: $(VENV)/ready
 	$(BIN)/pip $(PIP) -e ".[docs]"

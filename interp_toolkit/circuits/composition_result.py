@@ -63,8 +63,10 @@ class CompositionResult(Result):
         return [_pair_table(self.pairs[:SHOWN]), _count_table(self.counts)]
 
     def figures(self) -> list[Figure]:
-        """A map of writers and readers for each mode."""
-        return [_map(self.scores, mode) for mode in MODES]
+        """A map of writers and readers for each mode, that of the clearest pair first."""
+        first = [str(pair["mode"]) for pair in self.pairs[:1]]
+        order = [*first, *(mode for mode in MODES if mode not in first)]
+        return [_map(self.scores, mode) for mode in order]
 
 
 def run(

@@ -50,7 +50,7 @@ def circuit_figure(graph: nx.DiGraph) -> Figure:
             "title": {"text": "layer"},
             "zeroline": False,
             "showgrid": False,
-            "tickvals": [layer + 0.25 for layer in range(graph.graph["cfg"]["n_layers"])],
+            "tickvals": list(range(graph.graph["cfg"]["n_layers"])),
             "ticktext": [str(layer) for layer in range(graph.graph["cfg"]["n_layers"])],
         },
     }

@@ -8,7 +8,7 @@ from the factors; the highest pairs of all are found tile by tile.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +22,8 @@ from interp_toolkit.models.memory import format_size, parse_memory
 #: a tile, the sum it is made of, and what picking its best entries takes
 _COPIES = 4
 _MAX_TILE = 1024
+
+TokenIds = int | Sequence[int] | Int[Tensor, "..."]
 
 
 class TokenPair(NamedTuple):
@@ -62,11 +64,15 @@ class TokenScores:
         """Number of rows and columns."""
         return len(self.left), len(self.right)
 
-    def score(self, rows: Int[Tensor, "*n"], columns: Int[Tensor, "*n"]) -> Float[Tensor, "*n"]:
+    def score(self, rows: TokenIds, columns: TokenIds) -> Float[Tensor, "..."]:
         """The scores of pairs: entry `rows[i], columns[i]` for each i.
 
+        Args:
+            rows: ids: one number, a list, or a tensor of integers.
+            columns: as many, or one.
+
         Raises:
-            InputError: a row or column that is not there.
+            InputError: a row or column that is not there, or no integers.
         """
         rows = self._checked(rows, len(self.left), "row")
         columns = self._checked(columns, len(self.right), "column")
@@ -163,7 +169,10 @@ class TokenScores:
             scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
         return scores + self.offset if self.offset else scores
 
-    def _checked(self, index: Tensor, end: int, what: str) -> Tensor:
+    def _checked(self, given: TokenIds, end: int, what: str) -> Int[Tensor, "..."]:
+        index = torch.as_tensor(given)
+        if index.is_floating_point() or index.dtype == torch.bool:
+            raise InputError(f"a {what} is an integer id, not {index.dtype}")
         if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < end:
             raise InputError(f"a {what} is not there; these scores have {what}s 0 to {end - 1}")
         return index.to(self.left.device)

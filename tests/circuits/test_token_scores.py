@@ -75,3 +75,12 @@ def test_pairs_that_are_not_there(scores):
         scores.row(-1)
     with pytest.raises(InputError, match="at least one pair"):
         scores.top(0)
+
+
+def test_ids_may_be_numbers_and_lists():
+    scores = TokenScores(torch.eye(3), 2 * torch.eye(3))
+    assert scores.score([0, 1, 2], [0, 2, 2]).tolist() == [2, 0, 2]
+    assert scores.score(1, [0, 1]).tolist() == [0, 2]
+    assert float(scores.score(1, 1)) == 2
+    with pytest.raises(InputError, match="row is not there"):
+        scores.score([3], [1])
