@@ -21,7 +21,7 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert "✓ XOR is linearly separable" in said
         assert (tmp_path / "report.html").stat().st_size > 1e6
     if script.stem == "induction_heads":
-        said = " ".join(capsys.readouterr().out.split())
+        said = " ".join(capsys.readouterr().out.replace("│", " ").split())
         assert "L1H1 attends like an induction head but ablating it changes nothing" in said
         assert "L0H2 feeds the keys of" in said
         assert "a0.h2->a1.h0<k>" in said

@@ -3,8 +3,9 @@
 For every head, in nats per row and paired over rows:
 
 - its effect: the intact model's advantage less the advantage without the head;
-- what it restores: with all heads of the group taken out, the advantage that this one alone brings
-  back. A head with a redundant twin has no effect by itself; here it shows.
+- what it restores: with all heads of the group taken out, and the rest of their kind with them, the
+  advantage that this one alone brings back. A head with a redundant twin has no effect by itself;
+  here it shows.
 
 Both stand beside the effects of other heads, drawn at random. A head is taken out at `hook_z` by
 the mean of the other rows, another row's values, or zero (see `passes`).
@@ -15,7 +16,8 @@ least. A head is
   effect, or what it restores, is significant (t test over rows, Holm's correction over both figures
   of all heads, LEVEL), material, and reached by at most one of the other heads, or OTHERS_AS_LARGE
   of them if that is more;
-- "refuted" if the confidence intervals of both lie below a material effect;
+- "refuted" if the confidence intervals of both lie below a material effect, and the group's heads
+  together have none either or one of them is confirmed to have it;
 - "undecided" otherwise.
 Effects on losses do not add up over heads: two heads in a row each have all of the effect.
 """
@@ -67,7 +69,7 @@ class HeadAblation:
         p_value: two-sided t test of the effect against zero.
         p_adjusted: Holm's, over the effects and restored advantages of all heads of the group.
         restored, restored_low, restored_high: nats that it alone brings back when the whole group
-            is out; the effect itself in a group of one.
+            and its kin are out; the effect itself where the head is the only one.
         restored_p_adjusted: as p_adjusted.
         others_mean, others_max: effects of other heads drawn at random; NaN without any.
         others_as_large: how many of them have at least this head's effect.
@@ -102,7 +104,7 @@ class Ablations:
         heads: one entry for each, in the order given.
         intact: the behaviour of the whole model.
         advantage: its in-context advantage.
-        joint: effect of all heads of the group together; None for an empty group.
+        joint: effect of all heads of the group and their kin together; None for an empty group.
         others: effects of the other heads, nats.
         how: what heads were replaced with.
         notes: what limits the check, a sentence each.
@@ -122,6 +124,7 @@ def ablation_effects(
     prompts: Prompts,
     heads: Iterable[Head],
     *,
+    kin: Iterable[Head] = (),
     others: Iterable[Head] | None = None,
     how: str = "mean",
     n_others: int = N_OTHERS,
@@ -135,8 +138,10 @@ def ablation_effects(
         model: any TransformerLens model.
         prompts: rows that repeat.
         heads: (layer, query head) pairs, judged as one group.
+        kin: more heads of their kind, not judged, but taken out wherever the whole group is: left
+            in, they would do what a redundant head restores.
         others: pool to draw other heads from, such as those that no detector found; None: all.
-            Heads of the group are left out of it.
+            Heads of the group and their kin are left out of it.
         how: replace with the "mean" of the other rows, "resample" another row's values, or "zero".
         n_others: how many to draw, from the group's layers first.
         seed: of the draws.
@@ -154,13 +159,14 @@ def ablation_effects(
     if reason is not None:
         raise InputError(reason)
     group = list(dict.fromkeys((int(layer), int(head)) for layer, head in heads))
-    drawn = _draw(_pool(model, others), group, n_others, seed) if group else []
-    without = _without(group, drawn)
+    kind = frozenset([*group, *((int(layer), int(head)) for layer, head in kin)])
+    drawn = _draw(_pool(model, others), group, kind, n_others, seed) if group else []
+    without = _without(group, kind, drawn)
     if group:
-        require_heads(model, [*group, *drawn])
+        require_heads(model, [*kind, *drawn])
     measure = _Measure(model, prompts, how, seed, memory, progress)
     found = measure.behaviours(without)
-    return _conclude(group, drawn, found, how, n_others)
+    return _conclude(group, kind, drawn, found, how, n_others)
 
 
 def _pool(model: Any, others: Iterable[Head] | None) -> list[Head]:
@@ -170,21 +176,25 @@ def _pool(model: Any, others: Iterable[Head] | None) -> list[Head]:
     return list(dict.fromkeys((int(layer), int(head)) for layer, head in others))
 
 
-def _draw(pool: list[Head], group: list[Head], n: int, seed: int) -> list[Head]:
+def _draw(
+    pool: list[Head], group: list[Head], kind: frozenset[Head], n: int, seed: int
+) -> list[Head]:
     """At random, from the layers of the group first."""
-    candidates = sorted(set(pool) - set(group))
+    candidates = sorted(set(pool) - kind)
     order = np.random.default_rng(seed).permutation(len(candidates))
     shuffled = [candidates[i] for i in order]
     layers = {layer for layer, _ in group}
     return sorted(shuffled, key=lambda head: head[0] not in layers)[:n]
 
 
-def _without(group: list[Head], drawn: list[Head]) -> list[frozenset[Head]]:
+def _without(
+    group: list[Head], kind: frozenset[Head], drawn: list[Head]
+) -> list[frozenset[Head]]:
     """Every set of heads to take out; the empty one is the intact model."""
     sets = [frozenset[Head]()]
     sets += [frozenset([head]) for head in (*group, *drawn)]
-    sets += [frozenset(group) - {head} for head in group]
-    sets.append(frozenset(group))
+    sets += [kind - {head} for head in group]
+    sets.append(kind)
     return list(dict.fromkeys(sets))
 
 
@@ -248,26 +258,26 @@ class _Measure:
 
 def _conclude(
     group: list[Head],
+    kind: frozenset[Head],
     drawn: list[Head],
     found: Mapping[frozenset[Head], Behaviour],
     how: str,
     n_others: int,
 ) -> Ablations:
-    intact, bare = found[frozenset()], found[frozenset(group)]
+    intact, bare = found[frozenset()], found[kind]
     advantage = estimate(intact.advantage)
     effects = [estimate(intact.advantage - found[frozenset([head])].advantage) for head in group]
-    restored = [
-        estimate(found[frozenset(group) - {head}].advantage - bare.advantage) for head in group
-    ]
+    restored = [estimate(found[kind - {head}].advantage - bare.advantage) for head in group]
+    joint = estimate(intact.advantage - bare.advantage)
     of_others = {
         head: float((intact.advantage - found[frozenset([head])].advantage).mean())
         for head in drawn
     }
     return Ablations(
-        heads=_judged(group, effects, restored, found, list(of_others.values())),
+        heads=_judged(group, effects, restored, joint, found, list(of_others.values())),
         intact=intact,
         advantage=advantage,
-        joint=estimate(intact.advantage - bare.advantage) if group else None,
+        joint=joint if group else None,
         others=of_others,
         how=how,
         notes=_notes(intact, len(group), len(drawn), n_others),
@@ -278,13 +288,25 @@ def _judged(
     group: list[Head],
     effects: list[Estimate],
     restored: list[Estimate],
+    joint: Estimate,
     found: Mapping[frozenset[Head], Behaviour],
     others: list[float],
 ) -> list[HeadAblation]:
-    looks = effects if len(group) == 1 else [*effects, *restored]
+    alone = len(group) == 1 and restored == effects
+    looks = effects if alone else [*effects, *restored]
     adjusted = holm(np.array([look.p_value for look in looks]))
     intact = found[frozenset()]
     material = max(MATERIAL * float(intact.advantage.mean()), LEAST_ADVANTAGE)
+    verdicts = [
+        _verdict(
+            ((effects[i], adjusted[i]), (restored[i], adjusted[i - len(group)])),
+            material,
+            others,
+            intact.is_there(),
+        )
+        for i in range(len(group))
+    ]
+    unexplained = joint.high >= material and "confirmed" not in verdicts
     judged = []
     for i, (layer, head) in enumerate(group):
         effect, back = effects[i], restored[i]
@@ -309,9 +331,7 @@ def _judged(
                 accuracy_known_ablated=float(
                     found[frozenset([(layer, head)])].accuracy_known.mean()
                 ),
-                verdict=_verdict(
-                    ((effect, p), (back, back_p)), material, others, intact.is_there()
-                ),
+                verdict="undecided" if unexplained else verdicts[i],
             )
         )
     return judged

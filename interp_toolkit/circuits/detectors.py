@@ -48,6 +48,8 @@ class Detector:
         others: shifts that are detectors of their own, and so no controls.
         rows: prompts it needs: "repeats", or "walks" over a small alphabet.
         later: whether its keys come after the query, which only bidirectional attention sees.
+        seeks: whether the relation can be asked about other tokens than the query's own; one that
+            cannot is not compared with relabelled tokens.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Detector:
     others: Collection[int] = ()
     rows: Rows = "repeats"
     later: bool = False
+    seeks: bool = True
 
     @property
     def floor(self) -> float:
@@ -188,7 +191,8 @@ def as_detector(given: Any, hops: int = 2) -> Detector:
 
     Args:
         given: a mask is [query key] booleans, for rows of that many positions; a function takes one
-            row's tokens, [pos] integers, and returns such a mask.
+            row's tokens, [pos] integers, and returns such a mask, which must depend on them. It
+            cannot be asked about other tokens; a `Detector` can, and is then held to more.
         hops: of the k-hop detector.
 
     Raises:
@@ -205,7 +209,12 @@ def as_detector(given: Any, hops: int = 2) -> Detector:
         return given
     if callable(given):
         name = getattr(given, "__name__", type(given).__name__)
-        return Detector(name, "a user's own function", lambda tokens, sought: _mask(given(tokens)))
+        return Detector(
+            name,
+            "a user's own function",
+            lambda tokens, sought: _mask(given(tokens)),
+            seeks=False,
+        )
     mask = _mask(given)
     return Detector("mask", "a user's own mask", lambda tokens, sought: mask, by_token=False)
 

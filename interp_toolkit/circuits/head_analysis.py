@@ -153,13 +153,14 @@ def _ablate(
         if len(heads) > len(best):
             notes.append(
                 f"{len(heads) - len(best)} of {len(heads)} {name} heads (those with the least "
-                "attention) were not ablated"
+                "attention) were not ablated one by one"
             )
         try:
             checked[name] = ablation_effects(
                 model,
                 scores.prompts,
                 best,
+                kin=heads,
                 others=others,
                 how=how,
                 seed=seed,

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from interp_toolkit.circuits.behaviour import LEAST_ADVANTAGE
 from interp_toolkit.circuits.causal import Verdict
 from interp_toolkit.circuits.partners import Partner
 from interp_toolkit.results import Figure, Result, Table, head_name
@@ -162,7 +163,7 @@ def verdict(
             sentences.append(f"{detector.capitalize()}: {_named(kept)}.")
         denied = [h for h in found if h.detector == detector and is_refuted(h)]
         if denied:
-            sentences.append(_refutation(denied))
+            sentences += _refutations(denied)
     sentences += _all_feeding(readers)
     checked = [h for h in found if h.causal is not None]
     if checked and advantage is not None:
@@ -187,7 +188,11 @@ def _with_effect(head: HeadVerdict) -> str:
             text = f"{head.name} ({_share(head)} of its attention; redundant: alone it restores "
             text += f"{head.restored:.3g} nats"
     elif head.causal == "refuted":
-        text += "; ablation changes nothing in context"
+        text += "; " + (
+            f"ablation gains {-(head.ablation_effect or 0.0):.3g} nats in context"
+            if _works_against(head)
+            else "ablation changes nothing in context"
+        )
     elif head.causal == "undecided":
         text += "; ablation undecided"
     return text + ")"
@@ -197,15 +202,36 @@ def _share(head: HeadVerdict) -> str:
     return "–" if head.score is None else f"{head.score:.0%}".replace("%", " %")
 
 
-def _refutation(heads: Sequence[HeadVerdict]) -> str:
-    several = len(heads) > 1
+def _works_against(head: HeadVerdict) -> bool:
+    """Whether the model does materially better without it."""
+    return head.ablation_high is not None and head.ablation_high <= -LEAST_ADVANTAGE
+
+
+def _refutations(heads: Sequence[HeadVerdict]) -> list[str]:
+    against = [head for head in heads if _works_against(head)]
+    idle = [head for head in heads if not _works_against(head)]
+    sentences = []
+    if idle:
+        high = max(head.ablation_high or 0.0 for head in idle)
+        them = "them" if len(idle) > 1 else "it"
+        sentences.append(
+            f"{_alike(idle)} but ablating {them} changes nothing (at most {high:.2g} nats): refuted."
+        )
+    if against:
+        gained = _range([-(head.ablation_effect or 0.0) for head in against])
+        them, work = ("them", "work") if len(against) > 1 else ("it", "works")
+        sentences.append(
+            f"{_alike(against)} but {work} against in-context prediction (ablating {them} gains "
+            f"{gained} nats): refuted."
+        )
+    return sentences
+
+
+def _alike(heads: Sequence[HeadVerdict]) -> str:
     names = _listed([head.name for head in heads], "and")
-    high = max(head.ablation_high or 0.0 for head in heads)
-    return (
-        f"{names} attend{'' if several else 's'} like {'' if several else 'an '}induction "
-        f"head{'s' if several else ''} but ablating {'them' if several else 'it'} changes nothing "
-        f"(at most {high:.2g} nats): refuted."
-    )
+    if len(heads) > 1:
+        return f"{names} attend like induction heads"
+    return f"{names} attends like an induction head"
 
 
 def _all_feeding(readers: Sequence[Reader]) -> list[str]:
@@ -221,7 +247,7 @@ def _feeding(readers: Sequence[Reader], partners: Sequence[Partner]) -> str:
     """One earlier head, and the induction heads whose keys it feeds."""
     names = _listed([head_name(reader.layer, reader.head) for reader in readers], "and")
     lost = [p.advantage_drop for p in partners if p.advantage_drop is not None]
-    effect = f" and {_range(lost)} nats" if lost else ""
+    effect = f" and {_range(lost)} nats" if lost and min(lost) > 0 else ""
     feeder = head_name(partners[0].layer, partners[0].head)
     return (
         f"{feeder} feeds the keys of {names}: cutting {'that path' if len(readers) == 1 else 'one'}"

@@ -6,7 +6,7 @@ controls, each of which keeps all but one thing:
 
 - shifted: the same queries, keys a few steps away. Where all shifts go one way (detectors by
   position) all looks have exactly the same queries.
-- relabelled (detectors by token): as if the query held another token, by permutations of the
+- relabelled (detectors by token that can be asked so): as if the query held another token, by permutations of the
   alphabet without fixed points. A head that relates tokens, but not each to itself, scores there.
 - displaced (detectors by token): the same places in other rows, where other tokens stand. A head
   that attends by position alone scores there.
@@ -27,6 +27,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.circuits.detectors import Detector
 from interp_toolkit.circuits.prompts import Prompts
+from interp_toolkit.errors import InputError
 
 SHIFTS = (4, 16)  # fewest and most shifted controls of a detector by position: a third of the row
 SHIFTS_BY_TOKEN = 6  # either way
@@ -108,6 +109,9 @@ def looks(
         causal: whether keys after the query are hidden.
         d_model: width of the model, which says how alike tokens' embeddings are by chance.
         seed: of the relabellings.
+
+    Raises:
+        InputError: a detector whose mask does not fit the rows.
     """
     tokens, n_pos = prompts.tokens.numpy(), prompts.n_pos
     rng = np.random.default_rng(seed)
@@ -126,12 +130,13 @@ def looks(
         collector.families.append(Family(detector.name, "shifted", number, family))
         if not detector.by_token:
             continue
-        others = [_without(_places(detector, tokens, asked, causal), held) for asked in sought.rows]
-        family = [collector.add(look) for look in others]
-        spread = sought.spread * (1 + sought.n_tokens / d_model)
-        collector.families.append(
-            Family(detector.name, "relabelled", number, family, spread=spread)
-        )
+        if detector.seeks:
+            asked = [_places(detector, tokens, other, causal) for other in sought.rows]
+            family = [collector.add(_without(look, held)) for look in asked]
+            spread = sought.spread * (1 + sought.n_tokens / d_model)
+            collector.families.append(
+                Family(detector.name, "relabelled", number, family, spread=spread)
+            )
         moves = [len(tokens)] if len(hosts) else range(1, min(DISPLACEMENTS, len(tokens) - 1) + 1)
         displaced = [_displaced(target, move, held) for move in moves]
         family = [collector.add(look) for look in displaced]
@@ -183,10 +188,16 @@ class _Collector:
 
 def _places(detector: Detector, tokens: np.ndarray, sought: np.ndarray, causal: bool) -> Places:
     """Where the detector's relation holds, keys that the query cannot see left out."""
-    mask = np.stack([detector.relation(t, s) for t, s in zip(tokens, sought, strict=True)])
-    if causal:
-        mask &= np.tril(np.ones(mask.shape[1:], dtype=np.bool_))
-    return np.stack(np.nonzero(mask))
+    n_pos = tokens.shape[1]
+    masks = [detector.relation(t, s) for t, s in zip(tokens, sought, strict=True)]
+    for mask in masks:
+        if mask.shape != (n_pos, n_pos):
+            raise InputError(
+                f"the detector {detector.name} gives a mask of shape {list(mask.shape)} for rows "
+                f"of {n_pos} positions; it must be [{n_pos}, {n_pos}]"
+            )
+    held = np.stack(masks)
+    return np.stack(np.nonzero(np.tril(held) if causal else held))
 
 
 def _steps(detector: Detector, n_pos: int) -> list[int]:

@@ -136,7 +136,10 @@ def given_prompts(tokens: Any, model: Any) -> Prompts:
 
     Raises InputError for what is no such array, or not tokens of this model.
     """
-    values = tokens.detach().cpu().numpy() if isinstance(tokens, Tensor) else np.asarray(tokens)
+    try:
+        values = tokens.detach().cpu().numpy() if isinstance(tokens, Tensor) else np.asarray(tokens)
+    except ValueError:  # ragged
+        values = np.empty(0)
     if values.ndim != 2 or values.dtype.kind not in "iu" or 0 in values.shape:
         raise InputError("tokens must be integers [row pos], rows of one length")
     d_vocab, n_ctx = int(model.cfg.d_vocab), int(model.cfg.n_ctx)

@@ -129,6 +129,48 @@ def test_a_redundant_head_shows_in_what_it_restores():
         assert twin.verdict == "confirmed"
 
 
+def test_what_a_redundant_head_restores_is_measured_with_its_kin_out():
+    model = twins(20.0)
+
+    def all_or_nothing(value, hook):
+        large = (value > 7).to(value)
+        large[:, :4] = 0
+        return 10.0 * large
+
+    with edit(model, {"unembed.hook_in": all_or_nothing}):
+        prompts = repeated_prompts(model)
+        found = ablation_effects(model, prompts, [(1, 0)], kin=[(1, 1)], how="zero")
+    (twin,) = found.heads
+    assert twin.effect == pytest.approx(0, abs=1e-9)
+    assert twin.restored == pytest.approx(found.advantage.mean, abs=1e-9)
+    assert twin.verdict == "confirmed"
+    assert (1, 1) not in found.others
+
+
+def test_heads_of_which_two_are_needed_are_not_refuted():
+    """Two of three carry the behaviour: none has an effect by itself, none restores it alone."""
+    model = induction_gqa(gain=10.0)
+    attn = model.blocks[1].attn
+    attn._W_K.data[0], attn._W_V.data[0] = attn._W_K.data[1], attn._W_V.data[1]
+    three = [(1, 1), (1, 2), (1, 3)]
+    for head in (1, 3):
+        for name in ("W_Q", "W_O"):
+            getattr(attn, name).data[head] = getattr(attn, name).data[2]
+
+    def two_of_three(value, hook):
+        large = (value > 15).to(value)
+        large[:, :8] = 0
+        return 10.0 * large
+
+    with edit(model, {"unembed.hook_in": two_of_three}):
+        found = ablation_effects(model, repeated_prompts(model), three, how="zero")
+    assert found.joint.mean == pytest.approx(found.advantage.mean, abs=1e-9)
+    for head in found.heads:
+        assert head.effect == pytest.approx(0, abs=1e-9)
+        assert head.restored == pytest.approx(0, abs=1e-9)
+        assert head.verdict == "undecided"
+
+
 def test_the_partner_among_the_others_does_not_unconfirm():
     model = induction()
     found = ablation_effects(model, repeated_prompts(model), [INDUCTION_HEAD])

@@ -163,6 +163,19 @@ def one(**fields):
     return HeadVerdict(**(base | {"detector": "induction", "layer": 1, "head": 2} | fields))
 
 
+def test_a_head_that_works_against_the_behaviour_is_not_said_to_change_nothing():
+    model = toys.induction(d_vocab=40, n_ctx=48)
+    model.blocks[1].attn.W_O.data *= -1
+    result = run(model, detectors=["induction", "previous-token"])
+    head = by_name(result, "induction", 1, 0)
+    assert head.causal == "refuted"
+    assert head.ablation_high < -1
+    assert "L1H0 attends like an induction head but works against" in result.verdict
+    assert "changes nothing" not in result.verdict
+    assert "costs" in result.verdict  # of its attention, by the path from L0H1
+    assert "-" not in result.verdict.split("induction attention")[0].split("costs")[1]
+
+
 def test_how_verdicts_are_worded():
     nothing = [one(score=0.1, excess=0.05, p_value=0.2, p_adjusted=1.0, detected=False)]
     assert head_result.verdict(nothing, [], None) == (

@@ -225,6 +225,15 @@ def test_a_users_mask_and_function_find_heads_too():
     assert not frame[frame.detector == "before"].detected.any()
 
 
+def test_a_users_function_finds_what_depends_on_tokens():
+    def after_the_same(tokens):
+        same = (tokens[:, None] == tokens[None, :]) & ~np.eye(len(tokens), dtype=bool)
+        return np.pad(same, ((0, 0), (1, 0)))[:, :-1] & ~np.eye(len(tokens), dtype=bool)
+
+    frame = score_heads(toys.induction(d_vocab=16, n_ctx=40), detectors=[after_the_same])
+    assert frame[frame.detected][["layer", "head"]].values.tolist() == [[1, 0]]
+
+
 def test_given_tokens_are_used():
     model = toys.induction(d_vocab=40, n_ctx=60)
     tokens = repeated_prompts(model, rows=6, seed=9).tokens
@@ -260,6 +269,9 @@ def test_same_seed_same_scores():
         ({"detectors": ["inductions"]}, "induction"),
         ({"tokens": [[1, 2]]}, "row"),
         ({"memory": 10}, "memory"),
+        ({"detectors": [np.eye(10, dtype=bool)]}, r"\[40, 40\]"),
+        ({"detectors": [lambda tokens: np.eye(3, dtype=bool)]}, r"\[40, 40\]"),
+        ({"tokens": [[1, 2, 3], [1, 2]]}, "one length"),
     ],
 )
 def test_bad_input_is_one_line(options, what):
