@@ -153,8 +153,7 @@ def ablation_effects(
             does not have.
         InterventionError: the model ignores edits of its heads.
     """
-    if how not in HOWS:
-        raise InputError(f'how is {how!r}; it must be "mean", "zero" or "resample"')
+    require_how(how)
     reason = why_none(model, prompts)
     if reason is not None:
         raise InputError(reason)
@@ -167,6 +166,12 @@ def ablation_effects(
     measure = _Measure(model, prompts, how, seed, memory, progress)
     found = measure.behaviours(without)
     return _conclude(group, kind, drawn, found, how, n_others)
+
+
+def require_how(how: str) -> None:
+    """Raises InputError for another way to replace a head than the three there are."""
+    if how not in HOWS:
+        raise InputError(f'how is {how!r}; it must be "mean", "zero" or "resample"')
 
 
 def _pool(model: Any, others: Iterable[Head] | None) -> list[Head]:
@@ -357,8 +362,8 @@ def _notes(intact: Behaviour, n_heads: int, n_drawn: int, n_others: int) -> list
     notes = []
     if not intact.is_there():
         notes.append(
-            "the model has no in-context advantage on these prompts, so no head can be confirmed "
-            "as responsible for one"
+            "the model shows no in-context advantage on these prompts that is certain, so no head "
+            "can be confirmed as responsible for one"
         )
     if n_heads and n_drawn < n_others:
         notes.append(f"only {n_drawn} other heads to compare ablations with")

@@ -15,7 +15,7 @@ import numpy as np
 
 from interp_toolkit.circuits import head_pictures
 from interp_toolkit.circuits.behaviour import why_none
-from interp_toolkit.circuits.causal import Ablations, ablation_effects
+from interp_toolkit.circuits.causal import Ablations, ablation_effects, require_how
 from interp_toolkit.circuits.detectors import OURS, as_detector
 from interp_toolkit.circuits.head_result import (
     DEFINED_BY_EFFECT,
@@ -73,8 +73,10 @@ def run(
         probe: the name the result goes by.
 
     Raises:
-        InputError: a model without visible patterns, a context too short, unfit data.
+        InputError: a model without visible patterns, a context too short, unfit data, another way
+            to ablate.
     """
+    require_how(ablate)
     tokens = None if data is None else data.token_matrix()
     chosen = _fitting(model) if detectors is None else list(detectors)
     scores = detect(
@@ -259,9 +261,11 @@ def _evidence(
     }
     if ablations:
         first = next(iter(ablations.values()))
-        evidence["ablation"] = (
-            f"replaced by {first.how}; against {len(first.others)} other heads, the largest of "
-            f"whose effects is {max(first.others.values(), default=float('nan')):.2g} nats"
+        evidence["ablation"] = f"replaced by {first.how}; " + (
+            f"against {len(first.others)} other heads, the largest of whose effects is "
+            f"{max(first.others.values()):.2g} nats"
+            if first.others
+            else "no other heads to compare with"
         )
     if notes:
         evidence["notes"] = "; ".join(notes)

@@ -52,7 +52,8 @@ def pattern_sums(
 ) -> PatternSums:
     """One pass over the looks' tokens.
 
-    Raises InputError for a model whose patterns cannot be seen, or too little memory.
+    Raises InputError for a model whose patterns cannot be seen or are not finite, or too little
+    memory.
     """
     cfg = model.cfg
     n_layers, n_heads = int(cfg.n_layers), int(cfg.n_heads)
@@ -73,7 +74,7 @@ def pattern_sums(
         def reduce(
             pattern: Any, hook: Any, *, layer: int, rows: range = rows, seen: set[int] = seen
         ) -> None:
-            pattern, kind = _shares(_checked(pattern, len(rows), n_heads, n_pos), looks.causal)
+            pattern, kind = _shares(_checked(pattern, len(rows), n_heads, n_pos), layer)
             if kind != "softmax":
                 kinds[layer] = kind
             for i, row in enumerate(rows):
@@ -161,11 +162,22 @@ def _checked(
 
 
 def _shares(
-    pattern: Float[Tensor, "row head query key"], causal: bool
+    pattern: Float[Tensor, "row head query key"], layer: int
 ) -> tuple[Float[Tensor, "row head query key"], RowKind]:
-    """The pattern as shares of each query's attention, and what kind it was."""
+    """The pattern as shares of each query's attention, and what kind it was.
+
+    Raises InputError for a pattern that is not finite, or a head that is 0 all over a row:
+    TransformerLens writes 0 for what is not finite.
+    """
     signed = bool(pattern.min() < 0)
     sums = pattern.sum(-1, dtype=torch.promote_types(pattern.dtype, torch.float32))
+    nowhere = (sums == 0).all(-1).any(0).nonzero() if not signed else sums.new_zeros(0)
+    if len(nowhere) or not bool(sums.isfinite().all()):
+        which = f"head {int(nowhere[0])} of layer {layer}" if len(nowhere) else f"layer {layer}"
+        raise InputError(
+            f"{which} shows no attention to score: its scores are not finite (weights that are "
+            "not, or overflow), or it is masked out"
+        )
     tolerance = ROW_SUM_TOLERANCE.get(pattern.dtype, COARSE_TOLERANCE)
     off = (sums - 1).abs() > tolerance
     if not signed and not bool((off & (sums != 0)).any()):

@@ -22,10 +22,10 @@ intersection-union). Then, over all heads and detectors of the model:
   LEVEL, whatever the heads' dependence. `detected` rests on it.
 - q_value, Benjamini & Hochberg (1995): the false discovery rate, for reading long tables.
 
-THE RULE: a head is detected when p_adjusted <= LEVEL and its excess is at least its detector's
-floor, a convention: 0.3 for relations between tokens and 0.4 for positions. Random heads do have
-preferences, small ones, and enough data would make any of them significant; the floor says how much
-attention makes a head of that kind.
+THE RULE: a head is detected when p_adjusted <= LEVEL and its excess, and that excess less the
+controls' mean, are at least its detector's floor, a convention: 0.3 for relations
+between tokens and 0.4 for positions. Random heads do have preferences, small ones, and enough data
+would make any of them significant; the floor says how much attention makes a head of that kind.
 The tail beyond the controls is a model, not a theorem; `benchmarks/head_calibration.py` checks the
 error on random models of many shapes. So far out that no check reaches, at SMALLEST_P, it is cut.
 """
@@ -81,8 +81,10 @@ def detected(
     p_adjusted: Float[np.ndarray, "layer head"], scores: Scores
 ) -> Bool[np.ndarray, "layer head"]:
     """The rule (see the module)."""
-    with np.errstate(invalid="ignore"):
-        found: np.ndarray = (p_adjusted <= LEVEL) & (scores.excess >= scores.floor)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        over_null = (scores.score - scores.null_mean) / (1 - scores.uniform)
+        least = np.minimum(scores.excess, over_null)
+        found: np.ndarray = (p_adjusted <= LEVEL) & (least >= scores.floor)
     return found
 
 

@@ -87,7 +87,7 @@ def test_a_decoy_without_any_advantage_is_refuted_and_the_note_says_so():
     model = decoy()
     found = ablation_effects(model, repeated_prompts(model), [DECOY_HEAD])
     assert found.heads[0].verdict == "refuted"
-    assert "no in-context advantage" in found.notes[0]
+    assert "shows no in-context advantage" in found.notes[0]
 
 
 def twins(gain):
@@ -159,7 +159,7 @@ def test_heads_of_which_two_are_needed_are_not_refuted():
 
     def two_of_three(value, hook):
         large = (value > 15).to(value)
-        large[:, :8] = 0
+        large[:, :4] = 0
         return 10.0 * large
 
     with edit(model, {"unembed.hook_in": two_of_three}):

@@ -144,8 +144,21 @@ def test_resampling_and_zeros_are_other_ways_to_take_a_head_out():
         result = run(model, detectors=["induction"], ablate=how)
         assert by_name(result, "induction", 1, 0).causal == "confirmed"
         assert how in result.evidence["ablation"]
-    with pytest.raises(InputError, match="mean"):
-        run(model, detectors=["induction"], ablate="nothing")
+    for toy in (model, random_model(3, d_vocab=30, n_ctx=40)):  # heads to ablate, and none
+        with pytest.raises(InputError, match="mean"):
+            run(toy, detectors=["induction"], ablate="nothing")
+
+
+def test_without_other_heads_the_evidence_says_so():
+    model = toys.induction(d_vocab=40, n_ctx=48)
+    for layer, (kept, other) in enumerate([(1, 0), (0, 1)]):
+        attn = model.blocks[layer].attn
+        for name in ("W_Q", "W_K", "W_V", "W_O"):
+            getattr(attn, name).data[other] = getattr(attn, name).data[kept]
+        attn.W_O.data /= 2
+    result = run(model, detectors=["induction", "previous-token"])
+    assert sum(head.detected for head in result.heads) == 4
+    assert result.evidence["ablation"] == "replaced by mean; no other heads to compare with"
 
 
 def test_which_models_it_fits(tiny_xor_model, tiny_induction_model):

@@ -93,3 +93,23 @@ def test_hooks_are_gone_when_a_model_fails(zoo, count_hooks):
 def test_memory_too_small_is_said(zoo):
     with pytest.raises(InputError, match="memory"):
         pattern_sums(zoo("own"), places(zoo("own")), memory=100)
+
+
+@pytest.mark.parametrize("kind", ["own", "native", "gpt2"])
+def test_weights_that_are_not_finite_are_said(zoo, kind, count_hooks):
+    model = zoo(kind)
+
+    def spoil(value, hook):
+        value = value.clone()
+        value[:, :, 2] = torch.nan
+        return value
+
+    point = model.hook_dict["blocks.1.attn.hook_q"]
+    point.add_hook(spoil)
+    before = count_hooks(model)
+    try:
+        with pytest.raises(InputError, match="layer 1 shows no attention.*not finite"):
+            pattern_sums(model, places(model))
+        assert count_hooks(model) == before
+    finally:
+        model.reset_hooks()
