@@ -192,9 +192,7 @@ def _draw(
     return sorted(shuffled, key=lambda head: head[0] not in layers)[:n]
 
 
-def _without(
-    group: list[Head], kind: frozenset[Head], drawn: list[Head]
-) -> list[frozenset[Head]]:
+def _without(group: list[Head], kind: frozenset[Head], drawn: list[Head]) -> list[frozenset[Head]]:
     """Every set of heads to take out; the empty one is the intact model."""
     sets = [frozenset[Head]()]
     sets += [frozenset([head]) for head in (*group, *drawn)]

@@ -95,9 +95,14 @@ def run(
     advantage = next(
         ((a.advantage.mean, a.advantage.low, a.advantage.high) for a in ablations.values()), None
     )
+    joint = {
+        name: (a.joint.mean, a.joint.low, a.joint.high)
+        for name, a in ablations.items()
+        if a.joint is not None
+    }
     return HeadsResult(
         probe=probe,
-        verdict=verdict(heads, readers, advantage),
+        verdict=verdict(heads, readers, joint, advantage),
         evidence=_evidence(scores, heads, ablations, notes),
         provenance=provenance(
             model,
@@ -112,6 +117,7 @@ def run(
         heads=heads,
         readers=readers,
         from_weights=from_weights,
+        joint=joint,
         advantage=advantage,
         notes=notes,
         plots=[

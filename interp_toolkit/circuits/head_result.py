@@ -20,6 +20,8 @@ from interp_toolkit.results import Figure, Result, Table, head_name
 if TYPE_CHECKING:
     import pandas as pd
 
+Interval = tuple[float, float, float]  # mean, lower and upper end at 95 %
+
 SHOWN = 12  # heads in the table of the best, where none is detected
 NAMED = 8  # heads of one detector that the verdict names
 PARTNERS_SHOWN = 3  # earlier heads in the table, of each induction head
@@ -94,6 +96,8 @@ class HeadsResult(Result):
         heads: one entry for every detector and head.
         readers: the induction heads and what feeds them.
         from_weights: scores from weights alone, a row a head; empty where they cannot be given.
+        joint: nats lost when all detected heads of a kind are ablated together, by detector, with
+            the confidence interval.
         advantage: the model's in-context advantage (nats) with its confidence interval, or None.
         notes: what was left out, and why.
     """
@@ -101,7 +105,8 @@ class HeadsResult(Result):
     heads: Sequence[HeadVerdict]
     readers: Sequence[Reader]
     from_weights: Sequence[Mapping[str, Any]]
-    advantage: tuple[float, float, float] | None
+    joint: Mapping[str, Interval]
+    advantage: Interval | None
     notes: Sequence[str]
     plots: Sequence[Figure] = field(repr=False, default=())
 
@@ -147,7 +152,8 @@ def is_refuted(head: HeadVerdict) -> bool:
 def verdict(
     heads: Sequence[HeadVerdict],
     readers: Sequence[Reader],
-    advantage: tuple[float, float, float] | None,
+    joint: Mapping[str, Interval],
+    advantage: Interval | None,
 ) -> str:
     """The heads of every kind, what ablation says of them, and what feeds the induction heads."""
     found = [head for head in heads if head.detected]
@@ -159,9 +165,12 @@ def verdict(
     sentences = []
     for detector in detectors:
         kept = [h for h in found if h.detector == detector and not is_refuted(h)]
-        if kept:
-            sentences.append(f"{detector.capitalize()}: {_named(kept)}.")
         denied = [h for h in found if h.detector == detector and is_refuted(h)]
+        if kept:
+            together = ""
+            if len(kept) > 1 and not denied and detector in joint:
+                together = f"; ablating all of them costs {joint[detector][0]:.3g} nats"
+            sentences.append(f"{detector.capitalize()}: {_named(kept)}{together}.")
         if denied:
             sentences += _refutations(denied)
     sentences += _all_feeding(readers)

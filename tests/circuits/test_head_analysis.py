@@ -85,6 +85,8 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained):
     fed = {(r.partner.layer, r.partner.head) for r in trained.readers}
     assert fed == {(h.layer, h.head) for h in previous}
     assert max(h.ablation_effect for h in previous) > 0.5 * trained.advantage[0]
+    assert trained.joint["induction"][1] > 0.8 * trained.advantage[0]  # together they are all of it
+    assert "ablating all of them costs" in trained.verdict
 
 
 def test_an_untrained_model_has_none():
@@ -191,13 +193,13 @@ def test_a_head_that_works_against_the_behaviour_is_not_said_to_change_nothing()
 
 def test_how_verdicts_are_worded():
     nothing = [one(score=0.1, excess=0.05, p_value=0.2, p_adjusted=1.0, detected=False)]
-    assert head_result.verdict(nothing, [], None) == (
+    assert head_result.verdict(nothing, [], {}, None) == (
         "No head is detected as induction (the nearest is L1H2 as induction, 10 % of its "
         "attention, adjusted p = 1)."
     )
     unknown = [one(detected=False)]
     assert head_result.status(unknown) == "undecided"
-    assert head_result.verdict(unknown, [], None).startswith("Undecided")
+    assert head_result.verdict(unknown, [], {}, None).startswith("Undecided")
     redundant = one(
         score=0.9,
         detected=True,
@@ -208,7 +210,7 @@ def test_how_verdicts_are_worded():
         restored=2.5,
         p_value=1e-9,
     )
-    assert "alone it restores 2.5 nats" in head_result.verdict([redundant], [], (3.0, 2.0, 4.0))
+    assert "alone it restores 2.5 nats" in head_result.verdict([redundant], [], {}, (3.0, 2.0, 4.0))
     undecided = one(score=0.9, detected=True, causal="undecided", ablation_effect=0.1, p_value=0.0)
-    assert "ablation undecided" in head_result.verdict([undecided], [], (3.0, 2.0, 4.0))
+    assert "ablation undecided" in head_result.verdict([undecided], [], {}, (3.0, 2.0, 4.0))
     assert jsonable(redundant)["restored"] == 2.5
