@@ -168,6 +168,9 @@ KINDS = {
     ),
     "gpt2-folder": functools.partial(_booted, "GPT2LMHeadModel", "GPT2Config", **_GPT2),
     "llama": functools.partial(_wrapped, "LlamaForCausalLM", "LlamaConfig", **_LLAMA),
+    "mistral": functools.partial(
+        _wrapped, "MistralForCausalLM", "MistralConfig", **_LLAMA, sliding_window=4
+    ),
     "neox": functools.partial(_wrapped, "GPTNeoXForCausalLM", "GPTNeoXConfig", **_NEOX),
     "alibi": functools.partial(
         _hooked, positional_embedding_type="alibi", normalization_type="LN", post_embedding_ln=True

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.graph import composition_graph as composition_graph
     from interp_toolkit.circuits.heads import score_heads as score_heads
     from interp_toolkit.circuits.ov import ov_circuit as ov_circuit
-    from interp_toolkit.circuits.partners import partners as partners
+    from interp_toolkit.circuits.partner import partners as partners
     from interp_toolkit.circuits.prompts import repeated_prompts as repeated_prompts
     from interp_toolkit.circuits.qk import qk_circuit as qk_circuit
-    from interp_toolkit.circuits.weight_scores import weight_scores as weight_scores
+    from interp_toolkit.circuits.self_scores import weight_scores as weight_scores
 
 _HOMES = {
     "Detector": "detectors",
@@ -27,11 +27,11 @@ _HOMES = {
     "composition_graph": "graph",
     "composition_scores": "composition",
     "ov_circuit": "ov",
-    "partners": "partners",
+    "partners": "partner",
     "qk_circuit": "qk",
     "repeated_prompts": "prompts",
     "score_heads": "heads",
-    "weight_scores": "weight_scores",
+    "weight_scores": "self_scores",
     "write_graph": "export",
 }
 
@@ -41,7 +41,7 @@ __all__ = list(_HOMES)
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(importlib.import_module(f"interp_toolkit.circuits.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

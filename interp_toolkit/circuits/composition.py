@@ -169,8 +169,8 @@ def composable_layers(view: ModelWeights) -> tuple[list[str], dict[int, Norm]]:
     if len(norms) < 2:
         reason = f" ({notes[0]})" if notes else ""
         raise InputError(
-            f"composition needs two layers with attention, and of this model's {view.n_layers} "
-            f"{len(norms)} can be read{reason}"
+            f"composition needs two layers with attention that can be read; this model has "
+            f"{len(norms)} of {view.n_layers}{reason}"
         )
     if rotary:
         notes.append("rotary heads are taken without the turn: W_QK is that of distance 0")

@@ -28,8 +28,8 @@ from interp_toolkit.circuits.folding import read_through, written_through
 from interp_toolkit.circuits.haar import spectra
 from interp_toolkit.circuits.ov import ov_circuit
 from interp_toolkit.circuits.qk import qk_circuit
+from interp_toolkit.circuits.self_scores import weight_scores
 from interp_toolkit.circuits.token_scores import TokenPair, TokenScores
-from interp_toolkit.circuits.weight_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.provenance import provenance
@@ -89,7 +89,7 @@ def run(
     progress(f"{circuit.upper()} scores of all heads")
     view = weights(model)
     frame = weight_scores(model, memory)
-    notes = list(frame.attrs["notes"])
+    notes = [note for note in frame.attrs["notes"] if circuit == "ov" or "copying" not in note]
     frame["effective_rank"] = _effective_ranks(view, circuit)
     kept = [c for c in frame.columns if c in ("layer", "head", "effective_rank") or circuit in c]
     records = [
@@ -250,14 +250,14 @@ def _about_all(circuit: Circuit, records: Sequence[dict[str, Any]]) -> str:
         return f"No head of this model has a {name} score from weights alone."
     if not found:
         return (
-            f"By its weights, none of {len(known)} heads would {_DOES[circuit]} more than under a "
-            "random rotation of its input (adjusted p above 0.05)."
+            f"By their weights, none of {len(known)} heads would {_DOES[circuit]} more than under "
+            "a random rotation of its input (adjusted p above 0.05)."
         )
     best = max(found, key=lambda r: r[f"{circuit}_{name}"])
     return (
-        f"By their weights, {len(found)} of {len(known)} heads would {_DOES[circuit]}: their "
+        f"By their weights, {len(found)} of {len(known)} heads would {_DOES[circuit]}: the "
         "circuit from embeddings joins tokens to themselves more than under a random rotation "
-        f"(adjusted p at most 0.05), most purely {head_name(best['layer'], best['head'])} "
+        f"(adjusted p at most 0.05), most purely in {head_name(best['layer'], best['head'])} "
         f"(eigenvalue score {best[f'{circuit}_{name}']:.3g})."
     )
 

@@ -33,8 +33,9 @@ def circuit_figure(graph: nx.DiGraph) -> Figure:
     data += [_middles(middles), _nodes(graph, places)]
     left_out = len(lines) - MOST_EDGES
     caption = (
-        "Edges are as wide as what is lost when each alone is cut; dotted: read by the query, "
-        "dashed: by the key, solid: by the value, an MLP or the logits."
+        "a1.h0: head 0 of layer 1; m1: its MLP. Edges are as wide as what is lost when each alone "
+        "is cut; dotted: read by the query, dashed: by the key, solid: by the value, an MLP or the "
+        "logits."
         + (
             " The other colour: cutting it helps."
             if any(v["effect"] < 0 for *_, v in lines)
@@ -141,7 +142,7 @@ def _nodes(graph: nx.DiGraph, places: dict[str, Place]) -> dict[str, Any]:
         "y": [places[name][1] for name in graph],
         "text": list(graph),
         "customdata": effects,
-        "textposition": "middle right",
+        "textposition": [f"{'bottom' if name == 'input' else 'top'} right" for name in graph],
         "hovertemplate": "%{text}<br>%{customdata}<extra></extra>",
         "marker": {
             "size": 14,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.circuits.behaviour import LEAST_ADVANTAGE
 from interp_toolkit.circuits.causal import Verdict
-from interp_toolkit.circuits.partners import Partner
+from interp_toolkit.circuits.partner import Partner
 from interp_toolkit.results import Figure, Result, Table, head_name
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def verdict(
     if checked and advantage is not None:
         sentences.append(
             f"The in-context advantage is {advantage[0]:.3g} nats "
-            f"(95 % interval {advantage[1]:.3g} to {advantage[2]:.3g})."
+            f"(95% interval {advantage[1]:.3g} to {advantage[2]:.3g})."
         )
     return " ".join(sentences)
 
@@ -208,7 +208,7 @@ def _with_effect(head: HeadVerdict) -> str:
 
 
 def _share(head: HeadVerdict) -> str:
-    return "–" if head.score is None else f"{head.score:.0%}".replace("%", " %")
+    return "–" if head.score is None else f"{head.score:.0%}"
 
 
 def _works_against(head: HeadVerdict) -> bool:
@@ -224,7 +224,8 @@ def _refutations(heads: Sequence[HeadVerdict]) -> list[str]:
         high = max(head.ablation_high or 0.0 for head in idle)
         them = "them" if len(idle) > 1 else "it"
         sentences.append(
-            f"{_alike(idle)} but ablating {them} changes nothing (at most {high:.2g} nats): refuted."
+            f"{_alike(idle)} but ablating {them} changes nothing "
+            f"(at most {high:.2g} nats): refuted."
         )
     if against:
         gained = _range([-(head.ablation_effect or 0.0) for head in against])
@@ -294,12 +295,11 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     )
     shown = shown[: max(SHOWN, len(found))]
     ablated = any(head.causal for head in shown)
-    columns = ["head", "detector", "score", "null", "adjusted p", "detected"]
+    columns = ["head", "detector", "score", "null", "adjusted p"]
     columns += ["effect", "low", "high", "causal"] if ablated else []
     rows: list[list[Any]] = []
     for h in shown:
-        row = [h.name, h.detector, h.score, h.null_mean, h.p_adjusted]
-        row.append("detected" if h.detected else "not_detected")
+        row: list[Any] = [h.name, h.detector, h.score, h.null_mean, h.p_adjusted]
         if ablated:
             row += [h.ablation_effect, h.ablation_low, h.ablation_high, h.causal]
         rows.append(row)
@@ -309,7 +309,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     )
     if ablated:
         caption += (
-            " Effect: nats of in-context advantage lost by ablation, with its 95 % interval; "
+            " Effect: nats of in-context advantage lost by ablation, with its 95% interval; "
             "causal: whether the head is responsible for in-context prediction."
         )
     title = "Detected heads" if found else "No head is detected; the nearest"

@@ -6,8 +6,9 @@ controls, each of which keeps all but one thing:
 
 - shifted: the same queries, keys a few steps away. Where all shifts go one way (detectors by
   position) all looks have exactly the same queries.
-- relabelled (detectors by token that can be asked so): as if the query held another token, by permutations of the
-  alphabet without fixed points. A head that relates tokens, but not each to itself, scores there.
+- relabelled (detectors by token that can be asked so): as if the query held another token, by
+  permutations of the alphabet without fixed points. A head that relates tokens, but not each to
+  itself, scores there.
 - displaced (detectors by token): the same places in other rows, where other tokens stand. A head
   that attends by position alone scores there.
 

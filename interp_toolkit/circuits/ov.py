@@ -28,9 +28,9 @@ from torch import Tensor
 from interp_toolkit.circuits.folding import at_least_single, read_through, written_through
 from interp_toolkit.circuits.own_token import OwnRank, own_rank
 from interp_toolkit.circuits.residual import token_residual
+from interp_toolkit.circuits.self_scores import copying
 from interp_toolkit.circuits.token_moments import TokenMomentsCache, shared_tokens
 from interp_toolkit.circuits.token_scores import TokenPair, TokenScores
-from interp_toolkit.circuits.weight_scores import copying
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.memory import parse_memory
 from interp_toolkit.models.weights import LayerWeights, ModelWeights, Norm, weights

@@ -75,6 +75,11 @@ def _tables(model: Any, attn: Any, inner: Any, adjacent: bool) -> Table:
     if hasattr(inner, "rotary"):  # the native bridge
 
         def from_native(n_pos: int) -> tuple[Tensor, Tensor]:
+            end = len(inner.rotary.cos_cached)
+            if n_pos > end:
+                raise InputError(
+                    f"there is no position {n_pos - 1}; the model has positions 0 to {end - 1}"
+                )
             return inner.rotary.cos_cached[:n_pos], inner.rotary.sin_cached[:n_pos]
 
         return from_native

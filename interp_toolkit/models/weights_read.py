@@ -233,7 +233,8 @@ def _window(attn: Any, cfg: Any, layer: int) -> int | None:
     """How far back a sliding-window layer sees."""
     inner = getattr(attn, "original_component", None)
     if inner is not None:
-        window = getattr(inner, "sliding_window", None)
+        holder = inner if hasattr(inner, "sliding_window") else getattr(inner, "config", None)
+        window = getattr(holder, "sliding_window", None)  # of the config: Mistral, Phi-3
         kinds = getattr(cfg, "layer_types", None)
         slides = kinds is None or kinds[layer] == "sliding_attention"
         return int(window) if isinstance(window, int) and slides else None

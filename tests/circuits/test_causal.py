@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from interp_toolkit.circuits import causal
 from interp_toolkit.circuits.behaviour import behaviour
 from interp_toolkit.circuits.causal import ablation_effects
 from interp_toolkit.circuits.prompts import repeated_prompts
@@ -9,6 +10,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.config import TransformerConfig
 from interp_toolkit.models.interventions import edit, put_heads, require_heads
 from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.stats import holm
 from interp_toolkit.toys.induction import (
     DECOY_HEAD,
     GQA_INDUCTION_HEAD,
@@ -320,3 +322,20 @@ def test_values_are_put_where_they_belong(model, tokens, count_hooks):
         hooks = [("blocks.1.attn.hook_z", lambda value, hook: z)]
         assert torch.allclose(edited, model.run_with_hooks(tokens, fwd_hooks=hooks), atol=1e-5)
     assert count_hooks(model) == before
+
+
+def test_p_values_are_corrected_over_effects_and_restored_advantages(zoo, monkeypatch):
+    sizes = []
+
+    def counted(p):
+        sizes.append(len(p))
+        return holm(p)
+
+    monkeypatch.setattr(causal, "holm", counted)
+    prompts = repeated_prompts(zoo("own"), rows=6)
+    group = [(0, 1), (1, 2), (1, 3)]
+    found = ablation_effects(zoo("own"), prompts, group)
+    assert sizes == [6]
+    assert all(head.p_adjusted > head.p_value for head in found.heads)
+    ablation_effects(zoo("own"), prompts, group[:1])
+    assert sizes == [6, 1]  # alone, the two figures are one

@@ -290,3 +290,17 @@ def test_no_hook_is_left_behind(zoo, tokens, count_hooks):
     edge = Edge(Node("input"), Node("head", 1, 2), "k")
     engine.logits(engine.whole(tokens), _reference(engine, tokens), [edge])
     assert count_hooks(model) == 0
+
+
+@pytest.mark.parametrize("kind", ["own", "neox"])
+def test_a_cut_that_changes_nothing_may_come_first(zoo, tokens, kind):
+    """Where the first cut is in front of an MLP, beside attention or behind it."""
+    engine = Engine(zoo(kind))
+    whole = engine.whole(tokens)
+    means = _reference(engine, tokens)[1:]
+    reference = [whole.trace.writes[0], *(mean.expand_as(whole.trace.writes[0]) for mean in means)]
+    edges = {edge.name: edge for edge in engine.wiring.edges}
+    later = [edges["a0.h1->m1"], edges["m0->logits"], edges["a0.h2->a1.h0<k>"]]
+    ours = engine.logits(whole, reference, [edges["input->m0"], *later])
+    torch.testing.assert_close(ours, engine.logits(whole, reference, later), atol=2e-5, rtol=1e-5)
+    assert (ours - whole.logits).abs().max() > 1e-3

@@ -6,16 +6,20 @@ import networkx as nx
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
-from interp_toolkit.circuits.circuit import SHARE, _connected, find_circuit, kept_edges
+from interp_toolkit.circuits.circuit import SHARE, _connected, _measured, find_circuit, kept_edges
 from interp_toolkit.circuits.engine import Engine
 from interp_toolkit.circuits.graph import circuit_prompts, composition_graph
 from interp_toolkit.circuits.graph_result import CIRCUIT
+from interp_toolkit.circuits.objective import Closeness
 from interp_toolkit.circuits.prompts import repeated_prompts
+from interp_toolkit.circuits.trial import Trial
 from interp_toolkit.circuits.wiring import Edge, Node
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.forward import run
 from interp_toolkit.results import jsonable
+from interp_toolkit.stats import holm
 from interp_toolkit.toys import induction as toys
 
 TRUE_EDGES = {
@@ -269,3 +273,16 @@ def test_which_models_it_is_for(zoo, induction):
         n_layers=9, d_model=8, n_ctx=16, d_head=1, n_heads=8, d_vocab=9, attn_only=True
     )
     assert "72 heads" in CIRCUIT.unfit(Transformer(many), None)
+
+
+def test_p_values_are_adjusted_over_all_edges(induction, monkeypatch):
+    engine = Engine(induction)
+    edges, tokens = engine.wiring.edges, circuit_prompts(induction, None, 0).tokens
+    rng = np.random.default_rng(0)
+    intact = rng.normal(5, 1, 16)
+    values = intact[:, None] - rng.normal(0.2, 0.5, (16, len(edges)))
+    monkeypatch.setattr(Trial, "values", lambda *arguments: values)
+    trial = Trial(engine, tokens, torch.arange(16), torch.arange(16), Closeness(), 2**30)
+    found = _measured(trial, intact, intact - 5, 0.05, 512, lambda step: None, test=True)
+    raw = stats.ttest_1samp(intact[:, None] - values, 0).pvalue
+    np.testing.assert_allclose([edge.p_value for edge in found], holm(raw))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import interp_toolkit as it
-from interp_toolkit.circuits import head_result
+from interp_toolkit.circuits import head_analysis, head_result
 from interp_toolkit.circuits.head_analysis import run, unfit
 from interp_toolkit.circuits.head_result import HeadVerdict
 from interp_toolkit.data import FeatureData
@@ -194,7 +194,7 @@ def test_a_head_that_works_against_the_behaviour_is_not_said_to_change_nothing()
 def test_how_verdicts_are_worded():
     nothing = [one(score=0.1, excess=0.05, p_value=0.2, p_adjusted=1.0, detected=False)]
     assert head_result.verdict(nothing, [], {}, None) == (
-        "No head is detected as induction (the nearest is L1H2 as induction, 10 % of its "
+        "No head is detected as induction (the nearest is L1H2 as induction, 10% of its "
         "attention, adjusted p = 1)."
     )
     unknown = [one(detected=False)]
@@ -214,3 +214,17 @@ def test_how_verdicts_are_worded():
     undecided = one(score=0.9, detected=True, causal="undecided", ablation_effect=0.1, p_value=0.0)
     assert "ablation undecided" in head_result.verdict([undecided], [], {}, (3.0, 2.0, 4.0))
     assert jsonable(redundant)["restored"] == 2.5
+
+
+def test_heads_that_are_not_judged_are_out_too_where_redundancy_is_measured(monkeypatch):
+    model = toys.induction(d_vocab=40, n_ctx=48)
+    attn = model.blocks[1].attn
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        getattr(attn, name).data[1] = getattr(attn, name).data[0]
+    both = by_name(run(model, detectors=["induction"]), "induction", 1, 0)
+    monkeypatch.setattr(head_analysis, "MOST_ABLATED", 1)
+    result = run(model, detectors=["induction"])
+    judged = [head for head in result.heads if head.causal]
+    assert len(judged) == 1
+    assert judged[0].restored == pytest.approx(both.restored)
+    assert any("one by one" in note for note in result.notes)

@@ -1,16 +1,23 @@
 """Head scores end to end: hand-set truth, every kind of model, the same weights in each."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 
 from interp_toolkit.circuits import score_heads
+from interp_toolkit.circuits.detectors import as_detector
 from interp_toolkit.circuits.heads import detect
+from interp_toolkit.circuits.looks import looks
+from interp_toolkit.circuits.patterns import pattern_sums
 from interp_toolkit.circuits.prompts import repeated_prompts
+from interp_toolkit.circuits.significance import score_families
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.config import TransformerConfig
 from interp_toolkit.models.transformer import Transformer
 from interp_toolkit.models.weights import weights
+from interp_toolkit.stats import holm
 from interp_toolkit.toys import induction as toys
 
 CAUSAL = ("induction", "previous-token", "duplicate-token", "k-hop", "first-token")
@@ -280,3 +287,28 @@ def test_bad_input_is_one_line(options, what):
     with pytest.raises(InputError, match=what) as failure:
         score_heads(toys.induction(d_vocab=8, n_ctx=40), **options)
     assert "\n" not in str(failure.value)
+
+
+def test_every_family_of_controls_must_fail(zoo):
+    """The p-value is the largest of those that each family gives by itself."""
+    model = zoo("own")
+    detector = as_detector("induction")
+    prompts = repeated_prompts(model, rows=6)
+    found = looks(prompts, [detector], causal=True, d_model=int(model.cfg.d_model))
+    sums = pattern_sums(model, found)
+    flat = np.stack([found.uniform(None)] * int(model.cfg.n_layers))
+
+    def p_of(families):
+        part = dataclasses.replace(found, families=families)
+        return score_families([detector], part, sums, flat)[0].p_value
+
+    each = np.stack([p_of([family]) for family in found.families])
+    assert len(each) == 3
+    assert (each.argmax(0) != 2).any()
+    np.testing.assert_array_equal(p_of(found.families), each.max(0))
+
+
+def test_the_correction_is_over_all_heads_and_detectors(zoo):
+    frame = score_heads(zoo("own"))
+    np.testing.assert_allclose(frame.p_adjusted, holm(frame.p_value.to_numpy()))
+    assert frame.p_adjusted.min() == pytest.approx(min(1, len(frame) * frame.p_value.min()))

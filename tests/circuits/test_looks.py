@@ -150,3 +150,14 @@ def test_rows_with_tokens_of_their_own_raise_the_spread():
     union = len({t for row in tiled((9,) * 8, 24, 30).tokens.tolist() for t in row})
     expected = 72 / union * (1 + union / 20)
     assert family(half, "induction", "relabelled").spread == pytest.approx(expected)
+
+
+def test_a_detectors_neighbour_is_no_control_of_it(prompts):
+    """What attends to the same token is a duplicate-token head, not evidence about induction."""
+    found = looks(prompts, [INDUCTION, DUPLICATE_TOKEN], causal=True, d_model=16)
+    ends = {INDUCTION: -1, DUPLICATE_TOKEN: 1}
+    for detector, step in ends.items():
+        shifted = family(found, detector.name, "shifted")
+        moved = {(r, q, k + step) for r, q, k in places_of(found, shifted.target)}
+        assert len(shifted.controls) == 11
+        assert all(places_of(found, control) - moved for control in shifted.controls)

@@ -9,7 +9,7 @@ import torch
 from interp_toolkit.circuits.ov import ov_circuit
 from interp_toolkit.circuits.own_token import own_rank
 from interp_toolkit.circuits.residual import token_inputs
-from interp_toolkit.circuits.weight_scores import weight_scores
+from interp_toolkit.circuits.self_scores import weight_scores
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.config import TransformerConfig
 from interp_toolkit.models.forward import run

@@ -11,7 +11,7 @@ from interp_toolkit.circuits.detectors import (
     PREVIOUS_TOKEN,
 )
 from interp_toolkit.circuits.looks import looks
-from interp_toolkit.circuits.patterns import pattern_sums
+from interp_toolkit.circuits.patterns import _checked, pattern_sums
 from interp_toolkit.circuits.prompts import repeated_prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.activations import collect
@@ -108,8 +108,15 @@ def test_weights_that_are_not_finite_are_said(zoo, kind, count_hooks):
     point.add_hook(spoil)
     before = count_hooks(model)
     try:
-        with pytest.raises(InputError, match="layer 1 shows no attention.*not finite"):
+        with pytest.raises(InputError, match=r"layer 1 shows no attention.*not finite"):
             pattern_sums(model, places(model))
         assert count_hooks(model) == before
     finally:
         model.reset_hooks()
+
+
+def test_mixing_that_does_not_depend_on_the_input_is_that_of_every_row():
+    mix = torch.rand(1, 2, 3, 3)
+    assert torch.equal(_checked(mix, 5, 2, 3), mix.expand(5, 2, 3, 3))
+    with pytest.raises(InputError, match="shape"):
+        _checked(torch.rand(4, 2, 3, 3), 5, 2, 3)

@@ -16,9 +16,10 @@ SHIFTED = ("alibi",)
 KINDS = (
     *("own", "own-rotary", "own-bare", "hooked", "hooked-rotary", "hooked-parallel"),
     *("native", "native-rotary", "gpt2", "gpt2-folded", "llama", "neox", "gemma2"),
-    *("alibi", "bloom", "bert"),
+    *("mistral", "alibi", "bloom", "bert"),
 )
-NO_LEARNED_POSITIONS = ("own-rotary", "native-rotary", "llama", "neox", "gemma2", "alibi", "bloom")
+NO_LEARNED_POSITIONS = ("own-rotary", "native-rotary", "llama", "mistral", "neox")
+NO_LEARNED_POSITIONS += ("gemma2", "alibi", "bloom")
 
 
 @pytest.fixture(params=KINDS)
@@ -224,6 +225,15 @@ def test_distances_that_are_not_there(zoo):
         circuit.at_distance(3).at_distance(1)
     with pytest.raises(InputError, match="give no positions"):
         circuit.at_distance(3).tokens(4, 1)
+
+
+def test_positions_beyond_a_table_that_does_not_grow(zoo):
+    circuit = qk_circuit(zoo("native-rotary"), 0, 0)  # n_ctx=12
+    circuit.at_distance(11)
+    with pytest.raises(InputError, match="no position 12; the model has positions 0 to 11"):
+        circuit.at_distance(12)
+    with pytest.raises(InputError, match="no position 40"):
+        circuit.tokens(40, 3)
 
 
 def test_summaries_that_are_not_there(zoo):

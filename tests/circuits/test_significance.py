@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from interp_toolkit.circuits.significance import LEVEL, corrected, tail_p_values
+from interp_toolkit.circuits.significance import (
+    LEVEL,
+    Scores,
+    corrected,
+    detected,
+    tail_p_values,
+)
 
 
 def one_head(target, controls):
@@ -81,3 +87,26 @@ def test_levels_hold_per_model():
         wrong += bool((adjusted <= LEVEL).any())
         assert (q <= adjusted + 1e-12).all()
     assert stats.binom.sf(wrong - 1, 2_000, LEVEL) > 1e-4
+
+
+def test_one_large_control_is_not_hidden_by_the_tail():
+    p = tail_p_values(*one_head(0.55, [0.6] + [0.0] * 9))
+    assert p[0, 0] == pytest.approx(2 / 11)
+
+
+def test_the_floor_is_part_of_the_rule():
+    """Of what is beyond uniform attention, and of what is beyond the controls."""
+    excess, p = np.array([[0.29, 0.31]]), np.full((1, 2), 1e-6)
+    for null, expected in ((0.0, [False, True]), (0.02, [False, False])):
+        scores = Scores(
+            detector="any",
+            score=excess,
+            uniform=np.zeros((1, 2)),
+            null_mean=np.full((1, 2), null),
+            excess=excess,
+            p_value=p,
+            weakest=(),
+            by_row=np.empty((1, 1, 2)),
+            floor=0.3,
+        )
+        assert detected(p, scores).tolist() == [expected]

@@ -170,6 +170,7 @@ def test_what_each_architecture_says(zoo):
     assert (gemma.soft_cap, gemma.window) == (1.5, 4)
     assert gemma.post_norm.kind == "RMS"
     assert weights(zoo("gemma2")).layer(1).window is None
+    assert weights(zoo("mistral")).layer(1).window == 4  # kept in the config alone
     assert weights(zoo("gemma2")).logit_soft_cap == 30.0
     assert weights(zoo("native-rotary")).layer(0).rotary.adjacent
     assert weights(zoo("native")).layer(0).attn_scale == 2.0  # attn_scale=-1 means sqrt(d_head)

@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 
 from interp_toolkit.circuits.residual import token_inputs
-from interp_toolkit.circuits.weight_scores import weight_scores
+from interp_toolkit.circuits.self_scores import weight_scores
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.config import TransformerConfig
 from interp_toolkit.models.transformer import Transformer

@@ -18,6 +18,8 @@ Learned positions enter as their mean. Rotary heads are taken without the turn (
 add the same to all sources, or to all keys of a query, and drop out with the centring (b_Q's part
 differs by key, but not by query); b_O belongs to no head. Scores are those before a soft cap.
 No matrix over the vocabulary squared is made: see `token_moments`.
+The rotations turn the stream behind the norm's weights. Where those are near 1, random models have
+p <= 0.05 as often as they should; where they scatter around 0, more often (up to three times).
 """
 
 from __future__ import annotations

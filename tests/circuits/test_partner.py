@@ -2,14 +2,15 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour import behaviour
+from interp_toolkit.circuits.behaviour import Estimate, behaviour
 from interp_toolkit.circuits.causal import ablation_effects
-from interp_toolkit.circuits.partners import named_partner, partners
+from interp_toolkit.circuits.partner import _partner, named_partner, partners
 from interp_toolkit.circuits.paths import induction_keys, path_effects
 from interp_toolkit.circuits.prompts import repeated_prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.interventions import edit
 from interp_toolkit.models.weights import weights
+from interp_toolkit.stats import holm
 from interp_toolkit.toys.induction import (
     DECOY_HEAD,
     GQA_INDUCTION_HEAD,
@@ -247,3 +248,17 @@ def test_attention_that_cannot_be_recomputed_is_refused(zoo, count_hooks):
     ):
         path_effects(model, prompts, [(0, 0)], (1, 1))
     assert count_hooks(model) == 0
+
+
+def test_p_values_are_corrected_over_candidates(zoo):
+    found = partners(zoo("own"), repeated_prompts(zoo("own"), rows=6), (1, 1))
+    adjusted = holm(np.array([partner.p_value for partner in found]))
+    assert [partner.p_adjusted for partner in found] == pytest.approx(adjusted.tolist())
+    assert any(partner.p_adjusted > partner.p_value for partner in found)
+
+
+@pytest.mark.parametrize(("drop", "named"), [(0.04, False), (0.06, True), (-0.5, False)])
+def test_a_partner_makes_a_material_part_of_the_attention(drop, named):
+    lost = Estimate(drop, drop - 0.001, drop + 0.001, 1e-9, 16)
+    partner = _partner((0, 1), 0.1, 1.0, lost, 1e-8, None, may_be_named=True)
+    assert partner.named is named
