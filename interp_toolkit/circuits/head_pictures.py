@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.head_result import HeadVerdict
+from interp_toolkit.circuits.head_result import HeadVerdict, is_refuted
 from interp_toolkit.circuits.patterns import pattern_points
 from interp_toolkit.circuits.prompts import Prompts
 from interp_toolkit.models.forward import StopForwardError, run
@@ -70,7 +70,8 @@ def head_map(heads: Sequence[HeadVerdict]) -> Figure:
         )
     caption = (
         "Every head under every detector: the share of attention beyond uniform (0: none, 1: all). "
-        "Diamonds mark heads that are detected; hover for score, null, p and ablation effect."
+        "Diamonds mark heads that are detected, crosses those that ablation then refutes; hover "
+        "for score, null, p and ablation effect."
     )
     return Figure("Head map", caption, data, layout)
 
@@ -119,7 +120,7 @@ def _map(heads: Sequence[HeadVerdict], suffix: str, *, show_scale: bool) -> list
                 "x": [head.head for head in found],
                 "y": [head.layer for head in found],
                 "marker": {
-                    "symbol": "diamond",
+                    "symbol": ["x" if is_refuted(head) else "diamond" for head in found],
                     "size": 10,
                     "color": CLASS_COLORS[1],
                     "line": {"width": 1, "color": "#ffffff"},

@@ -116,6 +116,9 @@ def test_the_page_has_map_and_patterns(decoys):
     hover = maps[0]["text"][1][1]
     for word in ("L1H1", "score", "null", "adjusted", "ablation", "refuted"):
         assert word in hover
+    marks = next(trace for trace in figures[0].data if trace["type"] == "scatter")
+    at = list(zip(marks["y"], marks["x"], marks["marker"]["symbol"], strict=True))
+    assert at == [(1, 0, "diamond"), (1, 1, "x")]
     patterns = {figure.title: figure for figure in figures[1:]}
     assert "Pattern of L1H0 (induction)" in patterns
     z = np.array(patterns["Pattern of L1H0 (induction)"].data[0]["z"])
