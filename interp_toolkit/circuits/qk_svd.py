@@ -90,13 +90,41 @@ class QKDecomposition:
             InputError: no token or no component asked for, or an embedding that the model's
                 weights do not give exactly.
         """
+        return self._ends(self._readout, "token", k, components)
+
+    @torch.no_grad()
+    def top_features(
+        self, features: Float[Tensor, "feature d_model"], k: int = 10, components: int = 5
+    ) -> pd.DataFrame:
+        """The same for any directions, such as an SAE's decoder rows, as the head reads them.
+
+        Args:
+            features: directions of the normalised residual stream, one a row; taken as they are.
+            k: features per end; all of them where there are not so many.
+            components: how many components, likewise.
+
+        Returns:
+            As `top_tokens`, with the row's number as "feature".
+
+        Raises:
+            InputError: no feature or no component asked for, or directions of another width.
+        """
+        if features.shape[-1] != len(self.query_directions):
+            raise InputError(
+                f"the features have {features.shape[-1]} numbers each; the model's residual stream "
+                f"has {len(self.query_directions)}"
+            )
+        own = features.to(self.query_directions)
+        return self._ends(lambda U: own @ U, "feature", k, components)
+
+    def _ends(self, readout: Readout, what: str, k: int, components: int) -> pd.DataFrame:
         import pandas as pd
 
         if k < 1 or components < 1:
-            raise InputError("at least one token and one component must be asked for")
+            raise InputError(f"at least one {what} and one component must be asked for")
         components = min(components, len(self.singular_values))
         sides = {"query": self.query_directions, "key": self.key_directions}
-        read = {side: self._readout(U[:, :components]) for side, U in sides.items()}
+        read = {side: readout(U[:, :components]) for side, U in sides.items()}
         rows = []
         for component in range(components):
             for side, projections in read.items():
@@ -104,10 +132,10 @@ class QKDecomposition:
                 for end, sign in (("+", 1), ("-", -1)):
                     found = (sign * along).topk(min(k, len(along))).indices.tolist()
                     rows += [
-                        (component, side, end, rank, token, float(along[token]))
-                        for rank, token in enumerate(found)
+                        (component, side, end, rank, item, float(along[item]))
+                        for rank, item in enumerate(found)
                     ]
-        columns = ["component", "side", "end", "rank", "token", "projection"]
+        columns = ["component", "side", "end", "rank", what, "projection"]
         return pd.DataFrame(rows, columns=columns)
 
 
