@@ -141,7 +141,8 @@ def _after_last(
     tokens: Int[np.ndarray, " pos"], sought: Int[np.ndarray, " pos"]
 ) -> Int[np.ndarray, " pos"]:
     """For every query, the position after the last earlier one of the token sought; -1: none."""
-    earlier = np.tril(tokens[None, :] == sought[:, None], -1)
+    earlier = tokens[None, :] == sought[:, None]
+    earlier &= np.tri(len(tokens), k=-1, dtype=np.bool_)
     after: np.ndarray = len(tokens) - earlier[:, ::-1].argmax(1)
     return np.where(earlier.any(1), after, -1)
 

@@ -198,7 +198,10 @@ def _places(detector: Detector, tokens: np.ndarray, sought: np.ndarray, causal: 
                 f"of {n_pos} positions; it must be [{n_pos}, {n_pos}]"
             )
     held = np.stack(masks)
-    return np.stack(np.nonzero(np.tril(held) if causal else held))
+    if causal:
+        held &= np.tri(n_pos, dtype=np.bool_)
+    row, place = np.divmod(np.flatnonzero(held), n_pos**2)  # as nonzero, but much faster
+    return np.stack([row, *np.divmod(place, n_pos)])
 
 
 def _steps(detector: Detector, n_pos: int) -> list[int]:
