@@ -37,6 +37,7 @@ KINDS = ("previous-token", "duplicate-token", "induction", "decoy")
 GAINS = (1.5, 2.0)  # of every weight: attention scores grow with its fourth power
 STRENGTHS = (0.0, 0.02, 0.05, 0.08, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0)
 CONFIDENCE = 0.95
+WITH_BOS = 0.25  # share of models whose rows begin with a token of their own
 
 
 def draw_shape(rng: np.random.Generator) -> dict[str, Any]:
@@ -84,13 +85,17 @@ def untrained(count: int, gain: float, seed: int = 0) -> dict[str, Any]:
     wrong: list[dict[str, Any]] = []
     n_heads = 0
     for i in track(range(count), f"untrained, gain {gain}"):
-        shape = draw_shape(np.random.default_rng([seed, i]))
+        rng = np.random.default_rng([seed, i])
+        shape = draw_shape(rng)
+        bos = 0 if rng.random() < WITH_BOS else None
         model = random_model(i, gain=gain, **shape)
         detectors = (*DETECTORS, "next-token") if shape.get("bidirectional") else DETECTORS
-        found = detect(model, None, detectors, seed=i)
+        found = detect(model, None, detectors, bos=bos, seed=i)
         n_heads += found.detected[0].size
         for name, layer, head in all_found(found):
-            wrong.append({**shape, "seed": i, "detector": name, "layer": layer, "head": head})
+            wrong.append(
+                {**shape, "bos": bos, "seed": i, "detector": name, "layer": layer, "head": head}
+            )
     models = len({w["seed"] for w in wrong})
     return {
         "gain": gain,
