@@ -272,8 +272,9 @@ def _evidence(
     }
     if ablations:
         first = next(iter(ablations.values()))
+        kinds = "detected as nothing" if len(scores.scores) > 1 else "of whatever other kind"
         evidence["ablation"] = f"replaced by {first.how}; " + (
-            f"against {len(first.others)} other heads, the largest of whose effects is "
+            f"against {len(first.others)} other heads, {kinds}, the largest of whose effects is "
             f"{max(first.others.values()):.2g} nats"
             if first.others
             else "no other heads to compare with"
