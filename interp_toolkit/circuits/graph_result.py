@@ -133,7 +133,7 @@ def run(
     Raises:
         InputError: as `composition_graph`; rows of different lengths.
     """
-    prompts = circuit_prompts(model, None if data is None else _same_length(data), seed)
+    prompts = circuit_prompts(model, None if data is None else data.token_matrix(), seed)
     circuit = find_circuit(
         model,
         prompts,
@@ -216,14 +216,6 @@ def _evidence(circuit: Circuit) -> dict[str, Any]:
 def _row(effect: EdgeEffect, composition: CompositionScores | None) -> EdgeRow:
     score, p = composition_of_edge(effect, composition) or (None, None)
     return EdgeRow(effect.edge.name, effect.effect, effect.p_value, score, p)
-
-
-def _same_length(data: FeatureData) -> Any:
-    import numpy as np
-
-    if len(set(data.lengths.tolist())) != 1:
-        raise InputError(f"{data.source}: a circuit is looked for on rows of one length")
-    return np.stack([np.asarray(row) for row in data.tokens])
 
 
 def _unfit(model: Any, data: FeatureData | None) -> str | None:

@@ -16,6 +16,7 @@ import numpy as np
 from interp_toolkit.circuits import head_pictures
 from interp_toolkit.circuits.behaviour import why_none
 from interp_toolkit.circuits.causal import Ablations, ablation_effects, require_how
+from interp_toolkit.circuits.composition import CompositionScores, composition_scores
 from interp_toolkit.circuits.detectors import OURS, as_detector
 from interp_toolkit.circuits.head_result import (
     DEFINED_BY_EFFECT,
@@ -25,7 +26,7 @@ from interp_toolkit.circuits.head_result import (
     status,
     verdict,
 )
-from interp_toolkit.circuits.heads import HeadScores, detect
+from interp_toolkit.circuits.heads import HeadScores, detect, is_causal
 from interp_toolkit.circuits.partner import partners
 from interp_toolkit.circuits.prompts import FEWEST_TOKENS, SHORTEST
 from interp_toolkit.circuits.self_scores import weight_scores
@@ -33,7 +34,6 @@ from interp_toolkit.circuits.significance import LEVEL
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.provenance import digest_of_tokens, provenance
-from interp_toolkit.models.weights_read import visibility
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable
 
@@ -130,9 +130,7 @@ def run(
 def _fitting(model: Any) -> list[str]:
     """Every registered detector that this model's attention can show, ours first."""
     known = [*OURS, *(name for name in names("detectors") if name not in OURS)]
-    causal = all(
-        visibility(model, layer)[0] == "causal" for layer in range(int(model.cfg.n_layers))
-    )
+    causal = is_causal(model)
     return [name for name in known if not (causal and as_detector(name).later)]
 
 
@@ -226,13 +224,16 @@ def _readers(
     readers, notes = [], list[str]()
     if len(found) > MOST_READERS:
         notes.append(f"partners were looked for of the {MOST_READERS} clearest induction heads")
+    composition: CompositionScores | None = None
     for head in found[:MOST_READERS]:
         at = head.layer, head.head
         try:
+            composition = composition or composition_scores(model, memory)
             feeding = partners(
                 model,
                 scores.prompts,
                 at,
+                composition=composition,
                 memory=memory,
                 progress=_told(progress, f"what feeds {head_name(*at)}"),
             )

@@ -127,8 +127,7 @@ def detect(
 ) -> HeadScores:
     """As `score_heads`, with the prompts and the row-by-row scores; raises the same."""
     chosen = as_detectors(detectors, hops)
-    seen = [visibility(model, layer) for layer in range(int(model.cfg.n_layers))]
-    causal = all(direction == "causal" for direction, _ in seen)
+    causal = is_causal(model)
     for detector in chosen:
         if detector.later and causal:
             raise InputError(
@@ -144,7 +143,7 @@ def detect(
         groups = [(repeats, chosen)]
     scores: list[Scores] = []
     kinds: tuple[RowKind, ...] = ()
-    windows = [window for _, window in seen]
+    windows = [visibility(model, layer)[1] for layer in range(int(model.cfg.n_layers))]
     for prompts, members in groups:
         if not members:
             continue
@@ -166,6 +165,12 @@ def detect(
         kinds=kinds,
         notes=tuple(_notes(scores, kinds, chosen)),
     )
+
+
+def is_causal(model: Any) -> bool:
+    """Whether no layer lets a query see later keys."""
+    layers = range(int(model.cfg.n_layers))
+    return all(visibility(model, layer)[0] == "causal" for layer in layers)
 
 
 def _uniform(places: Looks, windows: Sequence[int | None]) -> Float[np.ndarray, "layer row look"]:

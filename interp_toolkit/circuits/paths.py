@@ -26,6 +26,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour import measured, repeating, row_batches, why_none
+from interp_toolkit.circuits.folding import at_least_single
 from interp_toolkit.circuits.passes import OtherRows, capture, hook_z
 from interp_toolkit.circuits.prompts import Prompts
 from interp_toolkit.circuits.wiring import Channel
@@ -211,7 +212,7 @@ class _Batch:
     ):
         self._cutter, self._rows, self._seen = cutter, rows, seen
         self._w, self._means = w, means
-        self._residual = _at_least_float(seen[f"blocks.{cutter.reader[0]}.hook_resid_pre"])
+        self._residual = at_least_single(seen[f"blocks.{cutter.reader[0]}.hook_resid_pre"])
         self._keys = induction_keys(cutter.prompts, rows).to(logits.device)
         self._known = cutter.prompts.known()[rows].to(logits.device)
         self.advantage = measured(logits, cutter.prompts, rows).advantage
@@ -279,14 +280,10 @@ def induction_keys(prompts: Prompts, rows: Int[Tensor, " row"]) -> Bool[Tensor, 
 def _one_head(w: LayerWeights, head: int) -> LayerWeights:
     """The layer as if it had this head alone, in float32 at least."""
     own: dict[str, Any] = {
-        f.name: _at_least_float(value[head : head + 1])
+        f.name: at_least_single(value[head : head + 1])
         for f in dataclasses.fields(w)
         if f.name != "b_O" and isinstance(value := getattr(w, f.name), Tensor)
     }
     if w.alibi is not None:
         own["alibi"] = dataclasses.replace(w.alibi, slopes=w.alibi.slopes[head : head + 1])
     return dataclasses.replace(w, **own)
-
-
-def _at_least_float(x: Tensor) -> Tensor:
-    return x.to(torch.promote_types(x.dtype, torch.float32))
