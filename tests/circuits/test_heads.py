@@ -308,17 +308,7 @@ def test_every_family_of_controls_must_fail(zoo):
     np.testing.assert_array_equal(p_of(found.families), each.max(0))
 
 
-def test_the_correction_is_over_all_heads_and_detectors(zoo):
-    frame = score_heads(zoo("own"))
+def test_the_correction_is_over_all_heads_and_detectors():
+    frame = score_heads(toys.induction(d_vocab=16, n_ctx=40))  # where not all of it is 1
     np.testing.assert_allclose(frame.p_adjusted, holm(frame.p_value.to_numpy()))
     assert frame.p_adjusted.min() == pytest.approx(min(1, len(frame) * frame.p_value.min()))
-
-
-def test_p_values_are_adjusted_over_all_heads_and_detectors_of_the_model():
-    """Holm by hand: the i-th smallest of n looks times n - i, never less than one before it."""
-    scores = detect(toys.induction(d_vocab=16, n_ctx=40), None, CAUSAL)
-    p = np.stack([s.p_value for s in scores.scores]).ravel()
-    order, so_far = np.argsort(p), 0.0
-    for i, look in enumerate(order):
-        so_far = max(so_far, min(1.0, p[look] * (len(p) - i)))
-        assert scores.p_adjusted.ravel()[look] == pytest.approx(so_far)
