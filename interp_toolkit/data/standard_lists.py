@@ -1,0 +1,49 @@
+"""The lists that sorting models are tested on, as those of Qi & Zhong (2023) were."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from interp_toolkit.data.list_layout import ListLayout
+from interp_toolkit.data.lists import ListKind, Lists, ListSource, all_sets
+
+STANDARD_SIZE = 4000
+MAX_SETS_TESTED = 20_000
+
+
+def standard_sets(
+    layout: ListLayout, distinct: bool, n: int = STANDARD_SIZE, seed: int = 0
+) -> dict[str, Lists]:
+    """The test sets of the source, by name, the same for the same seed.
+
+    "random": uniform lists. Then, if items may repeat, "hard": hard lists; if they are distinct,
+    "sets": every set of values once, in a random order (left out when there are more than
+    MAX_SETS_TESTED).
+
+    Raises:
+        InputError: distinct lists of more items than there are values.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    sizes = range(layout.shortest, layout.longest + 1)
+    kinds: dict[str, ListKind] = {"random": "uniform", "hard": "hard"}
+    if distinct:
+        kinds = {"random": "distinct"}
+    sets = {
+        name: ListSource(kind, layout.n_values, sizes[0], sizes[-1]).draw(n, generator)
+        for name, kind in kinds.items()
+    }
+    if distinct and sum(math.comb(layout.n_values, k) for k in sizes) <= MAX_SETS_TESTED:
+        sets["sets"] = _joined([all_sets(layout.n_values, k) for k in sizes]).shuffled(generator)
+    return sets
+
+
+def _joined(parts: list[Lists]) -> Lists:
+    longest = max(part.values.shape[1] for part in parts)
+    n_values = parts[0].n_values
+    values = [
+        torch.nn.functional.pad(part.values, (0, longest - part.values.shape[1]), value=n_values)
+        for part in parts
+    ]
+    return Lists(torch.cat(values), torch.cat([part.lengths for part in parts]), n_values)

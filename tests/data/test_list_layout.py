@@ -1,0 +1,214 @@
+import itertools
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interp_toolkit.data.layout_words import MAX_LENGTH
+from interp_toolkit.data.list_layout import ListLayout, parse_layout
+from interp_toolkit.data.lists import Lists
+from interp_toolkit.errors import InputError
+
+CAUSAL = "10 list10 11 sorted10"
+BIDIRECTIONAL = "10 list1-10 11 pad12"
+
+
+def parse(text, d_vocab=13, d_vocab_out=10, **options):
+    return parse_layout(text, d_vocab=d_vocab, d_vocab_out=d_vocab_out, **options)
+
+
+def oracle_row(words, row, values, longest_row):
+    """One row of tokens, token by token, and where each sorted item is read."""
+    tokens, read, pad = [], [], None
+    for word in words:
+        if word.startswith("list"):
+            listed_at = len(tokens)
+            tokens.extend(values[item] for item in row)
+        elif word.startswith("sorted"):
+            for item in sorted(row):
+                read.append(len(tokens) - 1)
+                tokens.append(values[item])
+        elif word.startswith("pad"):
+            pad = int(word[3:])
+        else:
+            tokens.append(int(word))
+    if not read:
+        read = [listed_at + k for k in range(len(row))]
+    while len(tokens) < longest_row:
+        tokens.append(pad)
+    return tokens, read
+
+
+@st.composite
+def layouts(draw):
+    """Words, vocabulary sizes, and rows of values that fit them."""
+    d_vocab = draw(st.integers(6, 12))
+    d_vocab_out = draw(st.integers(5, d_vocab))
+    special = draw(st.lists(st.integers(0, d_vocab - 1), max_size=3, unique=True))
+    separators, pads = special[1:], special[:1]
+    shortest = draw(st.integers(1, 3))
+    longest = draw(st.integers(shortest, 4)) if pads else shortest
+    span = str(longest) if shortest == longest else f"{shortest}-{longest}"
+    some = st.lists(st.sampled_from(separators), max_size=3) if separators else st.just([])
+    words = [*map(str, draw(some)), f"list{span}", *map(str, draw(some))]
+    if draw(st.booleans()):
+        words += [f"sorted{span}", *map(str, draw(some))]
+    words += [f"pad{pad}" for pad in pads]
+    used = {
+        int(word.removeprefix("pad"))
+        for word in words
+        if word[-1].isdigit() and word[0] in "0123456789p"
+    }
+    values = [token for token in range(d_vocab_out) if token not in used]
+    item = st.integers(0, len(values) - 1)
+    rows = draw(st.lists(st.lists(item, min_size=shortest, max_size=longest), min_size=1))
+    return words, d_vocab, d_vocab_out, values, rows
+
+
+@settings(max_examples=300, deadline=None)
+@given(layouts())
+def test_rows_against_rows_built_token_by_token(case):
+    words, d_vocab, d_vocab_out, values, rows = case
+    layout = parse_layout(" ".join(words), d_vocab=d_vocab, d_vocab_out=d_vocab_out)
+    assert layout.values == tuple(values)
+    made = layout.rows(Lists.from_rows(rows, len(values)))
+    longest = layout.longest
+    longest_row = len(oracle_row(words, [0] * longest, values, 0)[0])
+    assert layout.n_positions == longest_row
+    assert made.tokens.shape == (len(rows), longest_row)
+    assert made.read.shape == made.answer.shape == made.present.shape == (len(rows), longest)
+    for number, row in enumerate(rows):
+        tokens, read = oracle_row(words, row, values, longest_row)
+        assert made.tokens[number].tolist() == tokens
+        assert made.present[number].tolist() == [k < len(row) for k in range(longest)]
+        assert made.read[number, : len(row)].tolist() == read
+        assert list(layout.read_positions(len(row))) == read
+        assert made.answer[number, : len(row)].tolist() == sorted(row)
+        assert 0 <= int(made.read[number].min()) <= int(made.read[number].max()) < longest_row
+        assert 0 <= int(made.answer[number].min()) <= int(made.answer[number].max()) < len(values)
+
+
+@settings(max_examples=50, deadline=None)
+@given(layouts())
+def test_cells_against_every_row_there_is(case):
+    words, d_vocab, d_vocab_out, values, _ = case
+    layout = parse_layout(words, d_vocab=d_vocab, d_vocab_out=d_vocab_out)
+    start = len(list(itertools.takewhile(lambda word: not word.startswith("list"), words)))
+    keys, queries, items = set(), set(), set()
+    lengths = range(layout.shortest, layout.longest + 1)
+    for length, value in itertools.product(lengths, range(len(values))):
+        tokens, read = oracle_row(words, [value] * length, values, layout.n_positions)
+        keys.update(enumerate(tokens))
+        queries.update((position, tokens[position]) for position in read)
+        items.update((start + k, tokens[start + k]) for k in range(length))
+    for cells, expected in (
+        (layout.key_cells(), keys),
+        (layout.query_cells(), queries),
+        (layout.list_cells(), items),
+    ):
+        found = list(zip(cells.positions.tolist(), cells.tokens.tolist(), strict=True))
+        assert found == sorted(expected)
+
+
+def test_the_three_experiments():
+    first = parse(CAUSAL)
+    row = first.rows(Lists.from_rows([[3, 1, 4, 1, 5, 9, 2, 6, 5, 3]], 10))
+    assert row.tokens.tolist() == [
+        [10, 3, 1, 4, 1, 5, 9, 2, 6, 5, 3, 11, 1, 1, 2, 3, 3, 4, 5, 5, 6, 9]
+    ]
+    assert row.read.tolist() == [list(range(11, 21))]
+    second = parse("15 list10 16 sorted10", 17, 15)
+    assert (second.values, second.n_positions) == (tuple(range(15)), 22)
+    third = parse(BIDIRECTIONAL)
+    row = third.rows(Lists.from_rows([[7, 7, 0], [5] * 10], 10))
+    assert row.tokens.tolist() == [
+        [10, 7, 7, 0, 11, 12, 12, 12, 12, 12, 12, 12],
+        [10, 5, 5, 5, 5, 5, 5, 5, 5, 5, 5, 11],
+    ]
+    assert row.answer[0, :3].tolist() == [0, 7, 7]
+    assert row.read[0, :3].tolist() == [1, 2, 3]
+
+
+def test_lists_narrower_than_the_layout_are_padded():
+    layout = parse(BIDIRECTIONAL)
+    narrow = layout.rows(Lists.from_rows([[7, 1]], 10))
+    wide = layout.rows(Lists(torch.tensor([[7, 1] + [10] * 8]), torch.tensor([2]), 10))
+    assert all(torch.equal(a, b) for a, b in zip(narrow, wide, strict=True))
+
+
+def test_names_and_description():
+    layout = parse("0 list2-3 2 pad7", 9, 9)
+    assert layout.values == (1, 3, 4, 5, 6, 8)
+    assert layout.value_names() == ("1", "3", "4", "5", "6", "8")
+    assert [layout.token_name(token) for token in (3, 2, 7)] == ["3", "[2]", "[7]"]
+    assert layout.describe() == (
+        "0 list2-3 2 pad7: 6 values (ids 1, 3, 4, 5, 6, 8), read at the list's positions"
+    )
+    assert parse(CAUSAL).describe() == (
+        "10 list10 11 sorted10: 10 values (ids 0 to 9), read before each sorted item"
+    )
+
+
+def test_a_layout_is_a_plain_value():
+    assert parse(CAUSAL) == parse(tuple(CAUSAL.split()))
+    assert hash(parse(CAUSAL)) == hash(parse(CAUSAL))
+    assert str(parse("  10   list10 11 sorted10 ")) == CAUSAL
+    assert isinstance(parse(CAUSAL), ListLayout)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "there is no list in ''; add one, as list10"),
+        ("10 11", "there is no list in '10 11'"),
+        ("10 sorted10", "there is no list"),
+        ("list10 list10", "there are 2 words listN; write one"),
+        ("list5 sorted5 sorted5", "there are 2 words sortedN"),
+        ("10 lst10", "'lst10' is no part of one; write token ids, list10"),
+        ("10 list", "'list' is no part"),
+        ("10 list-5", "'list-5' is no part"),
+        ("-1 list5", "'-1' is no part"),
+        ("list5 pad12-13", "'pad12-13' is no part"),
+        ("10-11 list5", "'10-11' is no part"),
+        ("list٣", "is no part"),
+        ("list0", "lengths are 1 to"),
+        ("list5-3 pad12", "lengths are 1 to"),
+        (f"list{MAX_LENGTH + 1}", "lengths are 1 to"),
+        ("sorted5 11 list5", "'sorted5' must come after 'list5'"),
+        ("list5 sorted4", "'list5' and 'sorted4' differ in length"),
+        ("list1-5 sorted5 pad12", "differ in length"),
+        ("list1-5", "lists of several lengths need padding; end with its id"),
+        ("pad12 list5", "'pad12' must be the last word"),
+        ("list5 pad11 pad12", "'pad11' must be the last word, and the only padding"),
+        ("12 list5 pad12", "12 cannot be both a separator and the padding"),
+        ("13 list5", "13 is outside the vocabulary, 0 to 12"),
+        ("list5 pad13", "13 is outside the vocabulary"),
+        ("0 1 2 3 4 5 6 7 8 list5", "of the 10 ids with a logit, 1 is no separator"),
+    ],
+)
+def test_what_is_no_layout_is_one_clear_line(text, message):
+    with pytest.raises(InputError) as caught:
+        parse(text)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_rows_longer_than_the_context():
+    assert parse(CAUSAL, n_ctx=22).n_positions == 22
+    with pytest.raises(InputError, match="rows have 22 tokens, the model takes 21"):
+        parse(CAUSAL, n_ctx=21)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "n_values", "message"),
+    [
+        ("list3", [[0, 1, 2]], 4, "has 10 values, the lists have 4"),
+        ("list3", [[0, 1]], 10, "has no list of 2 items"),
+        ("list3", [[0, 1, 2, 3]], 10, "has no list of 4 items"),
+        ("list2-3 pad12", [[0, 1], [2]], 10, "has no list of 1 items"),
+    ],
+)
+def test_lists_that_do_not_fit(text, rows, n_values, message):
+    with pytest.raises(InputError, match=message):
+        parse(text).rows(Lists.from_rows(rows, n_values))
