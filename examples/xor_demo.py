@@ -24,7 +24,7 @@ def main(folder: Path) -> None:
     for heads in (1, 2):
         console.rule(f"{heads} head{'s' if heads > 1 else ''}")
         console.print(f"Training {heads}-head models on XOR ...")
-        run = train(XorTraining(heads=heads, seeds=3, steps=1000), progress=console.print)
+        run = train(XorTraining(heads=heads, seeds=3, steps=1000))
         console.print(run.verdict)
         path = folder / f"xor-{heads}head.pt"
         it.save(run.model, path, task=run.task, training=run.training)

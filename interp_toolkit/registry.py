@@ -1,4 +1,4 @@
-"""What can be run, found by name: analyses, toys and recipes, ours and other packages'.
+"""What can be run, found by name: analyses, toys, recipes, artefacts; ours and other packages'.
 
 Everything is an entry point, so that a name on the command line, a name in `analyze(model, name)`
 and a plugin's contribution are one mechanism, and nothing here imports what it lists.
@@ -12,12 +12,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
 from typing import Any, Literal
 
 from interp_toolkit.errors import InputError, suggestion
 
-Group = Literal["probes", "detectors", "toys", "recipes"]
-GROUPS: tuple[Group, ...] = ("probes", "detectors", "toys", "recipes")
+Group = Literal["probes", "detectors", "toys", "recipes", "artefacts"]
+GROUPS: tuple[Group, ...] = ("probes", "detectors", "toys", "recipes", "artefacts")
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,7 @@ class Recipe:
         config: a pydantic model class that forbids unknown keys; its fields are the `--set` keys.
         variants: settings by `--variant` name.
         presets: settings by `--preset` name.
-        train: `train(config, progress) -> TrainingRun`; `progress(text)` says what is being done.
+        train: `train(config, session) -> TrainingRun`; see `Session`.
     """
 
     name: str
@@ -75,7 +76,48 @@ class Recipe:
     config: type[Any]
     variants: Mapping[str, Mapping[str, Any]]
     presets: Mapping[str, Mapping[str, Any]]
-    train: Callable[[Any, Callable[[str], None]], TrainingRun]
+    train: Callable[[Any, Session], TrainingRun]
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a training run is.
+
+    Attributes:
+        seed: the one that is being trained.
+        number, seeds: the how-manieth it is, from 1, and of how many.
+        step, steps: updates done, and to do.
+        loss: measured at this step.
+    """
+
+    seed: int
+    number: int
+    seeds: int
+    step: int
+    steps: int
+    loss: float
+
+
+def _unsaid(said: object) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Session:
+    """What a training run has beside its settings; without any it keeps and says nothing.
+
+    Attributes:
+        folder: where the run keeps its metrics, the checkpoints of chosen steps and, until it has
+            ended, the state to resume from; made by the run. None: nothing is kept.
+        resume: go on with the unfinished run in the folder.
+        report: is told how far the run is, at each measurement of the loss.
+        say: is told in words what else is being done.
+    """
+
+    folder: Path | None = None
+    resume: bool = False
+    report: Callable[[Progress], None] = _unsaid
+    say: Callable[[str], None] = _unsaid
 
 
 @dataclass(frozen=True)
@@ -96,6 +138,27 @@ class TrainingRun:
     rows: Sequence[Sequence[Any]]
     task: Mapping[str, Any]
     training: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Artefact:
+    """A table or figure of a source document, made again: what `interp reproduce NAME` runs.
+
+    Attributes:
+        name: its name on the command line.
+        summary: one line for `interp list`.
+        source: document, section.
+        presets: what each `--preset` does, in a few words, by its name.
+        run: `run(preset, seeds, runner) -> Result`; `seeds` overrides how many the preset trains
+            of each model (None: its own numbers); the jobs go through `runner` (see
+            `studies.jobs`).
+    """
+
+    name: str
+    summary: str
+    source: str
+    presets: Mapping[str, str]
+    run: Callable[[str, int | None, Any], Any]
 
 
 @cache

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -25,10 +27,17 @@ def train(
     out: Annotated[
         str | None, typer.Option(metavar="model.pt", help="Checkpoint: .pt or .safetensors.")
     ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the unfinished run beside --out.")
+    ] = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """Train a documented toy model; the best seed's checkpoint records the task and the losses."""
+    """Train a documented toy model; the best seed's checkpoint records the task and the losses.
+
+    Beside model.pt, the folder model.pt.training holds the metrics of every seed, the checkpoints
+    of chosen steps (--set checkpoints=0,100,1000) and, while training, what --resume goes on from.
+    """
     path = options.writable(out, "--out")
     if path is not None and path.suffix not in (".pt", ".safetensors"):
         raise InputError(f"--out {path} must end in .pt or .safetensors")
@@ -39,21 +48,46 @@ def train(
         if value is not None:
             given[key] = value
 
-    from interp_toolkit.cli.progress import progress
-    from interp_toolkit.registry import find
+    if resume and path is None:
+        raise InputError("--resume goes on with the run beside --out: give --out")
+
+    from interp_toolkit.cli.progress import training_progress
+    from interp_toolkit.registry import Session, find
 
     found = find("recipes", recipe)
     config = _configure(found, variant, preset, given, device)
-    with progress(quiet) as say:
-        run = found.train(config, say)
+    folder = None if path is None else path.with_name(f"{path.name}.training")
+    first = int(os.environ.get("RANK", "0")) == 0  # of the processes that torchrun started
+    try:
+        with training_progress(quiet or not first) as (report, say):
+            run = found.train(config, Session(folder, resume, report, say))
+    except KeyboardInterrupt:
+        _say_how_to_go_on(folder)
+        raise
+    if not first:
+        return
     _show(run, recipe, quiet)
-    if path is not None:
-        from interp_toolkit.models.checkpoint import save
-
-        save(run.model, path, task=run.task, training=run.training)
-        print(f"saved: {path}", file=sys.stderr)
+    if path is not None and folder is not None:
+        _save(run, path, folder)
     elif not quiet:
         print("not saved: give --out model.pt to keep the best seed's model", file=sys.stderr)
+
+
+def _save(run: Any, path: Path, folder: Path) -> None:
+    """Write the model; only then is what could be resumed no longer needed."""
+    from interp_toolkit.models.checkpoint import save
+    from interp_toolkit.training.run_files import end_run
+
+    save(run.model, path, task=run.task, training=run.training)
+    end_run(folder)
+    print(f"saved: {path}", file=sys.stderr)
+
+
+def _say_how_to_go_on(folder: Path | None) -> None:
+    from interp_toolkit.training.run_files import has_unfinished
+
+    if folder is not None and has_unfinished(folder):
+        print("the same command with --resume goes on from the last saved state", file=sys.stderr)
 
 
 def _configure(

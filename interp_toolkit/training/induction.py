@@ -11,30 +11,28 @@ repeated random tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
 from interp_toolkit.models.config import DTYPES, TransformerConfig
 from interp_toolkit.models.transformer import Transformer, next_token_loss
-from interp_toolkit.registry import Recipe, TrainingRun
+from interp_toolkit.registry import Recipe, Session, TrainingRun
+from interp_toolkit.training.problem import Problem
+from interp_toolkit.training.seeds import SeedRuns, train_seeds
+from interp_toolkit.training.settings import Betas, TrainingSettings
+from interp_toolkit.training.trainer import Fitted
 
 SOLVED = 0.95  # accuracy on the second repeat
-WARM_UP = 50  # steps up to the full learning rate, from which it falls to zero linearly
-BETAS = (0.9, 0.98)
-CURVE_POINTS = 100
-REPORT_EVERY = 100  # steps between two reports of progress
 TEST_ROWS = 256
 TEST_SEED = 2**31  # its rows are none of those trained on
 
 
-class InductionTraining(BaseModel):
-    """Settings of `interp train induction`; each is a `--set` key.
+class InductionTraining(TrainingSettings):
+    """Settings of `interp train induction`, beside those of `TrainingSettings`.
 
     Attributes:
         layers, heads, d_model, d_head: of the model.
@@ -44,14 +42,9 @@ class InductionTraining(BaseModel):
         normalization: "LN" or "RMS" before each layer and the unembedding.
         shortest, longest: of the segments that repeat.
         rows: of a batch.
-        steps, lr, weight_decay: of AdamW.
         initial_std: standard deviation of the initial weights; small ones leave one head to do
             what several could share.
-        seeds, seed: how many seeds, and the first.
-        device, dtype: where and in what to train.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     layers: int = Field(2, ge=1, le=100)
     heads: int = Field(3, ge=1, le=1_024)
@@ -67,12 +60,13 @@ class InductionTraining(BaseModel):
     rows: int = Field(64, ge=1, le=1_000_000)
     steps: int = Field(2_000, ge=1)
     lr: float = Field(0.01, gt=0, le=10, allow_inf_nan=False)
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
+    warm_up: int = Field(50, ge=0)
+    optimiser: Literal["adam", "adamw"] = "adamw"
+    betas: Betas = (0.9, 0.98)
     weight_decay: float = Field(0.1, ge=0, allow_inf_nan=False)
     initial_std: float = Field(0.03, gt=0, le=10, allow_inf_nan=False)
-    seeds: int = Field(1, ge=1, le=100_000)
     seed: int = Field(0, ge=0, lt=2**30)
-    device: str = "cpu"
-    dtype: Literal["float32", "float64"] = "float32"
 
     @model_validator(mode="after")
     def _repeats_fit(self) -> InductionTraining:
@@ -124,22 +118,23 @@ class Scores(NamedTuple):
 
 
 def draw_rows(config: InductionTraining, n_rows: int, generator: torch.Generator) -> Rows:
-    """A fresh batch, drawn on the CPU, so that a seed means the same rows on every device.
+    """A fresh batch, made on the generator's device.
 
     The tokens of a row are distinct as long as the vocabulary lasts. `known` marks next tokens
     within a later time round the segment, `first` those within the first and the prefix.
     """
     n_pos, d_vocab = config.n_ctx, config.d_vocab
-    period = torch.randint(config.shortest, config.longest + 1, (n_rows, 1), generator=generator)
-    share = torch.rand(n_rows, 1, generator=generator)
+    drawing: dict[str, Any] = {"generator": generator, "device": generator.device}
+    period = torch.randint(config.shortest, config.longest + 1, (n_rows, 1), **drawing)
+    share = torch.rand(n_rows, 1, **drawing)
     prefix = (share * (n_pos - 2 * period + 1)).long()
-    order = torch.rand(n_rows, -(-n_pos // d_vocab), d_vocab, generator=generator)
+    order = torch.rand(n_rows, -(-n_pos // d_vocab), d_vocab, **drawing)
     drawn = order.argsort(-1).flatten(1)
-    place = torch.arange(n_pos)
+    place = torch.arange(n_pos, device=generator.device)
     source = torch.where(place < prefix, place, prefix + (place - prefix) % period)
     known = place[:-1] >= prefix + period
     first = place[:-1] < prefix + period - 1
-    return Rows(*(x.to(config.device) for x in (drawn.gather(1, source), known, first)))
+    return Rows(drawn.gather(1, source), known, first)
 
 
 def evaluate(model: Transformer, rows: Rows) -> Scores:
@@ -155,85 +150,64 @@ def evaluate(model: Transformer, rows: Rows) -> Scores:
     )
 
 
-def train(config: InductionTraining, progress: Callable[[str], None]) -> TrainingRun:
+class InductionProblem(Problem):
+    """One seed's model on fresh rows; the loss is on the tokens that the context tells."""
+
+    capturable = True
+
+    def __init__(self, config: InductionTraining, seed: int):
+        self.config = config
+        self.model = Transformer(config.model_config_of(seed)).to(config.device)
+
+    def draw(self, generator: torch.Generator) -> Rows:
+        """Fresh rows."""
+        return draw_rows(self.config, self.config.rows, generator)
+
+    def loss(self, batch: Rows) -> Float[Tensor, ""]:
+        """The mean cross-entropy of the tokens that are told."""
+        losses = next_token_loss(self.model(batch.tokens), batch.tokens, per_token=True)
+        return (losses * batch.known).sum() / batch.known.sum()
+
+
+def train(config: InductionTraining, session: Session | None = None) -> TrainingRun:
     """Train every seed and keep the best; raises InputError when the device is not there."""
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("no CUDA device is available here: use --device cpu")
-    test = draw_rows(config, TEST_ROWS, torch.Generator().manual_seed(TEST_SEED))
-    best: tuple[Scores, Transformer, list[tuple[int, float]]] | None = None
-    rows = []
-    for seed in range(config.seed, config.seed + config.seeds):
-        model, curve = _train_seed(config, seed, progress)
-        scores = evaluate(model, test)
-        rows.append([seed, *scores, scores.accuracy > SOLVED])
-        if best is None or scores.second < best[0].second:
-            best = scores, model, curve
-    assert best is not None
-    scores, model, curve = best
+    drawn = draw_rows(config, TEST_ROWS, torch.Generator().manual_seed(TEST_SEED))
+
+    def score(problem: Problem, fitted: Fitted) -> dict[str, Any]:
+        test = Rows(*(tensor.to(config.device) for tensor in drawn))
+        scores = evaluate(problem.model, test)
+        return {**scores._asdict(), "solved": scores.accuracy > SOLVED}
+
+    about = {"name": "induction"}
+    runs = train_seeds(
+        "induction",
+        config,
+        lambda seed: InductionProblem(config, seed),
+        score,
+        session,
+        by="second",
+        task=about,
+    )
     return TrainingRun(
-        model=model.eval(),
-        verdict=_verdict(config, scores, sum(bool(row[-1]) for row in rows)),
+        model=runs.model,
+        verdict=_verdict(config, runs),
         columns=["seed", "loss, second repeat", "loss, first", "accuracy, second", "solved"],
-        rows=rows,
-        task={"name": "induction"},
-        training=_record(config, scores, rows, curve),
+        rows=runs.rows,
+        task=about,
+        training={
+            **runs.record(),
+            "loss": runs.scores["second"],
+            "loss_first_repeat": runs.scores["first"],
+        },
     )
 
 
-def _train_seed(
-    config: InductionTraining, seed: int, progress: Callable[[str], None]
-) -> tuple[Transformer, list[tuple[int, float]]]:
-    """One seed's model and its curve (step, loss on the second repeat)."""
-    model = Transformer(config.model_config_of(seed)).to(config.device)
-    model.check_tokens = False
-    generator = torch.Generator().manual_seed(seed)
-    optimiser = torch.optim.AdamW(
-        model.parameters(), lr=config.lr, betas=BETAS, weight_decay=config.weight_decay
-    )
-    every = max(1, config.steps // CURVE_POINTS)
-    curve: list[tuple[int, float]] = []
-    for step in range(config.steps):
-        loss = _loss(model, draw_rows(config, config.rows, generator))
-        if step % every == 0 or step == config.steps - 1:
-            curve.append((step, loss.item()))
-            if step % REPORT_EVERY < every:
-                progress(f"seed {seed}: step {step} of {config.steps}, loss {curve[-1][1]:.4f}")
-        for group in optimiser.param_groups:
-            group["lr"] = config.lr * min(1, (step + 1) / WARM_UP) * (1 - step / config.steps)
-        optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        optimiser.step()
-    model.check_tokens = True
-    return model, curve
-
-
-def _loss(model: Transformer, rows: Rows) -> Float[Tensor, ""]:
-    losses = next_token_loss(model(rows.tokens), rows.tokens, per_token=True)
-    return (losses * rows.known).sum() / rows.known.sum()
-
-
-def _record(
-    config: InductionTraining,
-    scores: Scores,
-    rows: list[list[Any]],
-    curve: list[tuple[int, float]],
-) -> dict[str, Any]:
-    return {
-        "recipe": "induction",
-        "settings": config.model_dump(),
-        "loss": scores.second,
-        "loss_first_repeat": scores.first,
-        "accuracy": scores.accuracy,
-        "seeds": [{"seed": row[0], **Scores(*row[1:4])._asdict()} for row in rows],
-        "curve": {"step": [c[0] for c in curve], "loss": [c[1] for c in curve]},
-    }
-
-
-def _verdict(config: InductionTraining, scores: Scores, solved: int) -> str:
+def _verdict(config: InductionTraining, runs: SeedRuns) -> str:
+    solved = sum(scores["solved"] for scores in runs.by_seed.values())
     return (
         f"{solved} of {config.seeds} seeds solve it; the best one's loss on the second repeat is "
-        f"{scores.second:.4f} nats, on the first {scores.first:.4f}, and it predicts "
-        f"{scores.accuracy:.1%} of the second repeat right."
+        f"{runs.scores['second']:.4f} nats, on the first {runs.scores['first']:.4f}, and it "
+        f"predicts {runs.scores['accuracy']:.1%} of the second repeat right."
     )
 
 

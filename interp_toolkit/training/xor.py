@@ -10,28 +10,28 @@ Source: "How many attention heads do you need to do XOR?"; the bounds are derive
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import Field, field_validator
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
 from interp_toolkit.models.config import DTYPES, TransformerConfig
 from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.registry import Recipe, TrainingRun
+from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.xor import ONE, QUERY, ZERO, task
+from interp_toolkit.training.problem import Problem
+from interp_toolkit.training.seeds import train_seeds
+from interp_toolkit.training.settings import TrainingSettings
+from interp_toolkit.training.trainer import Fitted
 
 SOLVED = 0.01  # nats: every answer right with a probability above 0.96
-CURVE_POINTS = 150
-REPORT_EVERY = 250  # steps between two reports of progress
 
 
-class XorTraining(BaseModel):
-    """Settings of `interp train xor`; each is a `--set` key.
+class XorTraining(TrainingSettings):
+    """Settings of `interp train xor`, beside those of `TrainingSettings`; each is a `--set` key.
 
     Attributes:
         table: truth table over (a, b), "0110" for XOR.
@@ -40,13 +40,11 @@ class XorTraining(BaseModel):
         d_mlp: neurons of a ReLU MLP after the heads; 0: none.
         normalization: "LN" for LayerNorm before the layer and before the unembedding.
         biases: whether there are any.
-        steps, lr: of Adam, on all four inputs at once.
-        target: stop a seed once its loss is below this (nats); 0: never.
-        seeds, seed: how many seeds, and the first.
-        device, dtype: where and in what to train.
+
+    The loss is on all four inputs at once, so it is the whole task's, and the best seed's is known.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    curve_points: ClassVar[int] = 150
 
     table: str = "0110"
     heads: int = Field(2, ge=1, le=1_024)
@@ -60,9 +58,6 @@ class XorTraining(BaseModel):
     lr: float = Field(0.02, gt=0, le=10, allow_inf_nan=False)
     target: float = Field(1e-3, ge=0, allow_inf_nan=False)
     seeds: int = Field(4, ge=1, le=100_000)
-    seed: int = Field(0, ge=0, le=2**31)
-    device: str = "cpu"
-    dtype: Literal["float32", "float64"] = "float32"
 
     @field_validator("table")
     @classmethod
@@ -107,6 +102,30 @@ def loss_floor(config: XorTraining) -> float | None:
     return (3 * math.log(3) - 2 * math.log(2)) / 4
 
 
+class XorProblem(Problem):
+    """One seed's model on the four prompts."""
+
+    capturable = True
+
+    def __init__(self, config: XorTraining, seed: int):
+        self.model = Transformer(config.model_config_of(seed)).to(config.device)
+        self.tokens, self.answers = batch(config)
+
+    def draw(self, generator: torch.Generator) -> Int[Tensor, "4 3"]:
+        """All four prompts, every time."""
+        return self.tokens
+
+    def loss(self, batch: Int[Tensor, "4 3"]) -> Float[Tensor, ""]:
+        """The mean cross-entropy of the answers at '='."""
+        return F.cross_entropy(self.model(batch)[:, -1], self.answers)
+
+    def accuracy(self) -> float:
+        """The share of the prompts that are answered right."""
+        with torch.no_grad():
+            right = self.model(self.tokens)[:, -1].argmax(-1) == self.answers
+        return float(right.double().mean())
+
+
 def batch(config: XorTraining) -> tuple[Int[Tensor, "4 3"], Int[Tensor, " 4"]]:
     """The four prompts and their answers."""
     tokens = [[a, b, QUERY] for a in (ZERO, ONE) for b in (ZERO, ONE)]
@@ -117,71 +136,32 @@ def batch(config: XorTraining) -> tuple[Int[Tensor, "4 3"], Int[Tensor, " 4"]]:
     )
 
 
-def train(config: XorTraining, progress: Callable[[str], None]) -> TrainingRun:
+def train(config: XorTraining, session: Session | None = None) -> TrainingRun:
     """Train every seed and keep the best; raises InputError when the device is not there."""
-    if config.device.startswith("cuda") and not torch.cuda.is_available():
-        raise InputError("no CUDA device is available here: use --device cpu")
-    tokens, answers = batch(config)
-    seeds = range(config.seed, config.seed + config.seeds)
-    best: tuple[float, Transformer, list[tuple[int, float]]] | None = None
-    rows = []
-    for seed in seeds:
-        model, curve, accuracy = _train_seed(config, seed, tokens, answers, progress)
-        loss = curve[-1][1]
-        rows.append([seed, curve[-1][0], loss, accuracy, accuracy == 1.0 and loss < SOLVED])
-        if best is None or loss < best[0]:
-            best = loss, model, curve
-    assert best is not None
-    loss, model, curve = best
+    about = task("xor" if config.table == "0110" else config.table, config.table)
+    runs = train_seeds(
+        "xor", config, lambda seed: XorProblem(config, seed), _score, session, task=about
+    )
     floor = loss_floor(config)
-    solved = sum(bool(row[-1]) for row in rows)
+    solved = sum(scores["solved"] for scores in runs.by_seed.values())
     return TrainingRun(
-        model=model.eval(),
-        verdict=_verdict(config, solved, loss, floor),
-        columns=["seed", "steps", "loss", "accuracy", "solved"],
-        rows=rows,
-        task=task("xor" if config.table == "0110" else config.table, config.table),
-        training={
-            "recipe": "xor",
-            "settings": config.model_dump(),
-            "loss": loss,
-            "loss_floor": floor,
-            "seeds": [
-                dict(zip(["seed", "steps", "loss", "accuracy"], r, strict=False)) for r in rows
-            ],
-            "curve": {"step": [c[0] for c in curve], "loss": [c[1] for c in curve]},
-        },
+        model=runs.model,
+        verdict=_verdict(config, solved, runs.best.loss, floor),
+        columns=runs.columns,
+        rows=runs.rows,
+        task=about,
+        training={**runs.record(), "loss_floor": floor},
     )
 
 
-def _train_seed(
-    config: XorTraining,
-    seed: int,
-    tokens: Int[Tensor, "4 3"],
-    answers: Int[Tensor, " 4"],
-    progress: Callable[[str], None],
-) -> tuple[Transformer, list[tuple[int, float]], float]:
-    """One seed's model, its loss curve (step, loss) with the last step in it, its accuracy."""
-    model = Transformer(config.model_config_of(seed)).to(config.device)
-    model.check_tokens = False
-    optimiser = torch.optim.Adam(model.parameters(), lr=config.lr)
-    every = max(1, config.steps // CURVE_POINTS)
-    curve: list[tuple[int, float]] = []
-    for step in range(config.steps + 1):
-        logits: Float[Tensor, "4 2"] = model(tokens)[:, -1]
-        loss = F.cross_entropy(logits, answers)
-        if step % every == 0 or step == config.steps:
-            curve.append((step, loss.item()))
-            if step % REPORT_EVERY < every:
-                progress(f"seed {seed}: step {step} of {config.steps}, loss {curve[-1][1]:.4f}")
-            if curve[-1][1] < config.target or step == config.steps:
-                break
-        optimiser.zero_grad(set_to_none=True)
-        torch.autograd.backward(loss)
-        optimiser.step()
-    model.check_tokens = True
-    accuracy = (logits.argmax(-1) == answers).double().mean().item()
-    return model, curve, accuracy
+def _score(problem: XorProblem, fitted: Fitted) -> dict[str, Any]:
+    accuracy = problem.accuracy()
+    return {
+        "steps": fitted.steps,
+        "loss": fitted.loss,
+        "accuracy": accuracy,
+        "solved": accuracy == 1.0 and fitted.loss < SOLVED,
+    }
 
 
 def _verdict(config: XorTraining, solved: int, loss: float, floor: float | None) -> str:

@@ -66,7 +66,9 @@ def test_an_interrupt_leaves_130_and_nothing_half_written(tmp_path: Path) -> Non
     out, err = started.communicate(timeout=120)
     assert started.returncode == 130
     assert (out, err.splitlines()[-1]) == ("", "interp: interrupted")
-    assert list(tmp_path.iterdir()) == []
+    left = sorted(file.name for file in (tmp_path / "m.pt.training").iterdir())
+    assert left == ["metrics.jsonl", "run.json"]
+    assert not path.exists()
 
 
 def test_progress_is_on_standard_error_and_json_alone_on_standard_output() -> None:

@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.registry import TrainingRun
+from interp_toolkit.registry import Progress, Session, TrainingRun
 from interp_toolkit.toys.induction import induction
 from interp_toolkit.training.induction import RECIPE, InductionTraining, draw_rows, evaluate, train
 
@@ -17,9 +17,7 @@ TINY = {"d_vocab": 16, "n_ctx": 16, "shortest": 4, "longest": 8, "d_model": 16, 
 
 
 def trained(**settings) -> TrainingRun:
-    return train(
-        InductionTraining(**{**TINY, "steps": 3, "rows": 4, **settings}), lambda text: None
-    )
+    return train(InductionTraining(**{**TINY, "steps": 3, "rows": 4, **settings}))
 
 
 def test_rows_repeat_and_say_where() -> None:
@@ -59,15 +57,15 @@ def test_the_scores_of_a_model_that_is_known() -> None:
 
 
 def test_a_short_run_learns_the_second_repeat() -> None:
-    told: list[str] = []
+    told: list[Progress] = []
     settings = InductionTraining(**TINY, steps=250, rows=32, lr=0.02, initial_std=0.2)
-    run = train(settings, told.append)
+    run = train(settings, Session(report=told.append))
     curve = run.training["curve"]
     assert curve["loss"][0] == pytest.approx(math.log(16), abs=1.0)
     assert run.training["loss"] < 1.2 < run.training["loss_first_repeat"]
     assert curve["step"][0] == 0
-    assert curve["step"][-1] == 249
-    assert any("step 200 of 250" in text for text in told)
+    assert curve["step"][-1] == 250
+    assert [(at.step, at.loss) for at in told] == list(zip(*curve.values(), strict=True))
     assert f"{run.training['loss']:.4f} nats" in run.verdict
 
 
@@ -111,8 +109,8 @@ def test_settings_that_cannot_work_are_refused(settings, said: str) -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_said() -> None:
-    with pytest.raises(InputError, match="no CUDA device"):
-        train(InductionTraining(device="cuda"), lambda text: None)
+    with pytest.raises(InputError, match="no usable CUDA device"):
+        train(InductionTraining(device="cuda"))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

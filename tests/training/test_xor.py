@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.separability import check_separability
+from interp_toolkit.registry import Progress, Session
 from interp_toolkit.training.xor import XorTraining, batch, loss_floor, train
 
 SITE = "blocks.0.hook_resid_post"
@@ -24,7 +25,7 @@ def updates(model: torch.nn.Module, config: XorTraining) -> tuple[torch.Tensor, 
 
 def test_two_heads_solve_it_and_are_separable_in_every_dtype() -> None:
     config = XorTraining(heads=2, seeds=3)
-    run = train(config, lambda text: None)
+    run = train(config)
     assert run.training["loss"] < 1e-2
     for dtype in (torch.float64, torch.float32, torch.bfloat16):
         verdict = check_separability(*updates(run.model.to(dtype), config))
@@ -38,7 +39,7 @@ def test_two_heads_solve_it_and_are_separable_in_every_dtype() -> None:
 def test_one_head_comes_down_to_its_floor_and_not_below(positions: bool, floor: float) -> None:
     config = XorTraining(heads=1, seeds=1, steps=700, positions=positions, dtype="float64")
     assert loss_floor(config) == pytest.approx(floor, abs=1e-6)
-    run = train(config, lambda text: None)
+    run = train(config)
     losses = torch.tensor(run.training["curve"]["loss"])
     assert losses.min() >= loss_floor(config)
     assert run.training["loss"] == pytest.approx(floor, abs=5e-3)
@@ -57,22 +58,23 @@ def test_the_floor_is_only_claimed_where_it_holds() -> None:
 
 def test_the_same_seed_gives_the_same_model_bit_for_bit() -> None:
     config = XorTraining(seeds=1, steps=50, target=0)
-    first, second = (train(config, lambda text: None).model.state_dict() for _ in range(2))
-    other = train(config.model_copy(update={"seed": 1}), lambda text: None).model.state_dict()
+    first, second = (train(config).model.state_dict() for _ in range(2))
+    other = train(config.model_copy(update={"seed": 1})).model.state_dict()
     assert all(torch.equal(first[k], second[k]) for k in first)
     assert not all(torch.equal(first[k], other[k]) for k in first)
 
 
 def test_the_best_seed_is_kept_and_progress_is_told() -> None:
-    told: list[str] = []
-    run = train(XorTraining(heads=1, d_mlp=8, seeds=3, steps=120), told.append)
+    told: list[Progress] = []
+    run = train(XorTraining(heads=1, d_mlp=8, seeds=3, steps=120), Session(report=told.append))
     assert run.training["loss"] == min(row[2] for row in run.rows)
     assert [row[0] for row in run.rows] == [0, 1, 2]
-    assert any("seed 2: step" in text for text in told)
+    assert {(at.seed, at.number, at.seeds) for at in told} == {(0, 1, 3), (1, 2, 3), (2, 3, 3)}
+    assert told[-1].loss == run.rows[-1][2]
 
 
 def test_other_functions_and_settings() -> None:
-    run = train(XorTraining(table="0111", heads=1, seeds=1), lambda text: None)
+    run = train(XorTraining(table="0111", heads=1, seeds=1))
     assert run.training["loss"] < 1e-2
     assert run.task["function"] == "0111"
     with pytest.raises(ValidationError, match="0110"):
@@ -83,8 +85,8 @@ def test_other_functions_and_settings() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_a_missing_gpu_is_said() -> None:
-    with pytest.raises(InputError, match="no CUDA device"):
-        train(XorTraining(device="cuda"), lambda text: None)
+    with pytest.raises(InputError, match="no usable CUDA device"):
+        train(XorTraining(device="cuda"))
 
 
 @pytest.mark.parametrize("setting", [{"lr": float("inf")}, {"seed": -1}, {"d_model": 10**9}])

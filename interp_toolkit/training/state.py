@@ -1,0 +1,98 @@
+"""The state of one seed's training: what it takes to go on, bit for bit, as if never stopped.
+
+A file of tensors and plain data, which `torch.load(..., weights_only=True)` reads, written beside
+its place and moved there. Before reading, the checksums of the archive are verified, so that
+damage is an error and not another number.
+"""
+
+from __future__ import annotations
+
+import pickle
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.atomic import replacing
+from interp_toolkit.errors import InputError
+
+FORMAT = "interp-toolkit-training/1"
+_UNREADABLE = (
+    zipfile.BadZipFile, pickle.UnpicklingError, zlib.error, EOFError, RuntimeError, ValueError,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class State:
+    """One seed's training before the update after `step` others.
+
+    Attributes:
+        recipe, settings, seed: of the run.
+        step: updates done.
+        model: the parameters.
+        optimiser: its state; None once the seed is finished.
+        generators: the state of each rank's generator.
+        lines: what was measured so far, a dictionary each.
+        seconds: spent so far.
+        finished: whether the seed is.
+    """
+
+    recipe: str
+    settings: Mapping[str, Any]
+    seed: int
+    step: int
+    model: Mapping[str, Tensor]
+    optimiser: Mapping[str, Any] | None
+    generators: Sequence[Tensor]
+    lines: Sequence[Mapping[str, Any]]
+    seconds: float
+    finished: bool
+
+
+def write(state: State, path: Path) -> None:
+    """Write the state; the file's earlier content is there until the new one is whole.
+
+    Raises InputError when the disk is full, or anything else is in the way.
+    """
+    data = {f.name: getattr(state, f.name) for f in fields(state)}
+    try:
+        with replacing(path) as partial:
+            torch.save({"format": FORMAT, **data}, partial)
+    except (OSError, RuntimeError) as error:  # PyTorch's own is a RuntimeError
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise InputError(
+            f"{path} cannot be written: {reason}; mend that and go on with --resume"
+        ) from error
+
+
+def read(path: Path) -> State:
+    """Read a state.
+
+    Raises InputError when the file is damaged, or holds something else.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        data = None if damaged else torch.load(path, map_location="cpu", weights_only=True)
+    except (
+        OSError,
+        RuntimeError,
+        EOFError,
+        ValueError,
+        pickle.UnpicklingError,
+        zipfile.BadZipFile,
+    ):
+        data = None
+    if isinstance(data, dict) and data.pop("format", None) == FORMAT:
+        expected = {f.name for f in fields(State)}
+        if data.keys() == expected:
+            return State(**data)
+    raise InputError(
+        f"{path} is no training state of this version, or is damaged: "
+        "remove it to train that seed again"
+    )

@@ -1,0 +1,174 @@
+"""The sorting recipes: sizes, losses and variants against plain PyTorch and the source."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pydantic import ValidationError
+
+from interp_toolkit.registry import Session, find
+from interp_toolkit.training.sorting import SortCausal, Sorting, SortTraining, evaluate, item_losses
+
+RECIPES = ("sort-causal", "sort-distinct", "sort-bidirectional")
+
+
+def problem_of(recipe: str, **settings) -> Sorting:
+    return Sorting(find("recipes", recipe).config(**settings), seed=0)
+
+
+def drawn(problem: Sorting, seed: int = 0):
+    return problem.draw(torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize(
+    ("recipe", "layout", "parameters"),
+    [
+        ("sort-causal", "10 list10 11 sorted10", 15_242),
+        ("sort-distinct", "15 list10 16 sorted10", 15_807),
+        ("sort-bidirectional", "10 list1-10 11 pad12", 14_738),
+    ],
+)
+def test_sizes_and_layouts_are_the_sources(recipe: str, layout: str, parameters: int) -> None:
+    problem = problem_of(recipe)
+    assert str(problem.layout) == layout
+    assert sum(p.numel() for p in problem.model.parameters()) == parameters
+    assert problem.model.cfg.n_ctx == (12 if recipe == "sort-bidirectional" else 22)
+    assert problem.through_tables
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_fast_loss_is_the_plain_one_with_the_same_gradients(recipe: str) -> None:
+    problem = problem_of(recipe, batch=400, dtype="float64")
+    batch = drawn(problem)
+    fast = problem.loss(batch)
+    fast.backward()
+    gradients = {name: p.grad.clone() for name, p in problem.model.named_parameters()}
+    problem.model.zero_grad()
+    logits = problem.model(batch.tokens)
+    read = logits.gather(1, batch.read[:, :, None].expand(-1, -1, logits.shape[-1]))
+    plain = F.cross_entropy(read[batch.present], batch.answer[batch.present])
+    plain.backward()
+    assert fast.item() == pytest.approx(plain.item(), rel=1e-12)
+    for name, p in problem.model.named_parameters():
+        torch.testing.assert_close(gradients[name], p.grad, rtol=1e-9, atol=1e-12)
+
+
+def test_what_does_not_fit_in_tables_trains_through_the_model() -> None:
+    small = problem_of("sort-causal", batch=100)  # 144 pairs of tokens, 100 lists
+    assert not small.through_tables
+    large = problem_of("sort-causal", batch=200)
+    assert large.through_tables
+    small.model.load_state_dict(large.model.state_dict())
+    batch = drawn(large)
+    assert small.loss(batch).item() == pytest.approx(large.loss(batch).item(), rel=1e-5)
+
+
+def test_rows_hold_the_list_and_its_sorted_copy() -> None:
+    problem = problem_of("sort-causal", batch=50)
+    batch = drawn(problem)
+    for row in batch.tokens.tolist():
+        assert row[0] == 10
+        assert row[11] == 11
+        assert row[12:] == sorted(row[1:11])
+    padded = drawn(problem_of("sort-bidirectional", batch=200))
+    lengths = set()
+    for row, answer, present in zip(
+        padded.tokens.tolist(), padded.answer.tolist(), padded.present.tolist(), strict=True
+    ):
+        n = sum(present)
+        lengths.add(n)
+        assert row[0] == 10
+        assert row[n + 1] == 11
+        assert set(row[n + 2 :]) <= {12}
+        assert answer[:n] == sorted(row[1 : n + 1])
+    assert lengths == set(range(1, 11))
+
+
+def test_item_losses_are_cross_entropy() -> None:
+    logits = torch.randn(7, 3, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    answer = torch.randint(5, (7, 3), generator=torch.Generator().manual_seed(1))
+    expected = -logits.log_softmax(-1).gather(-1, answer[..., None])[..., 0]
+    torch.testing.assert_close(item_losses(logits, answer), expected)
+
+
+def test_the_floor_takes_the_gradient_of_good_items_only() -> None:
+    plain = problem_of("sort-causal", batch=200, dtype="float64")
+    batch = drawn(plain)
+    losses = item_losses(plain.logits(batch), batch.answer).detach()
+    floor = float(losses.median()) + 1e-9  # no loss is on it
+    floored = problem_of("sort-causal", batch=200, dtype="float64", loss_floor=floor)
+    loss = floored.loss(batch)
+    assert loss.item() == pytest.approx(losses.clamp(min=floor).mean().item())
+    loss.backward()
+    got = {name: p.grad.clone() for name, p in floored.model.named_parameters()}
+    floored.model.zero_grad()
+    still = item_losses(floored.logits(batch), batch.answer)
+    (still[losses > floor].sum() / losses.numel()).backward()
+    for name, p in floored.model.named_parameters():
+        torch.testing.assert_close(got[name], p.grad)
+
+
+def test_a_fixed_query_is_a_row_of_the_initial_weights_everywhere_and_for_good() -> None:
+    free, problem = problem_of("sort-causal"), problem_of("sort-causal", fixed_query=True)
+    attn = problem.model.blocks[0].attn
+    torch.testing.assert_close(attn.b_Q, free.model.blocks[0].attn.W_Q[:, 0])
+    _, cache = problem.model.run_with_cache(drawn(problem).tokens[:5])
+    q = cache["blocks.0.attn.hook_q"]
+    assert bool((q == attn.b_Q).all())
+    before = attn.b_Q.detach().clone()
+    run = find("recipes", "sort-causal").train(
+        SortCausal(steps=3, batch=200, fixed_query=True), Session()
+    )
+    trained = run.model.blocks[0].attn
+    assert not trained.W_Q.any()
+    assert not torch.equal(trained.b_Q, before)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_variant_is_a_configuration_that_trains(recipe: str) -> None:
+    found = find("recipes", recipe)
+    for settings in found.variants.values():
+        config = found.config(**{**settings, "steps": 2, "batch": 32})
+        loss = found.train(config, Session()).training["loss"]
+        assert 0 < loss < 5
+
+
+def test_the_record_says_what_the_model_is_for() -> None:
+    run = find("recipes", "sort-distinct").train(
+        find("recipes", "sort-distinct").config(steps=1, batch=32), Session()
+    )
+    assert run.task == {"name": "sorting", "layout": "15 list10 16 sorted10", "distinct": True}
+    assert run.training["recipe"] == "sort-distinct"
+    assert "sets" in run.verdict
+    assert "hard" not in run.columns
+
+
+@pytest.mark.slow
+def test_a_short_run_sorts_most_lists() -> None:
+    """In place, three values, up to four items: 500 steps are enough for nearly all."""
+    config = SortTraining(
+        n_values=3, shortest=1, longest=4, bidirectional=True, d_model=16, steps=500, batch=128
+    )
+    run = find("recipes", "sort-bidirectional").train(config, Session())
+    scores = evaluate(run.model, config)
+    assert scores.random is not None
+    assert scores.random > 0.9
+    assert scores.loss < 0.2
+    again = find("recipes", "sort-bidirectional").train(config, Session())
+    for a, b in zip(run.model.parameters(), again.model.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"shortest": 11}, "is above longest"),
+        ({"distinct": True, "longest": 11}, "distinct items need as many values"),
+        ({"n_values": 1}, "greater than or equal to 2"),
+        ({"width": 3}, "Extra inputs"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(settings, said: str) -> None:
+    with pytest.raises(ValidationError, match=said):
+        SortCausal(**settings)
