@@ -7,7 +7,8 @@ Installing the package registers them:
         assert my_probe(tiny_xor_model, hook=truth.hook) == truth.separable
 
 Each is built in milliseconds and new for every test, so that a test may change it. The models'
-own docstrings in `interp_toolkit.toys.xor` and `interp_toolkit.toys.induction` derive the numbers.
+own docstrings in `interp_toolkit.toys.xor`, `interp_toolkit.toys.induction` and
+`interp_toolkit.toys.sorting` derive the numbers.
 """
 
 from __future__ import annotations
@@ -67,6 +68,36 @@ class InductionGroundTruth:
     loss: float
 
 
+@dataclass(frozen=True)
+class SortingGroundTruth:
+    """What is known about the tiny sorting model.
+
+    Attributes:
+        layout: of its rows: separators and padding by token id, and the list's place.
+        algorithm: "argmax": item k is argmax_x Σ_i min(0, a_i - x) + (k + 0.5) x.
+        distinct: whether lists may not have repeats.
+        n_values: values are the token ids from 0 to n_values - 1.
+        shortest, longest: items of a list.
+        head: (layer, head) of the head that does it.
+        separator: token id of the separator that the head attends to beside the list.
+        ratios: attention to it where sorted item k is read, relative to any one item's.
+        gain: logit(x) is gain times the sum above, divided by (items + ratios[k]).
+        margin: the least lead of a right answer, over all lists.
+    """
+
+    layout: str
+    algorithm: str
+    distinct: bool
+    n_values: int
+    shortest: int
+    longest: int
+    head: tuple[int, int]
+    separator: int
+    ratios: tuple[float, ...]
+    gain: float
+    margin: float
+
+
 TOKENS = {"0": 0, "1": 1, "query": 2}
 SITE = "blocks.0.hook_resid_post"
 
@@ -112,5 +143,29 @@ def tiny_induction_model() -> Any:
         previous_token_share=A / (A + last),
         induction_share=A / (A + last - 1),
         loss=math.log(1 + (d_vocab - 1) * math.exp(-GAIN)),
+    )
+    return model
+
+
+@pytest.fixture
+def tiny_sort_model() -> Any:
+    """Sorts short lists in place, by algorithm "argmax"; a float64 model with `.ground_truth`."""
+    from interp_toolkit.toys.sorting import SUM_GAIN, sort_argmax
+
+    n_values, longest = 6, 4
+    model = sort_argmax(n_values, longest)
+    ratios = tuple(k + 0.5 for k in range(longest))
+    model.ground_truth = SortingGroundTruth(
+        layout="6 list1-4 7 pad8",
+        algorithm="argmax",
+        distinct=False,
+        n_values=n_values,
+        shortest=1,
+        longest=longest,
+        head=(0, 0),
+        separator=n_values,
+        ratios=ratios,
+        gain=SUM_GAIN,
+        margin=SUM_GAIN * 0.5 / (longest + ratios[-1]),
     )
     return model

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
 
+from interp_toolkit.data.list_layout import parse_layout
+from interp_toolkit.data.lists import Lists
 from interp_toolkit.probes.separability import check_separability
 from interp_toolkit.probes.witness import Certificate
 
@@ -78,3 +82,33 @@ def test_the_induction_model_keeps_its_word(tiny_induction_model) -> None:
     answers = tokens.roll(-1, dims=1)[0, truth.d_vocab : -1]
     loss = torch.nn.functional.cross_entropy(logits[0, truth.d_vocab : -1], answers)
     assert loss.item() == pytest.approx(truth.loss, rel=1e-3)
+
+
+def test_the_sorting_model_keeps_its_word(tiny_sort_model) -> None:
+    truth = tiny_sort_model.ground_truth
+    cfg, (layer, head) = tiny_sort_model.cfg, truth.head
+    layout = parse_layout(truth.layout, d_vocab=cfg.d_vocab, d_vocab_out=cfg.d_vocab_out)
+    assert (layout.n_values, layout.longest) == (truth.n_values, truth.longest)
+    margins = []
+    for n in range(truth.shortest, truth.longest + 1):
+        items = list(itertools.product(range(truth.n_values), repeat=n))[:: 1 + n]
+        rows = layout.rows(Lists.from_rows(items, truth.n_values))
+        logits, cache = tiny_sort_model.run_with_cache(rows.tokens)
+        pattern = cache["pattern", layer][:, head]
+        separator = (rows.tokens == truth.separator).nonzero()[:, 1]
+        for row, values in enumerate(items):
+            for k, answer in enumerate(sorted(values)):
+                query = rows.read[row, k]
+                z = n + truth.ratios[k]
+                sums = [
+                    sum(min(0, a - x) for a in values) + truth.ratios[k] * x
+                    for x in range(truth.n_values)
+                ]
+                expected = torch.tensor([truth.gain * s / z for s in sums], dtype=torch.float64)
+                torch.testing.assert_close(logits[row, query], expected, rtol=0, atol=1e-9)
+                share = pattern[row, query, separator[row]].item()
+                assert share == pytest.approx(truth.ratios[k] / z, rel=1e-12)
+                assert logits[row, query].argmax() == answer
+                best, second = logits[row, query].topk(2).values
+                margins.append((best - second).item())
+    assert min(margins) == pytest.approx(truth.margin, rel=1e-9)
