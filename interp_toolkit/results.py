@@ -31,6 +31,9 @@ STATUS_TONES: Mapping[str, Tone] = {
     "not_detected": "no",
     "confirmed": "yes",
     "refuted": "no",
+    "reached": "yes",
+    "not_reached": "no",
+    "partly_reached": "open",
 }
 
 

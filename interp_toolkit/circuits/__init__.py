@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.prompts import repeated_prompts as repeated_prompts
     from interp_toolkit.circuits.qk import qk_circuit as qk_circuit
     from interp_toolkit.circuits.self_scores import weight_scores as weight_scores
+    from interp_toolkit.circuits.sorting.evolution import sorting_evolution as sorting_evolution
+    from interp_toolkit.circuits.sorting.fingerprint import (
+        sorting_fingerprint as sorting_fingerprint,
+    )
 
 _HOMES = {
     "Detector": "detectors",
@@ -31,6 +35,8 @@ _HOMES = {
     "qk_circuit": "qk",
     "repeated_prompts": "prompts",
     "score_heads": "heads",
+    "sorting_evolution": "sorting.evolution",
+    "sorting_fingerprint": "sorting.fingerprint",
     "weight_scores": "self_scores",
     "write_graph": "export",
 }

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from interp_toolkit.cli import options
+from interp_toolkit.cli.show import show
 from interp_toolkit.errors import InputError, printable
 
 _OPTION_NAMES = {"hooks": "--hook"}  # where the keyword is called otherwise
@@ -74,7 +75,10 @@ def analyze(
     ] = None,
     layout: Annotated[
         str | None,
-        typer.Option(metavar='"a b query"', help="Where the tokens and the features go."),
+        typer.Option(
+            metavar='"a b query"',
+            help="Where the tokens and the features go, or a list and its sorted form.",
+        ),
     ] = None,
     layer: Annotated[
         int | None,
@@ -86,6 +90,20 @@ def analyze(
         typer.Option(help="What an ablated head is replaced with; default: mean."),
     ] = None,
     hops: Annotated[int | None, typer.Option(help="Of the k-hop detector.", min=2, max=16)] = None,
+    distinct: Annotated[
+        bool | None,
+        typer.Option(
+            "--distinct/--repeats",
+            help="Whether lists to sort have distinct values; default: what the model sorts.",
+            show_default=False,
+        ),
+    ] = None,
+    checkpoints: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOLDER", help="Checkpoints along training, for the evolution of sorting."
+        ),
+    ] = None,
     config: Annotated[
         str | None,
         typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
@@ -131,6 +149,8 @@ def analyze(
         "head": head,
         "ablate": ablate,
         "hops": hops,
+        "distinct": distinct,
+        "checkpoints": checkpoints,
         "memory": memory,
         "seed": seed,
     }
@@ -140,7 +160,7 @@ def analyze(
     results = _run(model, probe, (data, column or None), wanted, load_options, quiet)
     if graph_path is not None:
         _write_graph(results, graph_path)
-    _show(results, json, json_path, html_path, quiet)
+    show(results, json, json_path, html_path, quiet)
 
 
 def _check_graph(path: Path, probes: list[str]) -> None:
@@ -229,42 +249,3 @@ def _tell_assumptions(model: Any, quiet: bool) -> None:
     if assumptions and not quiet:
         phrases = printable("; ".join(assumptions))
         print(f"assumed: {phrases} (change with --set)", file=sys.stderr)
-
-
-def _show(
-    results: list[Any],
-    json: str | None,
-    json_path: Path | None,
-    html_path: Path | None,
-    quiet: bool,
-) -> None:
-
-    from rich.console import Console
-
-    from interp_toolkit.report.console import render
-    from interp_toolkit.report.json import write_json
-
-    to_stdout = json == "-"
-    try:
-        if not (to_stdout and quiet):
-            render(results, Console(stderr=to_stdout, highlight=False), quiet=quiet or to_stdout)
-        if to_stdout:
-            write_json(results, "-")
-    finally:  # the files are written although the reader of the output may have left
-        _write(results, json_path, html_path)
-
-
-def _write(results: list[Any], json_path: Path | None, html_path: Path | None) -> None:
-    """The files asked for; where each is goes to standard error."""
-    import sys
-
-    from interp_toolkit.report.json import write_json
-
-    if json_path is not None:
-        write_json(results, json_path)
-        print(f"JSON: {json_path}", file=sys.stderr)
-    if html_path is not None:
-        from interp_toolkit.report.html import write_report
-
-        write_report(results, html_path)
-        print(f"report: {html_path}", file=sys.stderr)

@@ -9,27 +9,27 @@ import typer
 
 from interp_toolkit.cli import options
 from interp_toolkit.errors import InputError, printable, suggestion
-
-KINDS = ("probes", "detectors", "toys", "recipes")
+from interp_toolkit.registry import GROUPS
 
 
 def list_names(
     kind: Annotated[
-        str | None, typer.Argument(help="probes, detectors, toys or recipes; default: all.")
+        str | None,
+        typer.Argument(help="probes, detectors, toys, recipes or artefacts; default: all."),
     ] = None,
 ) -> None:
-    """List analyses, head detectors, toy models and recipes, those of plugins among them."""
-    if kind is not None and kind not in KINDS:
-        raise InputError(f"there are no {kind!r} to list{suggestion(kind, KINDS)}")
+    """List analyses, head detectors, toys, recipes and artefacts, those of plugins among them."""
+    if kind is not None and kind not in GROUPS:
+        raise InputError(f"there are no {kind!r} to list{suggestion(kind, GROUPS)}")
     from rich.console import Console
     from rich.table import Table
 
     from interp_toolkit.registry import load_all
 
     console = Console(highlight=False)
-    for group in KINDS if kind is None else (kind,):
+    for group in GROUPS if kind is None else (kind,):
         table = Table.grid(padding=(0, 2, 0, 0))
-        for name, entry in load_all(group).items():  # type: ignore[arg-type]
+        for name, entry in load_all(group).items():
             table.add_row(f"  {'toy:' if group == 'toys' else ''}{name}", entry.summary)
         console.print(f"[bold]{group}[/bold]")
         console.print(table)

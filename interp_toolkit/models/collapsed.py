@@ -16,7 +16,7 @@ Circuits", with positions.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 import torch
 from jaxtyping import Float, Int
@@ -41,7 +41,7 @@ class Tables(NamedTuple):
     direct: Float[Tensor, "query logit"]
 
 
-def collapses(model: nn.Module) -> bool:
+def collapses(model: nn.Module) -> TypeGuard[Transformer]:
     """Whether a model is the two tables exactly, with nothing attached that would not be asked."""
     if not isinstance(model, Transformer):
         return False
@@ -111,13 +111,9 @@ def table_logits(
     return logits
 
 
-def tables_pay(model: nn.Module, n_rows: int, reads: range, n_pos: int) -> bool:
-    """Whether a model collapses into tables smaller than the scores of so many rows."""
-    if not collapses(model):
-        return False
-    assert isinstance(model, Transformer)
-    cells = model.cfg.d_vocab**2 * len(reads) * n_pos
-    return cells <= n_rows * len(reads) * n_pos
+def tables_pay(model: nn.Module, n_rows: int) -> TypeGuard[Transformer]:
+    """Whether a model collapses, and its table of scores is no larger than so many rows' scores."""
+    return collapses(model) and int(model.cfg.d_vocab) ** 2 <= n_rows
 
 
 def read_logits(
@@ -130,12 +126,12 @@ def read_logits(
     Raises:
         InputError: tokens that the model cannot take (from the forward pass).
     """
-    if read.numel():
+    if tables_pay(model, len(tokens)) and read.numel() and _within(model, tokens):
         reads = range(int(read.min()), int(read.max()) + 1)
-        if tables_pay(model, len(tokens), reads, tokens.shape[1]) and _within(model, tokens):
-            with torch.no_grad():
-                return table_logits(model, tokens, read, reads)
-    logits = run(model, tokens, [])
+        with torch.no_grad():
+            return table_logits(model, tokens, read, reads)
+    logits = run(model, tokens)
+    assert logits is not None  # no hook stops the pass
     return logits.gather(1, read[:, :, None].expand(-1, -1, logits.shape[-1]))
 
 

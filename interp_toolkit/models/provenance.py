@@ -40,14 +40,19 @@ def provenance(
         data=data,
         settings=settings,
         seed=seed,
-        versions={
-            "interp-toolkit": __version__,
-            "torch": version("torch"),
-            "transformer-lens": version("transformer-lens"),
-            "numpy": version("numpy"),
-            "python": platform.python_version(),
-        },
+        versions=versions(),
     )
+
+
+def versions() -> dict[str, str]:
+    """The versions that numbers may depend on."""
+    return {
+        "interp-toolkit": __version__,
+        "torch": version("torch"),
+        "transformer-lens": version("transformer-lens"),
+        "numpy": version("numpy"),
+        "python": platform.python_version(),
+    }
 
 
 def digest_of_tokens(tokens: Tensor) -> str:

@@ -149,7 +149,7 @@ class SortCausal(SortTraining):
 class SortDistinct(SortTraining):
     """Experiment 2: ten distinct ones of fifteen values, the sorted list written after them."""
 
-    steps: int = Field(8_000, ge=1)
+    steps: int = Field(5_000, ge=1)
     n_values: int = Field(15, ge=2, le=10_000)
     distinct: bool = True
 
@@ -174,12 +174,9 @@ class Sorting(Problem):
         self.model = Transformer(config.model_config_of(seed)).to(config.device)
         if config.fixed_query:
             fix_query(self.model)
-        first, last = self.layout.read_positions(config.shortest)[0], 0
-        last = self.layout.read_positions(config.longest)[-1]
-        self.reads = range(first, last + 1)
-        self.through_tables = tables_pay(
-            self.model, config.batch, self.reads, self.layout.n_positions
-        )
+        first = self.layout.read_positions(config.shortest)[0]
+        self.reads = range(first, self.layout.read_positions(config.longest)[-1] + 1)
+        self.through_tables = tables_pay(self.model, config.batch)
 
     def draw(self, generator: torch.Generator) -> ListRows:
         """Rows of a fresh batch of lists."""
@@ -308,7 +305,7 @@ CAUSAL = _recipe(
     SortCausal,
     {
         "post": {},
-        "adamw": ADAMW,
+        "adamw": {**ADAMW, "steps": 5_000},
         "clipped": {"loss_floor": 0.02},
         "wide": {"d_model": 300},
         "wide-clipped": {"d_model": 300, "loss_floor": 0.02},

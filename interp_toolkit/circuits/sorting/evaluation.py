@@ -1,0 +1,269 @@
+"""How often a model sorts, and on which lists it fails.
+
+A list counts as right when every item of its sorted order has the largest logit where it is read.
+Where the sorted list stands in the row, it is given to the model there (teacher forcing), and one
+forward pass reads all items. For a causal model that settles the greedy output too: up to the
+first wrong item both have seen the same tokens, so a whole list is right in both or in neither.
+Which wrong items follow can differ, so the outputs that are shown are the greedy ones.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from jaxtyping import Bool, Float, Int
+from scipy import stats
+from torch import Tensor
+
+from interp_toolkit.data.list_layout import ListLayout, ListRows
+from interp_toolkit.data.lists import Lists, ListSource
+from interp_toolkit.data.standard_lists import standard_sets as standard_sets
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.collapsed import read_logits
+from interp_toolkit.models.forward import device_of
+from interp_toolkit.models.memory import bytes_per_row, parse_memory, rows_that_fit
+
+CONFIDENCE = 0.95
+MESSAGES = 10  # that a search says on its way
+
+
+@dataclass(frozen=True)
+class ListAccuracy:
+    """How well a model sorts some lists.
+
+    Attributes:
+        lists_right: share of lists with every item right.
+        low, high: its Clopper-Pearson interval at 95 %.
+        items_right: share of right items, the items before given as they should be.
+        loss: mean cross-entropy of an item, in nats.
+        n: how many lists.
+    """
+
+    lists_right: float
+    low: float
+    high: float
+    items_right: float
+    loss: float
+    n: int
+
+
+class Counterexample(NamedTuple):
+    """A list that a model sorts wrongly, its output, and the right one, all as token ids."""
+
+    given: tuple[int, ...]
+    output: tuple[int, ...]
+    correct: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Counterexamples:
+    """What a search for wrongly sorted lists found.
+
+    Attributes:
+        searched: lists drawn, not necessarily different.
+        failed: how many were sorted wrongly.
+        rate: their share; low, high: its Clopper-Pearson interval at 95 %.
+        examples: the first of them.
+    """
+
+    searched: int
+    failed: int
+    rate: float
+    low: float
+    high: float
+    examples: tuple[Counterexample, ...]
+
+
+def list_accuracy(
+    model: Any, layout: ListLayout, lists: Lists, memory: int | str | None = None
+) -> ListAccuracy:
+    """How well a model sorts these lists.
+
+    Args:
+        model: any TransformerLens model.
+        layout: of its rows.
+        lists: to sort.
+        memory: bound for a batch, such as "4GiB".
+
+    Raises:
+        InputError: there are no lists, or they, the layout and the model do not fit together.
+    """
+    if not len(lists):
+        raise InputError("there are no lists to sort")
+    _check_model(model, layout)
+    size = _batch_size(model, layout, memory)
+    lists_right = items_right = n_items = 0
+    loss = 0.0
+    for start in range(0, len(lists), size):
+        batch = lists.take(slice(start, start + size)).to(device_of(model))
+        judged = _judge(model, layout, layout.rows(batch))
+        lists_right += int(judged.list_right.sum())
+        items_right += int(judged.item_right.sum())
+        n_items += int(batch.lengths.sum())
+        loss += float(judged.loss)
+    low, high = _interval(lists_right, len(lists))
+    return ListAccuracy(
+        lists_right=lists_right / len(lists),
+        low=low,
+        high=high,
+        items_right=items_right / n_items,
+        loss=loss / n_items,
+        n=len(lists),
+    )
+
+
+def counterexamples(
+    model: Any,
+    layout: ListLayout,
+    source: ListSource,
+    n: int = 1_000_000,
+    keep: int = 20,
+    seed: int = 0,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda text: None,
+) -> Counterexamples:
+    """The lists, among `n` drawn ones, that a model sorts wrongly.
+
+    Args:
+        model: any TransformerLens model.
+        layout: of its rows.
+        source: draws the lists, on the model's device.
+        n: how many to draw.
+        keep: how many of the failures to show.
+        seed: of the draws.
+        memory: bound for a batch, such as "4GiB".
+        progress: is told from time to time how far the search is.
+
+    Raises:
+        InputError: nothing is to be drawn, or source, layout and model do not fit together.
+    """
+    if n < 1 or keep < 0:
+        raise InputError(f"a search draws one list or more and keeps none or more, not {n}, {keep}")
+    _check_model(model, layout)
+    if not layout.shortest <= source.shortest <= source.longest <= layout.longest:
+        raise InputError(
+            f"the layout {layout} has lists of {layout.shortest} to {layout.longest} items, "
+            f"the source draws {source.shortest} to {source.longest}"
+        )
+    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    size = _batch_size(model, layout, memory)
+    failed, said = 0, 0
+    examples: list[Counterexample] = []
+    for start in range(0, n, size):
+        done = min(start + size, n)
+        lists = source.draw(done - start, generator)
+        wrong = (~_judge(model, layout, layout.rows(lists)).list_right).nonzero().flatten()
+        failed += len(wrong)
+        examples += _shown(model, layout, lists.take(wrong[: keep - len(examples)]))
+        if done * MESSAGES // n > said:
+            said = done * MESSAGES // n
+            progress(f"{done:,} of {n:,} lists sorted, {failed:,} wrong")
+    low, high = _interval(failed, n)
+    return Counterexamples(n, failed, failed / n, low, high, tuple(examples))
+
+
+def greedy_outputs(model: Any, layout: ListLayout, lists: Lists) -> Int[Tensor, "row item"]:
+    """The token ids that a model answers, its own answers fed back; -1 beyond a list's length.
+
+    Raises:
+        InputError: lists, layout and model do not fit together.
+    """
+    _check_model(model, layout)
+    rows = layout.rows(lists.to(device_of(model)))
+    if not layout.autoregressive:
+        return _answers(model, rows.tokens, rows.read).masked_fill(~rows.present, -1)
+    slots = rows.read + 1
+    tokens = rows.tokens.scatter(1, slots, layout.values[0])  # no right answer is left to see
+    outputs = torch.full_like(rows.answer, -1)
+    for item in range(layout.longest):
+        here, slot, read = rows.present[:, item], slots[:, item, None], rows.read[:, item, None]
+        answer = _answers(model, tokens, read)[:, 0]
+        outputs[:, item] = torch.where(here, answer, -1)
+        kept = tokens.gather(1, slot)[:, 0]
+        tokens = tokens.scatter(1, slot, torch.where(here, answer, kept)[:, None])
+    return outputs
+
+
+class _Judged(NamedTuple):
+    item_right: Bool[Tensor, "row item"]
+    list_right: Bool[Tensor, " row"]
+    loss: Float[Tensor, ""]  # summed over items
+
+
+def _judge(model: Any, layout: ListLayout, rows: ListRows) -> _Judged:
+    """Which items and lists are right, where the sorted items before are given."""
+    logits = read_logits(model, rows.tokens, rows.read)
+    answer = torch.tensor(layout.values, device=logits.device)[rows.answer]
+    right = logits.argmax(dim=-1) == answer
+    log_p = logits.double().log_softmax(dim=-1).gather(2, answer.unsqueeze(2)).squeeze(2)
+    return _Judged(
+        item_right=right & rows.present,
+        list_right=(right | ~rows.present).all(dim=1),
+        loss=-log_p.masked_fill(~rows.present, 0).sum(),
+    )
+
+
+def _answers(
+    model: Any, tokens: Int[Tensor, "row pos"], read: Int[Tensor, "row item"]
+) -> Int[Tensor, "row item"]:
+    return read_logits(model, tokens, read).argmax(dim=-1)
+
+
+def _shown(model: Any, layout: ListLayout, lists: Lists) -> Iterator[Counterexample]:
+    if not len(lists):
+        return
+    outputs = greedy_outputs(model, layout, lists).tolist()
+    columns = (lists.values.tolist(), outputs, lists.sorted().tolist(), lists.lengths.tolist())
+    for given, output, correct, length in zip(*columns, strict=True):
+        yield Counterexample(
+            given=tuple(layout.values[value] for value in given[:length]),
+            output=tuple(output[:length]),
+            correct=tuple(layout.values[value] for value in correct[:length]),
+        )
+
+
+def _batch_size(model: Any, layout: ListLayout, memory: int | str | None) -> int:
+    """How many rows of a whole forward pass, loss included, fit."""
+    parameter = next(iter(model.parameters()), None)
+    itemsize = 4 if parameter is None else parameter.element_size()
+    kept = 3 * layout.longest * _n_logits(model)  # logits read, and two copies in float64
+    row = bytes_per_row(model.cfg, layout.n_positions, itemsize, logits=True, kept=2 * kept)
+    return rows_that_fit(parse_memory(memory), row, layout.n_positions)
+
+
+def _n_logits(model: Any) -> int:
+    n_logits = int(getattr(model.cfg, "d_vocab_out", -1))
+    return n_logits if n_logits > 0 else int(model.cfg.d_vocab)
+
+
+def _check_model(model: Any, layout: ListLayout) -> None:
+    """Raise InputError unless the model takes rows of this layout and cannot see the answers."""
+    d_vocab, n_ctx, n_logits = int(model.cfg.d_vocab), int(model.cfg.n_ctx), _n_logits(model)
+    pad = () if layout.pad is None else (layout.pad,)
+    largest = max(itertools.chain(layout.values, layout.before, layout.between, layout.after, pad))
+    if largest >= d_vocab:
+        raise InputError(
+            f"the layout {layout} has token {largest}; the model has 0 to {d_vocab - 1}"
+        )
+    if layout.values[-1] >= n_logits:
+        raise InputError(f"the layout {layout} has value {layout.values[-1]}, which has no logit")
+    if layout.n_positions > n_ctx:
+        raise InputError(
+            f"the layout {layout} has rows of {layout.n_positions} tokens, the model takes {n_ctx}"
+        )
+    if layout.autoregressive and getattr(model.cfg, "attention_dir", None) == "bidirectional":
+        raise InputError(
+            f"the model attends both ways, so in the layout {layout} it would see the answers; "
+            "drop the sorted list from the layout"
+        )
+    if layout.autoregressive and n_logits > d_vocab:
+        raise InputError(f"the model answers with {n_logits} tokens but reads only {d_vocab}")
+
+
+def _interval(successes: int, n: int) -> tuple[float, float]:
+    found = stats.binomtest(successes, n).proportion_ci(CONFIDENCE, method="exact")
+    return float(found.low), float(found.high)

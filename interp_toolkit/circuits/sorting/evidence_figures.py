@@ -1,0 +1,154 @@
+"""Figures of what a sorting verdict rests on: the marks against their thresholds, and training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from interp_toolkit.circuits.sorting.evolution import EvolutionStep
+from interp_toolkit.circuits.sorting.marks import MIN_GREATER, Mark
+from interp_toolkit.circuits.sorting.panels import axis, numbers
+from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
+from interp_toolkit.results import Figure
+
+LOW, HIGH = -1.0, 2.0  # of the marks' scale; what lies beyond is drawn at the end
+
+#: drawn against the step: the metric, its name, and of which algorithm it is a mark
+CURVES = (
+    ("items_right", "items right", None),
+    ("above_lift", "attention above the previous", 0),
+    ("smallest_lift", "smallest first", 0),
+    ("follows_token", "output follows a swapped token", 0),
+    ("follows_position", "a swapped token leaves the output", 0),
+    ("copy_score", "copy score", 0),
+    ("logit_fit_r2", "logits as β f + γ x, R²", 1),
+    ("kink_r2", "kink at the value, R²", 1),
+)
+DASHES = ("solid", "dash", "dot", "dashdot")
+
+
+def mark_scale(marks: Sequence[Mark]) -> Figure:
+    """Every mark between its thresholds, and what re-initialised models have."""
+    names = [_name(mark) for mark in marks]
+    data: list[dict[str, Any]] = []
+    for side, algorithm in enumerate(dict.fromkeys(mark.algorithm for mark in marks)):
+        mine = [i for i, mark in enumerate(marks) if mark.algorithm == algorithm]
+        known = [i for i in mine if marks[i].value is not None]
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [_placed(marks[i], marks[i].value) for i in known],
+                "y": [names[i] for i in known],
+                "customdata": [[_short(v) for v in _raw(marks[i])] for i in known],
+                "hovertemplate": "%{y}<br>%{customdata[0]}; weak %{customdata[2]}, strong "
+                "%{customdata[3]}<br>re-initialised %{customdata[1]}<extra></extra>",
+                "name": f"algorithm {1 if algorithm == MIN_GREATER else 2}",
+                "marker": {
+                    "color": CLASS_COLORS[side],
+                    "symbol": CLASS_SYMBOLS[side],
+                    "size": 12,
+                },
+            }
+        )
+    nulls = [i for i, mark in enumerate(marks) if mark.null is not None]
+    if nulls:
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [_placed(marks[i], marks[i].null) for i in nulls],
+                "y": [names[i] for i in nulls],
+                "name": "re-initialised, the nearest",
+                "marker": {"symbol": "line-ns", "size": 14, "line": {"width": 3, "color": NEUTRAL}},
+                "hoverinfo": "skip",
+            }
+        )
+    layout = {
+        "xaxis": {
+            **axis("threshold"),
+            "range": [LOW - 0.1, HIGH + 0.1],
+            "tickmode": "array",
+            "tickvals": [0, 1],
+            "ticktext": ["weak", "strong"],
+        },
+        "yaxis": {
+            **axis("", kind="category"),
+            "categoryorder": "array",
+            "categoryarray": names[::-1],
+        },
+        "height": 120 + 34 * len(marks),
+    }
+    caption = (
+        "Each mark of the two algorithms on a scale of its own, from its weak to its strong "
+        "threshold: right of strong, the mark is there; left of weak, it is not. Strokes are the "
+        "re-initialised models that come nearest."
+    )
+    return Figure("Marks of the two algorithms", caption, data, layout)
+
+
+def evolution(steps: Sequence[EvolutionStep]) -> Figure:
+    """The marks along training, a curve for each and each seed."""
+    seeds = sorted({step.seed for step in steps})
+    first = min((step.step for step in steps if step.step > 0), default=1)
+    data: list[dict[str, Any]] = []
+    for number, (metric, name, side) in enumerate(CURVES):
+        dash = DASHES[number % len(DASHES)]
+        for seed in seeds:
+            mine = [s for s in steps if s.seed == seed and s.metrics.get(metric) is not None]
+            if not mine:
+                continue
+            data.append(
+                {
+                    "type": "scatter",
+                    "mode": "lines+markers",
+                    "x": [s.step or first / 2 for s in mine],
+                    "y": numbers([s.metrics[metric] for s in mine]),
+                    "customdata": [[s.step, s.seed] for s in mine],
+                    "hovertemplate": f"{name}<br>step %{{customdata[0]}}, seed %{{customdata[1]}}: "
+                    "%{y}<extra></extra>",
+                    "name": name,
+                    "legendgroup": metric,
+                    "showlegend": seed == seeds[0],
+                    "line": {
+                        "color": NEUTRAL if side is None else CLASS_COLORS[side],
+                        "dash": dash,
+                        "width": 2,
+                    },
+                    "marker": {"size": 4},
+                }
+            )
+    layout = {
+        "xaxis": {**axis("step"), "type": "log"},
+        "yaxis": axis("share, or R²"),
+        "height": 460,
+        "margin": {"t": 96},
+    }
+    caption = (
+        "The numbers behind the verdict at checkpoints along training"
+        + (f", of {len(seeds)} seeds" if len(seeds) > 1 else "")
+        + ". Blue: marks of algorithm 1; orange: of algorithm 2"
+        + (f". Step 0 is drawn at {first / 2:g}." if any(s.step == 0 for s in steps) else ".")
+    )
+    return Figure("Evolution along training", caption, data, layout)
+
+
+def _name(mark: Mark) -> str:
+    """What a mark says, with its algorithm, as two algorithms can have one of the same metric."""
+    return f"{mark.says} ({1 if mark.algorithm == MIN_GREATER else 2})"
+
+
+def _placed(mark: Mark, value: float | None) -> float | None:
+    """Where a value lies between the thresholds: 0 at weak, 1 at strong."""
+    if value is None:
+        return None
+    share = (value - mark.weak) / (mark.strong - mark.weak)
+    return round(min(max(share, LOW), HIGH), 4)
+
+
+def _raw(mark: Mark) -> tuple[float | None, ...]:
+    return mark.value, mark.null, mark.weak, mark.strong
+
+
+def _short(value: float | None) -> str:
+    return "–" if value is None else f"{value:.3g}"

@@ -1,0 +1,350 @@
+"""Which algorithm a one-layer model sorts by: `sorting_fingerprint`.
+
+Steps: find out which lists the model sorts (`evaluation`); read its logits and attention on lists
+(`reading`); measure the marks of both algorithms on it, on each head, and on re-initialised models
+(`measure`); decide (`marks`).
+Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy, standard_sets
+from interp_toolkit.circuits.sorting.marks import (
+    Algorithm,
+    Mark,
+    decide,
+    marks_of,
+    sorts,
+)
+from interp_toolkit.circuits.sorting.measure import Measures, measure
+from interp_toolkit.circuits.sorting.reading import Reading, read
+from interp_toolkit.circuits.sorting.weight_tables import WeightTables, weight_tables
+from interp_toolkit.data.list_layout import ListLayout, parse_layout
+from interp_toolkit.data.lists import ListSource
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.interventions import ablate, reinitialised
+from interp_toolkit.models.record import record_of
+
+LISTS = 2_000
+MOST_NUMBERS = 20_000_000  # attention weights held at once: fewer lists where they are long
+NULLS = 20
+EXAMPLES = 4  # lists kept for pictures
+DISTINCT_GAP = 0.2  # by so much more distinct lists must be right than others to be its task
+
+
+@dataclass(frozen=True, eq=False)
+class HeadFingerprint:
+    """One head's part.
+
+    Attributes:
+        head: which.
+        algorithm: by the head's own marks; "neither" for a head whose absence costs nothing.
+        metrics, marks: of the head alone.
+        lists_right_without: share of lists sorted when the head is replaced by its mean.
+    """
+
+    head: int
+    algorithm: Algorithm
+    metrics: Mapping[str, float | None]
+    marks: Sequence[Mark]
+    lists_right_without: float
+
+
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """What is drawn against the output item.
+
+    Attributes:
+        gamma_over_beta: of the logits; algorithm 2 has k + 0.5.
+        fit_r2: of the logits' regression.
+        separator_ratio: each head's attention to the first separator over that to values; None
+            without a separator before the list.
+    """
+
+    gamma_over_beta: Float[np.ndarray, " item"]
+    fit_r2: Float[np.ndarray, " item"]
+    separator_ratio: Float[np.ndarray, "head item"] | None
+
+
+@dataclass(frozen=True, eq=False)
+class SortingFingerprint:
+    """How a model sorts.
+
+    Attributes:
+        algorithm: the verdict.
+        verdict: in a sentence.
+        metrics: the numbers, by name (see `measure`).
+        null: mean and extreme of each over re-initialised models.
+        marks: the evidence.
+        heads: each head's part.
+        accuracy: on the test lists.
+        distinct: whether the lists are of distinct values.
+        layout: of the rows.
+        lines: by output item.
+        weights: what the weights say.
+        example: a few lists, for pictures.
+        notes: what a reader must know.
+    """
+
+    algorithm: Algorithm
+    verdict: str
+    metrics: Mapping[str, float | None]
+    null: Mapping[str, tuple[float, float]]
+    marks: Sequence[Mark]
+    heads: Sequence[HeadFingerprint]
+    accuracy: Mapping[str, ListAccuracy]
+    distinct: bool
+    layout: ListLayout
+    lines: Lines
+    weights: WeightTables
+    example: Reading
+    notes: tuple[str, ...]
+
+
+def sorting_fingerprint(
+    model: Any,
+    layout: str | Sequence[str] | ListLayout | None = None,
+    *,
+    distinct: bool | None = None,
+    lists: int = LISTS,
+    nulls: int = NULLS,
+    seed: int = 0,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> SortingFingerprint:
+    """Which of the two algorithms a one-layer model sorts by, or a mix, or neither.
+
+    Args:
+        model: any one-layer TransformerLens model.
+        layout: its rows, as `data.list_layout` reads them; None: what its task record says.
+        distinct: whether lists have distinct values; None: what the record says, or else what the
+            model sorts.
+        lists: how many lists to measure on; fewer where they are long.
+        nulls: re-initialised models to compare with.
+        seed: of lists, swaps and re-initialised models.
+        memory: bound for batches of the accuracy, such as "4GiB".
+        progress: told what is being done.
+
+    Raises:
+        InputError: a model of several layers, no layout, or one that does not fit the model.
+    """
+    task = record_of(model).task or {}
+    layout = find_layout(model, layout)
+    if distinct is None and str(task.get("layout")) == str(layout):
+        distinct = task.get("distinct")
+    progress("accuracy on test lists")
+    if distinct is None:
+        distinct = _sorts_distinct_only(model, layout, memory)
+    accuracy = {
+        name: list_accuracy(model, layout, tested, memory)
+        for name, tested in standard_sets(layout, distinct).items()
+    }
+    progress("logits and attention on lists")
+    reading = read_lists(model, layout, distinct, lists, seed)
+    tables = weight_tables(model, layout, reading)
+    measured = measure(model, reading, tables, seed=seed)
+    others = _re_initialised(model, reading, nulls, seed, progress)
+    null = {
+        name: [value for m in others if (value := m[name]) is not None] for name in measured.metrics
+    }
+    marks = marks_of(measured.metrics, null, autoregressive=layout.autoregressive)
+    guess = guessed(reading)
+    sorting = sorts(measured.metrics["items_right"] or 0.0, guess)
+    algorithm = decide(marks, sorting)
+    heads, per_head = _heads(
+        model, reading, tables, (algorithm, marks, measured, sorting), seed, progress
+    )
+    return SortingFingerprint(
+        algorithm=algorithm,
+        verdict=_sentence(algorithm, marks, accuracy, sorting),
+        metrics={**measured.metrics, "items_guessed": guess, **_accuracy_metrics(accuracy)},
+        null={
+            name: (float(np.mean(found)), float(max(found, key=abs)))
+            for name, found in null.items()
+            if found
+        },
+        marks=marks,
+        heads=heads,
+        accuracy=accuracy,
+        distinct=distinct,
+        layout=layout,
+        lines=Lines(measured.line.ratio, measured.line.r2, _separator_ratios(per_head)),
+        weights=tables,
+        example=_first(reading, EXAMPLES),
+        notes=_notes(tables, measured, reading),
+    )
+
+
+def find_layout(model: Any, layout: str | Sequence[str] | ListLayout | None) -> ListLayout:
+    """The layout that is given, or else what the model's task record says.
+
+    Raises:
+        InputError: there is neither, or it does not fit the model.
+    """
+    if isinstance(layout, ListLayout):
+        return layout
+    if layout is None:
+        task = record_of(model).task or {}
+        layout = task.get("layout") if task.get("name") == "sorting" else None
+    if layout is None:
+        raise InputError(
+            "how the lists stand in a row is not known: give --layout, such as "
+            '"10 list10 11 sorted10"'
+        )
+    cfg = model.cfg
+    return parse_layout(
+        layout, d_vocab=int(cfg.d_vocab), d_vocab_out=int(cfg.d_vocab_out), n_ctx=int(cfg.n_ctx)
+    )
+
+
+def read_lists(model: Any, layout: ListLayout, distinct: bool, lists: int, seed: int) -> Reading:
+    """A reading of random lists, of the kind that the model was made for."""
+    size = int(model.cfg.n_heads) * layout.longest * layout.n_positions
+    n = max(min(lists, MOST_NUMBERS // size), 1)
+    source = ListSource(
+        "distinct" if distinct else "hard", layout.n_values, layout.shortest, layout.longest
+    )
+    return read(model, layout, source.draw(n, torch.Generator().manual_seed(seed)))
+
+
+def guessed(reading: Reading) -> float:
+    """Share of items that the better guess gets: each place's most frequent value, or the last."""
+    answer, present = reading.rows.answer, reading.rows.present
+    counts = torch.stack([((answer == v) & present).sum(0) for v in range(reading.layout.n_values)])
+    guesses = [int(counts.amax(0).sum())]
+    if reading.layout.autoregressive:
+        guesses.append(int(((answer[:, 1:] == answer[:, :-1]) & present[:, 1:]).sum()))
+    return max(guesses) / int(present.sum())
+
+
+def _sorts_distinct_only(model: Any, layout: ListLayout, memory: int | str | None) -> bool:
+    if layout.longest > layout.n_values:
+        return False
+    kinds = [standard_sets(layout, distinct)["random"] for distinct in (True, False)]
+    without, repeats = (list_accuracy(model, layout, kind, memory) for kind in kinds)
+    return without.lists_right - repeats.lists_right > DISTINCT_GAP
+
+
+def _re_initialised(
+    model: Any, reading: Reading, nulls: int, seed: int, progress: Callable[[str], None]
+) -> list[Mapping[str, float | None]]:
+    found = []
+    for i in range(nulls):
+        progress(f"re-initialised model {i + 1} of {nulls}")
+        with reinitialised(model, seed=seed + i):
+            other = read(model, reading.layout, reading.lists)
+            found.append(measure(model, other, seed=seed).metrics)
+    return found
+
+
+def _heads(
+    model: Any,
+    reading: Reading,
+    tables: WeightTables,
+    found: tuple[Algorithm, Sequence[Mark], Measures, bool],
+    seed: int,
+    progress: Callable[[str], None],
+) -> tuple[list[HeadFingerprint], list[Measures]]:
+    """Each head's part; a single head's is the model's: verdict, marks, numbers."""
+    algorithm, marks, whole, sorting = found
+    n_heads = int(model.cfg.n_heads)
+    right = _lists_right(reading)
+    heads, measures = [], []
+    for head in range(n_heads):
+        if n_heads > 1:
+            progress(f"head {head + 1} of {n_heads}")
+        with ablate(model, [(0, head)], how="mean", reference=reading.rows.tokens):
+            without = _lists_right(read(model, reading.layout, reading.lists))
+        alone = whole if n_heads == 1 else measure(model, reading, tables, head=head, seed=seed)
+        own = (
+            list(marks)
+            if n_heads == 1
+            else marks_of(alone.metrics, {}, autoregressive=reading.layout.autoregressive)
+        )
+        part = decide(own, sorting and without < right)
+        heads.append(
+            HeadFingerprint(head, algorithm if n_heads == 1 else part, alone.metrics, own, without)
+        )
+        measures.append(alone)
+    return heads, measures
+
+
+def _lists_right(reading: Reading) -> float:
+    right = (reading.answers == reading.rows.answer) | ~reading.rows.present
+    return float(right.all(1).double().mean())
+
+
+def _separator_ratios(measures: Sequence[Measures]) -> Float[np.ndarray, "head item"] | None:
+    lines = [m.separator.ratio for m in measures if m.separator is not None]
+    return np.stack(lines) if lines else None
+
+
+def _first(reading: Reading, n: int) -> Reading:
+    return dataclasses.replace(
+        reading,
+        lists=reading.lists.take(slice(n)),
+        rows=type(reading.rows)(*(part[:n] for part in reading.rows)),
+        logits=reading.logits[:n],
+        undivided=reading.undivided[:n],
+        scale=reading.scale[:n],
+        pattern=reading.pattern[:n],
+    )
+
+
+def _accuracy_metrics(accuracy: Mapping[str, ListAccuracy]) -> dict[str, float | None]:
+    return {f"lists_right_{name}": found.lists_right for name, found in accuracy.items()}
+
+
+_NAMES = {
+    "min_greater_than_previous": "the smallest value above the previous one (algorithm 1)",
+    "argmax_piecewise_linear": "the largest of f(x) + (k + 0.5) x (algorithm 2)",
+}
+
+
+def _sentence(
+    algorithm: Algorithm,
+    marks: Sequence[Mark],
+    accuracy: Mapping[str, ListAccuracy],
+    sorting: bool,
+) -> str:
+    found = ", ".join(
+        f"{a.lists_right:.2%} of {a.n:,} {'sets' if name == 'sets' else name + ' lists'}"
+        for name, a in accuracy.items()
+    )
+    if not sorting:
+        return f"It does not sort ({found} right), so neither algorithm is named."
+    tallies = {
+        name: f"{what}: {_tally(marks, name)}"
+        for name, what in _NAMES.items()
+        if any(m.algorithm == name for m in marks)
+    }
+    evidence = "; ".join(tallies.values())
+    if algorithm in _NAMES:
+        return f"It sorts {found}, by taking {_NAMES[algorithm]}. Marks of {evidence}."
+    if algorithm == "mixed":
+        return f"It sorts {found}, by a mix of two algorithms. Marks of {evidence}."
+    return f"It sorts {found}, but by neither algorithm as far as their marks tell. {evidence}."
+
+
+def _tally(marks: Sequence[Mark], algorithm: str) -> str:
+    states = [m.state for m in marks if m.algorithm == algorithm and m.state != "unknown"]
+    strong, weak = states.count("strong"), states.count("weak")
+    return f"{strong} strong, {weak} weak, of {len(states)}"
+
+
+def _notes(tables: WeightTables, measured: Measures, reading: Reading) -> tuple[str, ...]:
+    notes = []
+    if tables.note:
+        notes.append(tables.note)
+    if reading.layout.autoregressive and measured.swaps is None:
+        notes.append("too few swaps of the previous token tell the algorithms apart")
+    return tuple(notes)

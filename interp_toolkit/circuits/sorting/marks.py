@@ -1,0 +1,162 @@
+"""The evidence for each sorting algorithm, and the rule that makes a verdict of it.
+
+Each *mark* is a number that an algorithm must show, with two thresholds and beside them the
+largest value among re-initialised models. The thresholds are conventions, set between what trained
+models of the source's three experiments show and what re-initialised ones show: `strong` is shown
+by every model that does the algorithm (tests), `weak` by none of the re-initialised.
+
+    algorithm 1 (min{> previous}): attention goes to values above the previous output, most to the
+        smallest of them; heads copy what they attend to; the output follows a swapped token.
+    algorithm 2 (argmax of f_k): logits have the form β f(x) + γ x, with γ/β a line in k of slope 1;
+        each value's OV output has a kink at the value; swapped tokens leave the output as it is.
+
+An algorithm is *shown* when all its marks are strong, *traced* when at most one of them is absent.
+The verdict: one shown and not the other: that one. Both shown, or one traced with two marks or more
+of the other: mixed. Anything else, or a model that does not sort: neither.
+A model sorts when it closes half the gap between the better of two guesses (the most frequent value
+at each place; the previous output again) and all items right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Algorithm = Literal["min_greater_than_previous", "argmax_piecewise_linear", "mixed", "neither"]
+State = Literal["strong", "weak", "absent", "unknown"]
+MIN_GREATER: Algorithm = "min_greater_than_previous"
+ARGMAX: Algorithm = "argmax_piecewise_linear"
+CLOSED = 0.5  # of the gap between a guess and all items right, to be called sorting
+
+
+@dataclass(frozen=True)
+class Rule:
+    """What a mark asks for.
+
+    Attributes:
+        algorithm: whose mark it is.
+        name: of the metric.
+        weak, strong: thresholds; where `strong` is below `weak`, small is good.
+        needs_previous: whether it exists only where outputs follow one another.
+        says: the mark in a phrase.
+    """
+
+    algorithm: Algorithm
+    name: str
+    weak: float
+    strong: float
+    says: str
+    needs_previous: bool = False
+
+    def state(self, value: float | None) -> State:
+        """How much of the mark this value shows."""
+        if value is None:
+            return "unknown"
+        sign = 1 if self.strong >= self.weak else -1
+        if sign * value >= sign * self.strong:
+            return "strong"
+        return "weak" if sign * value >= sign * self.weak else "absent"
+
+
+RULES = (
+    Rule(MIN_GREATER, "above_lift", 0.05, 0.5, "attention goes to values above the previous", True),
+    Rule(MIN_GREATER, "smallest_lift", 0.1, 0.4, "most of it to the smallest of them", True),
+    Rule(MIN_GREATER, "follows_token", 0.2, 0.5, "the output follows a swapped token", True),
+    Rule(MIN_GREATER, "copy_score", 0.35, 0.45, "heads copy what they attend to", True),
+    Rule(ARGMAX, "logit_fit_r2", 0.65, 0.9, "logits are β f(x) + γ x"),
+    Rule(ARGMAX, "logit_line_r2", 0.7, 0.95, "γ/β is a line in k"),
+    Rule(ARGMAX, "logit_slope_error", 0.5, 0.25, "of slope 1"),
+    Rule(ARGMAX, "kink_r2", 0.3, 0.8, "each value's output has its kink at the value"),
+    Rule(ARGMAX, "follows_position", 0.2, 0.4, "swapped tokens leave the output", True),
+)
+
+
+@dataclass(frozen=True)
+class Mark:
+    """One piece of evidence.
+
+    Attributes:
+        algorithm: for which.
+        name: of the metric.
+        value: on this model; None where it cannot be told.
+        null: the re-initialised models' value that is nearest to `strong`; None without any.
+        weak, strong: the thresholds.
+        state: which of them is reached.
+        says: the mark in a phrase.
+    """
+
+    algorithm: Algorithm
+    name: str
+    value: float | None
+    null: float | None
+    weak: float
+    strong: float
+    state: State
+    says: str
+
+
+def marks_of(
+    metrics: Mapping[str, float | None],
+    null: Mapping[str, Sequence[float]],
+    *,
+    autoregressive: bool,
+) -> list[Mark]:
+    """Every mark that there is for this kind of layout."""
+    marks = []
+    for rule in RULES:
+        if rule.needs_previous and not autoregressive:
+            continue
+        value, others = metrics.get(rule.name), null.get(rule.name, ())
+        nearest = max if rule.strong >= rule.weak else min
+        marks.append(
+            Mark(
+                rule.algorithm,
+                rule.name,
+                value,
+                nearest(others) if others else None,
+                rule.weak,
+                rule.strong,
+                rule.state(value),
+                rule.says,
+            )
+        )
+    return marks
+
+
+def shown(marks: Sequence[Mark], algorithm: Algorithm) -> bool:
+    """Whether all marks of the algorithm that are known, and two at least, are strong."""
+    states = _known(marks, algorithm)
+    return len(states) >= 2 and all(state == "strong" for state in states)
+
+
+def traced(marks: Sequence[Mark], algorithm: Algorithm) -> bool:
+    """Whether two known marks of the algorithm, and all but one, are there."""
+    there = count_there(marks, algorithm)
+    return there >= 2 and there >= len(_known(marks, algorithm)) - 1
+
+
+def count_there(marks: Sequence[Mark], algorithm: Algorithm) -> int:
+    """How many of its marks are weak or strong."""
+    return sum(state != "absent" for state in _known(marks, algorithm))
+
+
+def sorts(items_right: float, guess: float) -> bool:
+    """Whether a model that gets so many items right, where a guess gets so many, sorts."""
+    return items_right >= guess + CLOSED * (1 - guess)
+
+
+def decide(marks: Sequence[Mark], sorts: bool) -> Algorithm:
+    """The verdict; see the module."""
+    if not sorts:
+        return "neither"
+    first, second = shown(marks, MIN_GREATER), shown(marks, ARGMAX)
+    if first != second:
+        return MIN_GREATER if first else ARGMAX
+    either = traced(marks, MIN_GREATER) or traced(marks, ARGMAX)
+    both = min(count_there(marks, MIN_GREATER), count_there(marks, ARGMAX)) >= 2
+    return "mixed" if first or (either and both) else "neither"
+
+
+def _known(marks: Sequence[Mark], algorithm: Algorithm) -> list[State]:
+    return [m.state for m in marks if m.algorithm == algorithm and m.state != "unknown"]

@@ -1,0 +1,145 @@
+"""What the sorting analysis returns, as tables, figures and JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
+from interp_toolkit.circuits.sorting.evolution import EvolutionStep
+from interp_toolkit.circuits.sorting.fingerprint import HeadFingerprint, Lines
+from interp_toolkit.circuits.sorting.marks import MIN_GREATER, Algorithm, Mark
+from interp_toolkit.circuits.sorting.weight_tables import WeightTables
+from interp_toolkit.results import Figure, Result, Table, head_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class SortingResult(Result):
+    """How a model sorts.
+
+    Attributes:
+        algorithm: "min_greater_than_previous", "argmax_piecewise_linear", "mixed" or "neither".
+        metrics: the numbers by name (see `sorting.measure`); None where one cannot be told.
+        null: mean and extreme of each over re-initialised models.
+        marks: the evidence for either algorithm.
+        heads: each head's part.
+        accuracy: by set of test lists.
+        distinct: whether the lists were of distinct values.
+        layout: of the rows, in words.
+        lines: what is drawn against the output item.
+        evolution: the metrics at checkpoints along training, if there were any.
+        notes: what a reader must know.
+        weights: the tables of weights; not in the JSON.
+    """
+
+    algorithm: Algorithm
+    metrics: Mapping[str, float | None]
+    null: Mapping[str, tuple[float, float]]
+    marks: Sequence[Mark]
+    heads: Sequence[HeadFingerprint]
+    accuracy: Mapping[str, ListAccuracy]
+    distinct: bool
+    layout: str
+    lines: Lines
+    evolution: Sequence[EvolutionStep]
+    notes: Sequence[str]
+    weights: WeightTables = field(repr=False)
+    plots: Sequence[Figure] = field(repr=False, default=())
+
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"weights", "plots"})
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a mark, of the model (head empty) and of each of several heads."""
+        import dataclasses
+
+        import pandas as pd
+
+        rows: list[dict[str, Any]] = [
+            {"head": None, **dataclasses.asdict(mark)} for mark in self.marks
+        ]
+        for head in self.heads if len(self.heads) > 1 else ():
+            rows += [{"head": head.head, **dataclasses.asdict(mark)} for mark in head.marks]
+        return pd.DataFrame(rows)
+
+    def tables(self) -> list[Table]:
+        """The marks, the accuracy, the heads where there are several, and all numbers."""
+        tables = [mark_table(self.marks), accuracy_table(self.accuracy)]
+        if len(self.heads) > 1:
+            tables.append(head_table(self.heads))
+        return [*tables, metric_table(self.metrics, self.null)]
+
+    def figures(self) -> list[Figure]:
+        """The marks first, then what the weights and the attention show."""
+        return list(self.plots)
+
+
+def mark_table(marks: Sequence[Mark]) -> Table:
+    """Every mark with its thresholds and its null."""
+    rows = [
+        [
+            "1" if mark.algorithm == MIN_GREATER else "2",
+            mark.says,
+            mark.value,
+            mark.null,
+            mark.weak,
+            mark.strong,
+            mark.state,
+        ]
+        for mark in marks
+    ]
+    return Table(
+        "Marks of the two algorithms",
+        ["algorithm", "mark", "value", "null", "weak", "strong", "state"],
+        rows,
+        "Algorithm 1: the least value above the previous one. Algorithm 2: the largest of "
+        "f(x) + (k + 0.5) x. Null: the re-initialised model that comes nearest to the strong "
+        "threshold. Where strong is below weak, small values are the mark.",
+        highlight=[i for i, mark in enumerate(marks) if mark.state == "strong"],
+    )
+
+
+def accuracy_table(accuracy: Mapping[str, ListAccuracy]) -> Table:
+    """How well the model sorts each set of lists."""
+    rows = [
+        [name, found.n, found.lists_right, found.low, found.high, found.items_right, found.loss]
+        for name, found in accuracy.items()
+    ]
+    return Table(
+        "Accuracy",
+        ["lists", "number", "whole list right", "low", "high", "items right", "loss"],
+        rows,
+        "Low and high: the 95% interval of whole lists right. Loss: nats an item.",
+    )
+
+
+def head_table(heads: Sequence[HeadFingerprint]) -> Table:
+    """Each head's algorithm, and what the model does without it."""
+    rows = []
+    for head in heads:
+        states = [mark.state for mark in head.marks]
+        counts = [states.count("strong"), states.count("weak"), states.count("absent")]
+        rows.append([head_name(0, head.head), head.algorithm, head.lists_right_without, *counts])
+    return Table(
+        "Heads",
+        ["head", "algorithm", "lists right without it", "strong marks", "weak", "absent"],
+        rows,
+        "Each head by its own attention and what it alone adds to the logits; without it: its "
+        "output replaced by its mean. Algorithms are of the heads that the sorting needs.",
+    )
+
+
+def metric_table(
+    metrics: Mapping[str, float | None], null: Mapping[str, tuple[float, float]]
+) -> Table:
+    """All numbers, with those of re-initialised models."""
+    rows = [[name, value, *null.get(name, (None, None))] for name, value in metrics.items()]
+    return Table(
+        "All numbers",
+        ["metric", "value", "null, mean", "null, extreme"],
+        rows,
+        "Null: the same of the model re-initialised, its mean and its largest size.",
+    )

@@ -1,0 +1,200 @@
+"""What a study returns: every quantity of the document, theirs beside ours, over seeds."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from interp_toolkit.models.provenance import versions
+from interp_toolkit.results import Figure, Provenance, Result, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Better = Literal["higher", "lower"]
+Unit = Literal["share", "nats", "per million", ""]
+NAMED = 3  # figures that a verdict names as not reached
+REACHED = {True: "reached", False: "not_reached", None: None}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A number of the document and what it is here.
+
+    Attributes:
+        of: which experiment.
+        name: what is measured.
+        unit: in what; a "share" is between 0 and 1.
+        theirs: the document's figure; None where it gives none.
+        median, lowest, highest: ours, over seeds.
+        seeds: how many.
+        seeds_reaching: how many of them are at least as good as theirs.
+        reached: whether the median is.
+        remark: what else must be known.
+    """
+
+    of: str
+    name: str
+    unit: Unit
+    theirs: float | None
+    median: float
+    lowest: float
+    highest: float
+    seeds: int
+    seeds_reaching: int | None
+    reached: bool | None
+    remark: str = ""
+
+
+def compare(
+    of: str,
+    name: str,
+    ours: Sequence[float],
+    theirs: float | None = None,
+    *,
+    better: Better = "higher",
+    unit: Unit = "share",
+    remark: str = "",
+) -> Quantity:
+    """A quantity from its values over seeds.
+
+    Args:
+        of: which experiment.
+        name: what is measured.
+        ours: one value a seed.
+        theirs: the document's figure, taken as exact; None where it gives none.
+        better: which way is better.
+        unit: in what.
+        remark: what else must be known.
+
+    Raises:
+        ValueError: no seeds, or a value that is no number.
+    """
+    if not ours or not all(map(math.isfinite, ours)):
+        raise ValueError(f"{of}, {name}: needs finite values of one seed or more, got {ours}")
+    sign = 1 if better == "higher" else -1
+    median = statistics.median(ours)
+    return Quantity(
+        of=of,
+        name=name,
+        unit=unit,
+        theirs=theirs,
+        median=median,
+        lowest=min(ours),
+        highest=max(ours),
+        seeds=len(ours),
+        seeds_reaching=None if theirs is None else sum(sign * (x - theirs) >= 0 for x in ours),
+        reached=None if theirs is None else sign * (median - theirs) >= 0,
+        remark=remark,
+    )
+
+
+def shown(value: float | None, unit: Unit) -> str | None:
+    """A value with its unit, for a table or a sentence."""
+    if value is None:
+        return None
+    if unit == "share":
+        return f"{100 * value:.2f} %"
+    if unit == "per million":
+        return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:.5f}" if unit == "nats" else f"{value:.4g}"
+
+
+@dataclass(frozen=True)
+class StudyResult(Result):
+    """A document's table or figure, made again.
+
+    Attributes:
+        quantities: theirs beside ours.
+        jobs: what each job found, by its name: every seed's numbers.
+        by_seed: a table of them.
+        examples: further tables.
+        shown: the figures.
+    """
+
+    quantities: Sequence[Quantity]
+    jobs: Mapping[str, Mapping[str, Any]]
+    by_seed: Table
+    examples: Sequence[Table] = ()
+    shown: Sequence[Figure] = ()
+
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"by_seed", "examples", "shown"})
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a quantity."""
+        import pandas as pd
+
+        return pd.DataFrame([vars(quantity) for quantity in self.quantities])
+
+    def tables(self) -> list[Table]:
+        """Theirs beside ours; every seed; further ones."""
+        return [_comparison(self.quantities), self.by_seed, *self.examples]
+
+    def figures(self) -> list[Figure]:
+        """As the study gives them."""
+        return list(self.shown)
+
+
+def tally(quantities: Sequence[Quantity]) -> str:
+    """What was reached and what was not, in a sentence."""
+    compared = [q for q in quantities if q.reached is not None]
+    missed = [q for q in compared if not q.reached]
+    text = f"the median seed reaches {len(compared) - len(missed)} of {len(compared)} figures"
+    if not missed:
+        return f"{text}."
+    against = [
+        f"{q.of}: {q.name} {shown(q.median, q.unit)}, theirs {shown(q.theirs, q.unit)} "
+        f"({q.seeds_reaching} of {q.seeds} seeds reach it)"
+        for q in missed[:NAMED]
+    ]
+    more = f"; and {len(missed) - NAMED} more" if len(missed) > NAMED else ""
+    return f"{text}; not reached: {'; '.join(against)}{more}."
+
+
+def overall(quantities: Sequence[Quantity]) -> str:
+    """The machine word: whether all that can be compared is reached, or some, or nothing."""
+    compared = [bool(q.reached) for q in quantities if q.reached is not None]
+    if all(compared):
+        return "reached"
+    return "partly_reached" if any(compared) else "not_reached"
+
+
+def study_provenance(
+    artefact: str, source: str, settings: Mapping[str, Any], seed: int | None
+) -> Provenance:
+    """The provenance of a study, which makes its own models and data."""
+    return Provenance(
+        model={"name": artefact, "kind": "study", "source": source},
+        data={},
+        settings=settings,
+        seed=seed,
+        versions=versions(),
+    )
+
+
+def _comparison(quantities: Sequence[Quantity]) -> Table:
+    columns = ["experiment", "quantity", "theirs", "ours", "range", "seeds", "outcome", "remark"]
+    rows = [
+        [
+            q.of,
+            f"{q.name}, {q.unit}" if q.unit in ("nats", "per million") else q.name,
+            shown(q.theirs, q.unit),
+            shown(q.median, q.unit),
+            _range(q),
+            q.seeds,
+            REACHED[q.reached],
+            q.remark or None,
+        ]
+        for q in quantities
+    ]
+    caption = "Ours is the median over seeds; reached: it is at least as good as theirs."
+    return Table("Theirs beside ours", columns, rows, caption)
+
+
+def _range(quantity: Quantity) -> str | None:
+    """From the lowest seed to the highest, where they differ."""
+    low, high = (shown(x, quantity.unit) for x in (quantity.lowest, quantity.highest))
+    return None if low == high else f"{low} to {high}"

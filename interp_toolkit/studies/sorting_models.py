@@ -1,0 +1,63 @@
+"""One model of the sorting study: trained, tested, searched for failures, its algorithm read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from interp_toolkit.circuits.sorting.evaluation import counterexamples, list_accuracy
+from interp_toolkit.circuits.sorting.evolution import sorting_evolution
+from interp_toolkit.circuits.sorting.fingerprint import sorting_fingerprint
+from interp_toolkit.data.standard_lists import standard_sets
+from interp_toolkit.studies.jobs import Outcome
+from interp_toolkit.studies.train_seed import train_seed
+from interp_toolkit.training.run_files import end_run, kept_checkpoints
+
+EXAMPLES = 3  # wrongly sorted lists that are kept of each model
+SEARCH_SEED = 1  # the test lists have seed 0
+
+
+def sorting_model(
+    *,
+    folder: Path,
+    recipe: str,
+    settings: Mapping[str, Any],
+    seed: int,
+    device: str,
+    searched: int,
+) -> Outcome:
+    """Train one seed and say how it sorts.
+
+    Args:
+        folder: for the training run's files.
+        recipe: "sort-causal" or one of its kin.
+        settings: what differs from the recipe's defaults.
+        seed: of the model and its batches.
+        device: where to compute.
+        searched: lists, drawn as in training, among which wrongly sorted ones are looked for.
+    """
+    config, run = train_seed(recipe, settings, seed, device, folder)
+    layout, distinct = config.layout, config.distinct
+    tests = {
+        name: list_accuracy(run.model, layout, lists)
+        for name, lists in standard_sets(layout, distinct).items()
+    }
+    search = counterexamples(
+        run.model, layout, config.source, n=searched, keep=EXAMPLES, seed=SEARCH_SEED
+    )
+    fingerprint = sorting_fingerprint(run.model, layout, distinct=distinct)
+    values: dict[str, Any] = {
+        "seed": seed,
+        "loss": tests["random" if distinct else "hard"].loss,
+        "tests": tests,
+        "search": search,
+        "algorithm": fingerprint.algorithm,
+        "algorithm_verdict": fingerprint.verdict,
+        "metrics": fingerprint.metrics,
+        "curve": run.training["curve"],
+    }
+    if kept_checkpoints(folder):
+        values["evolution"] = sorting_evolution(folder, layout, distinct=distinct)
+    end_run(folder)
+    return Outcome(values, run.model, run.task, run.training)

@@ -1,0 +1,94 @@
+"""The rule from marks to a verdict."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interp_toolkit.circuits.sorting.marks import (
+    ARGMAX,
+    MIN_GREATER,
+    RULES,
+    Mark,
+    decide,
+    marks_of,
+    sorts,
+)
+
+STATES = ("strong", "weak", "absent", "unknown")
+
+
+def marks(first: str, second: str) -> list[Mark]:
+    """Marks of algorithm 1 and of algorithm 2 by their states' initials."""
+    states = {s[0]: s for s in STATES}
+    return [
+        Mark(algorithm, f"m{i}", 0.0, None, 0.0, 0.0, states[letter], "")
+        for algorithm, letters in ((MIN_GREATER, first), (ARGMAX, second))
+        for i, letter in enumerate(letters)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "verdict"),
+    [
+        ("ssss", "aaaaa", MIN_GREATER),
+        ("ssss", "wwwws", MIN_GREATER),
+        ("sssu", "aaaaa", MIN_GREATER),
+        ("awsa", "sssss", ARGMAX),
+        ("", "ssss", ARGMAX),
+        ("ssss", "sssss", "mixed"),
+        ("wwsw", "wwsws", "mixed"),
+        ("awsw", "wwsws", "mixed"),
+        ("ssaw", "saaaw", "mixed"),
+        ("aaws", "saaaw", "neither"),
+        ("sssw", "aaaaw", "neither"),
+        ("aaaa", "aaaaa", "neither"),
+        ("", "wsss", "neither"),
+        ("suuu", "aaaaa", "neither"),
+        ("uuuu", "uuuuu", "neither"),
+    ],
+)
+def test_verdicts(first: str, second: str, verdict: str) -> None:
+    assert decide(marks(first, second), sorts=True) == verdict
+    assert decide(marks(first, second), sorts=False) == "neither"
+
+
+@given(st.text("swau", max_size=4), st.text("swau", max_size=5))
+def test_an_algorithm_is_named_only_if_every_known_mark_of_it_is_strong(first, second) -> None:
+    verdict = decide(marks(first, second), sorts=True)
+    for algorithm, letters in ((MIN_GREATER, first), (ARGMAX, second)):
+        if verdict == algorithm:
+            assert set(letters) <= {"s", "u"}
+            assert letters.count("s") >= 2
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: f"{rule.algorithm[:3]}-{rule.name}")
+def test_thresholds_are_reached_from_the_right_side(rule) -> None:
+    step = 1e-6 if rule.strong >= rule.weak else -1e-6
+    assert rule.state(rule.strong + step) == "strong"
+    assert rule.state(rule.strong - step) == "weak"
+    assert rule.state(rule.weak + step) == "weak"
+    assert rule.state(rule.weak - step) == "absent"
+    assert rule.state(None) == "unknown"
+
+
+def test_the_null_beside_a_mark_is_the_one_nearest_to_strong() -> None:
+    null = {"follows_token": [0.3, 0.9, 0.5], "logit_slope_error": [0.3, 0.9, 0.5]}
+    found = {m.name: m.null for m in marks_of({}, null, autoregressive=True)}
+    assert found["follows_token"] == 0.9
+    assert found["logit_slope_error"] == 0.3
+    assert found["copy_score"] is None
+
+
+def test_in_place_there_are_no_marks_of_what_follows_an_output() -> None:
+    names = {m.name for m in marks_of({}, {}, autoregressive=False)}
+    assert names == {"logit_fit_r2", "logit_line_r2", "logit_slope_error", "kink_r2"}
+
+
+@pytest.mark.parametrize(
+    ("right", "guess", "verdict"),
+    [(1.0, 0.9, True), (0.95, 0.9, True), (0.94, 0.9, False), (0.63, 0.63, False)],
+)
+def test_sorting_is_half_way_from_a_guess_to_all(right, guess, verdict) -> None:
+    assert sorts(right, guess) is verdict

@@ -1,0 +1,235 @@
+"""The sorting analysis: what it shows of models whose algorithm is known."""
+
+import json
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import torch
+
+from interp_toolkit.circuits.sorting import evidence_figures, figures
+from interp_toolkit.circuits.sorting.analysis import run, unfit
+from interp_toolkit.circuits.sorting.evolution import (
+    EvolutionStep,
+    evolution_frame,
+    sorting_evolution,
+)
+from interp_toolkit.circuits.sorting.marks import Mark
+from interp_toolkit.circuits.sorting.weight_tables import WeightTables
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.checkpoint import save
+from interp_toolkit.models.config import TransformerConfig
+from interp_toolkit.models.load import load
+from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.json import to_json
+from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater
+
+DISTINCT, BOTH_WAYS = "15 list10 16 sorted10", "10 list1-10 11 pad12"
+
+
+@pytest.fixture(scope="module")
+def min_greater():
+    return run(load("toy:sort-min-greater"), nulls=2)
+
+
+@pytest.fixture(scope="module")
+def argmax():
+    return run(load("toy:sort-argmax"), nulls=2)
+
+
+def titled(result, title):
+    return next(figure for figure in result.figures() if figure.title.startswith(title))
+
+
+def test_the_two_toys_are_told_apart(min_greater, argmax):
+    assert min_greater.algorithm == "min_greater_than_previous"
+    assert argmax.algorithm == "argmax_piecewise_linear"
+    assert min_greater.status == argmax.status == "detected"
+    assert min_greater.distinct
+    assert not argmax.distinct
+
+
+def test_another_model_with_the_same_layout_is_neither():
+    config = TransformerConfig(
+        n_layers=1, n_heads=2, d_model=16, d_head=8, n_ctx=22, d_vocab=12, d_vocab_out=10,
+        attn_only=True, normalization_type=None, seed=0,
+    )  # fmt: skip
+    result = run(Transformer(config), layout="10 list10 11 sorted10", distinct=False, nulls=2)
+    assert result.algorithm == "neither"
+    assert result.status == "not_detected"
+    assert [table.title for table in result.tables()][2] == "Heads"
+    assert len(result.tables()[2].rows) == 2
+    assert set(result.to_frame()["head"].dropna()) == {0, 1}
+
+
+@pytest.mark.parametrize("which", ["min_greater", "argmax"])
+def test_json_and_page(which, request):
+    result = request.getfixturevalue(which)
+    document = json.loads(json.dumps(to_json([result]), allow_nan=False))["results"][0]
+    assert document["algorithm"] == result.algorithm
+    assert document["metrics"] == json.loads(json.dumps(dict(result.metrics)))
+    assert {mark["name"] for mark in document["marks"]} == {mark.name for mark in result.marks}
+    assert len(document["lines"]["fit_r2"]) == 10
+    assert "weights" not in document
+    page = to_html([result])
+    for figure in result.figures():
+        go.Figure(data=list(figure.data), layout=dict(figure.layout))  # plotly checks names
+        assert figure.caption
+        assert figure.title in page
+    assert len(result.to_frame()) == len(result.marks)
+
+
+def test_qk_shows_the_filter(min_greater):
+    figure = titled(min_greater, "QK by position")
+    maps = {note["text"]: trace for note, trace in zip(
+        figure.layout["annotations"], figure.data, strict=True
+    )}  # fmt: skip
+    assert len(maps["<b>item 0</b>"]["z"]) == 1  # read at the separator alone
+    z = np.array(maps["<b>item 4</b>"]["z"], dtype=float)
+    best = z[:14, :15].argmax(1)
+    assert best.tolist() == [q + 1 for q in range(14)]  # the least value above the query
+    assert z.max(1) == pytest.approx(0)
+
+
+def test_ov_curves_have_their_kinks(argmax):
+    figure = titled(argmax, "OV curves")
+    curves = {trace["name"]: np.array(trace["y"]) for trace in figure.data}
+    for value in range(1, 9):
+        bends = np.diff(curves[str(value)], 2)
+        assert bends.argmin() + 1 == value
+    assert curves.keys() == {*map(str, range(10)), "[10]", "[11]", "padding"}
+
+
+def test_the_logit_line_is_drawn_on_the_theory(argmax):
+    figure = titled(argmax, "Logits as a sum")
+    theory, found, _ = (np.array(trace["y"], dtype=float) for trace in figure.data)
+    np.testing.assert_allclose(theory, np.arange(10) + 0.5)
+    np.testing.assert_allclose(found[1:], theory[1:], atol=0.5)
+
+
+def test_the_pattern_has_the_list_sorted(argmax):
+    figure = titled(argmax, "Pattern")
+    (trace,) = figure.data
+    given = figure.layout["xaxis"]["ticktext"]
+    length = len(trace["y"])
+    assert given[:length] == sorted(given[:length], key=int)
+    assert len(given) == 12
+    np.testing.assert_allclose(np.array(trace["z"], dtype=float).sum(1), 1, atol=1e-2)
+
+
+def test_attention_to_separators_is_the_same_from_weights_and_from_rows(argmax):
+    figure = titled(argmax, "Attention to separators")
+    traces = {trace["name"]: np.array(trace["y"], dtype=float) for trace in figure.data}
+    np.testing.assert_allclose(
+        traces["[10], from attention"], traces["[10], from weights"], rtol=0.05
+    )
+
+
+def mark(name="copy_score", **fields):
+    told = {"algorithm": "min_greater_than_previous", "value": 0.5, "null": 0.1, "weak": 0.2}
+    return Mark(**({"name": name, "strong": 0.6, "state": "weak", "says": name} | told | fields))
+
+
+def test_marks_lie_between_their_thresholds():
+    small_is_good = mark("slope", algorithm="argmax_piecewise_linear", weak=0.5, strong=0.25)
+    marks = [mark(), mark("far", value=9.0), small_is_good, mark("unknown", value=None, null=None)]
+    first, second, nulls = evidence_figures.mark_scale(marks).data
+    assert first["x"] == [pytest.approx(0.75), evidence_figures.HIGH]
+    assert second["x"] == [pytest.approx(0.0)]
+    assert nulls["x"] == [pytest.approx(-0.25), pytest.approx(-0.25), pytest.approx(1.6)]
+    assert first["customdata"][0] == ["0.5", "0.1", "0.2", "0.6"]
+
+
+@pytest.fixture
+def checkpoints(tmp_path):
+    """Two seeds: a shuffled model at first, then one that sorts."""
+    task = {"name": "sorting", "layout": BOTH_WAYS, "distinct": False}
+    for seed in (0, 1):
+        model = sort_argmax()
+        save(model, tmp_path / f"seed-{seed}-step-000100.safetensors", task=task)
+        with torch.no_grad():
+            W_O = model.blocks[0].attn.W_O
+            order = torch.randperm(W_O.numel(), generator=torch.Generator().manual_seed(seed))
+            W_O.copy_(W_O.flatten()[order].view(W_O.shape))
+        save(model, tmp_path / f"seed-{seed}-step-000000.safetensors", task=task)
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    return tmp_path
+
+
+def test_evolution_from_a_folder(checkpoints):
+    steps = sorting_evolution(checkpoints, lists=100)
+    assert [(s.seed, s.step) for s in steps] == [(0, 0), (0, 100), (1, 0), (1, 100)]
+    assert all(s.metrics["items_right"] == 1 for s in steps if s.step)
+    assert all(s.metrics["items_right"] < 0.7 for s in steps if not s.step)
+    frame = evolution_frame(steps)
+    assert frame.loc[frame.step == 100, "logit_fit_r2"].min() > 0.95
+    figure = evidence_figures.evolution(steps)
+    right = [trace for trace in figure.data if trace["name"] == "items right"]
+    assert [trace["x"] for trace in right] == [[50.0, 100], [50.0, 100]]
+    assert [trace["showlegend"] for trace in right] == [True, False]
+    assert "Step 0 is drawn at 50" in figure.caption
+    go.Figure(data=list(figure.data), layout=dict(figure.layout))
+
+
+def test_evolution_from_models():
+    model = sort_min_greater()
+    steps = sorting_evolution([(20, model), (10, model)], DISTINCT, distinct=True, lists=50)
+    assert [(s.seed, s.step) for s in steps] == [(0, 10), (0, 20)]
+    assert steps[0].metrics == steps[1].metrics
+    assert steps[0].metrics["items_right"] == 1
+
+
+def test_checkpoints_are_part_of_the_analysis(checkpoints):
+    model = load(checkpoints / "seed-0-step-000100.safetensors")
+    assert unfit(model, None) is None
+    result = run(model, checkpoints=checkpoints, nulls=1)
+    assert result.figures()[-1].title == "Evolution along training"
+    assert len(json.loads(json.dumps(result.to_dict()))["evolution"]) == 4
+
+
+def test_a_metric_that_is_never_known_has_no_curve():
+    steps = [EvolutionStep(0, step, {"items_right": 0.5, "above_lift": None}) for step in (1, 2)]
+    figure = evidence_figures.evolution(steps)
+    assert [trace["name"] for trace in figure.data] == ["items right"]
+
+
+def test_what_is_refused(tmp_path):
+    model = load("toy:sort-argmax")
+    with pytest.raises(InputError, match="no folder"):
+        run(model, checkpoints=tmp_path / "nowhere")
+    with pytest.raises(InputError, match="no files named"):
+        run(model, checkpoints=tmp_path)
+    data = FeatureData(np.zeros((2, 12), int), np.zeros((2, 1), bool), ("any",), source="mine")
+    with pytest.raises(InputError, match="draws its own lists"):
+        run(model, data=data)
+    with pytest.raises(InputError, match="--layout"):
+        run(sort_argmax())
+
+
+def test_which_models_it_fits(tiny_induction_model):
+    assert "one layer" in unfit(tiny_induction_model, None)
+    assert "--layout" in unfit(sort_argmax(), None)
+    assert unfit(load("toy:sort-argmax"), None) is None
+
+
+def test_of_many_values_and_items_some_are_drawn():
+    names = tuple(map(str, range(40)))
+    tables = WeightTables(
+        qk=torch.zeros(1, 30, 40, 40),
+        ov=torch.eye(40)[None],
+        ov_posted=torch.eye(40)[None],
+        query_names=names,
+        first_query=None,
+        source_names=names,
+        exact=True,
+        residual=0.0,
+        note="",
+    )
+    maps = figures.qk_by_item(tables)
+    assert [note["text"] for note in maps.layout["annotations"]] == [
+        f"<b>item {item}</b>" for item in (0, 6, 12, 17, 23, 29)
+    ]
+    curves = [trace["name"] for trace in figures.ov_curves(tables).data]
+    assert (len(curves), curves[0], curves[-1]) == (15, "0", "39")

@@ -1,0 +1,247 @@
+"""Tables of weights against what the model does when it is made to look at one place only."""
+
+import importlib.util
+import itertools
+
+import pytest
+import torch
+
+from interp_toolkit.circuits.sorting.reading import read
+from interp_toolkit.circuits.sorting.sources import sources
+from interp_toolkit.circuits.sorting.weight_tables import separator_line, weight_tables
+from interp_toolkit.data.list_layout import parse_layout
+from interp_toolkit.data.lists import Lists, ListSource
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.config import TransformerConfig
+from interp_toolkit.models.transformer import Transformer
+
+HAS_HOOKED_TRANSFORMER = importlib.util.find_spec("transformer_lens.HookedTransformer") is not None
+BARE = {"attn_only": True, "normalization_type": None}
+ROTARY = {"positional_embedding_type": "rotary"}
+MLP = {"d_mlp": 16, "act_fn": "relu"}
+SIZES = {"n_layers": 1, "d_model": 16, "n_ctx": 14, "d_head": 8, "n_heads": 2, "d_vocab": 7}
+LAYOUTS = {
+    "after": "4 list3 5 sorted3",
+    "at": "4 list1-4 5 pad6",
+    "lengths": "4 list1-3 5 sorted1-3 4 pad6",
+    "bare": "list3 sorted3",
+}
+
+
+def scrambled(model):
+    """Every parameter random, biases and norms too."""
+    generator = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.5 * torch.randn(parameter.shape, generator=generator))
+    return model.eval()
+
+
+def own(**options):
+    sizes = SIZES | {"d_vocab_out": 4, "seed": 0} | BARE | options
+    return scrambled(Transformer(TransformerConfig(**sizes)))
+
+
+def parsed(name):
+    return parse_layout(LAYOUTS[name], d_vocab=7, d_vocab_out=4)
+
+
+def reading_of(model, layout, n=40):
+    source = ListSource("uniform", layout.n_values, layout.shortest, layout.longest)
+    return read(model, layout, source.draw(n, torch.Generator().manual_seed(0)))
+
+
+def tables_of(model, layout):
+    return weight_tables(model, layout, reading_of(model, layout))
+
+
+KINDS = {
+    "one head": {"n_heads": 1},
+    "two heads": {},
+    "both ways": {"attention_dir": "bidirectional"},
+    "grouped": {"n_heads": 4, "n_key_value_heads": 2},
+    "rotary": {**ROTARY, "rotary_dim": 8},
+    "soft cap of scores": {"attn_scores_soft_cap": 2.0},
+    "no biases": {"biases": False},
+}
+
+
+@pytest.mark.parametrize("options", KINDS.values(), ids=list(KINDS))
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_without_norm_the_logits_are_rebuilt_exactly(options, name):
+    tables = tables_of(own(**options), parsed(name))
+    assert tables.exact
+    assert tables.residual < 1e-10
+    assert tables.note == ""
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"normalization_type": "LN"}, "final norm"),
+        ({"normalization_type": "RMS", **ROTARY, "rotary_dim": 8}, "final norm"),
+        ({"attn_only": False, **MLP}, "MLP"),
+        ({"output_logits_soft_cap": 1.0}, "soft cap"),
+    ],
+)
+def test_what_is_left_out_is_said_and_measured(options, why):
+    tables = tables_of(own(**options), parsed("after"))
+    assert not tables.exact
+    assert tables.residual > 1e-4
+    assert why in tables.note
+    assert f"{tables.residual:.2g}" in tables.note
+
+
+def test_a_norm_whose_scale_hardly_varies_is_nearly_exact():
+    model = own(normalization_type="LN")
+    with torch.no_grad():
+        for name in ("W_E", "W_pos"):
+            module = model.embed if name == "W_E" else model.pos_embed
+            getattr(module, name).mul_(0.01)
+        model.blocks[0].attn.W_O.mul_(0.001)
+        model.blocks[0].attn.b_O.copy_(torch.linspace(-1, 1, 16))  # dwarfs the rest
+    assert tables_of(model, parsed("after")).residual < 0.05
+
+
+@pytest.mark.skipif(not HAS_HOOKED_TRANSFORMER, reason="TransformerLens 4 has none")
+@pytest.mark.parametrize(
+    ("options", "exact"),
+    [
+        (BARE, True),
+        (BARE | {"n_heads": 4, "n_key_value_heads": 2}, True),
+        (BARE | {"positional_embedding_type": "alibi"}, True),
+        (BARE | {"positional_embedding_type": "shortformer"}, None),
+        ({"attn_only": True, "normalization_type": "LNPre"}, False),
+    ],
+)
+def test_hooked_transformers(options, exact):
+    from transformer_lens import HookedTransformer, HookedTransformerConfig
+
+    sizes = SIZES | {"d_vocab_out": 4, "seed": 0} | options
+    model = scrambled(HookedTransformer(HookedTransformerConfig(**sizes)))
+    if exact is None:  # positions that the view of the weights cannot give
+        with pytest.raises(InputError):
+            tables_of(model, parsed("after"))
+    else:
+        assert tables_of(model, parsed("after")).exact is exact
+
+
+def test_a_bridge():
+    from transformer_lens.model_bridge import TransformerBridge
+
+    sizes = SIZES | BARE | {"d_vocab_out": 7, "attn_scale": -1, "seed": 0}
+    model = TransformerBridge.boot_native(sizes | {"architecture": "TransformerLensNative"})
+    assert tables_of(
+        scrambled(model), parse_layout("4 list3 5 sorted3 6", d_vocab=7, d_vocab_out=7)
+    ).exact
+
+
+def every_list(layout):
+    lengths = range(layout.shortest, layout.longest + 1)
+    rows = [row for n in lengths for row in itertools.product(range(layout.n_values), repeat=n)]
+    return layout.rows(Lists.from_rows(rows, layout.n_values))
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
+def test_qk_is_the_mean_of_the_scores_that_queries_and_keys_make(name, direction):
+    layout, model = parsed(name), own(attention_dir=direction)
+    tables = tables_of(model, layout)
+    one_token_each = torch.arange(7)[:, None].expand(-1, layout.n_positions)
+    seen = {}
+    hooks = [f"blocks.0.attn.hook_{part}" for part in "qk"]
+    model.run_with_hooks(
+        one_token_each,
+        fwd_hooks=[
+            (h, lambda x, hook: seen.update({hook.name: x.detach().double()})) for h in hooks
+        ],
+    )
+    q, k = (seen[hook] for hook in hooks)  # [token pos head d_head]
+    for item, (number, source) in itertools.product(
+        range(layout.longest), enumerate(sources(layout))
+    ):
+        for query, token in enumerate(layout.values):
+            stands = layout.between[-1] if item == 0 and layout.between else token
+            means = []
+            for i, length in enumerate(range(layout.shortest, layout.longest + 1)):
+                if item >= length:
+                    continue
+                at = layout.read_positions(length)[item]
+                keys = [p for p in source.places[i] if direction == "bidirectional" or p <= at]
+                scores = [(q[stands, at] * k[source.token, p]).sum(-1) / 8**0.5 for p in keys]
+                means += [torch.stack(scores).mean(0)] if scores else []
+            expected = torch.stack(means).mean(0) if means else torch.full((2,), -torch.inf)
+            found = tables.qk[:, item, query, number]
+            torch.testing.assert_close(found, expected.to(found), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["after", "at"])
+def test_ov_is_what_the_logits_gain_when_only_a_source_is_attended_to(name):
+    layout = parsed(name)
+    model = own(attention_dir="bidirectional" if name == "at" else "causal")
+    tables, rows = tables_of(model, layout), every_list(layout)
+    for head, (number, source) in itertools.product(range(2), enumerate(sources(layout))):
+        gained = {}
+        for places in source.places:
+            for place in places:
+                row = next(i for i, t in enumerate(rows.tokens) if t[place] == source.token)
+                tokens = rows.tokens[row : row + 1]
+
+                def look(pattern, hook, head=head, place=place, share=1.0):
+                    pattern = torch.zeros_like(pattern)
+                    pattern[:, head, :, place] = share
+                    return pattern
+
+                def away(pattern, hook):
+                    return torch.zeros_like(pattern)
+
+                hook = "blocks.0.attn.hook_pattern"
+                with_it = model.run_with_hooks(tokens, fwd_hooks=[(hook, look)])
+                without = model.run_with_hooks(tokens, fwd_hooks=[(hook, away)])
+                gained[place] = (with_it - without)[0, -1].detach().double()
+        by_length = [
+            torch.stack([gained[p] for p in places]).mean(0) for places in source.places if places
+        ]
+        expected = torch.stack(by_length).mean(0)
+        torch.testing.assert_close(tables.ov[head, number], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_the_posted_formula():
+    model = own(n_heads=1)
+    attn = model.blocks[0].attn
+    x = model.embed.W_E[:4]
+    z = (x @ attn.W_V[0] + attn.b_V[0]) @ attn.W_O[0] + attn.b_O
+    expected = (z @ model.unembed.W_U + model.unembed.b_U).detach().double()
+    tables = tables_of(model, parsed("after"))
+    torch.testing.assert_close(tables.ov_posted[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_the_separator_line_is_the_ratio_of_attention_where_keys_of_values_are_alike():
+    model = own(n_heads=1)
+    with torch.no_grad():
+        model.embed.W_E[:4] = model.embed.W_E[0].clone()  # all values attended to alike
+        model.pos_embed.W_pos[1:4] = model.pos_embed.W_pos[1].clone()
+    layout = parsed("after")
+    reading = reading_of(model, layout)
+    line = separator_line(weight_tables(model, layout, reading), layout)
+    ratio = reading.pattern[:, 0, :, 0] / reading.pattern[:, 0, :, 1]
+    assert line.shape == (1, 2, 3)
+    torch.testing.assert_close(line[0, 0], ratio[0], rtol=1e-4, atol=1e-5)
+
+
+def test_what_the_mask_hides_is_never_attended_to():
+    layout = parse_layout("list3 5 4", d_vocab=7, d_vocab_out=4)  # separators behind all queries
+    tables = tables_of(own(), layout)
+    assert (tables.qk[..., 4:] == -torch.inf).all()
+    assert (separator_line(tables, layout) == 0).all()
+    assert tables.qk[:, 0, :, :4].isfinite().all()  # of its own place, the first
+
+
+def test_names_and_places_of_sources():
+    layout = parse_layout("4 list1-2 5 sorted1-2 4 pad6", d_vocab=7, d_vocab_out=4)
+    listed = {source.name: source.places for source in sources(layout)}
+    assert list(listed) == ["0", "1", "2", "3", "[4] 1st", "[5]", "[4] 2nd", "padding"]
+    assert listed["0"] == ((1,), (1, 2))
+    assert listed["[5]"] == ((2,), (3,))
+    assert listed["[4] 2nd"] == ((4,), (6,))
+    assert listed["padding"] == ((5, 6), ())

@@ -1,0 +1,189 @@
+"""`interp reproduce` as a user meets it, on a study that takes milliseconds."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from interp_toolkit import registry
+
+STUDIES = Path(__file__).parents[1] / "studies"
+#: `interp`, with the toy study as one of its artefacts
+WITH_TOY = f"""
+import sys
+from importlib.metadata import EntryPoint
+sys.path.insert(0, {str(STUDIES)!r})
+from interp_toolkit import registry
+toy = EntryPoint("toy-study", "toy_study:TOY", "interp_toolkit.artefacts")
+registry._entries = lambda group: {{"toy-study": toy}} if group == "artefacts" else (
+    {{e.name: e for e in registry.entry_points(group=f"interp_toolkit.{{group}}")}})
+from interp_toolkit.cli.main import main
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture
+def call(capfd, monkeypatch: pytest.MonkeyPatch):
+    """`main("reproduce", ...)` in this process: (code, stdout, stderr)."""
+    from interp_toolkit.cli.main import main
+
+    monkeypatch.syspath_prepend(str(STUDIES))
+    real = registry.entry_points
+    toy = EntryPoint("toy-study", "toy_study:TOY", "interp_toolkit.artefacts")
+
+    def patched(group: str):
+        return [*real(group=group), *([toy] if group.endswith("artefacts") else [])]
+
+    monkeypatch.setattr(registry, "entry_points", patched)
+    registry._entries.cache_clear()
+
+    def run(*arguments: object) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["interp", "reproduce", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    yield run
+    registry._entries.cache_clear()
+    sys.modules.pop("toy_study", None)
+
+
+def one_line(err: str) -> str:
+    [line] = err.splitlines()
+    return line
+
+
+def test_theirs_beside_ours_everywhere(call, tmp_path: Path) -> None:
+    document, page = tmp_path / "r.json", tmp_path / "r.html"
+    code, out, err = call("toy-study", "--workers", 1, "--json", document, "--html", page)
+    assert code == 0
+    assert "Theirs beside ours" in out
+    assert "partly reached" not in out  # the sign says it
+    assert "the median seed reaches 1 of 2 figures" in " ".join(out.split())
+    assert "2 of 2 jobs done after" in err
+    [result] = json.loads(document.read_text())["results"]
+    assert result["evidence"]["status"] == "partly_reached"
+    assert [q["reached"] for q in result["quantities"]] == [True, False, None]
+    assert "Losses" in page.read_text(encoding="utf-8")
+
+
+def test_json_to_standard_output_is_alone_there(call) -> None:
+    code, out, err = call("toy-study", "--workers", 1, "--seeds", 1, "--json", "-", "--quiet")
+    assert (code, err) == (0, "")
+    [result] = json.loads(out)["results"]
+    assert result["quantities"][0]["seeds"] == 1
+    code, out, err = call("toy-study", "--workers", 1, "--seeds", 1, "--json", "-")
+    assert json.loads(out)["results"] == [result]
+    assert "the median seed" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["toy-studi"], "did you mean toy-study?"),
+        (["toy-study", "--preset", "papr"], "toy-study has no preset 'papr'; did you mean paper?"),
+        (["toy-study", "--resume"], "give --out FOLDER"),
+        (["toy-study", "--workers", "0"], "--workers"),
+        (["toy-study", "--seeds", "0"], "--seeds"),
+        (["toy-study", "--out", ""], "--out needs the name of a folder"),
+        (["toy-study", "--out", "no/such/folder"], "--out no/such/folder cannot be used"),
+        (["toy-study", "--device", "abacus"], "'abacus' is no device"),
+        (["toy-study", "--json", "no/such/file"], "there is no folder"),
+    ],
+)
+def test_a_slip_is_one_line_and_exit_code_2(call, arguments: list[str], says: str) -> None:
+    code, out, err = call(*arguments)
+    assert (code, out) == (2, "")
+    assert says in one_line(err)
+
+
+def test_artefacts_are_listed(call, monkeypatch: pytest.MonkeyPatch, capfd) -> None:
+    from interp_toolkit.cli.main import main
+
+    monkeypatch.setattr(sys, "argv", ["interp", "list", "artefacts"])
+    with pytest.raises(SystemExit) as leaving:
+        main()
+    assert leaving.value.code == 0
+    listed = capfd.readouterr().out
+    assert "toy-study" in listed
+    assert "sorting" in listed
+
+
+def interp(*arguments: object, **environment: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", WITH_TOY, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **environment},
+        start_new_session=True,
+    )
+
+
+@pytest.mark.slow
+def test_a_killed_study_goes_on_to_the_same_json(call, tmp_path: Path) -> None:
+    options = ("toy-study", "--seeds", 3, "--workers", 1)
+    code, _, _ = call(*options, "--out", tmp_path / "whole", "--json", tmp_path / "whole.json")
+    assert code == 0
+    out = ("--out", tmp_path / "killed")
+    dying = interp("reproduce", *options, *out, DEADLY_SEED="1")
+    dying.communicate(timeout=100)
+    assert dying.returncode == -signal.SIGKILL
+    assert (tmp_path / "killed" / "xor_model-0.json").exists()
+    assert not (tmp_path / "killed" / "xor_model-1.json").exists()
+
+    code, _, err = call(*options, *out)
+    assert code == 2
+    assert "give --resume" in one_line(err)
+    os.environ["DEADLY_SEED"] = "1"  # an argument of the jobs, as it was
+    try:
+        code, _, err = call(*options, *out, "--resume", "--json", tmp_path / "killed.json")
+    finally:
+        del os.environ["DEADLY_SEED"]
+    assert code == 0
+    assert "1 of 3 jobs were done before" in err
+    assert (tmp_path / "killed.json").read_bytes() == (tmp_path / "whole.json").read_bytes()
+    for seed in range(3):
+        name = f"xor_model-{seed}.safetensors"
+        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
+def test_a_study_that_is_stopped_leaves_no_process(tmp_path: Path, how: signal.Signals) -> None:
+    running = interp(
+        *("reproduce", "toy-study", "--preset", "long", "--workers", 2, "--out", tmp_path / "o")
+    )
+    while not list(tmp_path.glob("o/*/run.json")):
+        assert running.poll() is None
+        time.sleep(0.05)
+    if how == signal.SIGINT:  # as Ctrl-C sends it, to all
+        os.killpg(running.pid, how)
+        out, err = running.communicate(timeout=60)
+        assert (running.returncode, out, one_line(err)) == (130, "", "interp: interrupted")
+    else:
+        running.kill()
+        running.communicate(timeout=60)
+    while processes_of(running.pid):  # they go within moments, or this never ends
+        time.sleep(0.05)
+
+
+def processes_of(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True

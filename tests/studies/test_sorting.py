@@ -1,0 +1,109 @@
+"""The sorting study on models that are hardly trained: every number where it belongs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import interp_toolkit as it
+from interp_toolkit.circuits.sorting.evaluation import list_accuracy
+from interp_toolkit.data.list_layout import parse_layout
+from interp_toolkit.data.standard_lists import standard_sets
+from interp_toolkit.registry import find
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.json import dumps
+from interp_toolkit.studies import sorting, sorting_experiments
+from interp_toolkit.studies.jobs import Runner
+from interp_toolkit.studies.sorting_experiments import EXPERIMENTS
+
+STEPS = {"steps": 20, "batch": 64}
+LAYOUTS = {
+    "1, causal": ("10 list10 11 sorted10", 12, 10, False),
+    "2, distinct": ("15 list10 16 sorted10", 17, 15, True),
+}
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two experiments, two seeds, twenty steps, few lists."""
+    whole = sorting_experiments.Experiment.settings
+    monkeypatch.setattr(
+        sorting_experiments.Experiment,
+        "settings",
+        lambda self, preset: {**whole(self, preset), **STEPS},
+    )
+    monkeypatch.setattr(sorting, "EXPERIMENTS", EXPERIMENTS[:2])
+    monkeypatch.setitem(sorting_experiments.SEARCHED, "small", 500)
+    monkeypatch.setattr(sorting_experiments, "CHECKPOINTS", 3)
+
+
+@pytest.mark.slow
+def test_every_number_is_of_the_model_that_is_kept(short, tmp_path: Path) -> None:
+    result = sorting.reproduce_sorting("small", 1, Runner(tmp_path, workers=1))
+    for name, (words, d_vocab, d_vocab_out, distinct) in LAYOUTS.items():
+        job = next(j for j in result.jobs if ("distinct" in j) == distinct)
+        values, model = result.jobs[job], it.load(tmp_path / f"{job}.safetensors")
+        layout = parse_layout(words, d_vocab=d_vocab, d_vocab_out=d_vocab_out)
+        for test, lists in standard_sets(layout, distinct).items():
+            accuracy = list_accuracy(model, layout, lists)
+            assert values["tests"][test]["lists_right"] == accuracy.lists_right
+            assert values["tests"][test]["loss"] == pytest.approx(accuracy.loss, rel=1e-6)
+        assert values["search"]["searched"] == 500
+        [loss] = [q for q in result.quantities if (q.of, q.name) == (name, "loss")]
+        assert loss.median == values["tests"]["random" if distinct else "hard"]["loss"]
+        assert loss.reached is False
+    causal = result.jobs["sort-causal-post-seed-0"]
+    assert [step["step"] for step in causal["evolution"]] == [0, 1, 20]
+    shown = [figure.title for figure in result.figures()]
+    assert shown[0] == "Accuracy by seed"
+    assert len(shown) == 4  # with a loss curve each, and the evolution
+    assert "0 of 1 seeds sort every test list" in result.verdict
+    assert result.status == "not_reached"
+    assert json.loads(dumps([result]))["results"][0]["provenance"]["settings"]["searched"] == 500
+    assert "Theirs beside ours" in to_html([result])
+
+
+def test_the_plan_names_recipes_and_variants_that_exist() -> None:
+    for preset in find("artefacts", "sorting").presets:
+        jobs = [e.job(preset, seed, "cpu") for e in EXPERIMENTS for seed in (0, 1)]
+        assert len({job.name for job in jobs}) == len(jobs)
+        for job in jobs:
+            settings = dict(job.arguments["settings"])
+            find("recipes", job.arguments["recipe"]).config(**settings)
+            assert "seeds" not in settings
+    kept = [e.job("small", 0, "cpu").arguments["settings"].get("checkpoints") for e in EXPERIMENTS]
+    assert kept == [sorting_experiments.CHECKPOINTS] + [None] * (len(EXPERIMENTS) - 1)
+
+
+def test_failures_are_pooled_over_seeds_with_an_exact_interval() -> None:
+    seeds = [{"search": {"failed": f, "searched": 500_000}} for f in (2, 0)]
+    # Clopper-Pearson for 2 of a million: 0.2422 and 7.2247 (Poisson limits of a count of 2)
+    assert sorting._pooled(seeds) == ("2 of 1,000,000 over all seeds; 95 % interval 0.242 to 7.22")
+
+
+def seed_of(*right: float) -> dict[str, dict[str, dict[str, float]]]:
+    return {
+        "tests": {
+            name: {"lists_right": r} for name, r in zip(("random", "hard"), right, strict=True)
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    ("seeds", "says"),
+    [
+        ([seed_of(1, 1), seed_of(1, 1)], "2 of 2 seeds sort every test list."),
+        (
+            [seed_of(1, 1), seed_of(0.98, 0.97), seed_of(0.99, 0.965)],
+            "1 of 3 seeds sort every test list; the others sort 96.50 to 97.00 % of the hard ones.",
+        ),
+        (
+            [seed_of(0.98, 0.97)],
+            "0 of 1 seeds sort every test list; they sort 97.00 % of the hard ones.",
+        ),
+    ],
+)
+def test_seeds_that_differ_are_told_apart(seeds, says: str) -> None:
+    assert sorting._split_by_seed(EXPERIMENTS[0], seeds) == f"Experiment 1, causal: {says}"
