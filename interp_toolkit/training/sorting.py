@@ -21,9 +21,10 @@ from jaxtyping import Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from interp_toolkit.circuits.sorting.evaluation import list_accuracy, standard_sets
+from interp_toolkit.circuits.sorting.evaluation import list_accuracy
 from interp_toolkit.data.list_layout import ListLayout, ListRows, parse_layout
 from interp_toolkit.data.lists import ListKind, ListSource
+from interp_toolkit.data.standard_lists import standard_sets
 from interp_toolkit.models.collapsed import table_logits, tables_pay
 from interp_toolkit.models.config import DTYPES, TransformerConfig
 from interp_toolkit.models.transformer import Transformer

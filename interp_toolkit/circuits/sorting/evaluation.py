@@ -21,7 +21,6 @@ from torch import Tensor
 
 from interp_toolkit.data.list_layout import ListLayout, ListRows
 from interp_toolkit.data.lists import Lists, ListSource
-from interp_toolkit.data.standard_lists import standard_sets as standard_sets
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.collapsed import read_logits
 from interp_toolkit.models.forward import device_of

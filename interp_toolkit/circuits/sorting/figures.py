@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
+from interp_toolkit.circuits.sorting.ov_shapes import shared_part
 from interp_toolkit.circuits.sorting.panels import axis, numbers, panel
 from interp_toolkit.circuits.sorting.reading import Reading
 from interp_toolkit.circuits.sorting.weight_tables import WeightTables
@@ -94,7 +95,8 @@ def ov_map(tables: WeightTables, head: int = 0) -> Figure:
 
 def ov_curves(tables: WeightTables, head: int = 0) -> Figure:
     """The same as curves over the output value: values at the left, separators at the right."""
-    ov, n = tables.ov[head], tables.ov.shape[2]
+    n = tables.ov.shape[2]
+    ov = tables.ov[head] - shared_part(tables.ov[head, :n])
     places = [panel(i, 2, 1, title) for i, title in enumerate(("values", "separators"))]
     layout: dict[str, Any] = {"annotations": [p.title for p in places], "height": 420}
     data: list[dict[str, Any]] = []
@@ -120,9 +122,10 @@ def ov_curves(tables: WeightTables, head: int = 0) -> Figure:
             }
         )
     caption = (
-        "The same by output value. Algorithm 2 sums min(0, i − x) over the list: each value's "
-        "curve then has a kink at the value, all with one change of slope, and a separator's is "
-        "a rising line."
+        "The same by output value, less a vector that all sources write alike, which changes "
+        "nothing that the model computes. Algorithm 2 sums min(0, i − x) over the list: each "
+        "value's curve then has a kink at the value, all with one change of slope, and a "
+        "separator's is a line."
     )
     return Figure(f"OV curves of {head_name(0, head)}", caption, data, layout)
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy, standard_sets
+from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
 from interp_toolkit.circuits.sorting.marks import (
     Algorithm,
     Mark,
@@ -30,6 +30,7 @@ from interp_toolkit.circuits.sorting.reading import Reading, read
 from interp_toolkit.circuits.sorting.weight_tables import WeightTables, weight_tables
 from interp_toolkit.data.list_layout import ListLayout, parse_layout
 from interp_toolkit.data.lists import ListSource
+from interp_toolkit.data.standard_lists import standard_sets
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.interventions import ablate, reinitialised
 from interp_toolkit.models.record import record_of

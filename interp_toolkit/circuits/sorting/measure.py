@@ -18,14 +18,10 @@ from torch import Tensor
 from interp_toolkit.circuits.folding import read_through
 from interp_toolkit.circuits.sorting.attention import SeparatorLine, above_scores, separator_line
 from interp_toolkit.circuits.sorting.logit_line import LogitLine, logit_line
+from interp_toolkit.circuits.sorting.ov_shapes import copy_score, piecewise_fits
 from interp_toolkit.circuits.sorting.reading import Reading
 from interp_toolkit.circuits.sorting.swap import Swaps, swap_previous
-from interp_toolkit.circuits.sorting.weight_tables import (
-    WeightTables,
-    copy_score,
-    piecewise_fits,
-    weight_tables,
-)
+from interp_toolkit.circuits.sorting.weight_tables import WeightTables, weight_tables
 from interp_toolkit.models.activations import activations
 from interp_toolkit.models.weights import weights
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -85,6 +86,13 @@ def piecewise_fits(ov: Float[Tensor, "value value"]) -> PiecewiseFits:
         mean_r2=1 - float(left.sum() / spread.sum()) if told else None,
         kink_at_value=float((best == x)[1:-1].mean()) if told else None,
     )
+
+
+def shared_part(ov: Float[Tensor, "value value"]) -> Float[Tensor, " value"]:
+    """v(x) as the fit has it: what all values write alike, beside lines and kinks of their own."""
+    slope = piecewise_fits(ov).slope
+    x = torch.arange(len(ov), dtype=ov.dtype, device=ov.device)
+    return (ov - slope * (x[:, None] - x).clamp(max=0)).mean(0)
 
 
 def _best_kinks(

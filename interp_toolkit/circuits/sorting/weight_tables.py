@@ -28,9 +28,6 @@ from torch import Tensor
 from interp_toolkit.circuits.folding import read_through, written_through
 from interp_toolkit.circuits.ov import ov_circuit
 from interp_toolkit.circuits.qk import qk_circuit
-from interp_toolkit.circuits.sorting.ov_shapes import PiecewiseFits as PiecewiseFits
-from interp_toolkit.circuits.sorting.ov_shapes import copy_score as copy_score
-from interp_toolkit.circuits.sorting.ov_shapes import piecewise_fits as piecewise_fits
 from interp_toolkit.circuits.sorting.reading import Reading
 from interp_toolkit.circuits.sorting.sources import Source, sources
 from interp_toolkit.data.list_layout import ListLayout
