@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -42,7 +41,8 @@ def train(
     if path is not None and path.suffix not in (".pt", ".safetensors"):
         raise InputError(f"--out {path} must end in .pt or .safetensors")
     given: dict[str, Any] = dict(options.key_values(setting))
-    for key, value in {"steps": steps, "seeds": seeds}.items():
+    named = {"steps": steps, "seeds": seeds, "device": None if device == "auto" else device}
+    for key, value in named.items():
         if value is not None and key in given:
             raise InputError(f"{key} is given twice, by --{key} and by --set")
         if value is not None:
@@ -53,11 +53,12 @@ def train(
 
     from interp_toolkit.cli.progress import training_progress
     from interp_toolkit.registry import Session, find
+    from interp_toolkit.training.ranks import named_ranks
 
     found = find("recipes", recipe)
-    config = _configure(found, variant, preset, given, device)
+    config = _configure(found, variant, preset, given)
     folder = None if path is None else path.with_name(f"{path.name}.training")
-    first = int(os.environ.get("RANK", "0")) == 0  # of the processes that torchrun started
+    first = named_ranks().writes  # of the processes that torchrun started
     try:
         with training_progress(quiet or not first) as (report, say):
             run = found.train(config, Session(folder, resume, report, say))
@@ -90,9 +91,7 @@ def _say_how_to_go_on(folder: Path | None) -> None:
         print("the same command with --resume goes on from the last saved state", file=sys.stderr)
 
 
-def _configure(
-    recipe: Any, variant: str | None, preset: str, given: dict[str, Any], device: str
-) -> Any:
+def _configure(recipe: Any, variant: str | None, preset: str, given: dict[str, Any]) -> Any:
     from pydantic import ValidationError
 
     for name, chosen, kind in (
@@ -105,17 +104,18 @@ def _configure(
     if "device" in recipe.config.model_fields:
         from interp_toolkit.models.device import find_device
 
-        settings["device"] = str(find_device(settings.get("device", device)))
+        settings["device"] = str(find_device(settings.get("device", "auto")))
     try:
         return recipe.config(**{k: None if v == "none" else v for k, v in settings.items()})
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"])
-        if first["type"] == "extra_forbidden":
+        key = str(first["loc"][0]) if first["loc"] else None  # None: several settings together
+        if key is not None and first["type"] == "extra_forbidden":
             hint = suggestion(key, recipe.config.model_fields)
             raise InputError(f"{recipe.name} has no setting {key!r}{hint}") from error
         reason = first["msg"].removeprefix("Value error, ").replace("Input should", "it must")
-        raise InputError(f"{recipe.name}: {key} = {first['input']!r}: {reason}") from error
+        what = "" if key is None else f"{key} = {settings[key]!r}: "
+        raise InputError(f"{recipe.name}: {what}{reason}") from error
 
 
 def _show(run: Any, recipe: str, quiet: bool) -> None:

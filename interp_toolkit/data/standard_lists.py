@@ -10,11 +10,20 @@ from interp_toolkit.data.list_layout import ListLayout
 from interp_toolkit.data.lists import ListKind, Lists, ListSource, all_sets
 
 STANDARD_SIZE = 4000
+TEST_SEED = 2**32 - 1  # no training seed: the same seed would draw the lists trained on
 MAX_SETS_TESTED = 20_000
 
 
+def fresh_generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator for lists to look at, other than those that a recipe trains and is tested on.
+
+    PyTorch's generator on a CPU takes 32 bits of a seed; recipes' seeds are in the lower half.
+    """
+    return torch.Generator(device).manual_seed(TEST_SEED - 1 - seed % 2**30)
+
+
 def standard_sets(
-    layout: ListLayout, distinct: bool, n: int = STANDARD_SIZE, seed: int = 0
+    layout: ListLayout, distinct: bool, n: int = STANDARD_SIZE, seed: int = TEST_SEED
 ) -> dict[str, Lists]:
     """The test sets of the source, by name, the same for the same seed.
 

@@ -57,13 +57,14 @@ class RecordedStep:
 
     def __call__(self) -> None:
         """Do one step."""
-        if self._warm_up:
-            self._warm_up -= 1
-            self._beside()
-            return
-        if self._graph is None:
-            self._graph = self._recorded()
-        self._graph.replay()
+        with torch.cuda.device(self._generator.device):  # streams are of the current device
+            if self._warm_up:
+                self._warm_up -= 1
+                self._beside()
+                return
+            if self._graph is None:
+                self._graph = self._recorded()
+            self._graph.replay()
 
     def _beside(self) -> None:
         """Do the step on a side stream."""
@@ -78,6 +79,6 @@ class RecordedStep:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self._generator)
         self._optimiser.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, stream=torch.cuda.Stream()):  # type: ignore[no-untyped-call]
             self._step()
         return graph

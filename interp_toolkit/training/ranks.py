@@ -79,13 +79,29 @@ class Ranks:
         return values
 
 
+def named_ranks() -> Ranks:
+    """The rank and number of processes that the environment names; without torchrun, one alone.
+
+    Raises InputError when it names none that could be.
+    """
+    try:
+        world = int(os.environ.get("WORLD_SIZE", "1"))
+        rank = int(os.environ["RANK"]) if world > 1 else 0
+    except (KeyError, ValueError) as error:
+        raise InputError(
+            "WORLD_SIZE and RANK in the environment name no processes: unset them, or use torchrun"
+        ) from error
+    return Ranks(rank, world)
+
+
 @contextmanager
 def ranks(device: str) -> Iterator[Ranks]:
     """The ranks that the environment names (`WORLD_SIZE`, as `torchrun` sets it), connected.
 
-    Raises InputError when the device is one numbered GPU, which the ranks cannot share.
+    Raises InputError when the device is one numbered GPU, which the ranks cannot share, or the
+    environment names no ranks.
     """
-    if int(os.environ.get("WORLD_SIZE", "1")) == 1:
+    if named_ranks().world == 1:
         yield Ranks()
         return
     if device.startswith("cuda"):

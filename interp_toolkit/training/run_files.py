@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from interp_toolkit.atomic import replacing
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.checkpoint import save
 from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.training.folder_lock import locked
 from interp_toolkit.training.metrics import Metrics
 from interp_toolkit.training.settings import TrainingSettings
 from interp_toolkit.training.state import State, read, write
@@ -66,6 +68,7 @@ class RunFiles:
         about, unfinished = _about(folder), bool(_states(folder))
         ended = about is not None and about["ended"]
         if resume and ended:
+            end_run(folder)  # a kill may have left something of it to do
             raise InputError(
                 f"{folder} holds a run that has ended: leave out --resume to train again"
             )
@@ -78,22 +81,34 @@ class RunFiles:
             )
         self._resumes = resume and unfinished
 
-    def open(self, seeds: Iterable[int]) -> None:
-        """Make the folder; clear what a killed process or, unless resuming, a run left there.
+    @contextmanager
+    def opened(self, seeds: Iterable[int]) -> Iterator[None]:
+        """Make the folder, and keep other processes from training there.
 
-        Raises InputError when it cannot be written, or a state to go on from is damaged.
+        What a killed process or, unless resuming, a run left there is cleared.
+
+        Raises InputError when it cannot be written, another process trains there, or a state to
+        go on from is damaged.
         """
         try:
             self.folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.folder} cannot be written: {error.strerror}") from error
+        with locked(self.folder):
+            self._prepare(seeds)
+            yield
+
+    def _prepare(self, seeds: Iterable[int]) -> None:
+        about = {"recipe": self.recipe, "settings": self.settings, "ended": False}
+        try:
             for path in self.folder.iterdir():
                 if _HALF_WRITTEN.fullmatch(path.name):
                     path.unlink()
             if not self._resumes:
                 _clear(self.folder)
-                about = {"recipe": self.recipe, "settings": self.settings, "ended": False}
-                _write_about(self.folder, about)
             states = (self.state(seed) for seed in seeds)
             self.metrics.restart(line for state in states if state for line in state.lines)
+            _write_about(self.folder, about)
         except OSError as error:
             raise InputError(f"{self.folder} cannot be written: {error.strerror}") from error
 
@@ -136,7 +151,7 @@ def end_run(folder: Path) -> None:
     try:
         _write_about(folder, {**about, "ended": True})
         for path in _states(folder):
-            path.unlink()
+            path.unlink(missing_ok=True)
     except OSError as error:
         raise InputError(f"{folder} cannot be written: {error.strerror}") from error
 
@@ -158,7 +173,9 @@ def _about(folder: Path) -> dict[str, Any] | None:
         about = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError):
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError:
         about = None
     if not isinstance(about, dict) or about.keys() != {"recipe", "settings", "ended"}:
         raise InputError(f"{path} is damaged: remove {folder} to start anew")

@@ -6,7 +6,8 @@ run has finished are read from their state and not trained again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -98,8 +99,7 @@ def train_seeds(
     seeds = range(settings.seed, settings.seed + settings.seeds)
     best: tuple[Transformer, Fitted] | None = None
     by_seed: dict[int, Mapping[str, Any]] = {}
-    with ranks(settings.device) as here:
-        files = _files(recipe, settings, session, seeds, here)
+    with ranks(settings.device) as here, _files(recipe, settings, session, seeds, here) as files:
         for number, seed in enumerate(seeds, start=1):
             problem = start(seed)
             report = _reporter(session, settings, seed, number)
@@ -112,18 +112,19 @@ def train_seeds(
     return SeedRuns(recipe, settings, model.eval(), fitted, by_seed[fitted.seed], by_seed)
 
 
+@contextmanager
 def _files(
     recipe: str, settings: TrainingSettings, session: Session, seeds: Sequence[int], here: Ranks
-) -> RunFiles | None:
+) -> Iterator[RunFiles | None]:
     """The run's files, looked at by every rank before the first one touches them."""
     if session.folder is None:
-        return None
+        yield None
+        return
     files = RunFiles(session.folder, recipe, settings, resume=session.resume)
     here.gathered(None)
-    if here.writes:
-        files.open(seeds)
-    here.gathered(None)
-    return files
+    with files.opened(seeds) if here.writes else nullcontext():
+        here.gathered(None)
+        yield files
 
 
 def _reporter(

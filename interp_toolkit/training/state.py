@@ -61,10 +61,14 @@ def write(state: State, path: Path) -> None:
     """
     data = {f.name: getattr(state, f.name) for f in fields(state)}
     try:
-        with replacing(path) as partial:
-            torch.save({"format": FORMAT, **data}, partial)
-    except (OSError, RuntimeError) as error:  # PyTorch's own is a RuntimeError
-        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        with replacing(path) as partial, partial.open("wb") as file:
+            torch.save({"format": FORMAT, **data}, file)
+    except (
+        OSError,
+        RuntimeError,
+    ) as error:  # PyTorch's own is a RuntimeError around it
+        cause = error.__context__ if isinstance(error.__context__, OSError) else error
+        reason = getattr(cause, "strerror", None) or str(cause).partition("\n")[0]
         raise InputError(
             f"{path} cannot be written: {reason}; mend that and go on with --resume"
         ) from error

@@ -77,6 +77,11 @@ def test_an_interrupted_run_is_gone_on_with_and_ends_the_same(
         (["--resume"], "give --out"),
         (["--set", "checkpoints=0,9"], "checkpoints must lie from 0"),
         (["--set", "schedule=steps"], "schedule = 'steps'"),
+        (["--set", "final_lr=1"], "induction: final_lr (1.0) is above lr (0.01)"),
+        (["--set", "betas=0.9,x"], "betas = '0.9,x': it must be a valid number"),
+        (["--set", "checkpoints=1.5"], "checkpoints = '1.5': it must be a valid integer"),
+        (["--set", "heads=none"], "heads = 'none': it must be a valid integer"),
+        (["--set", "device=cpu", "--device", "cpu"], "device is given twice"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(call, arguments: list[str], said: str) -> None:
@@ -84,6 +89,16 @@ def test_what_cannot_be_done_is_one_line(call, arguments: list[str], said: str) 
     assert code == 2
     assert said in err
     assert len(err.splitlines()) == 1
+
+
+def test_a_rank_left_in_the_environment_does_not_lose_the_model(
+    call, monkeypatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.setenv("RANK", "3")
+    out = tmp_path / "m.pt"
+    code, _, err = call(*SMALL, "--out", out)
+    assert (code, out.exists(), f"saved: {out}" in err) == (0, True, True)
 
 
 def test_checkpoints_without_a_place_are_refused(call) -> None:

@@ -9,6 +9,7 @@ import torch
 from scipy import stats
 
 from interp_toolkit.data.lists import Lists, ListSource, all_sets
+from interp_toolkit.data.standard_lists import fresh_generator
 from interp_toolkit.data.supports import MAX_TABLE_VALUES, alias_table, support_probabilities
 from interp_toolkit.errors import InputError
 
@@ -229,3 +230,15 @@ def test_all_sets(n_values, size):
 def test_what_cannot_be_is_refused(make, message):
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_lists_to_look_at_are_none_of_a_training_seed() -> None:
+    """On the CPU a seed is taken modulo 2^32, so that a large offset alone would not do."""
+    source = ListSource("hard", 10, 10, 10)
+    seeds = range(200)
+    trained = {str(source.draw(3, torch.Generator().manual_seed(s)).values.tolist()) for s in seeds}
+    fresh = {str(source.draw(3, fresh_generator(s)).values.tolist()) for s in seeds}
+    assert len(fresh) == len(trained) == 200
+    assert not fresh & trained
+    low = source.draw(3, torch.Generator().manual_seed(2**32)).values
+    assert torch.equal(low, source.draw(3, torch.Generator().manual_seed(0)).values)

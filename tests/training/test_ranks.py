@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.training.ranks import Ranks, ranks
+from interp_toolkit.training.ranks import Ranks, named_ranks, ranks
 from interp_toolkit.training.run_files import kept_checkpoints
 from interp_toolkit.training.trainer import fit
 
@@ -70,7 +70,30 @@ def test_alone_nothing_is_connected(monkeypatch: pytest.MonkeyPatch) -> None:
         assert here.gathered("x") == ["x"]
 
 
+@pytest.mark.parametrize(
+    ("world", "rank", "found"),
+    [(None, None, (0, 1)), (None, "3", (0, 1)), ("1", "x", (0, 1)), ("4", "3", (3, 4))],
+)
+def test_the_environment_names_the_ranks(monkeypatch, world, rank, found) -> None:
+    for name, value in {"WORLD_SIZE": world, "RANK": rank}.items():
+        monkeypatch.delenv(name, raising=False)
+        if value is not None:
+            monkeypatch.setenv(name, value)
+    assert named_ranks() == Ranks(*found)
+
+
+@pytest.mark.parametrize(("world", "rank"), [("two", "0"), ("2", None), ("2", "one")])
+def test_ranks_that_cannot_be_are_one_clear_line(monkeypatch, world, rank) -> None:
+    monkeypatch.setenv("WORLD_SIZE", world)
+    monkeypatch.delenv("RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    with pytest.raises(InputError, match="unset them, or use torchrun"), ranks("cpu"):
+        pass
+
+
 def test_ranks_cannot_share_one_numbered_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "0")
     with pytest.raises(InputError, match="give --device cuda"), ranks("cuda:0"):
         pass

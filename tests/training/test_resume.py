@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import resource
 import subprocess
 import sys
 from dataclasses import replace
@@ -17,7 +18,9 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.record import record_of
 from interp_toolkit.registry import Session, TrainingRun
 from interp_toolkit.training import state as states
+from interp_toolkit.training.folder_lock import locked
 from interp_toolkit.training.induction import InductionProblem, InductionTraining, train
+from interp_toolkit.training.metrics import Metrics
 from interp_toolkit.training.run_files import end_run, kept_checkpoints
 
 WORKER = Path(__file__).with_name("run_and_kill.py")
@@ -126,6 +129,20 @@ def test_a_run_that_has_ended_is_not_resumed_but_replaced(tmp_path: Path) -> Non
     end_run(tmp_path / "nowhere")
 
 
+def test_what_a_kill_at_the_very_end_left_is_removed(tmp_path: Path) -> None:
+    train(CONFIG, Session(tmp_path))
+    before = contents(tmp_path)
+    end_run(tmp_path)
+    ended = contents(tmp_path)
+    for name, data in before.items():
+        if name.endswith(".state"):
+            (tmp_path / name).write_bytes(data)
+    assert contents(tmp_path) != ended
+    with pytest.raises(InputError, match="has ended: leave out --resume"):
+        train(CONFIG, Session(tmp_path, resume=True))
+    assert contents(tmp_path) == ended
+
+
 def test_the_kept_checkpoints_are_those_of_shorter_runs(tmp_path: Path) -> None:
     config = CONFIG.model_copy(update={"checkpoints": (0, 4, 11), "schedule": "constant"})
     train(config, Session(tmp_path))
@@ -196,12 +213,11 @@ def test_a_disk_that_fills_up_while_saving_leaves_the_state_before(
 ) -> None:
     whole, real, saved = train(CONFIG), torch.save, []
 
-    def save(data, path):
-        real(data, path)
-        saved.append(path)
+    def save(data, file):
+        real(data, file)
+        saved.append(file)
         if len(saved) == 2:
-            with path.open("r+b") as file:
-                file.truncate(300)
+            file.truncate(300)
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
@@ -211,6 +227,64 @@ def test_a_disk_that_fills_up_while_saving_leaves_the_state_before(
     assert states.read(tmp_path / "seed-0.state").step == 4
     assert not list(tmp_path.glob(".*"))
     assert same(train(CONFIG, Session(tmp_path, resume=True)), whole)
+
+
+def test_what_the_system_says_when_a_state_cannot_be_written_is_said(tmp_path: Path) -> None:
+    _, hard = before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, hard))
+    try:
+        with pytest.raises(InputError, match=r"seed-0\.state cannot be written: File too large; "):
+            train(CONFIG, Session(tmp_path))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_line_of_metrics_that_does_not_fit_leaves_no_half_of_itself(tmp_path: Path) -> None:
+    metrics = Metrics(tmp_path / "metrics.jsonl")
+    metrics.restart([{"loss": 1.0}])
+    before = metrics.path.read_bytes()
+    _, hard = limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 5, hard))
+    try:
+        with pytest.raises(InputError, match=r"metrics\.jsonl cannot be written: File too large"):
+            metrics.add({"loss": 2.0})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert metrics.path.read_bytes() == before
+
+
+def test_a_lost_record_of_the_run_is_written_anew(tmp_path: Path, monkeypatch) -> None:
+    stopped(tmp_path, monkeypatch, losses=6)
+    record = tmp_path / "run.json"
+    before = record.read_bytes()
+    record.unlink()
+    with pytest.raises(InputError, match="is of another run"):
+        train(CONFIG.model_copy(update={"lr": 0.02}), Session(tmp_path, resume=True))
+    assert not record.exists()
+    train(CONFIG, Session(tmp_path, resume=True))
+    assert record.read_bytes() == before
+    end_run(tmp_path)
+    assert not list(tmp_path.glob("*.state"))
+
+
+def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
+    (tmp_path / "seed-0-step-04.safetensors").write_bytes(b"the other's")
+    before = contents(tmp_path)
+    with (
+        locked(tmp_path),
+        pytest.raises(InputError, match=r"another process is training in .*another --out"),
+    ):
+        train(CONFIG, Session(tmp_path))
+    assert contents(tmp_path) == before
+    train(CONFIG, Session(tmp_path))
+    with locked(tmp_path):
+        pass
+
+
+def test_a_record_that_cannot_be_read_is_not_called_damaged(tmp_path: Path) -> None:
+    (tmp_path / "run.json").mkdir()
+    with pytest.raises(InputError, match=r"run\.json cannot be read: Is a directory"):
+        train(CONFIG, Session(tmp_path))
 
 
 def test_the_metrics_are_whole_lines_of_plain_json(tmp_path: Path) -> None:
