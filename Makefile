@@ -15,6 +15,7 @@ PIP    := install --quiet --disable-pip-version-check
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
 	$(BIN)/python examples/induction_heads.py demo
+	$(BIN)/python examples/sorting.py demo
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2
@@ -43,6 +44,8 @@ bench: $(VENV)/ready
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/head_detectors.py
 	$(BIN)/python benchmarks/head_calibration.py --models 200
+	$(BIN)/python benchmarks/sorting_steps.py
+	$(BIN)/python benchmarks/sorting_batches.py
 
 docs: $(VENV)/ready
 	$(BIN)/pip $(PIP) -e ".[docs]"

@@ -53,7 +53,7 @@ def reproduce_sorting(preset: str, seeds: int | None, runner: Runner) -> StudyRe
         "preset": preset,
         "seeds": {e.name: len(mine) for e, mine in jobs.items()},
         "models": {e.name: {"recipe": e.recipe, **e.settings(preset)} for e in chosen},
-        "searched": SEARCHED[preset],
+        "searched": SEARCHED,
         "device": runner.device,
     }
     sentence = tally(quantities)

@@ -14,7 +14,7 @@ from interp_toolkit.studies.jobs import Job
 from interp_toolkit.studies.sorting_models import sorting_model
 from interp_toolkit.studies.train_seed import variant_of
 
-SEARCHED = {"small": 300_000, "paper": 1_000_000}
+SEARCHED = 1_000_000  # lists, for each model
 CHECKPOINTS = 12  # along training, of the first seed of experiment 1
 MIN_GREATER, ARGMAX = "min_greater_than_previous", "argmax_piecewise_linear"
 
@@ -66,7 +66,7 @@ class Experiment:
                 "settings": settings,
                 "seed": seed,
                 "device": device,
-                "searched": SEARCHED[preset],
+                "searched": SEARCHED,
             },
             cost=self.cost * steps,
         )

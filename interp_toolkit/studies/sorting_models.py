@@ -15,7 +15,6 @@ from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.training.run_files import end_run, kept_checkpoints
 
 EXAMPLES = 3  # wrongly sorted lists that are kept of each model
-SEARCH_SEED = 1  # the test lists have seed 0
 
 
 def sorting_model(
@@ -43,9 +42,7 @@ def sorting_model(
         name: list_accuracy(run.model, layout, lists)
         for name, lists in standard_sets(layout, distinct).items()
     }
-    search = counterexamples(
-        run.model, layout, config.source, n=searched, keep=EXAMPLES, seed=SEARCH_SEED
-    )
+    search = counterexamples(run.model, layout, config.source, n=searched, keep=EXAMPLES)
     fingerprint = sorting_fingerprint(run.model, layout, distinct=distinct)
     values: dict[str, Any] = {
         "seed": seed,

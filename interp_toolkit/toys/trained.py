@@ -1,31 +1,74 @@
-"""A small induction model that was trained, shipped with the package.
+"""Small models that were trained, shipped with the package.
 
-Two attention-only layers, made by the command in COMMAND; the file keeps the settings, the losses
-and the curve. Its heads are what training found, not what anybody set.
+Each was made by its command in COMMANDS; its file keeps the settings, the losses and the curve.
+What they compute is what training found, not what anybody set. The causal sorter is the seed that
+shows the source's failure: it sorts most lists and fails on others.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from interp_toolkit.models.load import load
 from interp_toolkit.models.transformer import Transformer
 from interp_toolkit.registry import Toy
 
-FILE = Path(__file__).with_name("induction.safetensors")
-COMMAND = "OMP_NUM_THREADS=1 interp train induction --device cpu --out induction.safetensors"
+FOLDER = Path(__file__).parent
+_TRAIN = "OMP_NUM_THREADS=1 interp train"
+COMMANDS = {
+    "induction": f"{_TRAIN} induction --device cpu --out induction.safetensors",
+    "sort-causal": f"{_TRAIN} sort-causal --device cpu --set seed=1 --out sort-causal.safetensors",
+    "sort-distinct": f"{_TRAIN} sort-distinct --device cpu --out sort-distinct.safetensors",
+    "sort-bidirectional": (
+        f"{_TRAIN} sort-bidirectional --device cpu --out sort-bidirectional.safetensors"
+    ),
+}
+SORTING = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
 
 
-def induction_trained() -> Transformer:
-    """The trained model, in float32."""
-    model: Transformer = load(FILE)
+def file_of(name: str) -> Path:
+    """The file of a trained model, by its name in COMMANDS."""
+    return FOLDER / f"{name}.safetensors"
+
+
+def trained(name: str) -> Transformer:
+    """A trained model, in float32, by its name in COMMANDS."""
+    model: Transformer = load(file_of(name))
     return model
 
 
-INDUCTION_TRAINED = Toy(
-    "induction-trained",
+def _toy(name: str, summary: str, task: Mapping[str, Any], source: str) -> Toy:
+    return Toy(f"{name}-trained", summary, partial(trained, name), task, source)
+
+
+def _sorting(layout: str, distinct: bool) -> dict[str, Any]:
+    return {"name": "sorting", "layout": layout, "distinct": distinct}
+
+
+INDUCTION_TRAINED = _toy(
+    "induction",
     "two attention-only layers, trained on repeated random tokens",
-    induction_trained,
     {"name": "induction"},
     "In-context Learning and Induction Heads (Olsson et al. 2022)",
+)
+SORT_CAUSAL_TRAINED = _toy(
+    "sort-causal",
+    "trained to sort ten of 0-9 with repeats; fails on one hard list in forty",
+    _sorting("10 list10 11 sorted10", False),
+    SORTING,
+)
+SORT_DISTINCT_TRAINED = _toy(
+    "sort-distinct",
+    "trained to sort ten distinct ones of 0-14",
+    _sorting("15 list10 16 sorted10", True),
+    SORTING,
+)
+SORT_BIDIRECTIONAL_TRAINED = _toy(
+    "sort-bidirectional",
+    "trained to sort one to ten of 0-9 where they stand",
+    _sorting("10 list1-10 11 pad12", False),
+    SORTING,
 )

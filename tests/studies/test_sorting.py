@@ -35,7 +35,8 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda self, preset: {**whole(self, preset), **STEPS},
     )
     monkeypatch.setattr(sorting, "EXPERIMENTS", EXPERIMENTS[:2])
-    monkeypatch.setitem(sorting_experiments.SEARCHED, "small", 500)
+    monkeypatch.setattr(sorting_experiments, "SEARCHED", 500)
+    monkeypatch.setattr(sorting, "SEARCHED", 500)
     monkeypatch.setattr(sorting_experiments, "CHECKPOINTS", 3)
 
 

@@ -1,4 +1,4 @@
-"""The trained model that ships: its size, its record, its heads, and what they do."""
+"""The trained models that ship: their size, their record, and what they do."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import torch
 import torch.nn.functional as F
 
 from interp_toolkit.circuits.prompts import Prompts, repeated_prompts
+from interp_toolkit.circuits.sorting.fingerprint import sorting_fingerprint
 from interp_toolkit.models.interventions import ablate
 from interp_toolkit.models.record import record_of
-from interp_toolkit.toys.trained import FILE, INDUCTION_TRAINED
+from interp_toolkit.registry import find, names
+from interp_toolkit.toys.trained import COMMANDS, INDUCTION_TRAINED, file_of
 
 MAX_BYTES = 100_000
 PREVIOUS, INDUCTION = (0, 2), [(1, 0), (1, 1), (1, 2)]
@@ -34,8 +36,7 @@ def losses(model, prompts: Prompts) -> float:
     return F.cross_entropy(logits, prompts.tokens.roll(-1, dims=1)[prompts.known()]).item()
 
 
-def test_the_file_is_small_and_says_how_it_was_made(model) -> None:
-    assert FILE.stat().st_size < MAX_BYTES
+def test_the_induction_model_says_how_it_was_made(model) -> None:
     training = record_of(model).training
     assert training["recipe"] == "induction"
     assert training["settings"]["seed"] == 0
@@ -69,3 +70,41 @@ def test_the_second_repeat_is_known_until_the_heads_are_ablated(model, prompts) 
     for head in ((0, 0), (0, 1)):
         with ablate(model, [head], "mean"):
             assert losses(model, prompts) - whole < 0.1
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_files_are_small_and_their_commands_are_those_that_made_them(name: str) -> None:
+    assert file_of(name).stat().st_size < MAX_BYTES
+    toy = find("toys", f"{name}-trained")
+    training = record_of(toy.build()).training
+    words = COMMANDS[name].split()
+    assert words[3] == training["recipe"]
+    given = dict(w.split("=") for w in words[4:] if "=" in w)
+    recipe = find("recipes", training["recipe"])
+    variant = recipe.config(**given, device="cpu")
+    for key, value in variant.recorded().items():
+        assert training["settings"].get(key, value) == value, key
+
+
+def test_every_trained_toy_has_a_command() -> None:
+    toys = [name for name in names("toys") if name.endswith("-trained")]
+    assert sorted(toys) == sorted(f"{name}-trained" for name in COMMANDS)
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm", "least"),
+    [
+        ("sort-causal", "mixed", 0.95),
+        ("sort-distinct", "min_greater_than_previous", 1.0),
+        ("sort-bidirectional", "argmax_piecewise_linear", 1.0),
+    ],
+)
+def test_sorters_sort_by_the_algorithm_that_their_source_found(name, algorithm, least) -> None:
+    found = sorting_fingerprint(find("toys", f"{name}-trained").build(), nulls=2)
+    assert found.algorithm == algorithm
+    assert all(least <= a.lists_right for a in found.accuracy.values())
+    assert found.weights.exact
+    if name == "sort-causal":
+        assert found.accuracy["hard"].lists_right < 0.99
+    if name == "sort-distinct":
+        assert found.accuracy["sets"].n == 3_003
