@@ -139,7 +139,7 @@ class ListLayout:
             ordered = torch.nn.functional.pad(ordered, absent, value=self.n_values)
         placed = torch.cat([given, ordered], dim=1) if self.autoregressive else given
         if self.values != tuple(range(self.n_values)):
-            placed = tables.values.index_select(0, placed.view(-1)).view(placed.shape)
+            placed = tables.values.index_select(0, placed.reshape(-1)).view(placed.shape)
         pool = torch.cat([placed, tables.constants.expand(n, -1)], dim=1)
         if self.shortest == self.longest:
             tokens = pool.gather(1, tables.content.expand(n, -1))

@@ -212,3 +212,11 @@ def test_rows_longer_than_the_context():
 def test_lists_that_do_not_fit(text, rows, n_values, message):
     with pytest.raises(InputError, match=message):
         parse(text).rows(Lists.from_rows(rows, n_values))
+
+
+def test_values_with_gaps_between_their_ids_take_lists_that_are_not_contiguous_in_memory() -> None:
+    layout = parse_layout("2 list3", d_vocab=6, d_vocab_out=6)
+    values = torch.tensor([[0, 4], [3, 1], [2, 2]]).T
+    lists = Lists(values, torch.tensor([3, 3]), 5)
+    assert not values.is_contiguous()
+    assert layout.rows(lists).tokens.tolist() == [[2, 0, 4, 3], [2, 5, 1, 3]]

@@ -36,14 +36,15 @@ class AboveScores:
             what uniform attention would put there.
         filter_score: chance that a value above the previous one gets more than one that is not.
         smallest_first, smallest_chance: how often the smallest value above gets the most attention
-            of those above, and how often a value picked at random is the smallest.
+            of those above, and how often a value picked at random is the smallest; None where
+            there never are two to choose from.
     """
 
     above: float
     above_uniform: float
     filter_score: float
-    smallest_first: float
-    smallest_chance: float
+    smallest_first: float | None
+    smallest_chance: float | None
 
     @property
     def above_lift(self) -> float:
@@ -51,8 +52,10 @@ class AboveScores:
         return _lift(self.above, self.above_uniform)
 
     @property
-    def smallest_lift(self) -> float:
+    def smallest_lift(self) -> float | None:
         """`smallest_first` from 0 (chance) to 1 (always)."""
+        if self.smallest_first is None or self.smallest_chance is None:
+            return None
         return _lift(self.smallest_first, self.smallest_chance)
 
 
@@ -102,13 +105,13 @@ def _smallest_first(
     key: Int[Tensor, "query place"],
     paid: Float[Tensor, "query place"],
     above: Bool[Tensor, "query place"],
-) -> tuple[float, float]:
+) -> tuple[float | None, float | None]:
     """How often the smallest value above has the most attention of those above; and by chance."""
     largest = int(key.max()) + 1
     smallest = key.masked_fill(~above, largest).amin(1)
     several = key.masked_fill(~above, -1).amax(1) > smallest
     if not several.any():
-        return 1.0, 1.0
+        return None, None
     key, paid, above = key[several], paid[several], above[several]
     top = paid.masked_fill(~above, -1.0).argmax(1)
     chosen = key.gather(1, top[:, None])[:, 0]

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from interp_toolkit.data.list_layout import ListLayout, ListRows
 from interp_toolkit.data.lists import Lists, ListSource
+from interp_toolkit.data.standard_lists import fresh_generator
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.collapsed import read_logits
 from interp_toolkit.models.forward import device_of
@@ -133,7 +134,7 @@ def counterexamples(
         source: draws the lists, on the model's device.
         n: how many to draw.
         keep: how many of the failures to show.
-        seed: of the draws.
+        seed: of the draws; none gives the lists that a recipe of that seed trains on.
         memory: bound for a batch, such as "4GiB".
         progress: is told from time to time how far the search is.
 
@@ -148,7 +149,7 @@ def counterexamples(
             f"the layout {layout} has lists of {layout.shortest} to {layout.longest} items, "
             f"the source draws {source.shortest} to {source.longest}"
         )
-    generator = torch.Generator(device_of(model)).manual_seed(seed)
+    generator = fresh_generator(seed, device_of(model))
     size = _batch_size(model, layout, memory)
     failed, said = 0, 0
     examples: list[Counterexample] = []

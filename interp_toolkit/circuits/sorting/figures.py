@@ -213,7 +213,8 @@ def separator_lines(
     caption = (
         "Attention to a separator relative to the values but the largest. Algorithm 2 needs one "
         "or more that rise with the output item in a straight line (item 0 may differ); "
-        "models without it can draw one too, so it is no evidence alone."
+        "models without it can draw one too, so it is no evidence alone. From weights: the mean "
+        "over all previous tokens alike, be they likely there or not."
     )
     return Figure("Attention to separators", caption, data, layout)
 

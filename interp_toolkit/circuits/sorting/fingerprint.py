@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
+from interp_toolkit.circuits.sorting.head_parts import HeadFingerprint, head_parts
 from interp_toolkit.circuits.sorting.marks import (
     Algorithm,
     Mark,
@@ -26,13 +27,14 @@ from interp_toolkit.circuits.sorting.marks import (
     sorts,
 )
 from interp_toolkit.circuits.sorting.measure import Measures, measure
-from interp_toolkit.circuits.sorting.reading import Reading, read
+from interp_toolkit.circuits.sorting.reading import Reading, read, require_one_layer
+from interp_toolkit.circuits.sorting.sentence import sentence
 from interp_toolkit.circuits.sorting.weight_tables import WeightTables, weight_tables
 from interp_toolkit.data.list_layout import ListLayout, parse_layout
 from interp_toolkit.data.lists import ListSource
-from interp_toolkit.data.standard_lists import standard_sets
+from interp_toolkit.data.standard_lists import fresh_generator, standard_sets
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.interventions import ablate, reinitialised
+from interp_toolkit.models.interventions import reinitialised
 from interp_toolkit.models.record import record_of
 
 LISTS = 2_000
@@ -40,24 +42,6 @@ MOST_NUMBERS = 20_000_000  # attention weights held at once: fewer lists where t
 NULLS = 20
 EXAMPLES = 4  # lists kept for pictures
 DISTINCT_GAP = 0.2  # by so much more distinct lists must be right than others to be its task
-
-
-@dataclass(frozen=True, eq=False)
-class HeadFingerprint:
-    """One head's part.
-
-    Attributes:
-        head: which.
-        algorithm: by the head's own marks; "neither" for a head whose absence costs nothing.
-        metrics, marks: of the head alone.
-        lists_right_without: share of lists sorted when the head is replaced by its mean.
-    """
-
-    head: int
-    algorithm: Algorithm
-    metrics: Mapping[str, float | None]
-    marks: Sequence[Mark]
-    lists_right_without: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -138,6 +122,7 @@ def sorting_fingerprint(
     Raises:
         InputError: a model of several layers, no layout, or one that does not fit the model.
     """
+    require_one_layer(model)
     task = record_of(model).task or {}
     layout = find_layout(model, layout)
     if distinct is None and str(task.get("layout")) == str(layout):
@@ -161,12 +146,12 @@ def sorting_fingerprint(
     guess = guessed(reading)
     sorting = sorts(measured.metrics["items_right"] or 0.0, guess)
     algorithm = decide(marks, sorting)
-    heads, per_head = _heads(
+    heads, per_head = head_parts(
         model, reading, tables, (algorithm, marks, measured, sorting), seed, progress
     )
     return SortingFingerprint(
         algorithm=algorithm,
-        verdict=_sentence(algorithm, marks, accuracy, sorting),
+        verdict=sentence(algorithm, marks, accuracy, sorting),
         metrics={**measured.metrics, "items_guessed": guess, **_accuracy_metrics(accuracy)},
         null={
             name: (float(np.mean(found)), float(max(found, key=abs)))
@@ -214,7 +199,7 @@ def read_lists(model: Any, layout: ListLayout, distinct: bool, lists: int, seed:
     source = ListSource(
         "distinct" if distinct else "hard", layout.n_values, layout.shortest, layout.longest
     )
-    return read(model, layout, source.draw(n, torch.Generator().manual_seed(seed)))
+    return read(model, layout, source.draw(n, fresh_generator(seed)))
 
 
 def guessed(reading: Reading) -> float:
@@ -247,43 +232,6 @@ def _re_initialised(
     return found
 
 
-def _heads(
-    model: Any,
-    reading: Reading,
-    tables: WeightTables,
-    found: tuple[Algorithm, Sequence[Mark], Measures, bool],
-    seed: int,
-    progress: Callable[[str], None],
-) -> tuple[list[HeadFingerprint], list[Measures]]:
-    """Each head's part; a single head's is the model's: verdict, marks, numbers."""
-    algorithm, marks, whole, sorting = found
-    n_heads = int(model.cfg.n_heads)
-    right = _lists_right(reading)
-    heads, measures = [], []
-    for head in range(n_heads):
-        if n_heads > 1:
-            progress(f"head {head + 1} of {n_heads}")
-        with ablate(model, [(0, head)], how="mean", reference=reading.rows.tokens):
-            without = _lists_right(read(model, reading.layout, reading.lists))
-        alone = whole if n_heads == 1 else measure(model, reading, tables, head=head, seed=seed)
-        own = (
-            list(marks)
-            if n_heads == 1
-            else marks_of(alone.metrics, {}, autoregressive=reading.layout.autoregressive)
-        )
-        part = decide(own, sorting and without < right)
-        heads.append(
-            HeadFingerprint(head, algorithm if n_heads == 1 else part, alone.metrics, own, without)
-        )
-        measures.append(alone)
-    return heads, measures
-
-
-def _lists_right(reading: Reading) -> float:
-    right = (reading.answers == reading.rows.answer) | ~reading.rows.present
-    return float(right.all(1).double().mean())
-
-
 def _separator_ratios(measures: Sequence[Measures]) -> Float[np.ndarray, "head item"] | None:
     lines = [m.separator.ratio for m in measures if m.separator is not None]
     return np.stack(lines) if lines else None
@@ -298,48 +246,12 @@ def _first(reading: Reading, n: int) -> Reading:
         undivided=reading.undivided[:n],
         scale=reading.scale[:n],
         pattern=reading.pattern[:n],
+        outside=None if reading.outside is None else reading.outside[:n],
     )
 
 
 def _accuracy_metrics(accuracy: Mapping[str, ListAccuracy]) -> dict[str, float | None]:
     return {f"lists_right_{name}": found.lists_right for name, found in accuracy.items()}
-
-
-_NAMES = {
-    "min_greater_than_previous": "the smallest value above the previous one (algorithm 1)",
-    "argmax_piecewise_linear": "the largest of f(x) + (k + 0.5) x (algorithm 2)",
-}
-
-
-def _sentence(
-    algorithm: Algorithm,
-    marks: Sequence[Mark],
-    accuracy: Mapping[str, ListAccuracy],
-    sorting: bool,
-) -> str:
-    found = ", ".join(
-        f"{a.lists_right:.2%} of {a.n:,} {'sets' if name == 'sets' else name + ' lists'}"
-        for name, a in accuracy.items()
-    )
-    if not sorting:
-        return f"It does not sort ({found} right), so neither algorithm is named."
-    tallies = {
-        name: f"{what}: {_tally(marks, name)}"
-        for name, what in _NAMES.items()
-        if any(m.algorithm == name for m in marks)
-    }
-    evidence = "; ".join(tallies.values())
-    if algorithm in _NAMES:
-        return f"It sorts {found}, by taking {_NAMES[algorithm]}. Marks of {evidence}."
-    if algorithm == "mixed":
-        return f"It sorts {found}, by a mix of two algorithms. Marks of {evidence}."
-    return f"It sorts {found}, but by neither algorithm as far as their marks tell. {evidence}."
-
-
-def _tally(marks: Sequence[Mark], algorithm: str) -> str:
-    states = [m.state for m in marks if m.algorithm == algorithm and m.state != "unknown"]
-    strong, weak = states.count("strong"), states.count("weak")
-    return f"{strong} strong, {weak} weak, of {len(states)}"
 
 
 def _notes(tables: WeightTables, measured: Measures, reading: Reading) -> tuple[str, ...]:

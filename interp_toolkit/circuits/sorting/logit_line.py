@@ -3,9 +3,10 @@
 `f(x) = Σ_i min(0, a_i - x)` is concave, and `f(x) + (k + 0.5) x` has its maximum at the k-th item
 of the sorted list (Qi and Zhong 2023, "How do tiny transformers sort lists of small integers?").
 For each output item k, the logits of many lists, each centred over x, are regressed on f and x,
-centred likewise. Two numbers come out: how much of the logits that form explains (R²), and the line
-of γ_k/β_k against k. Any model that sorts has its largest logit at the right item, which draws the
-line towards k + 0.5 whatever it computes: so the line without the R² shows little.
+centred likewise, with β_k >= 0: otherwise the right item would have the smallest logit. Two numbers
+come out: how much of the logits that form explains (R²), and the line of γ_k/β_k against k. Any
+model that sorts has its largest logit at the right item, which draws the line towards k + 0.5
+whatever it computes: so the line without the R² shows little.
 Item 0 is left out of the line: the source found it computed in another way. Where a final norm
 divides the logits, they are taken before it.
 """
@@ -29,7 +30,7 @@ class LogitLine:
     """The regression by output item.
 
     Attributes:
-        ratio: γ_k / β_k; NaN where it cannot be told.
+        ratio: γ_k / β_k; NaN where it cannot be told, as where β_k is 0.
         r2: share of the logits' variance over x that the form explains; NaN likewise.
         fit: the median R² over items 1 and on (of all, if there is only one).
         slope, intercept: of the line of the ratios; None for fewer than three of them.
@@ -81,7 +82,7 @@ def logit_line(reading: Reading, logits: Float[Tensor, "row item value"]) -> Log
 def _regress(
     y: Float[Tensor, "row value"], f: Float[Tensor, "row value"], x: Float[Tensor, " value"]
 ) -> tuple[float, float]:
-    """γ/β and R² of y = β f + γ x; NaN where f has no part in it, or y does not vary."""
+    """γ/β and R² of y = β f + γ x, β >= 0; NaN where f cannot be told from x, or y is constant."""
     ff, fx, xx = (f * f).sum(), (f @ x).sum(), len(f) * (x @ x)
     determinant = float(ff * xx - fx * fx)
     spread = float((y * y).sum())
@@ -89,6 +90,7 @@ def _regress(
         return np.nan, np.nan
     yf, yx = (y * f).sum(), (y @ x).sum()
     beta = float(yf * xx - yx * fx) / determinant
+    if beta <= 0:
+        return np.nan, float(yx * yx / xx) / spread
     gamma = float(yx * ff - yf * fx) / determinant
-    explained = beta * float(yf) + gamma * float(yx)
-    return (gamma / beta if beta else np.nan), explained / spread
+    return gamma / beta, (beta * float(yf) + gamma * float(yx)) / spread

@@ -1,18 +1,23 @@
 """The evidence for each sorting algorithm, and the rule that makes a verdict of it.
 
 Each *mark* is a number that an algorithm must show, with two thresholds and beside them the
-largest value among re-initialised models. The thresholds are conventions, set between what trained
-models of the source's three experiments show and what re-initialised ones show: `strong` is shown
-by every model that does the algorithm (tests), `weak` by none of the re-initialised.
+value among re-initialised models (the same weights, each tensor's entries shuffled) that comes
+nearest. The thresholds are conventions, set between what trained models of the source's three
+experiments show and what re-initialised ones show: `strong` is shown by every model of these that
+does the algorithm. Two marks are no evidence by themselves, as re-initialised models can show them
+strongly: that γ/β is a line, and its slope. With few values, or a layout far from the source's,
+they can show others too: so the null beside each mark is to be read with it.
 
     algorithm 1 (min{> previous}): attention goes to values above the previous output, most to the
         smallest of them; heads copy what they attend to; the output follows a swapped token.
     algorithm 2 (argmax of f_k): logits have the form β f(x) + γ x, with γ/β a line in k of slope 1;
         each value's OV output has a kink at the value; swapped tokens leave the output as it is.
 
-An algorithm is *shown* when all its marks are strong, *traced* when at most one of them is absent.
-The verdict: one shown and not the other: that one. Both shown, or one traced with two marks or more
-of the other: mixed. Anything else, or a model that does not sort: neither.
+An algorithm is *shown* when all its marks are strong, *traced* when at most one of them is absent;
+marks that cannot be told, as on lists of two, are left out, if enough remain.
+The verdict: one shown and not the other: that one. Both shown, or one traced with two marks or
+more of the other, and a strong one of each: mixed. Anything else, or a model that does not sort:
+neither.
 A model sorts when it closes half the gap between the better of two guesses (the most frequent value
 at each place; the previous output again) and all items right.
 """
@@ -27,6 +32,7 @@ Algorithm = Literal["min_greater_than_previous", "argmax_piecewise_linear", "mix
 State = Literal["strong", "weak", "absent", "unknown"]
 MIN_GREATER: Algorithm = "min_greater_than_previous"
 ARGMAX: Algorithm = "argmax_piecewise_linear"
+FEWEST = {MIN_GREATER: 3, ARGMAX: 2}  # known marks; of the first's, copying is the second's too
 CLOSED = 0.5  # of the gap between a guess and all items right, to be called sorting
 
 
@@ -125,9 +131,9 @@ def marks_of(
 
 
 def shown(marks: Sequence[Mark], algorithm: Algorithm) -> bool:
-    """Whether all marks of the algorithm that are known, and two at least, are strong."""
+    """Whether all marks of the algorithm that are known, and enough of them, are strong."""
     states = _known(marks, algorithm)
-    return len(states) >= 2 and all(state == "strong" for state in states)
+    return len(states) >= FEWEST[algorithm] and all(state == "strong" for state in states)
 
 
 def traced(marks: Sequence[Mark], algorithm: Algorithm) -> bool:
@@ -154,7 +160,10 @@ def decide(marks: Sequence[Mark], sorts: bool) -> Algorithm:
     if first != second:
         return MIN_GREATER if first else ARGMAX
     either = traced(marks, MIN_GREATER) or traced(marks, ARGMAX)
-    both = min(count_there(marks, MIN_GREATER), count_there(marks, ARGMAX)) >= 2
+    both = all(
+        count_there(marks, algorithm) >= 2 and "strong" in _known(marks, algorithm)
+        for algorithm in (MIN_GREATER, ARGMAX)
+    )
     return "mixed" if first or (either and both) else "neither"
 
 

@@ -66,6 +66,7 @@ def measure(
     share = _shares(tables, head)
     pattern = torch.einsum("h,rhip->rip", share, reading.pattern)
     ov = torch.einsum("h,hsv->sv", share.to(tables.ov), tables.ov)
+    posted = torch.einsum("h,hsv->sv", share.to(tables.ov_posted), tables.ov_posted)
     logits = reading.undivided if head is None else head_logits(model, reading, head)
     start = len(reading.layout.before)
     above = above_scores(reading, pattern[..., start : start + reading.layout.longest])
@@ -86,7 +87,10 @@ def measure(
         "follows_token": swaps.token if swaps else None,
         "follows_position": swaps.position if swaps else None,
         "copy_score": copy_score(ov[: reading.layout.n_values]),
-        "kink_r2": fits.mean_r2,
+        "copy_score_posted": copy_score(posted, centre=False),
+        "piecewise_r2": fits.mean_r2,
+        "piecewise_r2_posted": piecewise_fits(posted).mean_r2,
+        "kink_r2": fits.kink_r2,
         "kink_at_value": fits.kink_at_value,
         "logit_fit_r2": line.fit,
         "logit_line_slope": line.slope,
@@ -124,6 +128,6 @@ def head_logits(model: Any, reading: Reading, head: int) -> Float[Tensor, "row i
     order = torch.cat([part.index for part in parts])
     z = z[order.argsort().to(z.device)].cpu()
     at = reading.rows.read[:, :, None].expand(-1, -1, z.shape[-1])
-    writes = view.layer(0).W_O[head] @ read_through(view.final_norm, view.W_U)
-    values = torch.tensor(reading.layout.values, device=writes.device)
-    return z.gather(1, at) @ writes[:, values].double().cpu()
+    values = torch.tensor(reading.layout.values, device=view.W_U.device)
+    logits = read_through(view.final_norm, view.W_U)[:, values].double()
+    return z.gather(1, at) @ (view.layer(0).W_O[head].double() @ logits).cpu()

@@ -37,6 +37,7 @@ class Reading:
             such a norm, the logits. Sums over attention are sums here.
         scale: what that norm divides by; 1 without one.
         pattern: attention paid where each item is read.
+        outside: the largest logit of a token that is no value; None where all are.
     """
 
     layout: ListLayout
@@ -46,6 +47,7 @@ class Reading:
     undivided: Float[Tensor, "row item value"]
     scale: Float[Tensor, "row item"]
     pattern: Float[Tensor, "row head item pos"]
+    outside: Float[Tensor, "row item"] | None = None
 
     @property
     def at_list(self) -> Float[Tensor, "row head item place"]:
@@ -55,8 +57,19 @@ class Reading:
 
     @property
     def answers(self) -> Int[Tensor, "row item"]:
-        """The value with the largest logit."""
-        return self.logits.argmax(-1)
+        """The value with the largest logit; n_values where another token has a larger one."""
+        best, answers = self.logits.max(-1)
+        if self.outside is None:
+            return answers
+        return answers.masked_fill(self.outside > best, self.layout.n_values)
+
+
+def require_one_layer(model: Any) -> None:
+    """Raise InputError for a model of several layers."""
+    if int(model.cfg.n_layers) != 1:
+        raise InputError(
+            f"the sorting analysis reads one-layer models; this one has {model.cfg.n_layers} layers"
+        )
 
 
 @torch.no_grad()
@@ -66,10 +79,7 @@ def read(model: Any, layout: ListLayout, lists: Lists) -> Reading:
     Raises:
         InputError: for a model of several layers, or whose attention patterns cannot be seen.
     """
-    if int(model.cfg.n_layers) != 1:
-        raise InputError(
-            f"the sorting analysis reads one-layer models; this one has {model.cfg.n_layers} layers"
-        )
+    require_one_layer(model)
     view = weights(model)
     rows = layout.rows(lists.to(device_of(model)))
     seen: dict[str, Tensor] = {}
@@ -89,7 +99,9 @@ def read(model: Any, layout: ListLayout, lists: Lists) -> Reading:
     logits = run(model, rows.tokens, hooks)
     assert logits is not None
     values = list(layout.values)
-    at_items = _at(logits, rows.read)[..., values].double().cpu()
+    at_read = _at(logits, rows.read)
+    at_items = at_read[..., values].double().cpu()
+    others = [token for token in range(at_read.shape[-1]) if token not in values]
     scale = seen.get("scale", torch.ones(at_items.shape[:2], dtype=torch.float64))
     constant = view.b_U if view.final_norm.b is None else view.b_U + view.final_norm.b @ view.W_U
     behind = constant[values].double().cpu()
@@ -101,6 +113,7 @@ def read(model: Any, layout: ListLayout, lists: Lists) -> Reading:
         (at_items - behind) * scale[..., None] if "scale" in seen else at_items,
         scale,
         seen["pattern"],
+        at_read[..., others].amax(-1).double().cpu() if others else None,
     )
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
-from interp_toolkit.circuits.sorting.fingerprint import HeadFingerprint, Lines
+from interp_toolkit.circuits.sorting.fingerprint import Lines
+from interp_toolkit.circuits.sorting.head_parts import HeadFingerprint
 from interp_toolkit.circuits.sorting.marks import MIN_GREATER, Algorithm, Mark
 from interp_toolkit.circuits.sorting.weight_tables import WeightTables
 from interp_toolkit.results import Figure, Result, Table, head_name
@@ -97,7 +98,8 @@ def mark_table(marks: Sequence[Mark]) -> Table:
         rows,
         "Algorithm 1: the least value above the previous one. Algorithm 2: the largest of "
         "f(x) + (k + 0.5) x. Null: the re-initialised model that comes nearest to the strong "
-        "threshold. Where strong is below weak, small values are the mark.",
+        "threshold (the same weights, each tensor's shuffled). Where strong is below weak, small "
+        "values are the mark. γ/β being a line of slope 1 is no evidence without the other marks.",
         highlight=[i for i, mark in enumerate(marks) if mark.state == "strong"],
     )
 
@@ -128,7 +130,8 @@ def head_table(heads: Sequence[HeadFingerprint]) -> Table:
         ["head", "algorithm", "lists right without it", "strong marks", "weak", "absent"],
         rows,
         "Each head by its own attention and what it alone adds to the logits; without it: its "
-        "output replaced by its mean. Algorithms are of the heads that the sorting needs.",
+        'output replaced by its mean. "neither" also of a head without which the model sorts as '
+        "well: its marks say what it does.",
     )
 
 

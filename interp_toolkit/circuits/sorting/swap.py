@@ -78,11 +78,11 @@ def swap_previous(
     place = rows.read[usable].gather(1, item[:, None])
     ids = torch.tensor(layout.values)
     changed = rows.tokens[usable].scatter(1, place, ids[previous][:, None])
-    answers = _answers(model, rows.tokens[usable], changed, place, head, ids)
+    answers = _answers(model, rows.tokens[usable], changed, place, head)
     return Swaps(
         n=len(answers),
-        token=float((answers == by_token[tells]).double().mean()),
-        position=float((answers == by_position[tells]).double().mean()),
+        token=float((answers == ids[by_token[tells]]).double().mean()),
+        position=float((answers == ids[by_position[tells]]).double().mean()),
     )
 
 
@@ -108,8 +108,8 @@ def _answers(
     changed: Int[Tensor, "swap pos"],
     place: Int[Tensor, "swap 1"],
     head: int | None,
-    ids: Int[Tensor, " value"],
 ) -> Int[Tensor, " swap"]:
+    """The token with the largest logit, be it a value or not."""
     device = device_of(model)
     clean, changed, place = clean.to(device), changed.to(device), place.to(device)
     if head is None:
@@ -119,4 +119,4 @@ def _answers(
         z = torch.cat([b[hook] for b in activations(model, changed, hooks=hook, positions="all")])
         with put_heads(model, {(0, head): z[:, :, head].to(device)}):
             logits = read_logits(model, clean, place)
-    return logits[:, 0, ids.to(device)].argmax(-1).cpu()
+    return logits[:, 0].argmax(-1).cpu()

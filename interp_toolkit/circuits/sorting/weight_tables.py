@@ -265,6 +265,8 @@ def _note(view: ModelWeights, residual: float) -> str:
         reasons.append("what the MLP writes is left out")
     if view.logit_soft_cap is not None:
         reasons.append("the soft cap of the logits is left out")
+    if view.W_U.dtype in (torch.bfloat16, torch.float16):
+        reasons.append(f"the model rounds to {str(view.W_U.dtype).removeprefix('torch.')}")
     reasons = reasons or ["the model computes something that its weights do not show"]
     return (
         f"tables of weights are approximate ({'; '.join(reasons)}); checked against activations, "

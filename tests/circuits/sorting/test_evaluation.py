@@ -14,7 +14,7 @@ from interp_toolkit.circuits.sorting.evaluation import (
 )
 from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.data.lists import Lists, ListSource, all_sets
-from interp_toolkit.data.standard_lists import standard_sets
+from interp_toolkit.data.standard_lists import fresh_generator, standard_sets
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.config import TransformerConfig
 from interp_toolkit.models.transformer import Transformer
@@ -187,7 +187,7 @@ def test_a_search_finds_what_was_planted(layout):
     source = ListSource("hard", N_VALUES, layout.shortest, layout.longest)
     said = []
     found = counterexamples(model, layout, source, n=2000, keep=7, seed=3, progress=said.append)
-    drawn = source.draw(2000, torch.Generator().manual_seed(3))  # one batch: the same lists
+    drawn = source.draw(2000, fresh_generator(3))  # one batch: the same lists
     failing = [row for row in drawn.values.tolist() if row[0] == 3]
     assert (found.searched, found.failed) == (2000, len(failing))
     assert found.rate == pytest.approx(len(failing) / 2000)

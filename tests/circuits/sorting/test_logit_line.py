@@ -53,6 +53,7 @@ def test_the_regression_is_least_squares() -> None:
     reading = some_reading(50)
     generator = torch.Generator().manual_seed(1)
     logits = torch.randn(50, 10, 10, generator=generator, dtype=torch.float64)
+    logits = logits + 0.1 * concave_sum(reading.lists)[:, None]
     line = logit_line(reading, logits)
     f = concave_sum(reading.lists).numpy()
     for item in (0, 4):
@@ -62,6 +63,7 @@ def test_the_regression_is_least_squares() -> None:
         a = (f - f.mean(1, keepdims=True))[rows].ravel()
         b = np.tile(np.arange(10) - 4.5, rows.sum())
         (beta, gamma), left, *_ = np.linalg.lstsq(np.stack([a, b], 1), y.ravel(), rcond=None)
+        assert beta > 0
         assert line.ratio[item] == pytest.approx(gamma / beta)
         assert line.r2[item] == pytest.approx(1 - left[0] / (y**2).sum())
 
@@ -88,6 +90,22 @@ def test_a_perfect_sorter_of_another_form_lies_near_the_line_but_does_not_fit() 
     assert line.line_r2 > 0.8
     assert line.fit is not None
     assert line.fit < 0.6
+
+
+def test_a_convex_sum_is_not_the_form() -> None:
+    """With β < 0 the right item has the smallest logit: what is left of the form is γ x."""
+    reading = some_reading()
+    f, x = concave_sum(reading.lists), torch.arange(10, dtype=torch.float64)
+    gamma = torch.arange(10, dtype=torch.float64) + 0.5
+    logits = -(f[:, None] + gamma[:, None] * x)
+    line = logit_line(reading, logits)
+    assert np.isnan(line.ratio).all()
+    for item in (0, 4):
+        y = logits[reading.rows.present[:, item], item].numpy()
+        y = y - y.mean(1, keepdims=True)
+        slope = np.polyfit(np.tile(np.arange(10), len(y)), y.ravel(), 1)[0]
+        left = ((y - slope * (np.arange(10) - 4.5)) ** 2).sum()
+        assert line.r2[item] == pytest.approx(1 - left / (y**2).sum())
 
 
 def test_constant_logits_tell_nothing() -> None:

@@ -24,6 +24,7 @@ def test_exact_shapes_have_their_kink_and_slope(n):
     assert fits.kink[1:-1].tolist() == list(range(1, n - 1))
     assert np.isnan(fits.kink[[0, -1]]).all()
     assert (fits.mean_r2, fits.kink_at_value) == (pytest.approx(1), 1)
+    assert fits.kink_r2 == pytest.approx(1)
     assert fits.slope == pytest.approx(2.5)
 
 
@@ -50,6 +51,14 @@ def test_kinks_the_other_way_are_none():
     assert np.isnan(fits.kink).all()
     assert fits.kink_at_value == 0
     assert fits.mean_r2 < 1 - 1e-3
+    assert fits.kink_r2 == 0
+
+
+def test_lines_alone_have_no_kink():
+    """The fit explains them all, by its lines."""
+    fits = piecewise_fits(kinked(10, 0.0))
+    assert fits.mean_r2 == pytest.approx(1)
+    assert fits.kink_r2 == 0
 
 
 def test_kinks_elsewhere_are_found_there():
@@ -78,6 +87,8 @@ def test_any_table_is_fitted_as_a_general_solver_does():
     assert fits.slope == pytest.approx(solved.x[-1], abs=1e-6)
     assert fits.slope > 0
     assert fits.mean_r2 == pytest.approx(1 - 2 * solved.cost / (centred**2).sum(), abs=1e-6)
+    bare = lsq_linear(design[:, :-1], y.ravel(), tol=1e-14)  # without the kinks
+    assert fits.kink_r2 == pytest.approx(1 - solved.cost / bare.cost, abs=1e-6)
     residual = (y.ravel() - design @ solved.x).reshape(n, n)
     rows = 1 - (residual**2).sum(1) / (centred**2).sum(1)
     np.testing.assert_allclose(fits.r2, rows, atol=1e-5)
@@ -85,7 +96,7 @@ def test_any_table_is_fitted_as_a_general_solver_does():
 
 def test_what_cannot_be_told_is_not():
     written = piecewise_fits(torch.ones(5, 5))
-    assert (written.mean_r2, written.kink_at_value) == (None, None)
+    assert (written.mean_r2, written.kink_r2, written.kink_at_value) == (None, None, None)
     assert np.isnan(written.r2).all()
     assert piecewise_fits(kinked(3, 1.0)).mean_r2 is None
     assert copy_score(torch.zeros(5, 5)) == 0

@@ -181,6 +181,20 @@ def test_evolution_from_models():
     assert steps[0].metrics["items_right"] == 1
 
 
+def test_evolution_is_on_the_lists_of_the_record():
+    """Distinct ones for this model, which fails on all others."""
+    [step] = sorting_evolution([(0, load("toy:sort-min-greater"))], lists=50)
+    assert step.metrics["items_right"] == 1
+
+
+def test_of_many_heads_those_that_the_sorting_needs_are_drawn():
+    model = sort_argmax(6, 5, layout="6 list5 7", shares=(0.0, 0.0, 0.0, 0.0, 0.0, 1.0))
+    result = run(model, layout="6 list5 7", nulls=1)
+    drawn = [f.title for f in result.figures() if f.title.startswith("Pattern")]
+    assert len(drawn) == 4
+    assert drawn[-1] == "Pattern of L0H5"
+
+
 def test_checkpoints_are_part_of_the_analysis(checkpoints):
     model = load(checkpoints / "seed-0-step-000100.safetensors")
     assert unfit(model, None) is None

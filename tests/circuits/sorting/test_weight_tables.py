@@ -87,6 +87,14 @@ def test_what_is_left_out_is_said_and_measured(options, why):
     assert f"{tables.residual:.1g}" in tables.note
 
 
+def test_rounding_is_called_that():
+    tables = tables_of(own(dtype=torch.bfloat16), parsed("after"))
+    assert not tables.exact
+    assert tables.residual < 1e-2
+    assert "the model rounds to bfloat16" in tables.note
+    assert "weights do not show" not in tables.note
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -111,6 +119,19 @@ def test_before_a_final_norm_divides_the_logits_are_rebuilt_exactly(options):
     other = reading_of(doubled, layout)
     bent, straight = (x - x.mean(-1, keepdim=True) for x in (other.undivided, reading.undivided))
     torch.testing.assert_close(bent, 2 * straight, rtol=1e-3, atol=1e-4)
+
+
+def test_ov_is_given_at_the_mean_scale_of_a_final_norm():
+    model, layout = own(normalization_type="LNPre"), parsed("after")
+    reading = reading_of(model, layout)
+    _, cache = model.run_with_cache(reading.rows.tokens)
+    attn, x = model.blocks[0].attn, cache["blocks.0.ln1.hook_normalized"][0, 0]  # of token 4
+    scale = cache["ln_final.hook_scale"][..., 0].gather(1, reading.rows.read).mean()
+    ov = weight_tables(model, layout, reading).ov[:, 4]
+    for head in range(2):
+        out = (x @ attn.W_V[head] + attn.b_V[head]) @ attn.W_O[head]
+        expected = (out - out.mean()) @ model.unembed.W_U / scale
+        torch.testing.assert_close(ov[head], expected.detach().double(), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.skipif(not HAS_HOOKED_TRANSFORMER, reason="TransformerLens 4 has none")

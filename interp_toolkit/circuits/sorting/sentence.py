@@ -1,0 +1,48 @@
+"""The verdict on a sorting model in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
+from interp_toolkit.circuits.sorting.marks import Algorithm, Mark
+
+_NAMES = {
+    "min_greater_than_previous": "the least value above the previous one (algorithm 1)",
+    "argmax_piecewise_linear": "the largest of f(x) + (k + 0.5) x (algorithm 2)",
+}
+
+
+def sentence(
+    algorithm: Algorithm,
+    marks: Sequence[Mark],
+    accuracy: Mapping[str, ListAccuracy],
+    sorting: bool,
+) -> str:
+    """What is sorted, by which algorithm, and how many marks of each there are."""
+    found = ", ".join(
+        f"{a.lists_right:.2%} of {a.n:,} {'sets' if name == 'sets' else name + ' lists'}"
+        for name, a in accuracy.items()
+    )
+    if not sorting:
+        return f"It does not sort ({found} right), so neither algorithm is named."
+    tallies = {
+        name: f"{what}: {_tally(marks, name)}"
+        for name, what in _NAMES.items()
+        if any(m.algorithm == name for m in marks)
+    }
+    evidence = "; ".join(tallies.values())
+    if algorithm in _NAMES:
+        return f"It sorts {found}, by taking {_NAMES[algorithm]}. Marks of {evidence}."
+    if algorithm == "mixed":
+        return f"It sorts {found}, by a mix of two algorithms. Marks of {evidence}."
+    return (
+        f"It sorts {found}, but by neither algorithm as far as their marks tell: marks of "
+        f"{evidence}."
+    )
+
+
+def _tally(marks: Sequence[Mark], algorithm: str) -> str:
+    states = [m.state for m in marks if m.algorithm == algorithm and m.state != "unknown"]
+    strong, weak = states.count("strong"), states.count("weak")
+    return f"{strong} strong, {weak} weak, of {len(states)}"
