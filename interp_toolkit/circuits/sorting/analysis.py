@@ -18,7 +18,7 @@ from interp_toolkit.circuits.sorting.evolution import (
 )
 from interp_toolkit.circuits.sorting.fingerprint import SortingFingerprint, sorting_fingerprint
 from interp_toolkit.circuits.sorting.result import SortingResult
-from interp_toolkit.circuits.sorting.weight_tables import separator_line
+from interp_toolkit.circuits.sorting.weight_tables import separator_line_of_weights
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.provenance import digest_of_tokens, provenance
 from interp_toolkit.models.record import record_of
@@ -137,7 +137,7 @@ def _plots(found: SortingFingerprint, steps: Sequence[EvolutionStep]) -> list[Fi
             figures.pattern(found.example, head, longest),
         ]
     if len(tables.source_names) > n_values:
-        line = separator_line(tables, found.layout)
+        line = separator_line_of_weights(tables, found.layout)
         ratio = found.lines.separator_ratio
         plots.append(figures.separator_lines(ratio, line, tables.source_names[n_values:]))
     return [*plots, evidence_figures.evolution(steps)] if steps else plots

@@ -45,7 +45,7 @@ def qk_by_item(tables: WeightTables, head: int = 0) -> Figure:
         data.append(
             {
                 "type": "heatmap",
-                "x": list(tables.key_names),
+                "x": list(tables.source_names),
                 "y": queries,
                 "z": numbers(scores - scores.amax(-1, keepdim=True)),
                 "zmin": FAINTEST,

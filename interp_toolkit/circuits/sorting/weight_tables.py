@@ -68,11 +68,6 @@ class WeightTables:
     residual: float
     note: str
 
-    @property
-    def key_names(self) -> tuple[str, ...]:
-        """Names of the keys of `qk`, the same as those of the sources of `ov`."""
-        return self.source_names
-
 
 @torch.no_grad()
 def weight_tables(model: Any, layout: ListLayout, reading: Reading) -> WeightTables:
@@ -112,7 +107,7 @@ def weight_tables(model: Any, layout: ListLayout, reading: Reading) -> WeightTab
     )
 
 
-def separator_line(
+def separator_line_of_weights(
     tables: WeightTables, layout: ListLayout
 ) -> Float[Tensor, "head separator item"]:
     """Attention to each separator over that to the values but the largest, as the source draws it.

@@ -8,7 +8,7 @@ import torch
 
 from interp_toolkit.circuits.sorting.reading import read
 from interp_toolkit.circuits.sorting.sources import sources
-from interp_toolkit.circuits.sorting.weight_tables import separator_line, weight_tables
+from interp_toolkit.circuits.sorting.weight_tables import separator_line_of_weights, weight_tables
 from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.data.lists import Lists, ListSource
 from interp_toolkit.errors import InputError
@@ -254,7 +254,7 @@ def test_the_separator_line_is_the_ratio_of_attention_where_keys_of_values_are_a
         model.pos_embed.W_pos[1:4] = model.pos_embed.W_pos[1].clone()
     layout = parsed("after")
     reading = reading_of(model, layout)
-    line = separator_line(weight_tables(model, layout, reading), layout)
+    line = separator_line_of_weights(weight_tables(model, layout, reading), layout)
     ratio = reading.pattern[:, 0, :, 0] / reading.pattern[:, 0, :, 1]
     assert line.shape == (1, 2, 3)
     torch.testing.assert_close(line[0, 0], ratio[0], rtol=1e-4, atol=1e-5)
@@ -264,7 +264,7 @@ def test_what_the_mask_hides_is_never_attended_to():
     layout = parse_layout("list3 5 4", d_vocab=7, d_vocab_out=4)  # separators behind all queries
     tables = tables_of(own(), layout)
     assert (tables.qk[..., 4:] == -torch.inf).all()
-    assert (separator_line(tables, layout) == 0).all()
+    assert (separator_line_of_weights(tables, layout) == 0).all()
     assert tables.qk[:, 0, :, :4].isfinite().all()  # of its own place, the first
 
 
