@@ -7,10 +7,11 @@ from collections.abc import Mapping, Sequence
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
 from interp_toolkit.circuits.sorting.marks import Algorithm, Mark
 
-_NAMES = {
-    "min_greater_than_previous": "the least value above the previous one (algorithm 1)",
-    "argmax_piecewise_linear": "the largest of f(x) + (k + 0.5) x (algorithm 2)",
+_PHRASES = {
+    "min_greater_than_previous": "the least value above the previous one",
+    "argmax_piecewise_linear": "the largest of f(x) + (k + 0.5) x",
 }
+_NUMBERS = {name: f"algorithm {i}" for i, name in enumerate(_PHRASES, 1)}
 
 
 def sentence(
@@ -26,20 +27,18 @@ def sentence(
     )
     if not sorting:
         return f"It does not sort ({found} right), so neither algorithm is named."
-    tallies = {
-        name: f"{what}: {_tally(marks, name)}"
-        for name, what in _NAMES.items()
+    tallies = "; ".join(
+        f"{number}: {_tally(marks, name)}"
+        for name, number in _NUMBERS.items()
         if any(m.algorithm == name for m in marks)
-    }
-    evidence = "; ".join(tallies.values())
-    if algorithm in _NAMES:
-        return f"It sorts {found}, by taking {_NAMES[algorithm]}. Marks of {evidence}."
-    if algorithm == "mixed":
-        return f"It sorts {found}, by a mix of two algorithms. Marks of {evidence}."
-    return (
-        f"It sorts {found}, but by neither algorithm as far as their marks tell: marks of "
-        f"{evidence}."
     )
+    if algorithm in _PHRASES:
+        how = f"by taking {_PHRASES[algorithm]} ({_NUMBERS[algorithm]})"
+    elif algorithm == "mixed":
+        how = f"by a mix of two algorithms, {' and '.join(_PHRASES.values())}"
+    else:
+        how = "but by neither algorithm as far as their marks tell"
+    return f"It sorts {found}, {how}. Marks of {tallies}."
 
 
 def _tally(marks: Sequence[Mark], algorithm: str) -> str:
