@@ -35,23 +35,6 @@ from interp_toolkit.training.seeds import train_seeds
 from interp_toolkit.training.settings import Betas, TrainingSettings
 from interp_toolkit.training.trainer import Fitted
 
-ADAMW = {
-    "optimiser": "adamw",
-    "schedule": "cosine",
-    "lr": 3e-3,
-    "final_lr": 3e-5,
-    "weight_decay": 1e-4,
-    "betas": (0.9, 0.99),
-}
-POST = {
-    "optimiser": "adam",
-    "schedule": "exponential",
-    "lr": 1e-3,
-    "final_lr": 1e-4,
-    "weight_decay": 1e-4,
-    "betas": (0.9, 0.999),
-}
-
 
 class SortTraining(TrainingSettings):
     """Settings of the sorting recipes; each is a `--set` key.
@@ -303,6 +286,12 @@ def _recipe(
     )
 
 
+def _optimiser_of(config: type[SortTraining]) -> dict[str, Any]:
+    names = ("optimiser", "schedule", "lr", "final_lr", "weight_decay", "betas")
+    return {name: config.model_fields[name].default for name in names}
+
+
+ADAMW, POST = _optimiser_of(SortTraining), _optimiser_of(SortCausal)
 CAUSAL = _recipe(
     "sort-causal",
     "one layer sorts ten of 0-9 with repeats, writing after the list",

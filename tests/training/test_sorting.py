@@ -227,3 +227,15 @@ def test_a_short_run_sorts_most_lists() -> None:
 def test_settings_that_cannot_work_are_refused(settings, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         SortCausal(**settings)
+
+
+def test_variants_are_the_optimisers_that_they_name() -> None:
+    post = {"optimiser": "adam", "schedule": "exponential", "lr": 1e-3, "final_lr": 1e-4}
+    post |= {"weight_decay": 1e-4, "betas": (0.9, 0.999)}
+    adamw = {"optimiser": "adamw", "schedule": "cosine", "lr": 3e-3, "final_lr": 3e-5}
+    adamw |= {"weight_decay": 1e-4, "betas": (0.9, 0.99)}
+    for recipe in RECIPES:
+        found = find("recipes", recipe)
+        for variant, wanted in (("post", post), ("adamw", adamw)):
+            config = found.config(**found.variants[variant])
+            assert {name: getattr(config, name) for name in wanted} == wanted
