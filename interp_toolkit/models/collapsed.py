@@ -132,7 +132,14 @@ def read_logits(
             return table_logits(model, tokens, read, reads)
     logits = run(model, tokens)
     assert logits is not None  # no hook stops the pass
-    return logits.gather(1, read[:, :, None].expand(-1, -1, logits.shape[-1]))
+    return at_positions(logits, read)
+
+
+def at_positions(
+    x: Float[Tensor, "row pos width"], read: Int[Tensor, "row item"]
+) -> Float[Tensor, "row item width"]:
+    """Some positions of each row, a row's own ones."""
+    return x.gather(1, read[:, :, None].expand(-1, -1, x.shape[-1]))
 
 
 def _within(model: Transformer, tokens: Int[Tensor, "row pos"]) -> bool:

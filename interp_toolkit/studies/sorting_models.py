@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interp_toolkit.circuits.sorting.evaluation import counterexamples, list_accuracy
+from interp_toolkit.circuits.sorting.evaluation import counterexamples
 from interp_toolkit.circuits.sorting.evolution import sorting_evolution
 from interp_toolkit.circuits.sorting.fingerprint import sorting_fingerprint
-from interp_toolkit.data.standard_lists import standard_sets
 from interp_toolkit.studies.jobs import Outcome
 from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.training.run_files import end_run, kept_checkpoints
@@ -38,12 +37,9 @@ def sorting_model(
     """
     config, run = train_seed(recipe, settings, seed, device, folder)
     layout, distinct = config.layout, config.distinct
-    tests = {
-        name: list_accuracy(run.model, layout, lists)
-        for name, lists in standard_sets(layout, distinct).items()
-    }
     search = counterexamples(run.model, layout, config.source, n=searched, keep=EXAMPLES)
     fingerprint = sorting_fingerprint(run.model, layout, distinct=distinct)
+    tests = fingerprint.accuracy
     values: dict[str, Any] = {
         "seed": seed,
         "loss": tests["random" if distinct else "hard"].loss,

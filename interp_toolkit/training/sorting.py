@@ -26,7 +26,7 @@ from interp_toolkit.circuits.sorting.evaluation import list_accuracy
 from interp_toolkit.data.list_layout import ListLayout, ListRows, parse_layout
 from interp_toolkit.data.lists import ListKind, ListSource
 from interp_toolkit.data.standard_lists import standard_sets
-from interp_toolkit.models.collapsed import table_logits, tables_pay
+from interp_toolkit.models.collapsed import at_positions, table_logits, tables_pay
 from interp_toolkit.models.config import DTYPES, TransformerConfig
 from interp_toolkit.models.transformer import Transformer
 from interp_toolkit.registry import Recipe, Session, TrainingRun
@@ -173,8 +173,7 @@ class Sorting(Problem):
         """What the model answers where it is read."""
         if self.through_tables:
             return table_logits(self.model, batch.tokens, batch.read, self.reads)
-        logits: Tensor = self.model(batch.tokens)
-        return logits.gather(1, batch.read[:, :, None].expand(-1, -1, logits.shape[-1]))
+        return at_positions(self.model(batch.tokens), batch.read)
 
     def loss(self, batch: ListRows) -> Float[Tensor, ""]:
         """Mean cross-entropy (nats) over the items there are, each at least `loss_floor`."""

@@ -19,13 +19,12 @@ from interp_toolkit.circuits.folding import read_through
 from interp_toolkit.circuits.sorting.attention import SeparatorLine, above_scores, separator_line
 from interp_toolkit.circuits.sorting.logit_line import LogitLine, logit_line
 from interp_toolkit.circuits.sorting.ov_shapes import copy_score, piecewise_fits
-from interp_toolkit.circuits.sorting.reading import Reading
+from interp_toolkit.circuits.sorting.reading import HOOK_Z, Reading
 from interp_toolkit.circuits.sorting.swap import Swaps, swap_previous
 from interp_toolkit.circuits.sorting.weight_tables import WeightTables, weight_tables
-from interp_toolkit.models.activations import activations
+from interp_toolkit.models.activations import collect
+from interp_toolkit.models.collapsed import at_positions
 from interp_toolkit.models.weights import weights
-
-HOOK_Z = "blocks.0.attn.hook_z"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,8 +67,7 @@ def measure(
     ov = torch.einsum("h,hsv->sv", share.to(tables.ov), tables.ov)
     posted = torch.einsum("h,hsv->sv", share.to(tables.ov_posted), tables.ov_posted)
     logits = reading.undivided if head is None else head_logits(model, reading, head)
-    start = len(reading.layout.before)
-    above = above_scores(reading, pattern[..., start : start + reading.layout.longest])
+    above = above_scores(reading, torch.einsum("h,rhip->rip", share, reading.at_list))
     line = logit_line(reading, logits)
     separator = separator_line(reading, pattern)
     swaps = swap_previous(model, reading, head=head, seed=seed)
@@ -123,11 +121,7 @@ def head_logits(model: Any, reading: Reading, head: int) -> Float[Tensor, "row i
     A final norm's division, one number for each position, is left out.
     """
     view = weights(model)
-    parts = list(activations(model, reading.rows.tokens, hooks=HOOK_Z, positions="all"))
-    z = torch.cat([part[HOOK_Z][:, :, head] for part in parts]).double()
-    order = torch.cat([part.index for part in parts])
-    z = z[order.argsort().to(z.device)].cpu()
-    at = reading.rows.read[:, :, None].expand(-1, -1, z.shape[-1])
+    z = collect(model, reading.rows.tokens, HOOK_Z, "all")[HOOK_Z][:, :, head].double()
     values = torch.tensor(reading.layout.values, device=view.W_U.device)
     logits = read_through(view.final_norm, view.W_U)[:, values].double()
-    return z.gather(1, at) @ (view.layer(0).W_O[head].double() @ logits).cpu()
+    return at_positions(z, reading.rows.read) @ (view.layer(0).W_O[head].double() @ logits).cpu()

@@ -19,11 +19,13 @@ from interp_toolkit.circuits.patterns import pattern_points
 from interp_toolkit.data.list_layout import ListLayout, ListRows
 from interp_toolkit.data.lists import Lists
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.collapsed import at_positions
 from interp_toolkit.models.forward import device_of, run
 from interp_toolkit.models.hooks import hook_points
 from interp_toolkit.models.weights import weights
 
 RESID = "blocks.0.hook_resid_post"
+HOOK_Z = "blocks.0.attn.hook_z"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +91,7 @@ def read(model: Any, layout: ListLayout, lists: Lists) -> Reading:
         seen["pattern"] = pattern.gather(2, at).double().cpu()
 
     def divide(x: Tensor, hook: Any) -> None:
-        x = _at(x, rows.read).double()
+        x = at_positions(x, rows.read).double()
         x = x - x.mean(-1, keepdim=True) if view.final_norm.kind == "LN" else x
         seen["scale"] = (x.pow(2).mean(-1) + view.final_norm.eps).sqrt().cpu()
 
@@ -99,7 +101,7 @@ def read(model: Any, layout: ListLayout, lists: Lists) -> Reading:
     logits = run(model, rows.tokens, hooks)
     assert logits is not None
     values = list(layout.values)
-    at_read = _at(logits, rows.read)
+    at_read = at_positions(logits, rows.read)
     at_items = at_read[..., values].double().cpu()
     others = [token for token in range(at_read.shape[-1]) if token not in values]
     scale = seen.get("scale", torch.ones(at_items.shape[:2], dtype=torch.float64))
@@ -115,9 +117,3 @@ def read(model: Any, layout: ListLayout, lists: Lists) -> Reading:
         seen["pattern"],
         at_read[..., others].amax(-1).double().cpu() if others else None,
     )
-
-
-def _at(
-    x: Float[Tensor, "row pos width"], read: Int[Tensor, "row item"]
-) -> Float[Tensor, "row item width"]:
-    return x.gather(1, read[:, :, None].expand(-1, -1, x.shape[-1]))

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp_toolkit.circuits.sorting.reading import Reading
-from interp_toolkit.models.activations import activations
+from interp_toolkit.circuits.sorting.reading import HOOK_Z, Reading
+from interp_toolkit.models.activations import collect
 from interp_toolkit.models.collapsed import read_logits
 from interp_toolkit.models.forward import device_of
 from interp_toolkit.models.interventions import put_heads
@@ -115,8 +115,7 @@ def _answers(
     if head is None:
         logits = read_logits(model, changed, place)
     else:
-        hook = "blocks.0.attn.hook_z"
-        z = torch.cat([b[hook] for b in activations(model, changed, hooks=hook, positions="all")])
-        with put_heads(model, {(0, head): z[:, :, head].to(device)}):
+        z = collect(model, changed, HOOK_Z, "all", device=device)[HOOK_Z]
+        with put_heads(model, {(0, head): z[:, :, head]}):
             logits = read_logits(model, clean, place)
     return logits[:, 0].argmax(-1).cpu()
