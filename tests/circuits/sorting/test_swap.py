@@ -34,6 +34,17 @@ def test_argmax_follows_the_position_alone() -> None:
     assert (found.token, found.position) == (0.0, 1.0)
 
 
+def test_of_two_heads_the_one_that_is_asked_for_is_patched() -> None:
+    """The second does it all, and what the first holds is not what the second does."""
+    model = sort_min_greater(shares=(0.0, 1.0))
+    with torch.no_grad():
+        model.blocks[0].attn.W_V[0] = 0.0
+    reading = reading_of(model, "15 list10 16 sorted10", "distinct")
+    found = swap_previous(model, reading, head=1)
+    assert found is not None
+    assert found.token > 0.99
+
+
 def test_in_place_there_is_no_previous_token() -> None:
     model = sort_argmax()
     assert swap_previous(model, reading_of(model, "10 list1-10 11 pad12", "hard")) is None
