@@ -1,0 +1,109 @@
+"""Sparse boolean inputs, at most l features on, and how toy models read them as tokens.
+
+An input with at most l of m features on is a row of l + 1 tokens: the numbers of the features that
+are on, in increasing order, then as many `nothing` tokens (id m) as it takes, and last the token
+`read` (id m + 1), at whose position the model computes.
+Source: "Computation in superposition", section 1.1 (l-composite inputs).
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from interp_toolkit.data.features import FeatureData
+from interp_toolkit.errors import InputError
+
+
+def count_composites(n_features: int, most_on: int) -> int:
+    """How many inputs have at most `most_on` features on."""
+    return sum(comb(n_features, k) for k in range(most_on + 1))
+
+
+def all_composites(n_features: int, most_on: int) -> Bool[np.ndarray, "input feature"]:
+    """Every input with at most `most_on` features on, the empty one first, then by size.
+
+    Raises InputError for sizes that are not there.
+    """
+    _check(n_features, most_on)
+    inputs = np.zeros((count_composites(n_features, most_on), n_features), dtype=bool)
+    row = 0
+    for size in range(most_on + 1):
+        chosen = np.array(list(combinations(range(n_features), size)), dtype=int)
+        inputs[np.arange(row, row + len(chosen))[:, None], chosen] = True
+        row += len(chosen)
+    return inputs
+
+
+def sample_composites(
+    n: int, n_features: int, most_on: int, rng: np.random.Generator
+) -> Bool[np.ndarray, "input feature"]:
+    """Random inputs: how many features are on is uniform in 0..most_on, which ones is uniform.
+
+    Raises InputError for sizes that are not there.
+    """
+    _check(n_features, most_on)
+    sizes = rng.integers(0, most_on + 1, n)
+    inputs = np.zeros((n, n_features), dtype=bool)
+    for size in range(1, most_on + 1):
+        rows = np.flatnonzero(sizes == size)
+        inputs[rows[:, None], _subsets(len(rows), n_features, size, rng)] = True
+    return inputs
+
+
+def composite_tokens(
+    on: Bool[np.ndarray, "input feature"], most_on: int
+) -> Int[np.ndarray, "input pos"]:
+    """The rows of tokens that stand for these inputs.
+
+    Raises InputError when an input has more than `most_on` features on.
+    """
+    n, n_features = on.shape
+    counts = on.sum(axis=1)
+    if len(counts) and counts.max() > most_on:
+        raise InputError(f"an input has {counts.max()} features on; the model reads {most_on}")
+    tokens = np.full((n, most_on + 1), n_features, dtype=np.int64)
+    rows, features = np.nonzero(on)
+    starts = np.concatenate([[0], np.cumsum(counts)[:-1]]) if n else counts
+    tokens[rows, np.arange(len(rows)) - np.repeat(starts, counts)] = features
+    tokens[:, -1] = n_features + 1
+    return tokens
+
+
+def composite_data(
+    on: Bool[np.ndarray, "input feature"], most_on: int, source: str = "sparse boolean inputs"
+) -> FeatureData:
+    """These inputs as data for a model, to be read at its last position."""
+    n, n_features = on.shape
+    return FeatureData(
+        composite_tokens(on, most_on),
+        on,
+        tuple(f"f{i}" for i in range(n_features)),
+        positions=np.full(n, most_on, dtype=np.int64),
+        source=source,
+    )
+
+
+def _subsets(
+    n: int, n_features: int, size: int, rng: np.random.Generator
+) -> Int[np.ndarray, "n size"]:
+    """Uniform sets of a size: draws with repeats are drawn again."""
+    drawn = rng.integers(0, n_features, (n, size))
+    while True:
+        ordered = np.sort(drawn, axis=1)
+        repeats = np.flatnonzero((ordered[:, 1:] == ordered[:, :-1]).any(axis=1))
+        if not len(repeats):
+            return drawn
+        if 4 * size > n_features:  # few sets without repeats: rank random keys instead
+            keys = rng.random((len(repeats), n_features))
+            drawn[repeats] = np.argpartition(keys, size - 1, axis=1)[:, :size]
+        else:
+            drawn[repeats] = rng.integers(0, n_features, (len(repeats), size))
+
+
+def _check(n_features: int, most_on: int) -> None:
+    if not 1 <= most_on <= n_features:
+        raise InputError(f"{most_on} features are to be on at most; there are {n_features}")

@@ -1,0 +1,1 @@
+"""Computation in superposition: the source's constructions, each with weights and readoffs."""

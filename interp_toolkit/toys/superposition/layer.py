@@ -1,0 +1,122 @@
+"""One MLP layer on boolean features, and the same layer as a model.
+
+A layer computes `act(x W_in + b_in)` of `x`, the sum of the f-vectors of the features that are on;
+f-vectors are the rows of `features`, the identity where nothing is in superposition. As a model
+it reads `data.composites`' rows of tokens: one head attends everywhere alike and adds up the
+f-vectors of the row at its last position, the MLP is the layer, and what it writes are the gates'
+readoffs, each along a residual direction of its own, which the unembedding reads as a logit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.config import TransformerConfig
+from interp_toolkit.models.transformer import Transformer
+
+Activation = Literal["relu", "square"]
+#: the place of a layer model's neurons
+HOOK = "blocks.0.mlp.hook_post"
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureLayer:
+    """A layer that computes on boolean features; see the module.
+
+    Attributes:
+        W_in: what each neuron reads of the input.
+        b_in: what is added.
+        features: f-vectors, one a row.
+        activation: "relu", or "square": x -> x^2.
+    """
+
+    W_in: Float[Tensor, "d_in neuron"]
+    b_in: Float[Tensor, " neuron"]
+    features: Float[Tensor, "feature d_in"]
+    activation: Activation = "relu"
+
+    def input(self, on: Bool[Tensor, "input feature"]) -> Float[Tensor, "input d_in"]:
+        """The sum of the f-vectors of the features that are on."""
+        return on.to(self.features) @ self.features
+
+    def activations(self, on: Bool[Tensor, "input feature"]) -> Float[Tensor, "input neuron"]:
+        """What the neurons hold on these inputs."""
+        pre = self.input(on) @ self.W_in + self.b_in
+        return pre.square() if self.activation == "square" else pre.relu()
+
+
+@torch.no_grad()
+def layer_model(
+    layer: FeatureLayer, readoffs: Float[Tensor, "gate neuron"], most_on: int, name: str
+) -> Transformer:
+    """The layer as a model (see the module), in float64; its logits are the gates' readoffs.
+
+    A squared neuron is two neurons of a gated MLP: x^2 = relu(x) x + relu(-x) (-x).
+
+    Args:
+        layer: what the MLP computes.
+        readoffs: of the gates that the model writes.
+        most_on: the largest number of features that are on together.
+        name: of the model.
+
+    Raises:
+        InputError: no gate, or squares with a bias, which no gated MLP has.
+    """
+    (d_in, n_neurons), n_gates = layer.W_in.shape, len(readoffs)
+    n_features = len(layer.features)
+    squared = layer.activation == "square"
+    if not n_gates:
+        raise InputError("a model of a layer needs at least one gate to write")
+    if squared and layer.b_in.any():
+        raise InputError("squared neurons with a bias cannot be made into a model")
+    config = TransformerConfig(
+        n_layers=1,
+        d_model=d_in + n_gates,
+        n_ctx=most_on + 1,
+        d_head=d_in,
+        n_heads=1,
+        d_vocab=n_features + 2,
+        d_vocab_out=n_gates,
+        attn_only=False,
+        d_mlp=2 * n_neurons if squared else n_neurons,
+        act_fn="relu",
+        gated_mlp=squared,
+        biases=True,
+        normalization_type=None,
+        positional_embedding_type="none",
+        dtype=torch.float64,
+        model_name=name,
+    )
+    model = Transformer(config)
+    for parameter in model.parameters():
+        parameter.zero_()
+    model.embed.W_E[:n_features, :d_in] = layer.features
+    attn, mlp = model.blocks[0].attn, model.blocks[0].mlp
+    attn.W_V[0, :d_in] = (most_on + 1) * torch.eye(d_in)
+    attn.W_O[0, :, :d_in] = torch.eye(d_in)
+    W_in, W_out = layer.W_in, readoffs.T
+    if squared:
+        W_in, W_out = torch.cat([W_in, -W_in], dim=1), torch.cat([W_out, W_out])
+        mlp.W_gate[:d_in] = W_in
+    else:
+        mlp.b_in.copy_(layer.b_in)
+    mlp.W_in[:d_in] = W_in
+    mlp.W_out[:, d_in:] = W_out
+    model.unembed.W_U[d_in:] = torch.eye(n_gates)
+    return model
+
+
+def layer_task(layer: FeatureLayer, most_on: int, **further: object) -> dict[str, object]:
+    """The task record of such a model: what `data.composites` needs to make its inputs."""
+    return {
+        "function": "uand",
+        "n_features": len(layer.features),
+        "most_on": most_on,
+        **further,
+    }
