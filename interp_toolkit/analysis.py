@@ -25,7 +25,8 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
         model: any TransformerLens model, or what `load` takes.
         name: of the analysis, as `interp list probes` shows them.
         data: a `FeatureData`, or the path of a file that `read_data` takes.
-        options: the analysis' own (see `options_of`).
+        options: the analysis' own (see `options_of`); with `features` a file's columns are not
+            read.
 
     Raises:
         InputError: an unknown name or option, or what the analysis says of its input.
@@ -39,7 +40,8 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
         if option not in options:
             raise InputError(f"{name} needs {option!r} (--{option})")
     model = load(model)
-    result: Result = analysis.run(model, data=as_data(data, model), **options)
+    columns = None if options.get("features") is None else ()
+    result: Result = analysis.run(model, data=as_data(data, model, columns), **options)
     return result
 
 
@@ -70,7 +72,8 @@ def fitting(model: Any, data: FeatureData | None) -> list[str]:
 def as_data(data: Any, model: Any, columns: Sequence[str] | None = None) -> FeatureData | None:
     """Data as the analyses take it; a path is read with the model's tokenizer, if it has one.
 
-    `columns` chooses the features of a file, in the function's order.
+    `columns` chooses the features of a file, in the function's order; without any, the file is
+    read for its tokens alone.
     """
     if data is None or isinstance(data, FeatureData):
         return data

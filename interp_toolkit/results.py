@@ -34,6 +34,9 @@ STATUS_TONES: Mapping[str, Tone] = {
     "reached": "yes",
     "not_reached": "no",
     "partly_reached": "open",
+    "computed": "yes",
+    "before": "no",
+    "absent": "no",
 }
 
 

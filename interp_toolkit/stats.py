@@ -66,6 +66,17 @@ def benjamini_hochberg(p: Float[np.ndarray, " look"]) -> Float[np.ndarray, " loo
     return _restored(p, known, order, np.minimum.accumulate(steps[::-1])[::-1])
 
 
+def benjamini_yekutieli(p: Float[np.ndarray, " look"]) -> Float[np.ndarray, " look"]:
+    """Benjamini & Yekutieli's (2001) q-values: as `benjamini_hochberg`, whatever the dependence.
+
+    Raises:
+        ValueError: values outside 0 to 1.
+    """
+    n = int((~np.isnan(p)).sum())
+    harmonic = float((1 / np.arange(1, n + 1)).sum())
+    return np.minimum(benjamini_hochberg(p) * harmonic, 1.0)
+
+
 def _ascending(
     p: Float[np.ndarray, " look"],
 ) -> tuple[Bool[np.ndarray, " look"], Float[np.ndarray, " known"], Int[np.ndarray, " known"]]:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.prompts import repeated_prompts as repeated_prompts
     from interp_toolkit.circuits.qk import qk_circuit as qk_circuit
     from interp_toolkit.circuits.self_scores import weight_scores as weight_scores
+    from interp_toolkit.circuits.skip_bigrams.find import find_skip_bigrams as find_skip_bigrams
+    from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of as skip_bigrams_of
     from interp_toolkit.circuits.sorting.evolution import sorting_evolution as sorting_evolution
     from interp_toolkit.circuits.sorting.fingerprint import (
         sorting_fingerprint as sorting_fingerprint,
@@ -30,11 +32,13 @@ _HOMES = {
     "ablation_effects": "causal",
     "composition_graph": "graph",
     "composition_scores": "composition",
+    "find_skip_bigrams": "skip_bigrams.find",
     "ov_circuit": "ov",
     "partners": "partner",
     "qk_circuit": "qk",
     "repeated_prompts": "prompts",
     "score_heads": "heads",
+    "skip_bigrams_of": "skip_bigrams.head",
     "sorting_evolution": "sorting.evolution",
     "sorting_fingerprint": "sorting.fingerprint",
     "weight_scores": "self_scores",

@@ -60,6 +60,21 @@ def analyze(
             show_default=False,
         ),
     ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SAE_FOLDER|embeddings|FILE",
+            help="What counts as a feature: an SAE's latents, tokens, token sets or directions.",
+        ),
+    ] = None,
+    feature_side: Annotated[
+        Literal["decoder", "encoder"] | None,
+        typer.Option(help="Directions of an SAE's latents; default: decoder."),
+    ] = None,
+    threshold: Annotated[
+        float | None,
+        typer.Option(metavar="X", help="An SAE's latents are on above it; default: 0."),
+    ] = None,
     position: Annotated[
         str | None, typer.Option(metavar="N|all", help="Token position; default: the data's own.")
     ] = None,
@@ -136,12 +151,13 @@ def analyze(
         _check_graph(graph_path, probe)
     options.check_apart(
         {"--json": json_path, "--html": html_path, "--graph": graph_path},
-        {"the model": model, "--data": data, "--config": config},
+        {"the model": model, "--data": data, "--config": config, "--features": features},
     )
     settings = options.settings_of_model(config, setting)
     wanted: dict[str, Any] = {
         "hooks": hook or None,
         "position": options.position(position),
+        "features": options.features(features, feature_side, threshold),
         "table": table,
         "layout": layout.split() if layout is not None else None,
         "tokens": tokens,
@@ -156,6 +172,8 @@ def analyze(
     }
     if column and data is None:
         raise InputError("--column chooses features of --data, which is not given")
+    if column and features is not None:
+        raise InputError("--column and --features both say what the features are; give one")
     load_options = {"device": device, "trust_remote_code": trust_remote_code, **settings}
     results = _run(model, probe, (data, column or None), wanted, load_options, quiet)
     if graph_path is not None:
@@ -207,7 +225,13 @@ def _run(
         say(f"loading {printable(name)}")
         model = load(name, **load_options)
         _tell_assumptions(model, quiet)
-        rows = analysis.as_data(data[0], model, data[1])
+        if wanted["features"] is not None:
+            say("reading the features")
+            wanted["features"] = wanted["features"](model)
+        elsewhere = wanted["features"] is not None and all(
+            "features" in analysis.options_of(find("probes", probe)) for probe in probes
+        )
+        rows = analysis.as_data(data[0], model, () if elsewhere else data[1])
         chosen = probes or analysis.fitting(model, rows)
         if not chosen:
             raise InputError(

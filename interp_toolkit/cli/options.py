@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -76,6 +76,27 @@ def position(text: str | None) -> int | Literal["all"] | None:
         return int(text)
     except ValueError:
         raise InputError(f"--position {text!r} is neither a number nor 'all'") from None
+
+
+def features(
+    spec: str | None, side: Literal["decoder", "encoder"] | None, threshold: float | None
+) -> Callable[[Any], Any] | None:
+    """How to read the features once there is a model, which says what they have to fit.
+
+    Raises InputError for settings of features that are not given.
+    """
+    if spec is None:
+        for option, value in (("--feature-side", side), ("--threshold", threshold)):
+            if value is not None:
+                raise InputError(f"{option} is about --features, which is not given")
+        return None
+
+    def read(model: Any) -> Any:
+        from interp_toolkit.models.features import read_features
+
+        return read_features(spec, model, side=side or "decoder", threshold=threshold or 0.0)
+
+    return read
 
 
 def writable(path: str | None, option: str) -> Path | None:

@@ -8,6 +8,7 @@ Source: "Computation in superposition", section 1.1 (l-composite inputs).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from math import comb
 
@@ -50,7 +51,39 @@ def sample_composites(
     inputs = np.zeros((n, n_features), dtype=bool)
     for size in range(1, most_on + 1):
         rows = np.flatnonzero(sizes == size)
-        inputs[rows[:, None], _subsets(len(rows), n_features, size, rng)] = True
+        inputs[rows[:, None], random_subsets(len(rows), n_features, size, rng)] = True
+    return inputs
+
+
+def sample_about(
+    n: int,
+    gates: Sequence[Sequence[int]],
+    n_features: int,
+    most_on: int,
+    rng: np.random.Generator,
+) -> Bool[np.ndarray, "input feature"]:
+    """Random inputs about gates, which uniform ones would nearly never turn on.
+
+    Each is about one gate: a third of them have all its features on, a third all but one, a third
+    none for its sake; further features are on at random, up to a random number of `most_on`.
+
+    Raises InputError for sizes that are not there, and gates with more features than are on.
+    """
+    inputs = sample_composites(n, n_features, most_on, rng)
+    widest = max(map(len, gates))
+    if widest > most_on:
+        raise InputError(f"a gate has {widest} features; {most_on} are to be on at most")
+    for row, which, kind in zip(
+        inputs, rng.integers(0, len(gates), n), rng.integers(0, 3, n), strict=True
+    ):
+        gate = list(gates[which])
+        if kind == 2:
+            continue
+        left_out = gate[rng.integers(len(gate))] if kind else -1
+        row[gate] = [feature != left_out for feature in gate]
+        others = np.setdiff1d(np.flatnonzero(row), gate)
+        surplus = int(row.sum()) - most_on
+        row[rng.permutation(others)[: max(0, surplus)]] = False
     return inputs
 
 
@@ -87,10 +120,10 @@ def composite_data(
     )
 
 
-def _subsets(
+def random_subsets(
     n: int, n_features: int, size: int, rng: np.random.Generator
 ) -> Int[np.ndarray, "n size"]:
-    """Uniform sets of a size: draws with repeats are drawn again."""
+    """Uniform sets of a size, one a row: draws with repeats are drawn again."""
     drawn = rng.integers(0, n_features, (n, size))
     while True:
         ordered = np.sort(drawn, axis=1)

@@ -41,7 +41,8 @@ def read_data(
         tokenizer: text -> token ids (a list, an array, or a mapping with `input_ids`); needed for
             files of text.
         d_vocab: the model's vocabulary size, if token ids are to be checked against it.
-        feature_names: which features to read, in this order; None: all.
+        feature_names: which features to read, in this order; None: all, and there must be some;
+            empty: none, for features that come from elsewhere.
 
     Raises:
         InputError: anything about the file that does not fit.
@@ -69,23 +70,21 @@ def _read_npz(
     for name in arrays:
         if name not in _NPZ_ARRAYS:
             raise InputError(f"{path}: unknown array {name!r}{suggestion(name, _NPZ_ARRAYS)}")
-    for name in ("tokens", "features"):
+    no_features = feature_names is not None and not len(feature_names)
+    for name in ("tokens",) if no_features else ("tokens", "features"):
         if name not in arrays:
             raise InputError(f"{path}: there is no array {name!r}")
-    tokens, features = arrays["tokens"], arrays["features"]
+    tokens = arrays["tokens"]
     if tokens.ndim != 2 or tokens.dtype.kind not in "iu":
         raise InputError(f"{path}: tokens must be integers [row position], not {_form(tokens)}")
-    if features.ndim != 2:
-        raise InputError(f"{path}: features must be [row feature], not {_form(features)}")
-    names = _npz_names(path, arrays.get("names"), features.shape[1])
-    columns = {name: features[:, k] for k, name in enumerate(names)}
+    columns = {} if no_features else _npz_columns(path, arrays)
     chosen = _choose(path, columns, feature_names)
     position = arrays.get("position")
     if position is not None and position.ndim == 0:
         position = np.full(len(tokens), position)
     return FeatureData(
         _cut(path, tokens, arrays.get("lengths")),
-        np.stack([_booleans(path, name, columns[name], "row", 0) for name in chosen], axis=1),
+        _matrix(path, chosen, columns, len(tokens), "row", 0),
         tuple(chosen),
         None if position is None else _integers(path, "position", position, "row", 0),
         _npz_groups(path, arrays.get("group")),
@@ -105,6 +104,14 @@ def _load_npz(path: Path) -> dict[str, np.ndarray]:
                 f"{path}: it holds pickled objects, which could run code; save plain arrays"
             ) from error
         raise InputError(f"{path}: this is no readable .npz file ({_first_line(error)})") from error
+
+
+def _npz_columns(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    features = arrays["features"]
+    if features.ndim != 2:
+        raise InputError(f"{path}: features must be [row feature], not {_form(features)}")
+    names = _npz_names(path, arrays.get("names"), features.shape[1])
+    return {name: features[:, k] for k, name in enumerate(names)}
 
 
 def _npz_names(path: Path, names: np.ndarray | None, n_features: int) -> list[str]:
@@ -229,7 +236,7 @@ def _from_columns(
     position, group = columns.get("position"), columns.get("group")
     return FeatureData(
         rows,
-        np.stack([_booleans(path, n, features[n], unit, first) for n in chosen], axis=1),
+        _matrix(path, chosen, features, len(rows), unit, first),
         tuple(chosen),
         None if position is None else _integers(path, "position", position, unit, first),
         None if group is None else _groups(path, group, unit, first),
@@ -244,9 +251,23 @@ def _choose(
     for name in chosen:
         if name not in features:
             raise InputError(f"{path}: there is no feature {name!r}{suggestion(name, features)}")
-    if not chosen:
+    if not chosen and feature_names is None:
         raise InputError(f"{path}: there is no feature column")
     return chosen
+
+
+def _matrix(
+    path: Path,
+    chosen: Sequence[str],
+    columns: Mapping[str, Iterable[Any]],
+    n_rows: int,
+    unit: str,
+    first: int,
+) -> np.ndarray:
+    """The chosen columns side by side, [row feature]."""
+    if not chosen:
+        return np.zeros((n_rows, 0), dtype=bool)
+    return np.stack([_booleans(path, n, columns[n], unit, first) for n in chosen], axis=1)
 
 
 def _token_row(path: Path, row: Any, where: str) -> np.ndarray:

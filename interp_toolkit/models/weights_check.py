@@ -22,12 +22,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models import weights_read as read
 from interp_toolkit.models.forward import probe_tokens, run
 from interp_toolkit.models.hooks import hook_points, layer_of
+from interp_toolkit.models.mlp import plain_activation, residual_hook
 from interp_toolkit.models.weights_parts import LayerWeights, MLPWeights
 from interp_toolkit.models.weights_positions import positions
 
@@ -39,9 +39,6 @@ _WATCHED = (
     *("hook_q", "hook_k", "hook_v", "hook_z", "hook_pattern"),
     *("hook_pre", "hook_pre_linear", "hook_post"),
 )
-
-#: with parameters, or a norm, of their own
-_NO_PLAIN_FUNCTION = ("solu_ln", "xielu")
 
 
 class _DisagreementError(Exception):
@@ -159,11 +156,7 @@ def _check_mlp(model: Any, layer: int, seen: Seen) -> None:
     if w is None:
         return
     where = f"blocks.{layer}"
-    parallel = bool(getattr(model.cfg, "parallel_attn_mlp", False))
-    site = f"{where}.hook_resid_{'pre' if parallel else 'mid'}"
-    if w.residual_norm.kind is not None:
-        site = f"{where}.hook_attn_out"  # on bridges the normalised stream
-    residual = _get(seen, site)
+    residual = _get(seen, residual_hook(model, layer, w))
     x = w.norm(residual)
     pre, linear = x @ w.W_in + w.b_in, None
     if w.W_gate is not None and w.b_gate is not None:
@@ -184,8 +177,8 @@ def _agree_activation(
     layer: int, w: MLPWeights, pre: Tensor, linear: Tensor | None, post: Tensor
 ) -> None:
     """What leaves the activation, for functions that are one function of one number."""
-    act = SUPPORTED_ACTIVATIONS.get(w.act_fn)
-    if act is None or w.act_fn in _NO_PLAIN_FUNCTION:
+    act = plain_activation(w.act_fn)
+    if act is None:
         return
     ours = act(pre) if linear is None else act(pre) * linear + w.b_post
     _agree(f"hook_post of layer {layer}", post, ours)

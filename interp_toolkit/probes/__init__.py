@@ -13,5 +13,7 @@ from interp_toolkit.probes.logistic import fit_logistic_targets as fit_logistic_
 from interp_toolkit.probes.separability import Separability as Separability
 from interp_toolkit.probes.separability import check_separability as check_separability
 from interp_toolkit.probes.splits import shuffled_labels as shuffled_labels
+from interp_toolkit.probes.uand.errors import PairErrors as PairErrors
+from interp_toolkit.probes.uand.readoff import UANDReadoff as UANDReadoff
 from interp_toolkit.probes.witness import Certificate as Certificate
 from interp_toolkit.probes.witness import Hyperplane as Hyperplane

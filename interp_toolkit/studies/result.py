@@ -28,12 +28,14 @@ class Quantity:
         of: which experiment.
         name: what is measured.
         unit: in what; a "share" is between 0 and 1.
-        theirs: the document's figure; None where it gives none.
+        theirs: the document's figure; None where it gives none, or a range.
         median, lowest, highest: ours, over seeds.
         seeds: how many.
-        seeds_reaching: how many of them are at least as good as theirs.
+        seeds_reaching: how many of them are at least as good as theirs, or within their range.
         reached: whether the median is.
         remark: what else must be known.
+        expected: the document's range, from low to high, where it gives one.
+        tolerance: how far outside it still counts as within.
     """
 
     of: str
@@ -47,6 +49,8 @@ class Quantity:
     seeds_reaching: int | None
     reached: bool | None
     remark: str = ""
+    expected: tuple[float, float] | None = None
+    tolerance: float = 0.0
 
 
 def compare(
@@ -73,8 +77,7 @@ def compare(
     Raises:
         ValueError: no seeds, or a value that is no number.
     """
-    if not ours or not all(map(math.isfinite, ours)):
-        raise ValueError(f"{of}, {name}: needs finite values of one seed or more, got {ours}")
+    _check_values(of, name, ours)
     sign = 1 if better == "higher" else -1
     median = statistics.median(ours)
     return Quantity(
@@ -90,6 +93,55 @@ def compare(
         reached=None if theirs is None else sign * (median - theirs) >= 0,
         remark=remark,
     )
+
+
+def compare_range(
+    of: str,
+    name: str,
+    ours: Sequence[float],
+    expected: tuple[float, float],
+    *,
+    tolerance: float = 0.0,
+    unit: Unit = "",
+    remark: str = "",
+) -> Quantity:
+    """A quantity from its values over seeds, where the document gives a range.
+
+    Args:
+        of: which experiment.
+        name: what is measured.
+        ours: one value a seed.
+        expected: the document's range, from low to high.
+        tolerance: how far outside it still counts as within.
+        unit: in what.
+        remark: what else must be known.
+
+    Raises:
+        ValueError: no seeds, or a value that is no number.
+    """
+    _check_values(of, name, ours)
+    low, high = expected[0] - tolerance, expected[1] + tolerance
+    median = statistics.median(ours)
+    return Quantity(
+        of=of,
+        name=name,
+        unit=unit,
+        theirs=None,
+        median=median,
+        lowest=min(ours),
+        highest=max(ours),
+        seeds=len(ours),
+        seeds_reaching=sum(low <= x <= high for x in ours),
+        reached=low <= median <= high,
+        remark=remark,
+        expected=expected,
+        tolerance=tolerance,
+    )
+
+
+def _check_values(of: str, name: str, ours: Sequence[float]) -> None:
+    if not ours or not all(map(math.isfinite, ours)):
+        raise ValueError(f"{of}, {name}: needs finite values of one seed or more, got {ours}")
 
 
 def shown(value: float | None, unit: Unit) -> str | None:
@@ -146,7 +198,7 @@ def tally(quantities: Sequence[Quantity]) -> str:
     if not missed:
         return f"{text}."
     against = [
-        f"{q.of}: {q.name} {shown(q.median, q.unit)}, theirs {shown(q.theirs, q.unit)} "
+        f"{q.of}: {q.name} {shown(q.median, q.unit)}, theirs {_theirs(q)} "
         f"({q.seeds_reaching} of {q.seeds} seeds reach it)"
         for q in missed[:NAMED]
     ]
@@ -181,7 +233,7 @@ def _comparison(quantities: Sequence[Quantity]) -> Table:
         [
             q.of,
             f"{q.name}, {q.unit}" if q.unit in ("nats", "per million") else q.name,
-            shown(q.theirs, q.unit),
+            _theirs(q),
             shown(q.median, q.unit),
             _range(q),
             q.seeds,
@@ -191,7 +243,18 @@ def _comparison(quantities: Sequence[Quantity]) -> Table:
         for q in quantities
     ]
     caption = "Ours is the median over seeds; reached: it is at least as good as theirs."
+    if any(q.expected for q in quantities):
+        caption = "Ours is the median over seeds; reached: it is within their range."
     return Table("Theirs beside ours", columns, rows, caption)
+
+
+def _theirs(quantity: Quantity) -> str | None:
+    """The document's figure or range, and what is allowed beside a range."""
+    if quantity.expected is None:
+        return shown(quantity.theirs, quantity.unit)
+    low, high = (shown(x, quantity.unit) for x in quantity.expected)
+    allowed = f" (± {quantity.tolerance:g})" if quantity.tolerance else ""
+    return f"{low if low == high else f'{low} to {high}'}{allowed}"
 
 
 def _range(quantity: Quantity) -> str | None:

@@ -7,12 +7,13 @@ Installing the package registers them:
         assert my_probe(tiny_xor_model, hook=truth.hook) == truth.separable
 
 Each is built in milliseconds and new for every test, so that a test may change it. The models'
-own docstrings in `interp_toolkit.toys.xor`, `interp_toolkit.toys.induction` and
-`interp_toolkit.toys.sorting` derive the numbers.
+own docstrings in `interp_toolkit.toys.xor`, `interp_toolkit.toys.induction`,
+`interp_toolkit.toys.sorting` and `interp_toolkit.toys.superposition.toys` derive the numbers.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -98,6 +99,36 @@ class SortingGroundTruth:
     margin: float
 
 
+@dataclass(frozen=True)
+class UANDGroundTruth:
+    """What is known about the tiny universal AND model.
+
+    Attributes:
+        hook: the site of its neurons, to read at the last position.
+        n_features: of its inputs; a feature's token id is its number.
+        most_on: how many of them are on together, at most.
+        nothing, read: token ids that fill a row after the features that are on, and end it:
+            `most_on + 1` tokens in all.
+        pairs: in the order of the logits; logit p is the readoff of the AND of pair p.
+        neurons: of each feature: those that read it with weight 1; each neuron's bias is -1.
+        shared: how many neurons the two features of each pair have in common; their mean is the
+            pair's readoff.
+        worst: each pair's worst |logit - AND| over all inputs.
+        worst_after_offset: the same after the pair's best gain and bias; affine readouts have 1/4.
+    """
+
+    hook: str
+    n_features: int
+    most_on: int
+    nothing: int
+    read: int
+    pairs: tuple[tuple[int, int], ...]
+    neurons: tuple[tuple[int, ...], ...]
+    shared: int
+    worst: float
+    worst_after_offset: float
+
+
 TOKENS = {"0": 0, "1": 1, "query": 2}
 SITE = "blocks.0.hook_resid_post"
 
@@ -167,5 +198,34 @@ def tiny_sort_model() -> Any:
         ratios=ratios,
         gain=SUM_GAIN,
         margin=SUM_GAIN * 0.5 / (longest + ratios[-1]),
+    )
+    return model
+
+
+@pytest.fixture
+def tiny_uand_model() -> Any:
+    """A ReLU layer that computes the AND of every pair of six features, hand-set; `.ground_truth`.
+
+    Up to three of them are on. A neuron for each pair and one for each triple.
+    """
+    from interp_toolkit.toys.superposition.toys import pairs_and_triples
+
+    n_features, most_on = 6, 3
+    features = range(n_features)
+    pairs = tuple(itertools.combinations(features, 2))
+    sets = (*pairs, *itertools.combinations(features, 3))
+    shared = n_features - 1  # the pair's own, and one for each third feature
+    model = pairs_and_triples(n_features).as_model(most_on, pairs)
+    model.ground_truth = UANDGroundTruth(
+        hook="blocks.0.mlp.hook_post",
+        n_features=n_features,
+        most_on=most_on,
+        nothing=n_features,
+        read=n_features + 1,
+        pairs=pairs,
+        neurons=tuple(tuple(k for k, s in enumerate(sets) if i in s) for i in features),
+        shared=shared,
+        worst=(most_on - 1) / shared,
+        worst_after_offset=(most_on - 1) / (2 * shared),
     )
     return model

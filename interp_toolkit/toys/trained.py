@@ -25,6 +25,7 @@ COMMANDS = {
     "sort-bidirectional": (
         f"{_TRAIN} sort-bidirectional --device cpu --out sort-bidirectional.safetensors"
     ),
+    "uand": f"{_TRAIN} uand --device cpu --out uand.safetensors",
 }
 SORTING = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
 
@@ -71,4 +72,10 @@ SORT_BIDIRECTIONAL_TRAINED = _toy(
     "trained to sort one to ten of 0-9 where they stand",
     _sorting("10 list1-10 11 pad12", False),
     SORTING,
+)
+UAND_TRAINED = _toy(
+    "uand",
+    "32 ReLU neurons, trained to read all 66 pairs of 12 features out",
+    {"function": "uand", "n_features": 12, "most_on": 2},
+    "Computation in superposition, section 1.1 (the task; the source trains nothing)",
 )

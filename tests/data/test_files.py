@@ -162,6 +162,18 @@ def test_missing_columns(table):
         read_data(table(RECORDS), feature_names=["c"])
 
 
+def test_tokens_alone_where_no_feature_is_asked_for(table, npz):
+    rows = [{"tokens": row, "group": str(i), "score": 0.5} for i, row in enumerate(ROWS)]
+    padded = np.array([[1, 2, 3], [4, 5, 0], [6, 0, 0]])
+    for path in (table(rows), npz(tokens=padded, lengths=[3, 2, 1], group=["0", "1", "2"])):
+        data = read_data(path, feature_names=())
+        assert [row.tolist() for row in data.tokens] == ROWS
+        assert (data.features.shape, data.names) == ((3, 0), ())
+        assert data.groups.tolist() == ["0", "1", "2"]
+    with_columns = read_data(npz(tokens=padded, features=np.eye(3, dtype=bool)), feature_names=())
+    assert with_columns.names == ()
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

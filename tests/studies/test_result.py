@@ -14,6 +14,7 @@ from interp_toolkit.studies.result import (
     Quantity,
     StudyResult,
     compare,
+    compare_range,
     overall,
     shown,
     study_provenance,
@@ -40,6 +41,21 @@ def test_the_median_is_held_against_theirs_and_ties_count() -> None:
 def test_no_median_of_nothing(ours: list[float]) -> None:
     with pytest.raises(ValueError, match="finite values"):
         compare("a", "right", ours)
+    with pytest.raises(ValueError, match="finite values"):
+        compare_range("a", "right", ours, (0.0, 1.0))
+
+
+def test_the_median_is_held_against_a_range_and_what_is_allowed_beside_it() -> None:
+    found = compare_range("a", "error", [0.1, 0.25, 0.5], (0.5, 0.54), tolerance=0.25)
+    assert (found.median, found.reached, found.seeds_reaching) == (0.25, True, 2)
+    assert (found.theirs, found.expected, found.tolerance) == (None, (0.5, 0.54), 0.25)
+    assert compare_range("a", "e", [0.5625], (0.5, 0.54)).reached is False
+    assert compare_range("a", "e", [0.49], (0.5, 0.54)).reached is False
+    assert compare_range("a", "e", [0.5], (0.5, 0.5)).reached is True
+    assert tally([compare_range("a", "e", [0.7], (0.5, 0.54), tolerance=0.04)]).endswith(
+        "a: e 0.7, theirs 0.5 to 0.54 (± 0.04) (0 of 1 seeds reach it)."
+    )
+    assert "theirs 0.5 (" in tally([compare_range("a", "e", [0.7], (0.5, 0.5))])
 
 
 def quantities(*medians: float) -> list[Quantity]:
@@ -72,7 +88,11 @@ def test_values_with_their_units() -> None:
 
 
 def test_tables_json_and_page() -> None:
-    rows = [compare("e", "right", [0.4, 0.6], 0.5), compare("e", "rate", [1.0], unit="")]
+    rows = [
+        compare("e", "right", [0.4, 0.6], 0.5),
+        compare("e", "rate", [1.0], unit=""),
+        compare_range("e", "error", [0.5], (0.25, 0.5)),
+    ]
     result = StudyResult(
         probe="p",
         verdict="v",
@@ -87,11 +107,14 @@ def test_tables_json_and_page() -> None:
         *("e", "right", "50.00 %", "50.00 %", "40.00 % to 60.00 %", 2, "reached")
     ]
     assert result.tables()[0].rows[1][4] is None
-    assert list(result.to_frame()["median"]) == [0.5, 1.0]
+    assert list(result.to_frame()["median"]) == [0.5, 1.0, 0.5]
+    assert result.tables()[0].rows[2][2] == "0.25 to 0.5"
     [data] = json.loads(dumps([result]))["results"]
     assert data["quantities"][0]["seeds_reaching"] == 1
     assert data["quantities"][0]["reached"] is True
     assert data["quantities"][1]["theirs"] is None
+    assert data["quantities"][1]["expected"] is None
+    assert data["quantities"][2]["expected"] == [0.25, 0.5]
     assert data["jobs"] == {"job": {"x": 1.5}}
     assert data["provenance"]["model"]["kind"] == "study"
     assert "by_seed" not in data

@@ -112,3 +112,25 @@ def test_the_sorting_model_keeps_its_word(tiny_sort_model) -> None:
                 best, second = logits[row, query].topk(2).values
                 margins.append((best - second).item())
     assert min(margins) == pytest.approx(truth.margin, rel=1e-9)
+
+
+def test_the_universal_and_model_keeps_its_word(tiny_uand_model) -> None:
+    truth = tiny_uand_model.ground_truth
+    sets = [s for n in range(truth.most_on + 1) for s in itertools.combinations(range(6), n)]
+    filled = [[*s, *[truth.nothing] * (truth.most_on - len(s)), truth.read] for s in sets]
+    logits, cache = tiny_uand_model.run_with_cache(torch.tensor(filled))
+    neurons = cache[truth.hook][:, -1]
+    for row, on in zip(neurons, sets, strict=True):
+        counts = [sum(n in truth.neurons[i] for i in on) for n in range(len(row))]
+        assert row.tolist() == pytest.approx([max(0, count - 1) for count in counts], abs=1e-12)
+    for p, (i, j) in enumerate(truth.pairs):
+        common = sorted(set(truth.neurons[i]) & set(truth.neurons[j]))
+        assert len(common) == truth.shared
+        scores = logits[:, -1, p]
+        torch.testing.assert_close(scores, neurons[:, common].mean(1), rtol=0, atol=1e-12)
+        true = torch.tensor([i in on and j in on for on in sets])
+        assert (scores - true.double()).abs().max().item() == pytest.approx(truth.worst)
+        on, off = scores[true], scores[~true]
+        width = max(on.max() - on.min(), off.max() - off.min())
+        least = width / (2 * (on.min() - off.max() + width))
+        assert least.item() == pytest.approx(truth.worst_after_offset)

@@ -43,11 +43,16 @@ class FeatureLayer:
 
     def input(self, on: Bool[Tensor, "input feature"]) -> Float[Tensor, "input d_in"]:
         """The sum of the f-vectors of the features that are on."""
-        return on.to(self.features) @ self.features
+        summed: Tensor = torch.sparse.mm(on.to(self.features).to_sparse(), self.features)
+        return summed
 
     def activations(self, on: Bool[Tensor, "input feature"]) -> Float[Tensor, "input neuron"]:
         """What the neurons hold on these inputs."""
-        pre = self.input(on) @ self.W_in + self.b_in
+        return self.neurons(self.input(on))
+
+    def neurons(self, x: Float[Tensor, "input d_in"]) -> Float[Tensor, "input neuron"]:
+        """What the neurons hold where the layer's input is `x`."""
+        pre = x @ self.W_in + self.b_in
         return pre.square() if self.activation == "square" else pre.relu()
 
 

@@ -1,0 +1,82 @@
+"""How many bigrams a head checks for: an interval, where it can be trusted, or why not.
+
+Where pursuit finds what there is, the number follows from what it found: at most about the level's
+share of it is false, and what lies just below significance can be counted, as the pairs beyond a
+threshold of the one sign less those of the other: chance has no sign. On planted heads pursuit
+finds either nearly all bigrams or few (up to about a tenth of d_resid * d_head equally strong
+bigrams of features that are not shared, at 4 d_resid features), and then many more lie just below.
+So an interval is given only if
+
+- at least `FEWEST` bigrams were found, most of one sign;
+- no more than chance remains: the two signs differ by less than `BEYOND` standard errors, or by
+  less than a twentieth of what was found;
+- three of four found lie well above the threshold of significance.
+
+It counts bigrams about as strong as those found. Weaker ones cannot be told from none.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
+
+from interp_toolkit.circuits.skip_bigrams.null import t_at
+from interp_toolkit.circuits.skip_bigrams.scores import Pairs, Scores
+
+COVERAGE = 0.95
+FEWEST = 10
+ONE_SIGN = 0.8  # of those found, for the signs to tell what remains
+BEYOND = 3.0
+REMAINING = 0.05  # of those found
+CLEAR = 1.0  # of t, above the threshold of significance
+QUARTER = 0.25  # chance pairs that are counted beside what was found, on either side
+
+
+@dataclass(frozen=True)
+class Count:
+    """An estimated number of bigrams.
+
+    Attributes:
+        estimate: None where it cannot be trusted.
+        low, high: its interval, at `COVERAGE`; None likewise.
+        note: why there is none, or "".
+    """
+
+    estimate: int | None
+    low: int | None
+    high: int | None
+    note: str
+
+
+def count(
+    t: Float[np.ndarray, " pair"], found: Pairs, after: Scores, n_pairs: int, level: float
+) -> Count:
+    """The number of bigrams, from those found (t of each given all others) and what remains."""
+    n = len(t)
+    if n < FEWEST:
+        return _none(f"fewer than {FEWEST} were found")
+    sign = 1.0 if (t > 0).mean() >= 0.5 else -1.0
+    if (sign * t > 0).mean() < ONE_SIGN:
+        return _none("those found have both signs, so what remains cannot be counted by sign")
+    threshold = t_at(min(1.0, 2 * QUARTER * n / n_pairs), after.d)
+    rest = after.sweep(threshold, found).t
+    along, against = int((sign * rest > 0).sum()), int((sign * rest < 0).sum())
+    net, error = along - against, float(np.sqrt(along + against + 1))
+    if net > max(BEYOND * error, REMAINING * n):
+        return _none("many more lie just below significance than chance would put there")
+    clear = t_at(level * n / n_pairs, after.d) + CLEAR
+    if np.quantile(np.abs(t), 0.25) < clear:
+        return _none("those found are barely significant, so as many may be missed")
+    tail = (1 - COVERAGE) / 2
+    false = level * n
+    low = n - int(stats.poisson.isf(tail, false))
+    high = n + round(max(net, 0) + stats.norm.isf(tail) * error)
+    likely = min(false / 2, float((np.abs(t) < clear).sum()))
+    return Count(n - round(likely) + max(net, 0), max(low, 0), high, "")
+
+
+def _none(note: str) -> Count:
+    return Count(None, None, None, note)

@@ -1,0 +1,49 @@
+"""A head's bilinear form on features, less the bigrams that were taken out of it, in factors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class Form:
+    """`left @ right.T`, on query and key.
+
+    Attributes:
+        left, right: factors, float64.
+    """
+
+    left: Float[Tensor, "d_model r"]
+    right: Float[Tensor, "d_model r"]
+
+    def at(
+        self, query: Float[Tensor, "pair d_model"], key: Float[Tensor, "pair d_model"]
+    ) -> Float[Tensor, " pair"]:
+        """The form's value for each query with its key."""
+        return ((query @ self.left) * (key @ self.right)).sum(1)
+
+    def less(
+        self,
+        query: Float[Tensor, "pair d_model"],
+        key: Float[Tensor, "pair d_model"],
+        strength: Float[Tensor, " pair"],
+    ) -> Form:
+        """Without these bigrams, each `strength * query key^T`."""
+        left = torch.cat([self.left, -query.T * strength], dim=1)
+        return Form(left, torch.cat([self.right, key.T], dim=1))
+
+    def factors(self) -> tuple[Float[Tensor, "d_model k"], Float[Tensor, "d_model k"]]:
+        """Factors of the same form with no more columns than dimensions."""
+        d, r = self.left.shape
+        if r <= d:
+            return self.left, self.right
+        return self.left @ self.right.T, torch.eye(d, dtype=self.left.dtype)
+
+    def norm(self) -> float:
+        """Frobenius."""
+        left, right = self.factors()
+        return float(((left.T @ left) * (right.T @ right)).sum().clamp_min(0).sqrt())

@@ -1,0 +1,136 @@
+"""Sparse autoencoders: latents of a model's activations, and the latents' directions.
+
+An SAE reads `x`, an activation at the hook point it was trained on, and gives one number a latent.
+With `z = normalise(x) - b_dec` (or without `b_dec`) and `pre = z W_enc + b_enc`:
+
+- standard: `relu(pre)`;
+- topk: the k largest entries of `pre` through a relu, zeros elsewhere;
+- jumprelu: `relu(pre)` where `pre` is above the latent's threshold, zero elsewhere;
+- gated: `relu(z (W_enc exp(r_mag)) + b_mag)` where `z W_enc + b_gate` is positive, zero elsewhere.
+
+These are SAELens's formulas, operation by operation. `sae_files` reads what SAELens saves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+
+Architecture = Literal["standard", "topk", "jumprelu", "gated"]
+Normalisation = Literal["none", "layer_norm", "constant_norm_rescale"]
+Side = Literal["decoder", "encoder"]
+#: activations whose latents are held at once
+BATCH = 1024
+_LAYER_NORM_EPS = 1e-5  # SAELens's, added to the standard deviation
+
+
+@dataclass(frozen=True, eq=False)
+class SparseAutoencoder:
+    """A trained sparse autoencoder; see the module.
+
+    Attributes:
+        architecture: which formula gives its latents.
+        W_enc, W_dec, b_dec: what every architecture has.
+        vectors: what else the architecture has, one number a latent, by SAELens's names.
+        k: of topk, how many latents are on at most; None for the others.
+        subtract_b_dec: whether the encoder reads `x - b_dec`.
+        normalisation: of each activation, before all else.
+        rescale: of topk, whether latents are ranked by their size in the reconstruction.
+        hook: the hook point it was trained on, where its file names it.
+        head: the head it was trained on, if it reads only one.
+        source: the folder, and what reads it.
+        sha256: of the file of weights.
+        encoder: SAELens's own encoder, where that is used.
+    """
+
+    architecture: Architecture
+    W_enc: Float[Tensor, "d_in latent"]
+    W_dec: Float[Tensor, "latent d_in"]
+    b_dec: Float[Tensor, " d_in"]
+    vectors: Mapping[str, Float[Tensor, " latent"]]
+    k: int | None = None
+    subtract_b_dec: bool = True
+    normalisation: Normalisation = "none"
+    rescale: bool = False
+    hook: str | None = None
+    head: int | None = None
+    source: str = "weights"
+    sha256: str | None = None
+    encoder: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)
+
+    def __len__(self) -> int:
+        """How many latents there are."""
+        return len(self.W_dec)
+
+    def directions(self, side: Side) -> Float[Tensor, "latent d_in"]:
+        """What a latent writes (decoder rows) or reads (encoder columns)."""
+        return self.W_dec if side == "decoder" else self.W_enc.T
+
+    @torch.no_grad()
+    def encode(self, x: Float[Tensor, "place d_in"]) -> Float[Tensor, "place latent"]:
+        """The latents of these activations, `BATCH` at a time, in the SAE's own precision."""
+        encode = self._encode if self.encoder is None else self.encoder
+        return torch.cat([encode(part.to(self.W_enc)) for part in torch.split(x, BATCH)])
+
+    @torch.no_grad()
+    def on(
+        self, activations: Shaped[Tensor, "place ..."], threshold: float = 0.0
+    ) -> Shaped[Tensor, "place latent"]:
+        """Which latents are above a threshold, for activations as the hook point gives them.
+
+        Raises InputError when they have another width than the SAE reads.
+        """
+        x = self.flat_input(activations)
+        return torch.cat([self.encode(part) > threshold for part in torch.split(x, BATCH)])
+
+    def flat_input(self, activations: Shaped[Tensor, "place ..."]) -> Float[Tensor, "place d_in"]:
+        """What the SAE reads of a hook point's activations: heads side by side, or its one head.
+
+        Raises InputError when they have another width than the SAE reads.
+        """
+        x = activations
+        if self.head is not None:
+            if x.ndim != 3 or not 0 <= self.head < x.shape[1]:
+                raise InputError(f"{self.source} reads head {self.head}, which {self.hook} has not")
+            x = x[:, self.head]
+        x = x.flatten(1)
+        if x.shape[1] != len(self.W_enc):
+            raise InputError(
+                f"{self.source} reads {len(self.W_enc)} dimensions and {self.hook} has "
+                f"{x.shape[1]} in this model: give an SAE that was trained on it"
+            )
+        return x
+
+    def _encode(self, x: Float[Tensor, "place d_in"]) -> Float[Tensor, "place latent"]:
+        z = _normalised(x, self.normalisation)
+        z = z - self.b_dec if self.subtract_b_dec else z
+        if self.architecture == "gated":
+            on = (z @ self.W_enc + self.vectors["b_gate"] > 0).to(z.dtype)
+            size = z @ (self.W_enc * self.vectors["r_mag"].exp()) + self.vectors["b_mag"]
+            return on * size.relu()
+        pre = z @ self.W_enc + self.vectors["b_enc"]
+        if self.architecture == "standard":
+            return pre.relu()
+        if self.architecture == "jumprelu":
+            return pre.relu() * (pre > self.vectors["threshold"]).to(pre.dtype)
+        assert self.k is not None
+        pre = pre * self.W_dec.norm(dim=-1) if self.rescale else pre
+        values, latents = torch.topk(pre, k=self.k, dim=-1, sorted=False)
+        return torch.zeros_like(pre).scatter_(-1, latents, values.relu())
+
+
+def _normalised(x: Float[Tensor, "place d_in"], how: Normalisation) -> Float[Tensor, "place d_in"]:
+    if how == "layer_norm":
+        x = x - x.mean(dim=-1, keepdim=True)
+        return x / (x.std(dim=-1, keepdim=True) + _LAYER_NORM_EPS)
+    if how == "constant_norm_rescale":
+        scale: Tensor = x.shape[-1] ** 0.5 / x.norm(dim=-1, keepdim=True)
+        return x * scale
+    return x

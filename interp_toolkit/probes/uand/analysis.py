@@ -1,0 +1,333 @@
+"""Which ANDs of two features a model computes, and where: `interp analyze MODEL --probe uand`.
+
+Steps: label the data's places with features (columns, token sets, thresholded SAE latents); read
+each layer's activations and its input; fit and measure the readoffs of all pairs there and in the
+controls (`site`); sort the pairs by what can be said of them (`claims`); look for the source's own
+construction in the weights (`intersections`).
+Three claims are kept apart: an AND is readable here and was not before; the layer reads ANDs better
+than random layers of the same weights; the layer is built by intersections.
+Source: "Computation in superposition", sections 1 and 2.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+
+from interp_toolkit.data import FeatureData
+from interp_toolkit.data.task import task_data
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.features import read_features
+from interp_toolkit.models.hooks import expand_hooks, hook_points
+from interp_toolkit.models.provenance import provenance
+from interp_toolkit.models.record import record_of
+from interp_toolkit.models.samples import Samples, labelled_samples
+from interp_toolkit.probes.boolean import check_table
+from interp_toolkit.probes.uand import figures
+from interp_toolkit.probes.uand.claims import counts, main_claim
+from interp_toolkit.probes.uand.errors import PairErrors
+from interp_toolkit.probes.uand.gates import check_gates, measure_gates
+from interp_toolkit.probes.uand.intersections import Intersections
+from interp_toolkit.probes.uand.layers import Layer, read_layer
+from interp_toolkit.probes.uand.result import SiteSummary, UANDResult
+from interp_toolkit.probes.uand.sentence import joined, verdict
+from interp_toolkit.probes.uand.site import FOLDS, SiteErrors, Split, measure_site, split
+from interp_toolkit.registry import Analysis
+
+NEURONS = "blocks.*.mlp.hook_post"
+Position = int | Literal["all"] | None
+SHOWN = 5  # best pairs, and worst ones
+LEAST_ROWS = 50
+
+
+def run(
+    model: Any,
+    *,
+    data: FeatureData | None = None,
+    features: Any = None,
+    hooks: str | Sequence[str] | None = None,
+    position: Position = None,
+    gates: Sequence[str] = (),
+    table: str | None = None,
+    level: float = 0.05,
+    reinitialisations: int = 19,
+    most_rows: int = 30_000,
+    most_features: int = 1_000,
+    seed: int = 0,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> UANDResult:
+    """Which pairs of features have an AND that can be read, at each layer, and which before it.
+
+    Args:
+        model: any TransformerLens model.
+        data: rows of tokens, with feature columns or (with `features`) without; default: inputs
+            of the model's own task.
+        features: what `models.features.read_features` takes; default: the data's columns.
+        hooks: names or patterns; default: the neurons of every MLP.
+        position: where to look; default: the data's own place in each row, else everywhere.
+        gates: further readoffs, each the names of two features or more, separated by commas.
+        table: the function that these gates compute, as 2^k bits; None: their AND.
+        level: of the false discoveries among pairs.
+        reinitialisations: random layers that each layer is held against; 19 make the smallest
+            p-value 0.05.
+        most_rows: places to look at; more are drawn from, in whole rows.
+        most_features: features to look at; of more, those that are on most often.
+        seed: of every random draw.
+        memory: bound on activations held at once, such as "4GiB".
+        progress: told what is being done.
+
+    Raises:
+        InputError: no data, fewer than two features or fifty places, unknown hooks or gates.
+    """
+    _check_options(level, reinitialisations, table)
+    if data is None:
+        if features is not None:
+            raise InputError("--features says what to look for; give rows of tokens (--data FILE)")
+        data = task_data(record_of(model).task, seed=seed)
+    chosen = None if features is None else read_features(features, model)
+    names = expand_hooks(model, _default_hooks(model) if hooks is None else hooks)
+    progress("labelling the data")
+    samples = labelled_samples(
+        model, data, chosen, position=position, most=most_rows, seed=seed, memory=memory
+    )
+    samples, left_out = _commonest(samples, most_features)
+    if len(samples) < LEAST_ROWS or len(samples.names) < 2:
+        raise InputError(
+            f"{samples.source}: {len(samples)} places with {len(samples.names)} features that are "
+            f"ever on; at least {LEAST_ROWS} and 2 are needed"
+        )
+    wanted = check_gates(gates, samples.names, table)
+    rows = split(samples, seed)
+    sites: list[SiteErrors] = []
+    summaries: list[SiteSummary] = []
+    asked: list[list[dict[str, Any]]] = []
+    for hook in names:
+        layer = read_layer(model, samples, hook, memory)
+        progress(f"layer {len(sites) + 1} of {len(names)}: {hook}")
+        site = measure_site(
+            layer, rows, level=level, reinitialisations=reinitialisations, progress=progress
+        )
+        sites.append(site)
+        summaries.append(_summary(site))
+        asked.append(_gates(wanted, samples, table, layer, rows))
+    focus = max(
+        range(len(sites)),
+        key=lambda k: (summaries[k].counts["computed"], -np.nan_to_num(sites[k].statistic, nan=1)),
+    )
+    main = main_claim(sites[focus].claims)
+    settings = {
+        "hooks": names,
+        "features": None if chosen is None else chosen.source,
+        "features_sha256": None if chosen is None else chosen.sha256,
+        "position": position,
+        "gates": list(gates),
+        "table": table,
+        "level": level,
+        "reinitialisations": reinitialisations,
+        "most_rows": most_rows,
+        "most_features": most_features,
+    }
+    return UANDResult(
+        probe="uand",
+        verdict=verdict(summaries[focus], main) + joined(summaries, focus),
+        evidence=_evidence(summaries[focus], main, samples, left_out),
+        provenance=provenance(model, _described(data, samples), settings, seed),
+        features={"count": len(samples.names), "source": samples.source, "left_out": left_out},
+        rows={"fitted": len(rows.fitted), "held_out": len(rows.held_out)},
+        pairs=_pairs(sites[focus], samples.names),
+        epsilon=summaries[focus].epsilon,
+        sites=summaries,
+        gates=asked[focus],
+        focus=focus,
+        every_pair=_every_pair(sites[focus], samples.names),
+        plots=_plots(sites[focus], summaries, samples.names),
+    )
+
+
+def _check_options(level: float, reinitialisations: int, table: str | None) -> None:
+    if not 0 < level < 1:
+        raise InputError(f"level is {level}; it is a share of false discoveries, above 0, below 1")
+    if reinitialisations < 0:
+        raise InputError(f"{reinitialisations} random layers cannot be made; give 0 or more")
+    if table is not None:
+        check_table(table)
+
+
+def _default_hooks(model: Any) -> str:
+    if any(name.endswith(".mlp.hook_post") for name in hook_points(model)):
+        return NEURONS
+    return "blocks.*.hook_resid_post"
+
+
+def _commonest(samples: Samples, most: int) -> tuple[Samples, str]:
+    """The features that are on most often, and what that leaves out, in words."""
+    n = len(samples.names)
+    never = f"{samples.dropped:,} features that are never on" if samples.dropped else ""
+    if n <= most:
+        return samples, never
+    often = np.sort(np.argsort(-samples.labels.sum(axis=0), kind="stable")[:most])
+    kept = dataclasses.replace(
+        samples,
+        labels=samples.labels[:, often],
+        names=tuple(samples.names[k] for k in often),
+        kept=samples.kept[often],
+        dropped=samples.dropped + n - most,
+    )
+    rarer = f"{n - most:,} features that are on less often than the {most:,} looked at"
+    return kept, f"{never}, {rarer}" if never else rarer
+
+
+def _gates(
+    wanted: Sequence[Sequence[int]],
+    samples: Samples,
+    table: str | None,
+    layer: Layer,
+    rows: Split,
+) -> list[dict[str, Any]]:
+    return measure_gates(wanted, samples.names, table, layer.activations, layer.input, rows)
+
+
+def _summary(site: SiteErrors) -> SiteSummary:
+    controls = {
+        "layer": site.here,
+        "input": site.before,
+        "reinitialised": site.random,
+        "shuffled": site.shuffled,
+    }
+    here = site.here
+    return SiteSummary(
+        hook=site.hook,
+        input=site.input_name,
+        counts={str(claim): n for claim, n in counts(site.claims).items()},
+        epsilon={name: None if e is None else e.epsilon() for name, e in controls.items()},
+        by_class={
+            "worst": here.worst_by_class,
+            "q99": here.q99_by_class,
+            "rms": here.rms_by_class,
+        },
+        mean_worst=site.statistic,
+        random_mean_worst=site.random_statistics.tolist(),
+        p_better=site.p_better,
+        p_worse=site.p_worse,
+        shuffled_read=site.shuffled_read,
+        intersections=None if site.intersections is None else _described_sets(site.intersections),
+    )
+
+
+def _described_sets(found: Intersections) -> dict[str, Any]:
+    named = found.named & found.errors.seen
+    worst, least = found.errors.worst[named], found.errors.worst_after_offset[named]
+    return {
+        "level": found.level,
+        "scatter": found.scatter,
+        "bias": found.bias,
+        "targeted": bool(found.targeted.any()),
+        "named_count": int(found.named.sum()),
+        "separated": int(found.errors.separated[named].sum()),
+        "shared_mean": float(found.shared[found.named].mean()) if found.named.any() else 0.0,
+        "worst": float(worst.max()) if len(worst) else None,
+        "worst_after_offset": float(least.max()) if len(least) else None,
+    }
+
+
+def _evidence(site: SiteSummary, main: str, samples: Samples, left_out: str) -> dict[str, Any]:
+    evidence: dict[str, Any] = {"status": main, "site": site.hook}
+    evidence["input"] = site.input or "none"
+    evidence |= {f"pairs {claim}": n for claim, n in site.counts.items()}
+    evidence["pairs read with shuffled labels"] = site.shuffled_read
+    if site.random_mean_worst:
+        evidence["random layers"] = len(site.random_mean_worst)
+        evidence["chance that a random layer reads as well"] = site.p_better
+    evidence["held out"] = f"one in {FOLDS} of {len(samples):,} places, whole rows together"
+    if left_out:
+        evidence["left out"] = left_out
+    return evidence
+
+
+def _pairs(site: SiteErrors, names: Sequence[str]) -> dict[str, Any]:
+    least = site.here.worst_after_offset
+    order = np.argsort(least, kind="stable")[: int((~np.isnan(least)).sum())]
+    shown = min(SHOWN, len(order) // 2) or len(order)
+    found: dict[str, Any] = {
+        "counts": counts(site.claims),
+        "best": [_pair(site, k, names) for k in order[:shown]],
+        "worst": [_pair(site, k, names) for k in order[shown:][::-1][:shown]],
+    }
+    if site.intersections is not None:
+        sets = site.intersections
+        strongest = np.flatnonzero(sets.named)
+        strongest = strongest[np.argsort(-sets.shared[strongest], kind="stable")]
+        found["named"] = [
+            {"first": names[i], "second": names[j], "shared_neurons": int(sets.shared[k])}
+            for k in strongest
+            for i, j in [sets.errors.pairs[k]]
+        ]
+    return found
+
+
+def _pair(site: SiteErrors, k: int, names: Sequence[str]) -> dict[str, Any]:
+    i, j = site.here.pairs[k]
+    before = None if site.before is None else float(site.before.worst_after_offset[k])
+    return {
+        "first": names[i],
+        "second": names[j],
+        "claim": site.claims[k],
+        "worst": float(site.here.worst[k]),
+        "worst_after_offset": float(site.here.worst_after_offset[k]),
+        "input": before,
+        "together": int(site.here.count[0, k]),
+        "q_value": float(site.q[k]),
+    }
+
+
+def _every_pair(site: SiteErrors, names: Sequence[str]) -> dict[str, Sequence[Any]]:
+    def errors(of: PairErrors | None) -> Sequence[float]:
+        return [float("nan")] * len(site.claims) if of is None else of.worst_after_offset.tolist()
+
+    return {
+        "first": [names[i] for i in site.here.pairs[:, 0]],
+        "second": [names[j] for j in site.here.pairs[:, 1]],
+        "claim": site.claims,
+        "q_value": site.q.tolist(),
+        "worst": site.here.worst.tolist(),
+        "worst_after_offset": errors(site.here),
+        "worst_after_offset_at_input": errors(site.before),
+        "together_fitted": site.here.fitted.tolist(),
+        "together_held_out": site.here.count[0].tolist(),
+    }
+
+
+def _plots(site: SiteErrors, summaries: Sequence[SiteSummary], names: Sequence[str]) -> list[Any]:
+    found = [figures.errors_by_control(site), figures.pair_map(site, names)]
+    compared = [s for s in summaries if s.random_mean_worst]
+    return [*found, figures.random_layers(compared)] if compared else found
+
+
+def _described(data: FeatureData, samples: Samples) -> dict[str, Any]:
+    return {
+        "source": samples.source,
+        "rows": len(data),
+        "places": len(samples),
+        "sha256": data.digest(),
+    }
+
+
+def _unfit(model: Any, data: FeatureData | None) -> str | None:
+    task = record_of(model).task or {}
+    if data is None and task.get("function") != "uand":
+        return "needs --data, with feature columns or --features"
+    if data is not None and data.features.shape[1] < 3:
+        return "needs three features or more, or --features"
+    return None
+
+
+UAND = Analysis(
+    "uand",
+    "which ANDs of two features a layer computes: readoffs of all pairs, against their controls",
+    run,
+    _unfit,
+)

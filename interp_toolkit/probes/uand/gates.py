@@ -1,0 +1,110 @@
+"""Boolean functions of chosen features, read off through ANDs: k-way ANDs, XOR, any truth table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from interp_toolkit.epsilon import epsilon
+from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.probes.boolean import truth_values
+from interp_toolkit.probes.uand.readoff import UANDReadoff
+from interp_toolkit.probes.uand.site import Split
+
+MOST_FEATURES = 6  # of a gate: 2^k readoffs make one table
+
+
+def check_gates(gates: Sequence[str], names: Sequence[str], table: str | None) -> list[list[int]]:
+    """The gates' features by number.
+
+    Args:
+        gates: names, separated by commas.
+        names: of all features.
+        table: the truth table that every gate has to fit; None: their AND.
+
+    Raises:
+        InputError: unknown features, too many or too few.
+    """
+    found = []
+    for gate in gates:
+        chosen = [part.strip() for part in gate.split(",")]
+        for name in chosen:
+            if name not in names:
+                raise InputError(f"gate {gate}: no feature {name!r}{suggestion(name, names)}")
+        if not 2 <= len(set(chosen)) == len(chosen) <= MOST_FEATURES:
+            raise InputError(f"gate {gate}: give two to {MOST_FEATURES} different features")
+        if table is not None and len(table) != 2 ** len(chosen):
+            raise InputError(f"gate {gate}: the table {table} is of another number of features")
+        found.append([list(names).index(name) for name in chosen])
+    return found
+
+
+def measure_gates(
+    gates: Sequence[Sequence[int]],
+    names: Sequence[str],
+    table: str | None,
+    layer: Float[np.ndarray, "n d"],
+    given: Float[np.ndarray, "n _"] | None,
+    rows: Split,
+) -> list[dict[str, Any]]:
+    """Each gate's errors on held-out rows, read at the layer together with its input.
+
+    An AND is read off the layer alone; other functions also need their single features, which a
+    layer may not keep, so these are read off the layer and its input side by side.
+    """
+    if not gates:
+        return []
+    wide = layer if table is None or given is None else np.concatenate([layer, given], axis=1)
+    here = _errors(wide, gates, table, rows)
+    before = [None] * len(gates) if given is None else _errors(given, gates, table, rows)
+    return [
+        {
+            "gate": ", ".join(names[k] for k in gate),
+            "function": table or "AND",
+            **found,
+            "input": None if at_input is None else at_input["worst_after_offset"],
+        }
+        for gate, found, at_input in zip(gates, here, before, strict=True)
+    ]
+
+
+def _errors(
+    X: Float[np.ndarray, "n d"],
+    gates: Sequence[Sequence[int]],
+    table: str | None,
+    rows: Split,
+) -> list[dict[str, Any]]:
+    readoff = UANDReadoff().fit(X[rows.fitted], rows.labels[rows.fitted])
+    return [_gate_errors(readoff, X[rows.held_out], gate, table, rows) for gate in gates]
+
+
+def _gate_errors(
+    readoff: UANDReadoff,
+    held_out: Float[np.ndarray, "held_out d"],
+    gate: Sequence[int],
+    table: str | None,
+    rows: Split,
+) -> dict[str, Any]:
+    on = rows.labels[rows.held_out][:, list(gate)]
+    truth: Bool[np.ndarray, " held_out"] = (
+        on.all(axis=1) if table is None else truth_values(table, on)
+    )
+    missing = {"worst": None, "worst_after_offset": None, "rms": None, "true": int(truth.sum())}
+    try:
+        direction, intercept = readoff.truth_table_readoff(table or _and(len(gate)), gate)
+    except InputError:  # never together in the rows fitted on
+        return missing
+    found = epsilon((held_out @ direction + intercept)[:, None], truth[:, None])
+    return {
+        "worst": found.worst,
+        "worst_after_offset": found.worst_after_offset,
+        "rms": found.rms,
+        "true": int(truth.sum()),
+    }
+
+
+def _and(n_features: int) -> str:
+    return "0" * (2**n_features - 1) + "1"

@@ -1,0 +1,138 @@
+"""What stands before a hook point: the layer's input, and the same layer with random weights.
+
+Neurons of an MLP (`mlp.hook_post`) have as input what the MLP's norm leaves of the residual stream.
+Random layers of the same shape have the MLP's own weights in random order, the biases among
+themselves and the weights on those coordinates of the input that vary at all; so each keeps the
+distribution of the layer's weights and loses what was learned, and a layer of independent, alike
+weights is as good as any of them. Other hook points have the block's own input before them, and as
+random layers the whole model with every weight tensor in random order.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.hooks import hook_points
+from interp_toolkit.models.interventions import reinitialised
+from interp_toolkit.models.mlp import neurons, residual_hook
+from interp_toolkit.models.samples import Samples, read_at
+from interp_toolkit.models.weights import MLPWeights, weights
+
+_NEURONS = re.compile(r"blocks\.(\d+)\.mlp\.hook_post$")
+_IN_BLOCK = re.compile(r"(blocks\.\d+)\.(.+)$")
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """A hook point with what stands before it.
+
+    Attributes:
+        hook: the hook point.
+        input_name: what its input is called; None where it has none.
+        activations: at the hook point.
+        input: the layer's input; None where it has none.
+        pre: what enters the neurons' activation function; None for other hook points.
+    """
+
+    hook: str
+    input_name: str | None
+    activations: Float[np.ndarray, "n d"]
+    input: Float[np.ndarray, "n _"] | None
+    pre: Float[np.ndarray, "n d"] | None
+    _mlp: MLPWeights | None
+    _model: Any
+    _samples: Samples
+    _memory: int | str | None
+
+    def reinitialised(self, seed: int) -> Float[np.ndarray, "n d"]:
+        """The activations of a random layer of the same shape (see the module).
+
+        Raises InputError for an activation function with parameters of its own.
+        """
+        if self._mlp is None:
+            with reinitialised(self._model, seed=seed):
+                return read_at(self._model, self._samples, self.hook, memory=self._memory)[
+                    self.hook
+                ]
+        assert self.input is not None
+        shuffled = _in_random_order(self._mlp, self.input.std(axis=0) > 0, seed)
+        x = torch.from_numpy(self.input).to(shuffled.W_in)
+        with torch.no_grad():
+            return np.asarray(neurons(shuffled, x).cpu().numpy())
+
+
+def read_layer(model: Any, samples: Samples, hook: str, memory: int | str | None) -> Layer:
+    """The activations at a hook point and before it.
+
+    Raises InputError as `read_at` does.
+    """
+    match = _NEURONS.match(hook)
+    mlp = _mlp(model, int(match[1])) if match else None
+    if mlp is None:
+        before = _block_input(model, hook)
+        read = read_at(model, samples, [hook, *([before] if before else [])], memory=memory)
+        given = read[before] if before else None
+        return Layer(hook, before, read[hook], given, None, None, model, samples, memory)
+    layer = int(hook.split(".")[1])
+    where = residual_hook(model, layer, mlp)
+    pre = f"blocks.{layer}.mlp.hook_pre"
+    wanted = [hook, where, *([pre] if mlp.W_gate is None else [])]
+    read = read_at(model, samples, wanted, memory=memory)
+    with torch.no_grad():
+        x = mlp.norm(torch.from_numpy(read[where]).to(mlp.W_in.device))
+    name = f"{where}, as the MLP reads it" if mlp.norm.kind else where
+    given = np.asarray(x.cpu().numpy())
+    return Layer(hook, name, read[hook], given, read.get(pre), mlp, model, samples, memory)
+
+
+def _mlp(model: Any, layer: int) -> MLPWeights | None:
+    """The layer's weights, where they can be read."""
+    try:
+        return weights(model).mlp(layer)
+    except InputError:
+        return None
+
+
+def _block_input(model: Any, hook: str) -> str | None:
+    """The residual stream that the hook's part of the block reads, if it is in a block."""
+    match = _IN_BLOCK.match(hook)
+    if match is None or match[2] == "hook_resid_pre":
+        return None
+    after_attention = match[2].startswith(("mlp.", "hook_mlp", "ln2."))
+    wanted = f"{match[1]}.hook_resid_{'mid' if after_attention else 'pre'}"
+    return wanted if wanted in hook_points(model) else f"{match[1]}.hook_resid_pre"
+
+
+def _in_random_order(
+    mlp: MLPWeights, varying: Bool[np.ndarray, " d_model"], seed: int
+) -> MLPWeights:
+    generator = torch.Generator().manual_seed(seed)
+    live = torch.from_numpy(varying).to(mlp.W_in.device)
+
+    def shuffled(values: Tensor) -> Tensor:
+        order = torch.randperm(values.numel(), generator=generator).to(values.device)
+        return values.flatten()[order].view(values.shape)
+
+    def weights_of(W: Tensor) -> Tensor:
+        W = W.detach().clone()
+        W[live] = shuffled(W[live])
+        return W
+
+    gate = None if mlp.W_gate is None else weights_of(mlp.W_gate)
+    gate_bias = None if mlp.b_gate is None else shuffled(mlp.b_gate.detach())
+    return dataclasses.replace(
+        mlp,
+        W_in=weights_of(mlp.W_in),
+        b_in=shuffled(mlp.b_in.detach()),
+        W_gate=gate,
+        b_gate=gate_bias,
+    )

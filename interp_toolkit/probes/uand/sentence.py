@@ -1,0 +1,100 @@
+"""The verdict of the universal-AND analysis in words, its three claims kept apart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from interp_toolkit.probes.uand.result import SiteSummary
+
+BELOW = "below 1/4 after the best gain and bias"
+LEVEL = 0.05  # of 'better than a random layer'
+
+
+def verdict(site: SiteSummary, main: str) -> str:
+    """What is computed here, whether random layers do as well, and whether by intersections."""
+    sentences = [f"{site.hook}: {_counts(site, main)}"]
+    if main in ("computed", "absent") and site.random_mean_worst:
+        sentences.append(_random(site))
+    if site.intersections is not None:
+        sentences.append(_construction(site))
+    return " ".join(sentences)
+
+
+def _counts(site: SiteSummary, main: str) -> str:
+    counts = site.counts
+    seen = sum(n for claim, n in counts.items() if claim != "unseen")
+    unseen = counts["unseen"]
+    never = f"; {unseen:,} more are never together in the rows fitted on or held out"
+    tail = f"{never}." if unseen and seen else "."
+    if not seen:
+        return (
+            f"none of the {unseen:,} pairs of features is on together both in the rows fitted on "
+            "and in those held out, so nothing can be said: give more rows."
+        )
+    if main == "computed":
+        input_word = site.input or "input"
+        rest = _rest(counts, "computed")
+        return (
+            f"the AND of {counts['computed']:,} of {seen:,} pairs is computed here: the worst "
+            f"error on held-out rows is {BELOW}, and not so at {input_word}{rest}{tail}"
+        )
+    if main == "before":
+        return (
+            f"the AND of {counts['before']:,} of {seen:,} pairs is present before the layer: it "
+            f"reads off {site.input} with a worst error {BELOW}{_rest(counts, 'before')}{tail}"
+        )
+    if main == "absent":
+        return (
+            f"the AND of {counts['absent']:,} of {seen:,} pairs cannot be read here to better than "
+            f"the 1/4 that an affine function of two bits has{_rest(counts, 'absent')}{tail}"
+        )
+    return (
+        f"undecided for {counts['undecided']:,} of {seen:,} pairs: too few rows have both on, or "
+        f"nothing stands before the layer to compare with{_rest(counts, 'undecided')}{tail}"
+    )
+
+
+def _rest(counts: Mapping[str, int], main: str) -> str:
+    words = {
+        "computed": "are computed here",
+        "before": "are present before",
+        "absent": "cannot be read",
+        "undecided": "are undecided",
+    }
+    others = [
+        f"{n:,} {words[claim]}"
+        for claim, n in counts.items()
+        if n and claim in words and claim != main
+    ]
+    return f" ({', '.join(others)})" if others else ""
+
+
+def _random(site: SiteSummary) -> str:
+    values = sorted(site.random_mean_worst)
+    span = f"{values[0]:.3f} to {values[-1]:.3f} in {len(values)} of them"
+    figures = f"mean worst error {site.mean_worst:.3f}, {span}; p = {site.p_better:.2g}"
+    if site.p_better <= LEVEL:
+        return f"It reads them better than random layers of the same weights ({figures})."
+    if site.p_worse <= LEVEL:
+        return f"Random layers of the same weights read them better ({figures})."
+    return f"It is no better than a random layer of the same weights ({figures})."
+
+
+def _construction(site: SiteSummary) -> str:
+    found = site.intersections
+    assert found is not None
+    which = "targeted pairs" if found["targeted"] else "pairs, all that share a neuron"
+    return (
+        f"It is built by intersections: its weights have the levels 0 and {found['level']:.3g}, "
+        f"and the readoffs along shared neurons separate {found['separated']:,} of "
+        f"{found['named_count']:,} {which} (worst error {found['worst']:.3g}, "
+        f"{found['worst_after_offset']:.3g} after offset)."
+    )
+
+
+def joined(sites: Sequence[SiteSummary], focus: int) -> str:
+    """What the other layers have, in a few words."""
+    others = [s.counts["computed"] for k, s in enumerate(sites) if k != focus]
+    if not others:
+        return ""
+    return f" Of the {len(others)} other layers, {sum(n > 0 for n in others)} compute any."

@@ -1,0 +1,186 @@
+"""One layer measured: the readoffs of all pairs there, and what they have to be held against.
+
+Rows are split once, whole groups on one side. The readoffs are fitted on four fifths and measured
+on the rest: at the layer, at its input, with shuffled labels, and in random layers of its shape.
+The layer's statistic is the mean over pairs of the worst error after the best gain and bias; a
+layer that is itself random has a smaller one than all but k of n random layers with chance (k + 1)
+/ (n + 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from interp_toolkit.models.samples import Samples
+from interp_toolkit.probes.splits import grouped_folds, shuffled_labels
+from interp_toolkit.probes.uand.claims import Claim, claims, groups_together, is_read, q_values
+from interp_toolkit.probes.uand.errors import PairErrors, Pairs
+from interp_toolkit.probes.uand.intersections import (
+    Intersections,
+    feature_weights,
+    find_intersections,
+)
+from interp_toolkit.probes.uand.layers import Layer
+from interp_toolkit.probes.uand.readoff import UANDReadoff, all_pairs
+
+FOLDS = 5  # one is held out
+MOST_COMPARED = 2_000  # pairs that random layers are compared on
+
+
+@dataclass(frozen=True, eq=False)
+class SiteErrors:
+    """A layer's numbers.
+
+    Attributes:
+        hook, input_name: of the layer (see `Layer`).
+        here, before, shuffled, random: the errors of all pairs at the layer, at its input (None
+            where it has none), with shuffled labels, and in the first random layer (None without).
+        q: adjusted p-values of the pairs at the layer.
+        claims: what can be said of each pair.
+        statistic: the layer's mean worst error after offset, over the compared pairs.
+        random_statistics: the random layers'.
+        shuffled_read: pairs whose shuffled labels would have been called read.
+        intersections: the construction, if the weights are it.
+    """
+
+    hook: str
+    input_name: str | None
+    here: PairErrors
+    before: PairErrors | None
+    shuffled: PairErrors
+    random: PairErrors | None
+    q: Float[np.ndarray, " pair"]
+    claims: list[Claim]
+    statistic: float
+    random_statistics: Float[np.ndarray, " draw"]
+    shuffled_read: int
+    intersections: Intersections | None
+
+    @property
+    def p_better(self) -> float:
+        """The chance that a random layer among these reads the pairs so well; NaN without any."""
+        return _share(self.random_statistics <= self.statistic)
+
+    @property
+    def p_worse(self) -> float:
+        """The same for reading them so badly."""
+        return _share(self.random_statistics >= self.statistic)
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Which rows the readoffs are fitted on and which are held out.
+
+    Attributes:
+        fitted, held_out: row numbers.
+        labels: which features are on in each row.
+        groups: of the rows.
+        seed: of the split and of all draws that follow.
+    """
+
+    fitted: Int[np.ndarray, " fitted"]
+    held_out: Int[np.ndarray, " held_out"]
+    labels: Bool[np.ndarray, "n m"]
+    groups: Int[np.ndarray, " n"]
+    seed: int
+
+
+def split(samples: Samples, seed: int) -> Split:
+    """A fifth of the rows held out, by groups. Raises InputError for fewer groups than folds."""
+    fold = grouped_folds(samples.groups, FOLDS, seed)[:, 0]
+    fitted, held_out = np.flatnonzero(fold != 0), np.flatnonzero(fold == 0)
+    return Split(fitted, held_out, samples.labels, samples.groups, seed)
+
+
+def measure_site(
+    layer: Layer,
+    rows: Split,
+    *,
+    level: float,
+    reinitialisations: int,
+    progress: Callable[[str], None],
+) -> SiteErrors:
+    """Fit, measure and compare; see the module."""
+    pairs = all_pairs(rows.labels.shape[1])
+    progress(f"{layer.hook}: {len(pairs):,} pairs")
+    here = _errors(layer.activations, rows.labels, rows, pairs)
+    together = groups_together(rows.labels[rows.held_out], rows.groups[rows.held_out], pairs)
+    n_groups = len(np.unique(rows.groups[rows.held_out]))
+    before = q_before = None
+    if layer.input is not None:
+        progress(f"{layer.hook}: its input")
+        before = _errors(layer.input, rows.labels, rows, pairs)
+        q_before = q_values(before, together, n_groups)
+    q_here = q_values(here, together, n_groups)
+    progress(f"{layer.hook}: shuffled labels")
+    mixed = _shuffled(rows)
+    shuffled = _errors(layer.activations, mixed, rows, pairs)
+    mixed_together = groups_together(mixed[rows.held_out], rows.groups[rows.held_out], pairs)
+    q_shuffled = q_values(shuffled, mixed_together, n_groups)
+    compared = _compared(here, rows.seed)
+    random, statistics = None, []
+    for draw in range(reinitialisations if len(compared) else 0):
+        progress(f"{layer.hook}: random layer {draw + 1} of {reinitialisations}")
+        activations = layer.reinitialised(rows.seed + draw)
+        if draw == 0:
+            random = _errors(activations, rows.labels, rows, pairs)
+            least = random.worst_after_offset[compared]
+        else:
+            least = _errors(activations, rows.labels, rows, pairs[compared]).worst_after_offset
+        statistics.append(float(least.mean()))
+    return SiteErrors(
+        hook=layer.hook,
+        input_name=layer.input_name,
+        here=here,
+        before=before,
+        shuffled=shuffled,
+        random=random,
+        q=q_here,
+        claims=claims(here, q_here, before, q_before, level),
+        statistic=float(np.mean(here.worst_after_offset[compared])) if len(compared) else np.nan,
+        random_statistics=np.array(statistics),
+        shuffled_read=int((is_read(shuffled) & (q_shuffled <= level)).sum()),
+        intersections=_intersections(layer, rows, pairs, level),
+    )
+
+
+def _errors(
+    X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
+) -> PairErrors:
+    readoff = UANDReadoff().fit(X[rows.fitted], labels[rows.fitted])
+    return readoff.epsilon(X[rows.held_out], labels[rows.held_out], pairs)
+
+
+def _shuffled(rows: Split) -> Bool[np.ndarray, "n m"]:
+    """Labels that have lost their tie to the activations, on either side of the split."""
+    mixed = np.empty_like(rows.labels)
+    for part in (rows.fitted, rows.held_out):
+        groups = rows.groups[part]
+        alone = len(np.unique(groups)) == len(groups)
+        draws = shuffled_labels(rows.labels[part], 1, rows.seed, None if alone else groups)
+        mixed[part] = draws[0]
+    return mixed
+
+
+def _compared(here: PairErrors, seed: int) -> Int[np.ndarray, " pair"]:
+    """The pairs that random layers are compared on: those seen together, or a sample of them."""
+    seen = np.flatnonzero(here.seen)
+    if len(seen) <= MOST_COMPARED:
+        return seen
+    return np.sort(np.random.default_rng(seed).choice(seen, MOST_COMPARED, replace=False))
+
+
+def _intersections(layer: Layer, rows: Split, pairs: Pairs, level: float) -> Intersections | None:
+    if layer.pre is None:
+        return None
+    weights, bias = feature_weights(layer.pre[rows.fitted], rows.labels[rows.fitted])
+    held_out = layer.activations[rows.held_out], rows.labels[rows.held_out]
+    return find_intersections(weights, bias, *held_out, pairs, level)
+
+
+def _share(as_far: Bool[np.ndarray, " draw"]) -> float:
+    return (1 + int(as_far.sum())) / (1 + len(as_far)) if len(as_far) else float("nan")

@@ -1,0 +1,135 @@
+"""How many one-hot inputs are worth keeping in d dimensions: N_Lp(d), by optimisation.
+
+An autoencoder x -> act(W^T W x), act = ReLU (the usual toy model of superposition, without biases)
+or nothing, gets one-hot inputs without end. An input is kept, as a unit vector, or sent to zero,
+which costs 1. Keeping n of them costs the interference I_p(n), the sum over ordered pairs of
+|act(w_i . w_j)|^p, at the best directions there are; so the loss beside that of keeping none is
+I_p(n) - n, and N_Lp(d) is the n at which it is least. Directions are found by Adam on random
+starts, so I_p(n) is an upper bound, and N is where the best ones found turn.
+
+The norms are held at 1 because free ones give no such number: an input kept at a small norm r gains
+of the order of r^2 and interferes with unit vectors by the order of r^p, so that for p > 2 every
+input is worth keeping a little, and at p = 2 the two are of one order; `free_norms` shows it.
+What is known: without ReLU, the sum of cos^p over n unit vectors is at least n^2 / c (Welch 1974),
+c = d (d+2) ... (d+p-2) / (1 3 ... (p-1)) for even p, so that I - n >= n^2/c - 2n, which turns at
+n = c; for p = 2 the bound is attained from n = d on (tight frames), and N is d.
+Source: "Computation in superposition", section 2 (N_Lp(d), N_ε(d)).
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from jaxtyping import Float
+from scipy import stats
+from torch import Tensor
+
+FIRST_RATE, STEPS = 0.05, 200
+GROWTH = 1.12  # of n from one try to the next
+PAST = 1.5  # the search ends at so many times the best n yet
+REFINED = 9  # tries between the neighbours of the best n
+
+
+def interference(directions: Float[Tensor, "n d"], power: int, *, relu: bool) -> Float[Tensor, ""]:
+    """The sum over ordered pairs of different ones of |act(cosine)|^p."""
+    unit = directions / directions.norm(dim=1, keepdim=True)
+    cosines = unit @ unit.T
+    read = cosines.relu() if relu else cosines.abs()
+    total: Tensor = (read**power).sum() - len(directions)
+    return total
+
+
+def least_interference(
+    n: int, d: int, power: int, *, relu: bool, generator: torch.Generator
+) -> float:
+    """The interference of n unit vectors in d dimensions, at the best directions Adam finds."""
+    dtype, device = torch.float32, generator.device
+    directions = torch.randn(n, d, generator=generator, dtype=dtype, device=device)
+    directions.requires_grad_()
+    optimiser = torch.optim.Adam([directions])
+    for step in range(STEPS):
+        _anneal(optimiser, step, STEPS)
+        loss = interference(directions, power, relu=relu)
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+    with torch.no_grad():
+        return interference(directions.double(), power, relu=relu).item()
+
+
+def capacity(
+    d: int, power: int, *, relu: bool, seed: int, device: str = "cpu"
+) -> tuple[int, dict[int, float]]:
+    """N_Lp(d), and the loss beside that of keeping none at every n that was tried.
+
+    n grows by GROWTH from d until the loss has long turned; then up to REFINED numbers between
+    the neighbours of the best are tried.
+    """
+    generator = torch.Generator(device).manual_seed(seed)
+    tried: dict[int, float] = {}
+
+    def attempt(n: int) -> None:
+        if n not in tried:
+            least = least_interference(n, d, power, relu=relu, generator=generator)
+            tried[n] = least - n
+
+    n = d
+    while not tried or n <= PAST * _best(tried):
+        attempt(n)
+        n = max(n + 1, round(n * GROWTH))
+    ordered = sorted(tried)
+    place = ordered.index(_best(tried))
+    low, high = ordered[max(0, place - 1)], ordered[min(len(ordered) - 1, place + 1)]
+    for k in range(1, REFINED + 1):
+        attempt(low + round(k * (high - low) / (REFINED + 1)))
+    return _best(tried), dict(sorted(tried.items()))
+
+
+def welch_capacity(d: int, power: int) -> float:
+    """Where Welch's bound on the interference without ReLU turns, for an even p; see the module."""
+    if power % 2:
+        raise ValueError(f"Welch's bound is for even powers, not {power}")
+    return math.prod((d + k) / (k + 1) for k in range(0, power, 2))
+
+
+def random_capacity(d: int, epsilon: float) -> float:
+    """How many random unit vectors have all cosines within ε, in expectation: N_ε(d)'s model.
+
+    The n at which n (n-1) / 2 pairs times the exact probability of |cosine| > ε is one;
+    cosine^2 is Beta(1/2, (d-1)/2). It grows as C exp(ε^2 d / 4) or faster.
+    """
+    if d == 1:
+        return 1.0
+    beyond = float(stats.beta.sf(epsilon**2, 0.5, (d - 1) / 2))
+    return (1 + math.sqrt(1 + 8 / beyond)) / 2
+
+
+def free_norms(
+    n: int, d: int, power: int, *, seed: int, steps: int = 2_000
+) -> tuple[float, Float[Tensor, " n"]]:
+    """The ReLU autoencoder of n inputs trained with free norms: its loss, and the norms.
+
+    The loss is the sum of |act(W^T W) - 1|^p, less n, as in `capacity`.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    vectors = torch.randn(n, d, generator=generator) / d**0.5
+    vectors.requires_grad_()
+    optimiser = torch.optim.Adam([vectors])
+    wanted = torch.eye(n)
+    for step in range(steps):
+        _anneal(optimiser, step, steps)
+        loss = ((vectors @ vectors.T).relu() - wanted).abs().pow(power).sum()
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+    return loss.item() - n, vectors.detach().norm(dim=1)
+
+
+def _anneal(optimiser: torch.optim.Optimizer, step: int, steps: int) -> None:
+    for group in optimiser.param_groups:
+        group["lr"] = FIRST_RATE * 0.5 * (1 + math.cos(math.pi * step / steps))
+
+
+def _best(tried: dict[int, float]) -> int:
+    return min(tried, key=lambda n: tried[n])

@@ -1,0 +1,134 @@
+"""Higher fan-ins, squares, stacked layers and universal keys, small, as `toy:uand-fan-in-3` etc.
+
+All but the universal keys read rows of tokens made by `data.composites` with the task record's
+sizes; how universal keys read tokens is said there.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from interp_toolkit.data.composites import all_composites
+from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.registry import Toy
+from interp_toolkit.toys.superposition.boolean_readoffs import fitted_readoffs, function_readoffs
+from interp_toolkit.toys.superposition.fan_in import fan_in_and
+from interp_toolkit.toys.superposition.functions import BooleanFunction, function_of
+from interp_toolkit.toys.superposition.quadratic import quadratic_and
+from interp_toolkit.toys.superposition.separate import separate_ands
+from interp_toolkit.toys.superposition.stacked import (
+    StackedCircuit,
+    random_circuit,
+    stacked_circuit,
+)
+from interp_toolkit.toys.superposition.universal_keys import UniversalKeys, universal_keys
+
+TRIPLES, TRIPLE_NEURONS, TRIPLE_DENSITY, TRIPLE_MOST_ON = 15, 4_096, 0.25, 3
+SQUARED, SQUARED_DIM, SQUARED_MOST_ON = 96, 64, 2
+STACKED, STACKED_WIDTHS, STACKED_DIMS, STACKED_MOST_ON = 64, (48, 24), (None, 40), 4
+STACKED_NEURONS, STACKED_PER_GATE = 1_024, 16
+KEY_FEATURES, KEY_MOST_ON, KEY_FAN_IN, KEY_NEURONS, KEY_DENSITY = 10, 3, 5, 112, 0.4
+KEY_SHARPNESS = 60.0
+
+#: what the queries of the universal keys ask for; the first is the source's example
+KEY_FUNCTIONS: tuple[BooleanFunction, ...] = (
+    function_of(lambda f1, f4, f9, f2, f8: (f1 and f4 and not f9) or f2 != f8, (1, 4, 9, 2, 8)),
+    function_of(lambda a, b: a and b, (0, 3)),
+    function_of(lambda a, b: a != b, (5, 7)),
+    function_of(lambda a, b, c: a + b + c > 1, (3, 6, 9)),
+    function_of(lambda a, b, c: (a != b) != c, (0, 4, 8)),
+    function_of(lambda a, b: a and not b, (2, 6)),
+)
+
+
+def uand_fan_in_3() -> Transformer:
+    """Universal AND of fan-in 3 on 15 features, 4,096 neurons; it writes (0, 1, 2), (3, 4, 5)..."""
+    gates = [(i, i + 1, i + 2) for i in range(0, TRIPLES, 3)]
+    return fan_in_and(TRIPLES, TRIPLE_NEURONS, 3, TRIPLE_DENSITY).as_model(gates, TRIPLE_MOST_ON)
+
+
+def uand_quadratic() -> Transformer:
+    """Universal AND on 96 features on 64 axes by 2,080 squares; it writes (0, 1), (2, 3), ...
+
+    So small, single readouts are off by more than 1/2; the root mean square is 0.25 where both
+    features of a pair are on and 0.18 where one is.
+    """
+    gates = [(i, i + 1) for i in range(0, SQUARED, 2)]
+    return quadratic_and(SQUARED, SQUARED_DIM).as_model(gates, SQUARED_MOST_ON)
+
+
+def stacked() -> StackedCircuit:
+    """Two layers of random ANDs: 48 of pairs of 64 features, kept on 40 axes, and 24 of those."""
+    circuit = random_circuit(STACKED, STACKED_WIDTHS)
+    return stacked_circuit(circuit, STACKED, STACKED_NEURONS, STACKED_PER_GATE, STACKED_DIMS)
+
+
+def stacked_model() -> Transformer:
+    """`stacked` as a model."""
+    return stacked().as_model(STACKED_MOST_ON)
+
+
+def keys(*, superposed: bool = True) -> UniversalKeys:
+    """Universal keys of sets of up to 3 of 10 features, for six functions.
+
+    Superposed, 112 neurons of a random universal AND layer are read by fitted readoffs: fewer than
+    the 165 ANDs of two or three features. Else each AND of up to 5 features has a neuron, and there
+    is no error.
+    """
+    functions = list(KEY_FUNCTIONS)
+    if superposed:
+        layer = fan_in_and(KEY_FEATURES, KEY_NEURONS, 2, KEY_DENSITY).layer
+        readoffs = fitted_readoffs(functions, layer, all_composites(KEY_FEATURES, KEY_MOST_ON))
+    else:
+        ands = separate_ands(KEY_FEATURES, KEY_FAN_IN)
+        layer, readoffs = ands.layer, function_readoffs(functions, ands.readoffs, ands.layer)
+    return universal_keys(functions, layer, readoffs, KEY_MOST_ON, KEY_SHARPNESS)
+
+
+def keys_model(*, superposed: bool = True) -> Transformer:
+    """`keys` as a model."""
+    name = "universal-keys" if superposed else "universal-keys-separate"
+    return keys(superposed=superposed).as_model(name)
+
+
+_KEYS_TASK = {
+    "function": "universal-keys",
+    "key_features": KEY_FEATURES,
+    "features_on": KEY_MOST_ON,
+    "functions": [[f.table, list(f.features)] for f in KEY_FUNCTIONS],
+}
+UAND_FAN_IN_3 = Toy(
+    "uand-fan-in-3",
+    "a ReLU layer that computes the AND of every three of 15 features",
+    uand_fan_in_3,
+    {"function": "uand", "fan_in": 3, "n_features": TRIPLES, "most_on": TRIPLE_MOST_ON},
+    "Computation in superposition, section 1.4",
+)
+UAND_QUADRATIC = Toy(
+    "uand-quadratic",
+    "2,080 squares that compute the AND of every pair of 96 features on 64 axes",
+    uand_quadratic,
+    {"function": "uand", "n_features": SQUARED, "most_on": SQUARED_MOST_ON},
+    "Computation in superposition, section 1.5",
+)
+STACKED_CIRCUIT = Toy(
+    "stacked-circuit",
+    "two layers of chosen ANDs, the second on features in superposition",
+    stacked_model,
+    {"function": "stacked-circuit", "n_features": STACKED, "most_on": STACKED_MOST_ON},
+    "Computation in superposition, section 1.3",
+)
+UNIVERSAL_KEYS = Toy(
+    "universal-keys",
+    "a head that attends where the query's boolean function of the key's features holds",
+    keys_model,
+    _KEYS_TASK,
+    "Computation in superposition, section 1.6",
+)
+UNIVERSAL_KEYS_SEPARATE = Toy(
+    "universal-keys-separate",
+    "the same with a neuron for each AND, without error",
+    partial(keys_model, superposed=False),
+    _KEYS_TASK,
+    "Computation in superposition, section 1.6",
+)

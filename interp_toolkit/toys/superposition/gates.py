@@ -1,0 +1,121 @@
+"""AND gates as tuples of feature numbers: all pairs, random ones, their truth, their inputs.
+
+The gate `(2, 5)` is true where features 2 and 5 are both on.
+Source: "Computation in superposition", sections 1.1 and 1.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+from math import comb
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from interp_toolkit.data.composites import random_subsets
+from interp_toolkit.errors import InputError
+
+Gate = tuple[int, ...]
+
+
+def all_pairs(n_features: int) -> list[Gate]:
+    """Every pair (i, j) with i < j: (0, 1), (0, 2), ..."""
+    return list(combinations(range(n_features), 2))
+
+
+def random_gates(n_features: int, n_gates: int, fan_in: int = 2, *, seed: int = 0) -> list[Gate]:
+    """Distinct random gates of one fan-in, in order.
+
+    Raises InputError when there are not so many.
+    """
+    if not 1 <= fan_in <= n_features:
+        raise InputError(
+            f"a gate of fan-in {fan_in} needs as many features; there are {n_features}"
+        )
+    there = comb(n_features, fan_in)
+    if not 1 <= n_gates <= there:
+        raise InputError(
+            f"{n_gates} gates of fan-in {fan_in} were asked for; {n_features} features have {there}"
+        )
+    rng = np.random.default_rng(seed)
+    if 2 * n_gates > there:
+        every = list(combinations(range(n_features), fan_in))
+        return [every[k] for k in sorted(rng.choice(there, n_gates, replace=False))]
+    found: dict[Gate, None] = {}
+    while len(found) < n_gates:
+        drawn = np.sort(random_subsets(n_gates - len(found), n_features, fan_in, rng), axis=1)
+        found.update(dict.fromkeys(tuple(row) for row in drawn.tolist()))
+    return sorted(found)
+
+
+def checked_gates(
+    gates: Sequence[Sequence[int]], n_features: int, *, fan_in: int | None = None
+) -> list[Gate]:
+    """The gates as sorted tuples.
+
+    Args:
+        gates: feature numbers, one gate an item.
+        n_features: numbers run from 0 to this.
+        fan_in: what every gate's must be; None: at least 2.
+
+    Raises:
+        InputError: a gate that names a feature twice, or one that is not there, or has another
+            fan-in; or no gate at all.
+    """
+    if not len(gates):
+        raise InputError("no gates were given: give at least one, such as (0, 1)")
+    checked = [tuple(sorted(int(i) for i in gate)) for gate in gates]
+    for gate in checked:
+        if len(set(gate)) != len(gate) or len(gate) < 2 or fan_in not in (None, len(gate)):
+            wanted = "two or more" if fan_in is None else f"{fan_in}"
+            raise InputError(f"the gate {gate} is not a set of {wanted} different features")
+        if gate[0] < 0 or gate[-1] >= n_features:
+            raise InputError(f"the gate {gate} names a feature outside 0..{n_features - 1}")
+    return checked
+
+
+def gate_truth(
+    on: Bool[np.ndarray, "input feature"], gates: Sequence[Gate]
+) -> Bool[np.ndarray, "input gate"]:
+    """Where all of a gate's features are on."""
+    return np.stack([on[:, list(gate)].all(axis=1) for gate in gates], axis=1)
+
+
+def inputs_about(
+    gates: Sequence[Gate],
+    missing: Int[np.ndarray, " gate"],
+    n_features: int,
+    n_on: int,
+    rng: np.random.Generator,
+) -> Bool[np.ndarray, "gate feature"]:
+    """One input for each gate: all of it on but one feature, and random others to make `n_on`.
+
+    Args:
+        gates: which gate each input is about.
+        missing: which of the gate's features is off, by its place in the gate; -1: none is.
+        n_features: of the inputs.
+        n_on: how many features are on in all, at least the largest fan-in.
+        rng: draws the others.
+    """
+    on = np.zeros((len(gates), n_features), dtype=bool)
+    kinds = [(len(gate), bool(place >= 0)) for gate, place in zip(gates, missing, strict=True)]
+    for fan_in, lacking in dict.fromkeys(kinds):
+        rows = np.array([row for row, kind in enumerate(kinds) if kind == (fan_in, lacking)])
+        members = np.array([sorted(gates[int(row)]) for row in rows])
+        n_others = min(n_on - fan_in + lacking, n_features - fan_in)
+        others = random_subsets(len(rows), max(n_features - fan_in, 1), n_others, rng)
+        on[rows[:, None], _past(others, members)] = True
+        on[rows[:, None], members] = True
+        if lacking:
+            on[rows, members[np.arange(len(rows)), missing[rows]]] = False
+    return on
+
+
+def _past(
+    others: Int[np.ndarray, "n size"], members: Int[np.ndarray, "n fan_in"]
+) -> Int[np.ndarray, "n size"]:
+    """Numbers among the features that are no members, as numbers among all."""
+    for member in members.T:
+        others = others + (others >= member[:, None])
+    return others

@@ -1,0 +1,105 @@
+"""All fan-ins from 2 to k in one ReLU layer, its neurons divided evenly among them.
+
+Each group of neurons is a universal AND of its own fan-in (see `fan_in`), of its own density and
+bias.
+Source: "Computation in superposition", section 1.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.toys.superposition.density import choose_density
+from interp_toolkit.toys.superposition.fan_in import FanInAND, check_sizes, fan_in_and
+from interp_toolkit.toys.superposition.gate_model import gate_model
+from interp_toolkit.toys.superposition.gates import Gate, checked_gates
+from interp_toolkit.toys.superposition.layer import FeatureLayer
+
+
+@dataclass(frozen=True, eq=False)
+class PartitionedAND:
+    """All fan-ins from 2 to k: the neurons in k - 1 groups, a `FanInAND` in each.
+
+    Attributes:
+        layer: all groups side by side.
+        parts: the groups, by fan-in from 2.
+    """
+
+    layer: FeatureLayer
+    parts: tuple[FanInAND, ...]
+
+    def readoffs(self, gates: Sequence[Gate]) -> Float[Tensor, "gate neuron"]:
+        """The constructed readoffs, each along its own fan-in's neurons.
+
+        Raises InputError for fan-ins that are not there and features that share no neuron.
+        """
+        rows = torch.zeros(len(gates), self.layer.W_in.shape[1], dtype=torch.float64)
+        starts = np.cumsum([0, *(part.connections.shape[1] for part in self.parts)])
+        for row, gate in enumerate(gates):
+            group = len(gate) - 2
+            if not 0 <= group < len(self.parts):
+                raise InputError(
+                    f"the gate {tuple(gate)} has {len(gate)} features; "
+                    f"the layer has fan-ins 2 to {len(self.parts) + 1}"
+                )
+            rows[row, starts[group] : starts[group + 1]] = self.parts[group].readoffs([gate])[0]
+        return rows
+
+    def as_model(self, gates: Sequence[Gate], most_on: int) -> Transformer:
+        """The layer as a model whose logits are these gates; see `gate_model`."""
+        known = checked_gates(gates, len(self.parts[0].connections))
+        connections = torch.cat([part.connections for part in self.parts], dim=1)
+        readoffs = self.readoffs(known)
+        return gate_model(self.layer, readoffs, known, connections, most_on, "uand-partitioned")
+
+
+def partitioned_and(
+    n_features: int,
+    n_neurons: int,
+    fan_in: int,
+    most_on: int,
+    densities: Sequence[float] | None = None,
+    seed: int = 0,
+) -> PartitionedAND:
+    """All fan-ins from 2 to `fan_in`, on neurons divided evenly.
+
+    Args:
+        n_features: of the input.
+        n_neurons: of the layer, all groups together.
+        fan_in: the largest.
+        most_on: how many features are on together, where densities are searched for.
+        densities: of the groups, from fan-in 2 on; None: by search (`density.choose_density`).
+        seed: of the connections.
+
+    Raises:
+        InputError: as `fan_in_and`, another number of densities than of fan-ins, and sizes at which
+            no density makes the worst error less than 1.
+    """
+    n_groups = fan_in - 1
+    check_sizes(n_features, n_neurons, fan_in)
+    sizes = [n_neurons // n_groups + (g < n_neurons % n_groups) for g in range(n_groups)]
+    if densities is None:
+        densities = [
+            choose_density(n_features, n, most_on, fan_in=k) for k, n in enumerate(sizes, start=2)
+        ]
+    if len(densities) != n_groups:
+        raise InputError(f"{len(densities)} densities for the {n_groups} fan-ins 2 to {fan_in}")
+    seeds = np.random.SeedSequence(seed).generate_state(n_groups)
+    parts = tuple(
+        fan_in_and(n_features, n, k, density, int(s))
+        for k, (n, density, s) in enumerate(zip(sizes, densities, seeds, strict=True), start=2)
+    )
+    layer = FeatureLayer(
+        torch.cat([part.layer.W_in for part in parts], dim=1),
+        torch.cat([part.layer.b_in for part in parts]),
+        parts[0].layer.features,
+    )
+    return PartitionedAND(layer, parts)

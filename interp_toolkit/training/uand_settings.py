@@ -1,0 +1,47 @@
+"""The settings of `interp train uand`."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from interp_toolkit.training.settings import TrainingSettings
+
+
+class UandTraining(TrainingSettings):
+    """Settings of `interp train uand`, beside those of `TrainingSettings`; each is a `--set` key.
+
+    Attributes:
+        n_features: boolean features; the model has a logit for every pair of them.
+        n_neurons: of the one ReLU layer.
+        d_in: width of the input: the features are random unit vectors in it. None: one-hot.
+        most_on: the largest number of features that are on together.
+        power: p of the loss; 2 is the mean squared error, a high one nears the worst error.
+        balanced: whether, for each pair, the inputs where it is on weigh as much as all others.
+        rows: inputs a step; all there are, if they are no more than that.
+    """
+
+    n_features: int = Field(12, ge=2, le=64)
+    n_neurons: int = Field(32, ge=1, le=16_384)
+    d_in: int | None = Field(None, ge=1)
+    most_on: int = Field(2, ge=2)
+    power: int = Field(8, ge=2, le=64)
+    balanced: bool = False
+    rows: int = Field(4_096, ge=1, le=10_000_000)
+    steps: int = Field(3_000, ge=1)
+    lr: float = Field(0.02, gt=0, le=10, allow_inf_nan=False)
+    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
+    seeds: int = Field(4, ge=1, le=100_000)
+    seed: int = Field(0, ge=0, lt=2**30)
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> UandTraining:
+        if self.most_on > self.n_features:
+            raise ValueError(f"most_on is {self.most_on}, of {self.n_features} features")
+        if self.d_in is not None and self.d_in > self.n_features:
+            raise ValueError(
+                f"d_in ({self.d_in}) is above n_features ({self.n_features}): leave it out for "
+                "one-hot features"
+            )
+        return self

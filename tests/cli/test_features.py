@@ -1,0 +1,186 @@
+"""`--features` and its settings, from the command line to the analysis that takes them."""
+
+import json
+import sys
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from interp_toolkit import registry
+from interp_toolkit.models.samples import labelled_samples
+from interp_toolkit.results import Provenance, Result
+
+
+@dataclass(frozen=True)
+class Labelled(Result):
+    """What `labelled` saw."""
+
+    seen: dict
+
+    def to_frame(self):
+        return pd.DataFrame([self.seen])
+
+    def tables(self):
+        return []
+
+    def figures(self):
+        return []
+
+
+def label(model, *, data=None, features=None):
+    from interp_toolkit.models.features import read_features
+
+    found = None if features is None else read_features(features, model)
+    samples = labelled_samples(model, data, found)
+    seen = {"names": list(samples.names), "n": len(samples), "source": samples.source}
+    if found is not None and found.directions is not None:
+        seen["norms"] = found.directions.norm(dim=1).tolist()
+    return Labelled("labelled", "Labelled.", {}, Provenance({}, {}, {}, 0, {}), seen)
+
+
+LABELLED = registry.Analysis("labelled", "labels places", label)
+
+
+@pytest.fixture
+def call(capfd, monkeypatch):
+    """`main(...)` in this process, with an analysis that takes features: (code, out, err)."""
+    from interp_toolkit.cli.main import main
+
+    real = registry.entry_points
+
+    def patched(group):
+        mine = EntryPoint("labelled", "unused", group)
+        return [*real(group=group), *([mine] if group.endswith("probes") else [])]
+
+    def load(entry):
+        return LABELLED if entry.name == "labelled" else real_load(entry)
+
+    real_load = EntryPoint.load
+    monkeypatch.setattr(registry, "entry_points", patched)
+    monkeypatch.setattr(EntryPoint, "load", load)
+    registry._entries.cache_clear()
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["interp", *map(str, arguments)])
+        code = 0
+        try:
+            main()
+        except SystemExit as leaving:
+            code = int(leaving.code or 0)
+        out, err = capfd.readouterr()
+        return code, out, err
+
+    yield run
+    registry._entries.cache_clear()
+
+
+@pytest.fixture
+def tokens_only(tmp_path):
+    path = tmp_path / "tokens.npz"
+    np.savez(path, tokens=[[0, 1, 2], [1, 1, 2]])
+    return path
+
+
+@pytest.fixture
+def sae(tmp_path):
+    """Latent k is on at token k of toy:xor-2head; the encoder is three times the decoder."""
+    folder = tmp_path / "sae"
+    folder.mkdir()
+    from interp_toolkit.toys.xor import XOR_2HEAD
+
+    W_E = XOR_2HEAD.build().embed.W_E.detach().float()
+    decoder = torch.linalg.pinv(W_E).T
+    weights = {"W_enc": 3 * decoder.T, "W_dec": decoder}
+    weights |= {"b_dec": torch.zeros(W_E.shape[1]), "b_enc": torch.full((len(W_E),), -1.5)}
+    save_file({n: t.contiguous() for n, t in weights.items()}, folder / "sae_weights.safetensors")
+    cfg = {"architecture": "standard", "dtype": "float32", "d_in": W_E.shape[1], "d_sae": len(W_E)}
+    (folder / "cfg.json").write_text(json.dumps(cfg | {"metadata": {"hook_name": "hook_embed"}}))
+    return folder
+
+
+def seen(out):
+    return json.loads(out)["results"][0]["seen"]
+
+
+START = ("analyze", "toy:xor-2head", "--json", "-", "--quiet", "--probe", "labelled")
+
+
+def test_tokens_alone_are_enough(call, tokens_only):
+    code, out, err = call(*START, "--features", "embeddings", "--data", tokens_only)
+    assert (code, err) == (0, "")
+    assert (seen(out)["names"], seen(out)["n"]) == (["0", "1", "2"], 6)
+
+
+def test_latents_with_their_side_and_threshold(call, tokens_only, sae):
+    code, out, err = call(*START, "--features", sae, "--data", tokens_only)
+    assert (code, err) == (0, "")
+    assert seen(out)["names"] == ["latent0", "latent1", "latent2"]
+    decoder = seen(out)["norms"]
+    code, out, _ = call(
+        *START, "--features", sae, "--data", tokens_only, "--feature-side", "encoder"
+    )
+    assert seen(out)["norms"] == pytest.approx([3 * norm for norm in decoder])
+    code, out, err = call(*START, "--features", sae, "--data", tokens_only, "--threshold", 2)
+    assert code == 2
+    assert "none of the 3 features is on at any place" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--probe", "xor", "--features", "embeddings"], "--probe xor takes no --features"),
+        (["--probe", "labelled", "--features", "embedings"], "are neither 'embeddings' nor the"),
+        (["--probe", "labelled", "--features", "none.npy"], "there is no such file"),
+        (
+            ["--probe", "labelled", "--feature-side", "encoder"],
+            "--feature-side is about --features",
+        ),
+        (["--probe", "labelled", "--threshold", "1"], "--threshold is about --features"),
+        (
+            ["--probe", "labelled", "--features", "embeddings", "--threshold", "1"],
+            "a side and a threshold are for the folder of an SAE, not for embeddings",
+        ),
+        (
+            ["--probe", "labelled", "--features", "embeddings", "--column", "a", "--data", "x.npz"],
+            "--column and --features both say what the features are",
+        ),
+        (["--probe", "labelled", "--features", "embeddings"], "no data: "),
+    ],
+)
+def test_a_slip_is_one_line(call, arguments, message):
+    code, _, err = call("analyze", "toy:xor-2head", "--quiet", *arguments)
+    assert code == 2
+    assert message in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_data_without_columns_is_an_error_for_analyses_that_need_them(call, tokens_only, tmp_path):
+    table = tmp_path / "tokens.jsonl"
+    table.write_text('{"tokens": [0, 1, 2]}\n')
+    for path, message in (
+        (tokens_only, "there is no array 'features'"),
+        (table, "there is no feature column"),
+    ):
+        for further in ((), ("--probe", "labelled", "--features", "embeddings")):
+            arguments = ("--quiet", "--probe", "xor", *further, "--data", path)
+            code, _, err = call("analyze", "toy:xor-2head", *arguments)
+            assert code == 2
+            assert message in err
+            assert len(err.strip().splitlines()) == 1
+
+
+def test_in_a_notebook(call, tokens_only):
+    import interp_toolkit as it
+
+    features = np.random.default_rng(0).normal(size=(4, 7))
+    result = it.analyze("toy:xor-2head", "labelled", data=tokens_only, features="embeddings")
+    assert result.seen["n"] == 6
+    with pytest.raises(it.InputError, match=r"the directions given are \[4, 7\]"):
+        it.analyze("toy:xor-2head", "labelled", data=tokens_only, features=features)
+    with pytest.raises(it.InputError, match="there is no array 'features'"):
+        it.analyze("toy:xor-2head", "labelled", data=tokens_only)

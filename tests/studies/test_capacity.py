@@ -1,0 +1,133 @@
+"""N_Lp(d): known optima, known bounds, exact probabilities, and the study end to end."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import torch
+
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.json import dumps
+from interp_toolkit.studies import capacity as study
+from interp_toolkit.studies.jobs import Runner
+from interp_toolkit.studies.packing import (
+    capacity,
+    free_norms,
+    interference,
+    least_interference,
+    random_capacity,
+    welch_capacity,
+)
+
+
+def least(n: int, d: int, power: int, relu: bool) -> float:
+    generator = torch.Generator().manual_seed(0)
+    return least_interference(n, d, power, relu=relu, generator=generator)
+
+
+def test_interference_by_hand() -> None:
+    """Three directions at 0, 60 and 180 degrees, of any length."""
+    directions = torch.tensor([[2.0, 0.0], [0.5, math.sqrt(0.75)], [-0.1, 0.0]])
+    cosines = [0.5, -1.0, -0.5]
+    linear = 2 * sum(abs(c) ** 3 for c in cosines)
+    assert interference(directions, 3, relu=False).item() == pytest.approx(linear)
+    assert interference(directions, 3, relu=True).item() == pytest.approx(2 * 0.5**3)
+
+
+@pytest.mark.parametrize("d", [2, 3, 5])
+def test_tight_frames_attain_welchs_bound(d: int) -> None:
+    for n in (d, d + 1, 2 * d, 3 * d + 1):
+        assert least(n, d, 2, relu=False) == pytest.approx(n * n / d - n, abs=1e-3)
+
+
+def test_known_optimal_directions() -> None:
+    for d in (2, 4):  # an orthoplex interferes nowhere under a ReLU
+        assert least(2 * d, d, 2, relu=True) == pytest.approx(0, abs=1e-3)
+    assert least(6, 3, 4, relu=False) == pytest.approx(30 / 25, abs=1e-3)  # the icosahedron's axes
+    assert least(3, 2, 4, relu=False) == pytest.approx(6 / 16, abs=1e-4)  # 60 degrees apart
+
+
+@pytest.mark.parametrize(("n", "d", "power"), [(9, 3, 4), (20, 4, 4), (14, 3, 6)])
+def test_welchs_bound_is_not_undercut(n: int, d: int, power: int) -> None:
+    assert least(n, d, power, relu=False) + n >= n * n / welch_capacity(d, power) - 1e-6
+
+
+def test_welch_capacity_is_one_over_the_mean_power_of_a_cosine() -> None:
+    vectors = np.random.default_rng(0).standard_normal((400_000, 5))
+    cosines = vectors[:, 0] / np.linalg.norm(vectors, axis=1)
+    for power in (2, 4, 6):
+        assert 1 / welch_capacity(5, power) == pytest.approx(np.mean(cosines**power), rel=0.03)
+    with pytest.raises(ValueError, match="even powers"):
+        welch_capacity(5, 3)
+
+
+@pytest.mark.parametrize(("d", "n"), [(2, 2), (3, 3), (7, 7)])
+def test_without_a_relu_the_mean_square_keeps_d(d: int, n: int) -> None:
+    found, tried = capacity(d, 2, relu=False, seed=0)
+    assert found == n
+    assert tried[d] == pytest.approx(-d, abs=1e-3)
+    assert list(tried) == sorted(tried)
+    assert max(tried) > d
+
+
+def test_more_are_kept_under_higher_powers_and_a_relu() -> None:
+    counts = [capacity(3, p, relu=True, seed=0)[0] for p in (2, 4, 6)]
+    assert counts == sorted(set(counts))
+    assert counts[0] >= 6
+    assert capacity(3, 4, relu=False, seed=0)[0] < counts[1]
+
+
+def test_random_directions_are_within_epsilon_as_often_as_said() -> None:
+    n = round(random_capacity(20, 0.5))
+    generator = np.random.default_rng(0)
+    pairs = []
+    for _ in range(400):
+        vectors = generator.standard_normal((n, 20))
+        vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+        pairs.append((np.abs(np.triu(vectors @ vectors.T, 1)) > 0.5).sum())
+    assert np.mean(pairs) == pytest.approx(1, abs=0.3)
+    assert random_capacity(1, 0.5) == 1
+    rates = [
+        math.log(random_capacity(d + 20, 0.5) / random_capacity(d, 0.5)) / 20 for d in (20, 60)
+    ]
+    assert min(rates) > 0.5**2 / 4
+
+
+def test_free_norms_are_no_two_groups_at_the_fourth_power() -> None:
+    loss, norms = free_norms(24, 3, 4, seed=0, steps=400)
+    assert norms.min() > 0.3
+    assert loss < -capacity_loss(3, 4)
+
+
+def capacity_loss(d: int, power: int) -> float:
+    """How much the best number of unit directions saves."""
+    found, tried = capacity(d, power, relu=True, seed=0)
+    return -tried[found]
+
+
+@pytest.mark.slow
+def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(study, "DIMENSIONS", {"small": {2: (2, 4), 4: (2, 4)}})
+    monkeypatch.setattr(study, "FREE_D", 2)
+    monkeypatch.setattr(study, "FREE_N", 8)
+    result = study.CAPACITY.run("small", 1, Runner(tmp_path, workers=1))
+    by_name = {(q.of, q.name): q for q in result.quantities}
+    assert [by_name["p = 2, linear", f"N at d = {d}"].median for d in (2, 4)] == [2, 4]
+    assert by_name["p = 4, linear", "N at d = 4"].remark == "Welch's bound turns at 8"
+    assert all(q.reached is None for q in result.quantities)
+    assert result.evidence["growth"]["linear"] == {"2": None, "4": None}
+    assert result.evidence["tight_frames"] is True
+    kept = result.jobs["relu-p4-d4-seed-0"]["N"]
+    assert "With a ReLU, 4 dimensions keep" in result.verdict
+    assert f"{kept} at p = 4" in result.verdict
+    assert "without the ReLU p = 2 keeps exactly d" in result.verdict
+    assert len(result.figures()) == 4
+    for figure in result.figures():
+        go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
+    assert json.loads(dumps([result]))["results"][0]["probe"] == "superposition/capacity"
+    assert "Growth" in to_html([result])

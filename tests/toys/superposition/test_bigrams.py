@@ -1,0 +1,141 @@
+"""Skip-bigram heads: exactness, SVD and projection against their closed forms."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.toys.superposition.bigrams import (
+    bigram_matrix,
+    cliques,
+    exact_head,
+    presence,
+    projected_head,
+    projection_noise,
+    random_bigrams,
+    score_quality,
+    svd_head,
+)
+from interp_toolkit.toys.superposition.gate_model import random_unit_features
+
+
+def unit(m: int, d: int, seed: int = 0) -> torch.Tensor:
+    return random_unit_features(m, d, torch.Generator().manual_seed(seed))
+
+
+def orthogonal(d: int, seed: int = 0) -> torch.Tensor:
+    drawn = np.random.default_rng(seed).standard_normal((d, d))
+    return torch.linalg.qr(torch.from_numpy(drawn)).Q
+
+
+def test_the_matrix_counts_bigrams_query_first() -> None:
+    features = orthogonal(6)
+    W = bigram_matrix([(0, 1), (2, 1), (4, 5)], features, features)
+    x_query = features[1] + features[5]
+    x_key = features[0] + features[2] + features[3]
+    assert float(x_query @ W @ x_key) == pytest.approx(2, abs=1e-12)
+    assert float(x_key @ W @ x_query) == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize("n_bigrams", [1, 20, 32])
+def test_up_to_d_head_bigrams_are_exact(n_bigrams: int) -> None:
+    queries, keys = orthogonal(128, 1), orthogonal(128, 2)
+    bigrams = random_bigrams(128, n_bigrams, seed=n_bigrams)
+    wanted = presence(bigrams, 128, 128).double()
+    for head in (
+        exact_head(bigrams, queries, keys, 32),
+        svd_head(bigram_matrix(bigrams, queries, keys), 32),
+    ):
+        assert head.W_Q.shape == head.W_K.shape == (128, 32)
+        assert float((head.scores(queries, keys) - wanted).abs().max()) < 1e-13
+
+
+def test_cliques_are_exact_beyond_d_head() -> None:
+    features = orthogonal(32)
+    sets = [(range(4), range(8)), (range(4, 9), range(8, 16)), (range(9, 12), (20, 30))]
+    bigrams = [(k, q) for keys, queries in sets for k in keys for q in queries]
+    head = exact_head(bigrams, features, features, 3)
+    wanted = presence(bigrams, 32, 32).double()
+    assert len(bigrams) == 78
+    assert float((head.scores(features, features) - wanted).abs().max()) < 1e-12
+    assert [len(c.keys) * len(c.queries) for c in cliques(bigrams)] == [32, 40, 6]
+    with pytest.raises(InputError, match="make 3 cliques, more than d_head = 2"):
+        exact_head(bigrams, features, features, 2)
+
+
+def test_cliques_hold_every_bigram_once_and_take_the_fewer() -> None:
+    star = [(0, q) for q in range(5)] + [(1, q) for q in range(3)]
+    found = cliques(star)
+    assert sorted((k, q) for c in found for k in c.keys for q in c.queries) == sorted(star)
+    assert len(found) == 2
+    assert len(cliques([(k, q) for q, k in star])) == 2
+
+
+def test_svd_keeps_the_largest_singular_values() -> None:
+    features, bigrams = unit(80, 24), random_bigrams(80, 60, seed=2)
+    W = bigram_matrix(bigrams, features, features)
+    sizes = torch.linalg.svdvals(W)
+    scores = svd_head(W, 8).scores(features, features)
+    signal = score_quality(scores, bigrams).signal
+    assert signal == pytest.approx(float(sizes[:8].square().sum()) / 60, abs=1e-10)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_published_setting_of_svd(seed: int) -> None:
+    features = unit(512, 128, seed)
+    bigrams = random_bigrams(512, 128 * 32 // 4, seed=seed)
+    scores = svd_head(bigram_matrix(bigrams, features, features), 32).scores(features, features)
+    quality = score_quality(scores, bigrams)
+    assert quality.auc == pytest.approx(0.96, abs=0.01)
+    assert quality.signal / quality.noise == pytest.approx(2.6, abs=0.1)
+
+
+@pytest.mark.parametrize(("d", "r", "m"), [(128, 32, 512), (96, 24, 384), (128, 64, 256)])
+def test_the_noise_of_a_projection(d: int, r: int, m: int) -> None:
+    measured = []
+    for seed in range(4):
+        features, bigrams = unit(m, d, seed), random_bigrams(m, d * r // 8, seed=seed)
+        W = bigram_matrix(bigrams, features, features)
+        quality = score_quality(projected_head(W, r, seed).scores(features, features), bigrams)
+        assert quality.signal == pytest.approx(1, abs=0.15)
+        measured.append(quality.noise**2)
+    assert np.mean(measured) == pytest.approx(projection_noise(d * r // 8, d, r, m), rel=0.1)
+
+
+def test_quality_against_scikit_learn_and_by_hand() -> None:
+    scores = torch.tensor([[3.0, 1.0, 1.0], [0.0, 2.0, 1.0]], dtype=torch.float64)
+    bigrams = [(0, 0), (1, 0), (2, 1)]
+    quality = score_quality(scores, bigrams)
+    labels = presence(bigrams, 2, 3).numpy().ravel()
+    assert quality.auc == pytest.approx(roc_auc_score(labels, scores.numpy().ravel()))
+    assert quality.signal == pytest.approx(5 / 3)
+    assert quality.noise == pytest.approx(np.std([1, 0, 2]))
+    assert quality.worst == 2
+    assert quality.rms == pytest.approx(np.sqrt((4 + 0 + 1 + 0 + 4 + 0) / 6))
+
+
+def test_random_bigrams_are_distinct_and_of_the_seed() -> None:
+    drawn = random_bigrams(10, 60, seed=3)
+    assert len(set(drawn)) == 60
+    assert drawn == random_bigrams(10, 60, seed=3) != random_bigrams(10, 60, seed=4)
+    assert len(random_bigrams(4, 16)) == 16
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: random_bigrams(3, 10), "1 to 9"),
+        (lambda: bigram_matrix([], unit(4, 4), unit(4, 4)), "no bigrams"),
+        (lambda: bigram_matrix([(0, 1), (0, 1)], unit(4, 4), unit(4, 4)), "twice"),
+        (lambda: bigram_matrix([(4, 1)], unit(4, 4), unit(4, 4)), "key feature"),
+        (lambda: bigram_matrix([(1, 4)], unit(4, 4), unit(4, 4)), "query feature"),
+        (lambda: svd_head(torch.eye(4), 5), "d_head"),
+        (lambda: score_quality(torch.ones(1, 1), [(0, 0)]), "every pair"),
+    ],
+)
+def test_what_cannot_be_is_refused(make: object, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        make()

@@ -1,0 +1,97 @@
+"""The registered toys of sections 1.3 to 1.6 and 3: loaded by name, they do what they are for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from interp_toolkit import registry
+from interp_toolkit.data.composites import all_composites
+from interp_toolkit.data.task import task_data
+from interp_toolkit.models.load import load
+from interp_toolkit.models.record import record_of
+from interp_toolkit.toys.superposition import computed_toys
+from interp_toolkit.toys.superposition.bigrams import presence, score_quality
+from interp_toolkit.toys.superposition.fan_in import fan_in_and
+from interp_toolkit.toys.superposition.functions import function_values
+from interp_toolkit.toys.superposition.gates import gate_truth
+
+
+def last_logits(model: torch.nn.Module, rows: np.ndarray) -> np.ndarray:
+    with torch.no_grad():
+        return model(torch.from_numpy(rows))[:, -1].numpy()
+
+
+@pytest.mark.parametrize(("name", "fan_in"), [("uand-fan-in-3", 3), ("uand-quadratic", 2)])
+def test_gates_are_read_from_the_inputs_that_the_record_makes(name: str, fan_in: int) -> None:
+    model = load(f"toy:{name}")
+    data = task_data(record_of(model).task)
+    n_features = data.features.shape[1]
+    gates = [tuple(range(i, i + fan_in)) for i in range(0, n_features, fan_in)]
+    truth = gate_truth(data.features, gates)
+    rows = np.flatnonzero(truth.any(axis=1) | (np.arange(len(truth)) % 10 == 0))
+    logits, truth = last_logits(model, data.token_matrix()[rows]), truth[rows]
+    assert logits.shape[1] == len(gates)
+    assert truth.any(axis=0).all()
+    errors = np.abs(logits - truth)
+    if fan_in == 3:
+        assert 0.2 < errors.max() < 0.5
+        assert (
+            errors.max(axis=0) <= fan_in_and(15, 4096, 3, 0.25).worst_errors(3).worst.max()
+        ).all()
+    else:
+        assert np.sqrt((errors[truth] ** 2).mean()) == pytest.approx(2 / 8, abs=0.1)
+        assert np.sqrt((errors[~truth] ** 2).mean()) < 0.06
+
+
+def test_the_stacked_circuit_computes_its_last_layer() -> None:
+    model, stacked = load("toy:stacked-circuit"), computed_toys.stacked()
+    on = stacked.inputs(400, 4, seed=3)
+    rows = np.full((400, 5), 64)
+    rows[:, :4] = np.nonzero(on)[1].reshape(400, 4)
+    rows[:, 4] = 65
+    logits, truth = last_logits(model, rows), stacked.exact(on)[-1]
+    np.testing.assert_allclose(logits, stacked.scores(on)[-1][0], atol=1e-10)
+    assert truth[:200].any(axis=1).all()
+    assert np.median(logits[truth]) > 0.6
+    assert 0.05 < np.sqrt(((logits - truth) ** 2).mean()) < 0.12
+    assert record_of(model).task["most_on"] == 4
+
+
+@pytest.mark.parametrize("name", ["universal-keys", "universal-keys-separate"])
+def test_every_query_attends_to_the_right_keys(name: str) -> None:
+    """All 176 key tokens at once, so that one token that is wrongly scored would show."""
+    model = load(f"toy:{name}")
+    on = all_composites(10, 3)
+    truth = function_values(list(computed_toys.KEY_FUNCTIONS), on)
+    q = model.embed.W_E[176:] @ model.blocks[1].attn.W_Q[0]
+    rows = torch.arange(176)[:, None]
+    _, cache = model.run_with_cache(rows)
+    keys = cache["blocks.1.attn.hook_k"][:, 0, 0]
+    scores = (keys @ q.T).detach().numpy()
+    assert scores[truth].min() > 10
+    assert scores[~truth].max() < -10
+    assert record_of(model).task["functions"][1] == ["0001", [0, 3]]
+
+
+@pytest.mark.parametrize("name", ["skip-bigrams", "skip-bigrams-rotary", "skip-bigrams-gqa"])
+def test_planted_bigrams_score_above_other_pairs(name: str) -> None:
+    model = load(f"toy:{name}")
+    truth = model.ground_truth
+    np.testing.assert_array_equal(model.embed.W_E.detach(), truth.features)
+    embedded, attn = model.embed.W_E.detach(), model.blocks[0].attn
+    for (layer, head), bigrams in truth.bigrams.items():
+        assert layer == 0
+        scores = (embedded @ attn.W_Q[head]) @ (embedded @ attn.W_K[head]).T
+        quality = score_quality(scores.detach(), bigrams)
+        assert presence(bigrams, 256, 256).sum() == 64
+        assert quality.auc > (0.9 if name == "skip-bigrams-gqa" else 0.99)
+        assert quality.signal > 0.7
+
+
+@pytest.mark.parametrize("name", sorted(n for n in registry.names("toys") if "bigram" in n))
+def test_building_twice_gives_the_same_weights(name: str) -> None:
+    toy = registry.find("toys", name)
+    first, second = toy.build().state_dict(), toy.build().state_dict()
+    assert all(torch.equal(first[key], second[key]) for key in first)
