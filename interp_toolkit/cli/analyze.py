@@ -11,7 +11,7 @@ from interp_toolkit.cli import options
 from interp_toolkit.cli.show import show
 from interp_toolkit.errors import InputError, printable
 
-_OPTION_NAMES = {"hooks": "--hook"}  # where the keyword is called otherwise
+_OPTION_NAMES = {"hooks": "--hook", "gates": "--gate"}  # where the keyword is called otherwise
 GRAPH_FORMATS = (".graphml", ".eap.json", ".json")
 Ablation = Literal["mean", "resample", "zero"]
 MAX_SEED = 2**31 - 1  # every random generator underneath takes these
@@ -86,7 +86,17 @@ def analyze(
     ] = None,
     table: Annotated[
         str | None,
-        typer.Option(metavar="0110", help="Truth table of --probe boolean, first feature highest."),
+        typer.Option(
+            metavar="0110", help="Truth table of boolean or of gates, first feature highest."
+        ),
+    ] = None,
+    gate: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME,NAME",
+            help="Features whose AND (or --table) --probe uand reads off its readoffs of pairs.",
+            show_default=False,
+        ),
     ] = None,
     layout: Annotated[
         str | None,
@@ -159,6 +169,7 @@ def analyze(
         "position": options.position(position),
         "features": options.features(features, feature_side, threshold),
         "table": table,
+        "gates": gate or None,
         "layout": layout.split() if layout is not None else None,
         "tokens": tokens,
         "layer": layer,

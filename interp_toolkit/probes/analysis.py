@@ -453,7 +453,7 @@ def _described(data: FeatureData) -> dict[str, Any]:
 
 def _unfit(model: Any, data: FeatureData | None) -> str | None:
     task = record_of(model).task
-    if data is None and (task is None or "function" not in task):
+    if data is None and (task is None or not {"function", "tokens"} <= task.keys()):
         return "needs --tokens or --data"
     if data is not None and np.asarray(data.features).shape[1] != 2:
         return "needs two features"

@@ -76,6 +76,6 @@ SORT_BIDIRECTIONAL_TRAINED = _toy(
 UAND_TRAINED = _toy(
     "uand",
     "32 ReLU neurons, trained to read all 66 pairs of 12 features out",
-    {"function": "uand", "n_features": 12, "most_on": 2},
+    {"function": "uand", "n_features": 12, "most_on": 3},
     "Computation in superposition, section 1.1 (the task; the source trains nothing)",
 )

@@ -23,9 +23,9 @@ class UandTraining(TrainingSettings):
     """
 
     n_features: int = Field(12, ge=2, le=64)
-    n_neurons: int = Field(32, ge=1, le=16_384)
+    n_neurons: int = Field(64, ge=1, le=16_384)
     d_in: int | None = Field(None, ge=1)
-    most_on: int = Field(2, ge=2)
+    most_on: int = Field(3, ge=2)
     power: int = Field(8, ge=2, le=64)
     balanced: bool = False
     rows: int = Field(4_096, ge=1, le=10_000_000)

@@ -107,11 +107,11 @@ def test_a_high_power_gets_below_the_affine_readout_and_the_mean_square_does_not
     run = train(config)
     worst = run.training["worst"]
     assert worst == min(row[1] for row in run.rows)
-    assert worst == pytest.approx(worst_error(run.model, 12, 2), abs=1e-5)
+    assert worst == pytest.approx(worst_error(run.model, 12, 3), abs=1e-5)
     assert worst < 0.25
     squares = train(UandTraining(seeds=1, steps=1_200, power=2))
     assert squares.training["rms"] < run.training["rms"]
-    assert squares.training["worst"] > 0.5
+    assert squares.training["worst"] > 0.35
     assert "2 of 2 seeds read every pair" in run.verdict
     assert f"the best one's is {worst:.3f}" in run.verdict
     assert "0 of 1 seeds" in squares.verdict
@@ -124,7 +124,7 @@ def test_every_variant_trains_and_loads_again(variant: str, tmp_path: Path) -> N
     assert run.model.cfg.d_vocab_out == 36
     save(run.model, tmp_path / "m.safetensors", task=run.task, training=run.training)
     loaded = it.load(tmp_path / "m.safetensors")
-    assert record_of(loaded).task == {"function": "uand", "n_features": 9, "most_on": 2}
+    assert record_of(loaded).task == {"function": "uand", "n_features": 9, "most_on": 3}
     assert all(torch.equal(v, loaded.state_dict()[k]) for k, v in run.model.state_dict().items())
     assert (variant == "superposed") == (settings.get("d_in") == 8)
 
@@ -170,7 +170,7 @@ def test_the_shipped_layer_reads_every_pair() -> None:
     model = UAND_TRAINED.build()
     record = record_of(model)
     assert record.task == UAND_TRAINED.task
-    worst = worst_error(model, 12, 2)
+    worst = worst_error(model, 12, 3)
     assert worst == pytest.approx(record.training["worst"], abs=1e-5)
     assert worst < 0.19
 

@@ -10,7 +10,9 @@ So an interval is given only if
 - at least `FEWEST` bigrams were found, most of one sign;
 - no more than chance remains: the two signs differ by less than `BEYOND` standard errors, or by
   less than a twentieth of what was found;
-- three of four found lie well above the threshold of significance.
+- three of four found lie well above the threshold of significance;
+- what remains is less than a bigram, or spread over many directions: bigrams that share features
+  and hide each other (a query of many keys) leave few.
 
 It counts bigrams about as strong as those found. Weaker ones cannot be told from none.
 """
@@ -20,11 +22,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
 from scipy import stats
 
 from interp_toolkit.circuits.skip_bigrams.null import t_at
-from interp_toolkit.circuits.skip_bigrams.scores import Pairs, Scores
+from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit
 
 COVERAGE = 0.95
 FEWEST = 10
@@ -32,6 +33,8 @@ ONE_SIGN = 0.8  # of those found, for the signs to tell what remains
 BEYOND = 3.0
 REMAINING = 0.05  # of those found
 CLEAR = 1.0  # of t, above the threshold of significance
+FEW = 0.25  # of the head's rank
+MOST_FEW = 8.0  # directions, however large the rank
 QUARTER = 0.25  # chance pairs that are counted beside what was found, on either side
 
 
@@ -51,18 +54,18 @@ class Count:
     note: str
 
 
-def count(
-    t: Float[np.ndarray, " pair"], found: Pairs, after: Scores, n_pairs: int, level: float
-) -> Count:
-    """The number of bigrams, from those found (t of each given all others) and what remains."""
-    n = len(t)
+def count(found: Pursuit, n_pairs: int, rank: int, level: float) -> Count:
+    """The number of bigrams, from those found and what remains."""
+    t, after, n = found.t, found.after, len(found.t)
+    if found.stopped:
+        return _none("there were more to find")
     if n < FEWEST:
         return _none(f"fewer than {FEWEST} were found")
     sign = 1.0 if (t > 0).mean() >= 0.5 else -1.0
     if (sign * t > 0).mean() < ONE_SIGN:
         return _none("those found have both signs, so what remains cannot be counted by sign")
     threshold = t_at(min(1.0, 2 * QUARTER * n / n_pairs), after.d)
-    rest = after.sweep(threshold, found).t
+    rest = after.sweep(threshold, found.pairs).t
     along, against = int((sign * rest > 0).sum()), int((sign * rest < 0).sum())
     net, error = along - against, float(np.sqrt(along + against + 1))
     if net > max(BEYOND * error, REMAINING * n):
@@ -70,6 +73,10 @@ def count(
     clear = t_at(level * n / n_pairs, after.d) + CLEAR
     if np.quantile(np.abs(t), 0.25) < clear:
         return _none("those found are barely significant, so as many may be missed")
+    if found.rest.norm() > np.median(np.abs(found.strength)) and (
+        found.rest.effective_rank() < min(FEW * rank, MOST_FEW)
+    ):
+        return _none("what remains lies in few directions, as bigrams do that hide each other")
     tail = (1 - COVERAGE) / 2
     false = level * n
     low = n - int(stats.poisson.isf(tail, false))

@@ -8,6 +8,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+ROUNDING = 1e-9  # of the largest singular value: smaller ones are none
+
 
 @dataclass(frozen=True, eq=False)
 class Form:
@@ -43,7 +45,23 @@ class Form:
             return self.left, self.right
         return self.left @ self.right.T, torch.eye(d, dtype=self.left.dtype)
 
+    def within(self, other: Form) -> Form:
+        """The part of the form on what the other reads of queries and keys."""
+        sides = []
+        for own, read in zip(self.factors(), other.factors(), strict=True):
+            U, sizes, _ = torch.linalg.svd(read, full_matrices=False)
+            basis = U[:, sizes > ROUNDING * sizes.max()]
+            sides.append(basis @ (basis.T @ own))
+        return Form(*sides)
+
     def norm(self) -> float:
         """Frobenius."""
         left, right = self.factors()
         return float(((left.T @ left) * (right.T @ right)).sum().clamp_min(0).sqrt())
+
+    def effective_rank(self) -> float:
+        """`(sum s^2)^2 / sum s^4` over the singular values s; 0 for a form of zeros."""
+        left, right = self.factors()
+        both = (left.T @ left) @ (right.T @ right)
+        fourth = float((both * both.T).sum())
+        return self.norm() ** 4 / fourth if fourth > 0 else 0.0

@@ -26,7 +26,7 @@ from scipy import stats
 from torch import Tensor
 
 from interp_toolkit.circuits.skip_bigrams.cliques import Block, complete_blocks
-from interp_toolkit.circuits.skip_bigrams.count import Count, count
+from interp_toolkit.circuits.skip_bigrams.count import count
 from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.null import t_at, z_scores
 from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit, pursue
@@ -179,8 +179,7 @@ def skip_bigrams_of(
     found = pursue(
         form, features, level=level, capacity=capacity, seed=seed, memory=limit, progress=progress
     )
-    number = count(found.t, found.pairs, found.after, features.n_pairs, level)
-    number = Count(None, None, None, "there were more to find") if found.stopped else number
+    number = count(found, features.n_pairs, rank, level)
     scores = form.at(query[found.pairs.query], key[found.pairs.key]).numpy()
     z = z_scores(found.t, found.before.d)
     order = np.argsort(-np.abs(found.t), kind="stable")

@@ -45,6 +45,7 @@ class Pursuit:
         pairs: the bigrams.
         strength: by least squares: the form is about `sum strength f_q f_k^T`.
         t: of each, given all others.
+        rest: what remains of the form, on what the head reads.
         before: scores of the head as it is.
         after: scores of what remains.
         rounds: how many found something.
@@ -54,6 +55,7 @@ class Pursuit:
     pairs: Pairs
     strength: Float[np.ndarray, " pair"]
     t: Float[np.ndarray, " pair"]
+    rest: Form
     before: Scores
     after: Scores
     rounds: int
@@ -92,7 +94,8 @@ def pursue(
     if len(kept.query) < len(taken.query):
         rest, _ = _fitted(form, features, kept)
         scores = Scores(rest, features, floor, seed, memory)
-    return Pursuit(kept, _fitted(form, features, kept)[1], t, before, scores, rounds, stopped)
+    strength = _fitted(form, features, kept)[1]
+    return Pursuit(kept, strength, t, rest.within(form), before, scores, rounds, stopped)
 
 
 def _significant(scores: Scores, taken: Pairs, n_pairs: int, most: int, level: float) -> Pairs:

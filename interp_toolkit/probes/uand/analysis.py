@@ -83,7 +83,7 @@ def run(
     Raises:
         InputError: no data, fewer than two features or fifty places, unknown hooks or gates.
     """
-    _check_options(level, reinitialisations, table)
+    _check_options(level, reinitialisations, gates, table)
     if data is None:
         if features is not None:
             raise InputError("--features says what to look for; give rows of tokens (--data FILE)")
@@ -116,7 +116,7 @@ def run(
         asked.append(_gates(wanted, samples, table, layer, rows))
     focus = max(
         range(len(sites)),
-        key=lambda k: (summaries[k].counts["computed"], -np.nan_to_num(sites[k].statistic, nan=1)),
+        key=lambda k: (summaries[k].counts["computed"], -summaries[k].mean_worst),
     )
     main = main_claim(sites[focus].claims)
     settings = {
@@ -148,11 +148,15 @@ def run(
     )
 
 
-def _check_options(level: float, reinitialisations: int, table: str | None) -> None:
+def _check_options(
+    level: float, reinitialisations: int, gates: Sequence[str], table: str | None
+) -> None:
     if not 0 < level < 1:
         raise InputError(f"level is {level}; it is a share of false discoveries, above 0, below 1")
     if reinitialisations < 0:
         raise InputError(f"{reinitialisations} random layers cannot be made; give 0 or more")
+    if table is not None and not gates:
+        raise InputError(f"the table {table} is of no gate: name its features (--gate A,B)")
     if table is not None:
         check_table(table)
 
@@ -209,13 +213,21 @@ def _summary(site: SiteErrors) -> SiteSummary:
             "q99": here.q99_by_class,
             "rms": here.rms_by_class,
         },
-        mean_worst=site.statistic,
+        mean_worst=_mean_worst(site),
         random_mean_worst=site.random_statistics.tolist(),
         p_better=site.p_better,
         p_worse=site.p_worse,
         shuffled_read=site.shuffled_read,
         intersections=None if site.intersections is None else _described_sets(site.intersections),
     )
+
+
+def _mean_worst(site: SiteErrors) -> float:
+    """As random layers are compared, or over all pairs where there are none; 1/2 of no pairs."""
+    if not np.isnan(site.statistic):
+        return site.statistic
+    seen = site.here.worst_after_offset[site.here.seen]
+    return float(seen.mean()) if len(seen) else 0.5
 
 
 def _described_sets(found: Intersections) -> dict[str, Any]:
@@ -254,8 +266,8 @@ def _pairs(site: SiteErrors, names: Sequence[str]) -> dict[str, Any]:
     shown = min(SHOWN, len(order) // 2) or len(order)
     found: dict[str, Any] = {
         "counts": counts(site.claims),
-        "best": [_pair(site, k, names) for k in order[:shown]],
-        "worst": [_pair(site, k, names) for k in order[shown:][::-1][:shown]],
+        "best": [_pair(site, k, names) for k in order[:shown].tolist()],
+        "worst": [_pair(site, k, names) for k in order[shown:][::-1][:shown].tolist()],
     }
     if site.intersections is not None:
         sets = site.intersections

@@ -47,7 +47,7 @@ class PairErrors:
     @property
     def seen(self) -> Bool[np.ndarray, " pair"]:
         """Pairs that occur together among these inputs and those fitted on, so have an error."""
-        return (self.count[BOTH] > 0) & (self.fitted > 0)
+        return np.asarray((self.count[BOTH] > 0) & (self.fitted > 0))
 
     @property
     def worst(self) -> Float[np.ndarray, " pair"]:
@@ -66,7 +66,7 @@ class PairErrors:
     @property
     def separated(self) -> Bool[np.ndarray, " pair"]:
         """Whether all scores with both on lie above all others."""
-        return self.seen & (self._on()[0] > self._off()[1])
+        return np.asarray(self.seen & (self._on()[0] > self._off()[1]))
 
     @property
     def worst_by_class(self) -> dict[str, float]:

@@ -107,4 +107,4 @@ def _gate_errors(
 
 
 def _and(n_features: int) -> str:
-    return "0" * (2**n_features - 1) + "1"
+    return f"{1:0{2**n_features}d}"

@@ -51,7 +51,7 @@ def numbers(X: Any, width: int | None = None) -> Float[np.ndarray, "n d"]:
         raise InputError("the activations hold NaN or infinite values")
     if width is not None and X.shape[1] != width:
         raise InputError(f"the activations have width {X.shape[1]}; the readoffs are of {width}")
-    return X
+    return np.asarray(X)
 
 
 def checked_pairs(pairs: Any, n_features: int) -> Pairs:

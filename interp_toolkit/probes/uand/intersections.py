@@ -86,9 +86,9 @@ def find_intersections(
     connected = weights > typical / 2
     if typical <= 0 or not connected.any():
         return None
-    level = float(weights[connected].mean())
+    upper = float(weights[connected].mean())
     if not (
-        abs(level - typical) <= NEAR * typical
+        abs(upper - typical) <= NEAR * typical
         and abs(weights[~connected].mean()) <= NEAR * typical
         and weights[connected].std() <= SCATTER * typical
         and weights[~connected].std() <= SCATTER * typical
@@ -97,13 +97,13 @@ def find_intersections(
     as_numbers = connected.astype(np.float64)
     counts = (as_numbers @ as_numbers.T)[pairs[:, 0], pairs[:, 1]].astype(np.int64)
     return Intersections(
-        level=level,
-        scatter=float(np.sqrt(np.mean((weights - level * connected) ** 2))),
+        level=upper,
+        scatter=float(np.sqrt(np.mean((weights - upper * connected) ** 2))),
         bias=-typical,
         connections=connected,
         shared=counts,
         targeted=_more_than_chance(connected, counts, pairs, level),
-        errors=_measure(connected, counts, activations / level, features, pairs),
+        errors=_measure(connected, counts, activations / upper, features, pairs),
     )
 
 

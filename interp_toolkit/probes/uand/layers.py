@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +39,7 @@ class Layer:
     Attributes:
         hook: the hook point.
         input_name: what its input is called; None where it has none.
-        activations: at the hook point.
+        activations: at the hook point, float32 like all here.
         input: the layer's input; None where it has none.
         pre: what enters the neurons' activation function; None for other hook points.
     """
@@ -60,14 +61,12 @@ class Layer:
         """
         if self._mlp is None:
             with reinitialised(self._model, seed=seed):
-                return read_at(self._model, self._samples, self.hook, memory=self._memory)[
-                    self.hook
-                ]
+                return _read(self._model, self._samples, [self.hook], self._memory)[self.hook]
         assert self.input is not None
         shuffled = _in_random_order(self._mlp, self.input.std(axis=0) > 0, seed)
         x = torch.from_numpy(self.input).to(shuffled.W_in)
         with torch.no_grad():
-            return np.asarray(neurons(shuffled, x).cpu().numpy())
+            return _single(neurons(shuffled, x))
 
 
 def read_layer(model: Any, samples: Samples, hook: str, memory: int | str | None) -> Layer:
@@ -79,19 +78,29 @@ def read_layer(model: Any, samples: Samples, hook: str, memory: int | str | None
     mlp = _mlp(model, int(match[1])) if match else None
     if mlp is None:
         before = _block_input(model, hook)
-        read = read_at(model, samples, [hook, *([before] if before else [])], memory=memory)
+        read = _read(model, samples, [hook, *([before] if before else [])], memory)
         given = read[before] if before else None
         return Layer(hook, before, read[hook], given, None, None, model, samples, memory)
     layer = int(hook.split(".")[1])
     where = residual_hook(model, layer, mlp)
     pre = f"blocks.{layer}.mlp.hook_pre"
     wanted = [hook, where, *([pre] if mlp.W_gate is None else [])]
-    read = read_at(model, samples, wanted, memory=memory)
+    read = _read(model, samples, wanted, memory)
     with torch.no_grad():
-        x = mlp.norm(torch.from_numpy(read[where]).to(mlp.W_in.device))
+        x = _single(mlp.norm(torch.from_numpy(read[where]).to(mlp.W_in)))
     name = f"{where}, as the MLP reads it" if mlp.norm.kind else where
-    given = np.asarray(x.cpu().numpy())
-    return Layer(hook, name, read[hook], given, read.get(pre), mlp, model, samples, memory)
+    return Layer(hook, name, read[hook], x, read.get(pre), mlp, model, samples, memory)
+
+
+def _read(
+    model: Any, samples: Samples, hooks: Sequence[str], memory: int | str | None
+) -> dict[str, Float[np.ndarray, "n _"]]:
+    read = read_at(model, samples, hooks, memory=memory)
+    return {hook: values.astype(np.float32, copy=False) for hook, values in read.items()}
+
+
+def _single(values: Tensor) -> Float[np.ndarray, "n _"]:
+    return np.asarray(values.float().cpu().numpy())
 
 
 def _mlp(model: Any, layer: int) -> MLPWeights | None:

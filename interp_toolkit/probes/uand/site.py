@@ -4,7 +4,7 @@ Rows are split once, whole groups on one side. The readoffs are fitted on four f
 on the rest: at the layer, at its input, with shuffled labels, and in random layers of its shape.
 The layer's statistic is the mean over pairs of the worst error after the best gain and bias; a
 layer that is itself random has a smaller one than all but k of n random layers with chance (k + 1)
-/ (n + 1).
+/ (n + 1). It is taken, of the layer and of random ones alike, over some of the pairs and rows.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from interp_toolkit.probes.uand.readoff import UANDReadoff, all_pairs
 
 FOLDS = 5  # one is held out
 MOST_COMPARED = 2_000  # pairs that random layers are compared on
+ROWS_COMPARED = 8_000  # rows, and four times as many as there are neurons, at least
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,7 +42,8 @@ class SiteErrors:
             where it has none), with shuffled labels, and in the first random layer (None without).
         q: adjusted p-values of the pairs at the layer.
         claims: what can be said of each pair.
-        statistic: the layer's mean worst error after offset, over the compared pairs.
+        statistic: the layer's mean worst error after offset, as compared (see the module); NaN
+            without random layers.
         random_statistics: the random layers'.
         shuffled_read: pairs whose shuffled labels would have been called read.
         intersections: the construction, if the weights are it.
@@ -121,17 +123,15 @@ def measure_site(
     shuffled = _errors(layer.activations, mixed, rows, pairs)
     mixed_together = groups_together(mixed[rows.held_out], rows.groups[rows.held_out], pairs)
     q_shuffled = q_values(shuffled, mixed_together, n_groups)
-    compared = _compared(here, rows.seed)
-    random, statistics = None, []
-    for draw in range(reinitialisations if len(compared) else 0):
-        progress(f"{layer.hook}: random layer {draw + 1} of {reinitialisations}")
-        activations = layer.reinitialised(rows.seed + draw)
-        if draw == 0:
-            random = _errors(activations, rows.labels, rows, pairs)
-            least = random.worst_after_offset[compared]
-        else:
-            least = _errors(activations, rows.labels, rows, pairs[compared]).worst_after_offset
-        statistics.append(float(least.mean()))
+    random, statistic, statistics = None, float("nan"), list[float]()
+    if reinitialisations and here.seen.any():
+        progress(f"{layer.hook}: random layers")
+        random = _errors(layer.reinitialised(rows.seed), rows.labels, rows, pairs)
+        compare = _Comparison(here, rows, layer.activations.shape[1])
+        statistic = compare(layer.activations)
+        for draw in range(reinitialisations):
+            progress(f"{layer.hook}: random layer {draw + 1} of {reinitialisations}")
+            statistics.append(compare(layer.reinitialised(rows.seed + draw)))
     return SiteErrors(
         hook=layer.hook,
         input_name=layer.input_name,
@@ -141,7 +141,7 @@ def measure_site(
         random=random,
         q=q_here,
         claims=claims(here, q_here, before, q_before, level),
-        statistic=float(np.mean(here.worst_after_offset[compared])) if len(compared) else np.nan,
+        statistic=statistic,
         random_statistics=np.array(statistics),
         shuffled_read=int((is_read(shuffled) & (q_shuffled <= level)).sum()),
         intersections=_intersections(layer, rows, pairs, level),
@@ -166,12 +166,30 @@ def _shuffled(rows: Split) -> Bool[np.ndarray, "n m"]:
     return mixed
 
 
-def _compared(here: PairErrors, seed: int) -> Int[np.ndarray, " pair"]:
-    """The pairs that random layers are compared on: those seen together, or a sample of them."""
-    seen = np.flatnonzero(here.seen)
-    if len(seen) <= MOST_COMPARED:
-        return seen
-    return np.sort(np.random.default_rng(seed).choice(seen, MOST_COMPARED, replace=False))
+class _Comparison:
+    """The statistic of a layer, on the same pairs and rows for all layers."""
+
+    def __init__(self, here: PairErrors, rows: Split, width: int):
+        rng = np.random.default_rng(rows.seed)
+        kept = max(ROWS_COMPARED, 4 * width) / len(rows.labels)
+        self._pairs = here.pairs[_some(np.flatnonzero(here.seen), MOST_COMPARED, rng)]
+        self._labels = rows.labels
+        self._fitted = _some(rows.fitted, int(kept * len(rows.fitted)), rng)
+        self._held_out = rows.held_out
+
+    def __call__(self, X: Float[np.ndarray, "n d"]) -> float:
+        fitted, held_out = self._fitted, self._held_out
+        readoff = UANDReadoff().fit(X[fitted], self._labels[fitted])
+        errors = readoff.epsilon(X[held_out], self._labels[held_out], self._pairs)
+        return float(np.nan_to_num(errors.worst_after_offset, nan=0.5).mean())
+
+
+def _some(
+    items: Int[np.ndarray, " item"], most: int, rng: np.random.Generator
+) -> Int[np.ndarray, " kept"]:
+    if len(items) <= most:
+        return items
+    return np.sort(rng.choice(items, most, replace=False))
 
 
 def _intersections(layer: Layer, rows: Split, pairs: Pairs, level: float) -> Intersections | None:

@@ -15,7 +15,7 @@ from scipy.linalg import cholesky, solve_triangular
 
 from interp_toolkit.errors import InputError
 
-ROWS = 4096  # centred at once in float64
+ROWS = 4096  # whose products are summed in the activations' precision; beyond, in float64
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +52,7 @@ def whiten(X: Float[np.ndarray, "n d"], ridge: float) -> Whitening:
     mean = X.mean(axis=0, dtype=np.float64)
     gram = np.zeros((d, d))
     for start in range(0, n, ROWS):
-        centred = X[start : start + ROWS].astype(np.float64) - mean
+        centred = X[start : start + ROWS] - mean.astype(X.dtype)
         gram += centred.T @ centred
     gram /= n
     scale = float(np.trace(gram)) / d

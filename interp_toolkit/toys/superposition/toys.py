@@ -28,7 +28,11 @@ TARGETS = random_gates(N_TARGETED, N_TARGETS)
 
 
 def uand() -> Transformer:
-    """Universal AND on 32 features, 1,024 neurons; it writes (0, 1), (2, 3), ... (14, 15)."""
+    """Universal AND on 32 features, 1,024 neurons; it writes (0, 1), (2, 3), ... (14, 15).
+
+    Its own readoffs are better than affine ones in the worst case with two features on, not with
+    three; readoffs fitted to its neurons are with three (`--probe uand`).
+    """
     return universal_and(N_FEATURES, N_NEURONS).as_model(MOST_ON, name="uand")
 
 

@@ -58,6 +58,33 @@ def test_too_many_bigrams_get_no_number(fraction, planted) -> None:
     assert found.count_note
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("kind", "n"), [("random", 24), ("random", 64), ("hub", 24), ("clique", 60)]
+)
+def test_a_number_covers_the_truth_or_is_not_given(kind, n, seed, planted) -> None:
+    head = planted(64, 16, n, seed=seed, kind=kind)
+    found = skip_bigrams_of((head.W_Q, head.W_K), head.features)
+    assert (found.interval is None) == bool(found.count_note)
+    if found.interval is not None:
+        assert found.interval[0] <= len(head.bigrams) <= found.interval[1]
+    else:
+        assert kind != "random"
+
+
+def test_bigrams_that_hide_each_other_get_no_number() -> None:
+    """A query with 30 keys beside 20 bigrams of their own: what remains is the one query."""
+    rng = np.random.default_rng(0)
+    features = rng.standard_normal((256, 64))
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    alone = features[:20].T @ features[100:120]
+    found = skip_bigrams_of(alone + np.outer(features[50], features[150:180].sum(0)), features)
+    assert len(found.bigrams) >= 15
+    assert found.interval is None
+    assert "few directions" in found.count_note
+    assert skip_bigrams_of(alone, features).interval is not None
+
+
 @pytest.mark.parametrize(("d", "r", "m", "level"), [(16, 4, 30, 0.05), (32, 8, 90, 0.2)])
 def test_random_heads_show_nothing_at_the_level(d, r, m, level) -> None:
     rng, n_heads = np.random.default_rng(0), 200

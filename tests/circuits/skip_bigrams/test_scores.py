@@ -100,5 +100,11 @@ def test_a_form_less_bigrams(made) -> None:
     assert left.shape[1] <= D
     assert torch.allclose(left @ right.T, expected)
     assert rest.norm() == pytest.approx(float(expected.norm()))
+    squares = torch.linalg.svdvals(expected) ** 2
+    rank = float(squares.sum() ** 2 / (squares**2).sum())
+    assert rest.effective_rank() == pytest.approx(rank)
+    U, V = (torch.linalg.qr(side).Q for side in (form.left, form.right))
+    left, right = rest.within(form).factors()
+    assert torch.allclose(left @ right.T, U @ U.T @ expected @ V @ V.T)
     values = (features.query[rows] @ expected * features.key[rows]).sum(1)
     assert torch.allclose(rest.at(features.query[rows], features.key[rows]), values)

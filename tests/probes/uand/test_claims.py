@@ -81,9 +81,7 @@ GOOD, AFFINE, BAD = (1.0, 1.1, 0.0, 0.1), (2.0, 2.0, 0.0, 1.0), (0.4, 1.0, 0.0, 
     ],
 )
 def test_each_claim(here, before, q_here, q_before, claim):
-    found = claims(
-        errors([here]), np.array([q_here]), errors([before]), np.array([q_before]), 0.05
-    )
+    found = claims(errors([here]), np.array([q_here]), errors([before]), np.array([q_before]), 0.05)
     assert found == [claim]
 
 

@@ -12,6 +12,7 @@ from interp_toolkit.models.load import load
 from interp_toolkit.models.record import record_of
 from interp_toolkit.toys.superposition.gates import gate_truth
 from interp_toolkit.toys.superposition.toys import pairs_and_triples
+from interp_toolkit.toys.superposition.triples import exact_epsilon
 
 NAMES = ["uand", "uand-superposed", "uand-targeted"]
 
@@ -31,7 +32,7 @@ def test_a_toy_s_record_makes_its_inputs(name: str) -> None:
     read = cache[truth.hook][:, -1].numpy() @ truth.readoffs.T
     np.testing.assert_allclose(logits[:, -1].detach(), read, atol=1e-10)
     true = gate_truth(on, truth.gates)
-    assert read[true].min() > read[~true].mean() + 0.3
+    assert np.median(read[true]) > read[~true].mean() + 0.5
     if truth.worst is not None:
         assert (np.abs(read - true).max(axis=0) <= truth.worst + 1e-9).all()
 
@@ -46,5 +47,7 @@ def test_pairs_and_triples_have_the_errors_that_are_derived(n_features: int, mos
     assert (exact.neurons == n_features - 1).all()
 
 
-def test_the_small_toy_is_better_than_an_affine_readout() -> None:
-    assert load("toy:uand").ground_truth.worst.max() / 2 < 0.25
+def test_the_small_toy_is_better_than_an_affine_readout_with_two_on() -> None:
+    connections = torch.from_numpy(load("toy:uand").ground_truth.connections)
+    assert exact_epsilon(connections, 2).worst_after_offset < 0.25
+    assert exact_epsilon(connections, 3).worst_after_offset > 0.25
