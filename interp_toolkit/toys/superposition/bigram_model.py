@@ -124,5 +124,5 @@ def _check(
             raise InputError(f"{len(heads)} heads cannot share {n_key_value_heads} sets of keys")
         size = len(heads) // n_key_value_heads
         if any(not torch.equal(h.W_K, heads[i - i % size].W_K) for i, h in enumerate(heads)):
-            raise InputError("grouped heads must have their group's keys, as projected_head's do")
+            raise InputError("grouped heads must have their group's keys, as grouped_heads' do")
     return d_head

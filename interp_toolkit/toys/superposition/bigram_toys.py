@@ -23,13 +23,14 @@ from interp_toolkit.toys.superposition.bigrams import (
     Bigram,
     QKHead,
     bigram_matrix,
-    projected_head,
+    grouped_heads,
     random_bigrams,
     svd_head,
 )
 from interp_toolkit.toys.superposition.gate_model import random_unit_features
 
 N_FEATURES, D_MODEL, D_HEAD, N_BIGRAMS = 256, 64, 16, 64
+N_SHARED_KEYS = 20
 SOURCE = "Computation in superposition, section 3"
 
 
@@ -62,13 +63,21 @@ def skip_bigrams(*, rotary: bool = False) -> Transformer:
 
 
 def skip_bigrams_gqa() -> Transformer:
-    """Four heads on two sets of keys, 64 bigrams each (`projected_head`)."""
+    """Four heads on two sets of keys, 20 bigrams each.
+
+    The two heads of a set look for the same 20 key features, each from queries of its own.
+    """
     features = _features()
-    bigrams = {(0, head): random_bigrams(N_FEATURES, N_BIGRAMS, seed=head) for head in range(4)}
-    heads = [
-        projected_head(bigram_matrix(planted, features, features), D_HEAD, seed=head // 2)
-        for (_, head), planted in bigrams.items()
-    ]
+    bigrams: dict[tuple[int, int], list[Bigram]] = {}
+    heads: list[QKHead] = []
+    for group in range(2):
+        rng = np.random.default_rng(group)
+        keys = rng.permutation(N_FEATURES)[:N_SHARED_KEYS].tolist()
+        for head in (2 * group, 2 * group + 1):
+            queries = rng.permutation(N_FEATURES)[:N_SHARED_KEYS].tolist()
+            bigrams[0, head] = list(zip(keys, queries, strict=True))
+        both = [bigrams[0, 2 * group], bigrams[0, 2 * group + 1]]
+        heads += grouped_heads([bigram_matrix(b, features, features) for b in both], D_HEAD)
     model = bigram_model(heads, features, n_key_value_heads=2, name="skip-bigrams-gqa")
     model.ground_truth = BigramGroundTruth(features.numpy(), bigrams)
     return model
@@ -106,7 +115,7 @@ SKIP_BIGRAMS_ROTARY = Toy(
 )
 SKIP_BIGRAMS_GQA = Toy(
     "skip-bigrams-gqa",
-    "four heads on two sets of keys, each with 64 planted skip-bigrams",
+    "four heads on two sets of keys, each with 20 planted skip-bigrams",
     skip_bigrams_gqa,
     _task("skip-bigrams-gqa"),
     SOURCE,

@@ -154,6 +154,16 @@ def svd_head(W: Float[Tensor, "d_model d_model"], d_head: int) -> QKHead:
     return QKHead(U[:, :d_head] * roots, V[:d_head].T * roots)
 
 
+def grouped_heads(Ws: Sequence[Float[Tensor, "d_model d_model"]], d_head: int) -> list[QKHead]:
+    """The heads of rank `d_head`, one a W, with the same keys, that are together nearest to them.
+
+    W_K holds the first right singular vectors of the Ws above each other, W_Q is W W_K.
+    """
+    _check_rank(d_head, len(Ws[0]))
+    W_K = torch.linalg.svd(torch.cat(list(Ws)), full_matrices=False)[2][:d_head].T
+    return [QKHead(W @ W_K, W_K) for W in Ws]
+
+
 def projected_head(W: Float[Tensor, "d_model d_model"], d_head: int, seed: int = 0) -> QKHead:
     """The head whose keys are a random orthonormal projection: W_K its basis, W_Q = W W_K d/r.
 

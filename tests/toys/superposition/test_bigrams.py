@@ -12,6 +12,7 @@ from interp_toolkit.toys.superposition.bigrams import (
     bigram_matrix,
     cliques,
     exact_head,
+    grouped_heads,
     presence,
     projected_head,
     projection_noise,
@@ -139,3 +140,16 @@ def test_random_bigrams_are_distinct_and_of_the_seed() -> None:
 def test_what_cannot_be_is_refused(make: object, message: str) -> None:
     with pytest.raises(InputError, match=message):
         make()
+
+
+def test_grouped_heads_are_the_nearest_with_the_same_keys() -> None:
+    generator = torch.Generator().manual_seed(0)
+    Ws = [torch.randn(9, 9, generator=generator).double() for _ in range(2)]
+    heads = grouped_heads(Ws, 4)
+    assert torch.equal(heads[0].W_K, heads[1].W_K)
+    missed = sum((W - h.W_Q @ h.W_K.T).square().sum() for W, h in zip(Ws, heads, strict=True))
+    dropped = torch.linalg.svdvals(torch.cat(Ws))[4:].square().sum()
+    assert missed.item() == pytest.approx(dropped.item())
+    alone = svd_head(Ws[0], 4)
+    one = grouped_heads(Ws[:1], 4)[0]
+    torch.testing.assert_close(one.W_Q @ one.W_K.T, alone.W_Q @ alone.W_K.T)

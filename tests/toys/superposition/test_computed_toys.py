@@ -85,8 +85,8 @@ def test_planted_bigrams_score_above_other_pairs(name: str) -> None:
         assert layer == 0
         scores = (embedded @ attn.W_Q[head]) @ (embedded @ attn.W_K[head]).T
         quality = score_quality(scores.detach(), bigrams)
-        assert presence(bigrams, 256, 256).sum() == 64
-        assert quality.auc > (0.9 if name == "skip-bigrams-gqa" else 0.99)
+        assert presence(bigrams, 256, 256).sum() == (20 if name == "skip-bigrams-gqa" else 64)
+        assert quality.auc > 0.99
         assert quality.signal > 0.7
 
 
