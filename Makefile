@@ -16,6 +16,7 @@ demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
 	$(BIN)/python examples/induction_heads.py demo
 	$(BIN)/python examples/sorting.py demo
+	$(BIN)/python examples/superposition.py demo
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2
@@ -46,6 +47,8 @@ bench: $(VENV)/ready
 	$(BIN)/python benchmarks/head_calibration.py --models 200
 	$(BIN)/python benchmarks/sorting_steps.py
 	$(BIN)/python benchmarks/sorting_batches.py
+	$(BIN)/python benchmarks/uand_readoffs.py
+	$(BIN)/python benchmarks/skip_bigram_levels.py --seeds 2 --heads 200
 
 docs: $(VENV)/ready
 	$(BIN)/pip $(PIP) -e ".[docs]"

@@ -34,4 +34,12 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert said.count("by a mix of two algorithms") == 1
         assert "gives [" in said
         assert (tmp_path / "sorting.html").stat().st_size > 1e6
+    if script.stem == "superposition":
+        said = " ".join(capsys.readouterr().out.split())
+        assert "It is no better than a random layer of the same weights" in said
+        assert "It is built by intersections" in said
+        assert "It reads them better than random layers of the same weights" in said
+        assert "L0H0 for 64 skip-bigrams" in said
+        assert "64 of the 64 found are among those given" in said
+        assert (tmp_path / "superposition.html").stat().st_size > 1e6
     assert not list(tmp_path.glob("*.tmp*"))

@@ -107,7 +107,7 @@ def analyze(
     ] = None,
     layer: Annotated[
         int | None,
-        typer.Option(help="Layer of the head that qk and ov show in detail.", min=0),
+        typer.Option(help="Layer of the head that qk, ov and skip-bigrams look at.", min=0),
     ] = None,
     head: Annotated[int | None, typer.Option(help="Head of that layer.", min=0)] = None,
     ablate: Annotated[
@@ -115,6 +115,14 @@ def analyze(
         typer.Option(help="What an ablated head is replaced with; default: mean."),
     ] = None,
     hops: Annotated[int | None, typer.Option(help="Of the k-hop detector.", min=2, max=16)] = None,
+    distance: Annotated[
+        list[int] | None,
+        typer.Option(
+            metavar="N",
+            help="Query less key position, for skip-bigrams of rotary heads; default: 1.",
+            show_default=False,
+        ),
+    ] = None,
     distinct: Annotated[
         bool | None,
         typer.Option(
@@ -176,6 +184,7 @@ def analyze(
         "head": head,
         "ablate": ablate,
         "hops": hops,
+        "distance": distance or None,
         "distinct": distinct,
         "checkpoints": checkpoints,
         "memory": memory,
