@@ -25,7 +25,7 @@ def main(folder: Path) -> None:
     for title, model, probe in (
         ("Random 0/1 weights, by the source's construction", built, "uand"),
         ("A layer that was trained", trained, "uand"),
-        ("A head that was given 64 pairs in 16 dimensions, and a random one", heads, "skip-bigrams"),
+        ("A head given 64 pairs in 16 dimensions, and a random one", heads, "skip-bigrams"),
     ):
         results.append(it.analyze(model, probe))
         console.rule(title)
@@ -36,7 +36,8 @@ def main(folder: Path) -> None:
 
     console.rule("The same readoffs on plain arrays")
     on = all_composites(12, 4)  # up to four of twelve features on: booleans [input, feature]
-    neurons = (on @ built.ground_truth.connections[:12].astype(float) - 1).clip(min=0)
+    connections = built.ground_truth.connections[:12, :200].astype(float)  # [feature, neuron]
+    neurons = (on @ connections - 1).clip(min=0)
     errors = UANDReadoff().fit(neurons[::2], on[::2]).epsilon(neurons[1::2], on[1::2])
     console.print(f"66 pairs of 12 features, on inputs held out: {errors.epsilon()}")
 
