@@ -4,7 +4,11 @@ At the last position the toy's residual stream holds the sum of the f-vectors of
 are on: 8 orthogonal ones in 16 dimensions, at most 2 on. So it is known what a dictionary finds.
 """
 
+import copy
 import itertools
+import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +18,7 @@ import pytest
 import torch
 
 import interp_toolkit as it
+from interp_toolkit.circuits import find_skip_bigrams
 from interp_toolkit.data import FeatureData, read_data
 from interp_toolkit.data.composites import composite_data, sample_composites
 from interp_toolkit.models.activations import collect
@@ -43,32 +48,32 @@ class Trained(NamedTuple):
     tokens: Path
 
 
-def rows(n, seed):
-    on = sample_composites(n, N_FEATURES, MOST_ON, np.random.default_rng(seed))
+def rows(n, seed, n_features=N_FEATURES):
+    on = sample_composites(n, n_features, MOST_ON, np.random.default_rng(seed))
     return composite_data(on, MOST_ON)
 
 
-def toy():
+def toy(n_features=N_FEATURES, d_in=D_IN):
     """Random 0/1 connections from each feature to 64 neurons, bias -1; it writes one AND."""
     rng = torch.Generator().manual_seed(0)
-    vectors = torch.linalg.qr(torch.randn(D_IN, D_IN, generator=rng, dtype=torch.float64))[0]
-    features = vectors[:N_FEATURES]
-    connected = (torch.rand(N_FEATURES, N_NEURONS, generator=rng) < 0.4).double()
+    vectors = torch.linalg.qr(torch.randn(d_in, d_in, generator=rng, dtype=torch.float64))[0]
+    features = vectors[:n_features]
+    connected = (torch.rand(n_features, N_NEURONS, generator=rng) < 0.4).double()
     layer = FeatureLayer(features.T @ connected, -torch.ones(N_NEURONS).double(), features)
     both = connected[0] * connected[1]
     return layer_model(layer, (both / both.sum())[None], MOST_ON, "features")
 
 
-def train(model, architecture, folder, **settings):
+def train(model, data, architecture, folder, steps, **settings):
     """Train an SAE by SAELens' own trainer on the model's activations; save it by SAELens."""
-    x = collect(model, rows(20_000, 1), RESID_MID)[RESID_MID].float()
+    x = collect(model, data, RESID_MID)[RESID_MID].float()
     torch.manual_seed(0)
     batches = (x[torch.randint(len(x), (BATCH,))] for _ in itertools.count())
     sae_class, config_class = sae_lens.registry.get_sae_training_class(architecture)
-    sae = sae_class(config_class(d_in=x.shape[1], d_sae=N_LATENTS, **settings))
+    sae = sae_class(config_class(d_in=x.shape[1], **settings))
     sae.cfg.metadata.hook_name = RESID_MID
     config = SAETrainerConfig(
-        total_training_samples=STEPS * BATCH, train_batch_size_samples=BATCH, lr=3e-3, lr_end=3e-4
+        total_training_samples=steps * BATCH, train_batch_size_samples=BATCH, lr=3e-3, lr_end=3e-4
     )
     SAETrainer(config, sae, batches).fit()
     sae.save_inference_model(folder)
@@ -93,9 +98,17 @@ def exact(tmp_path_factory):
     return make("batchtopk", tmp_path_factory.mktemp("exact"))
 
 
-def make(architecture, folder):
-    model, data = toy(), rows(2_000, 2)
-    train(model, architecture, folder / "sae", **SETTINGS[architecture])
+@pytest.fixture(scope="module")
+def wide(tmp_path_factory):
+    """32 features in 64 dimensions, where a pair of directions can stand out."""
+    return make("topk", tmp_path_factory.mktemp("wide"), 32, 64, n_latents=128, steps=800)
+
+
+def make(architecture, folder, n_features=N_FEATURES, d_in=D_IN, n_latents=N_LATENTS, steps=STEPS):
+    model, data = toy(n_features, d_in), rows(2_000, 2, n_features)
+    fresh = rows(20_000, 1, n_features)
+    settings = {"d_sae": n_latents, **SETTINGS[architecture]}
+    train(model, fresh, architecture, folder / "sae", steps, **settings)
     it.save(model, folder / "toy.safetensors")
     np.savez(folder / "tokens.npz", tokens=data.token_matrix(), position=MOST_ON)
     return Trained(model, folder / "sae", data, folder / "toy.safetensors", folder / "tokens.npz")
@@ -139,3 +152,44 @@ def test_from_files(exact):
     assert found.positions.tolist() == [MOST_ON] * len(data)
     neurons = read_at(model, found, "blocks.0.mlp.hook_post")["blocks.0.mlp.hook_post"]
     assert neurons.shape == (len(data), N_NEURONS)
+
+
+def test_uand_on_latents_finds_what_it_finds_on_the_features(exact):
+    """Latents are the toy's features under other names; the pairs are computed by its layer."""
+    by_latent = it.analyze(exact.model, "uand", data=exact.data, features=exact.folder)
+    by_feature = it.analyze(exact.model, "uand", data=exact.data)
+    counts = [found.sites[0].counts for found in (by_latent, by_feature)]
+    assert by_latent.status == "computed"
+    assert counts[0]["computed"] >= 0.8 * counts[1]["computed"] > 0
+    assert counts[0]["before"] == 0
+    assert by_latent.provenance.settings["features_sha256"]
+    assert by_latent.sites[0].intersections is not None
+
+
+def test_skip_bigrams_between_latents(wide):
+    """A head that attends from eight features to eight others, by the SAE's decoder directions."""
+    head = copy.deepcopy(wide.model)
+    truth = head.embed.W_E[:32].detach()
+    features = read_features(wide.folder, wide.model)
+    samples = labelled_samples(wide.model, wide.data, features)
+    cosines = features.directions[samples.kept].double() @ truth.T
+    name_of = {k: samples.names[best] for k, best in enumerate(cosines.argmax(0).tolist())}
+    with torch.no_grad():
+        attn = head.blocks[0].attn
+        attn.W_Q[0, :, :8], attn.W_K[0, :, :8] = truth[:8].T, truth[8:16].T
+    found = find_skip_bigrams(head, 0, 0, features=wide.folder)[0]
+    pairs = {(b.query_feature, b.key_feature) for b in found.bigrams}
+    assert pairs == {(name_of[k], name_of[k + 8]) for k in range(8)}
+
+
+def test_both_finders_on_the_command_line(exact, tmp_path):
+    out = tmp_path / "found.json"
+    arguments = ["analyze", str(exact.checkpoint), "--probe", "uand", "--probe", "skip-bigrams"]
+    files = ["--data", str(exact.tokens), "--features", str(exact.folder), "--json", str(out)]
+    command = [sys.executable, "-m", "interp_toolkit", *arguments, *files, "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    results = json.loads(out.read_text())["results"]
+    assert [result["probe"] for result in results] == ["uand", "skip-bigrams"]
+    assert results[0]["features"]["count"] >= N_FEATURES
+    assert {"bigrams", "estimated_count", "capacity"} <= set(results[1]["heads"][0])

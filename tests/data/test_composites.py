@@ -1,0 +1,75 @@
+"""Sparse boolean inputs: all of them, samples, and the rows of tokens that stand for them."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from math import comb
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from interp_toolkit.data.composites import (
+    all_composites,
+    composite_data,
+    composite_tokens,
+    count_composites,
+    sample_about,
+    sample_composites,
+)
+from interp_toolkit.errors import InputError
+
+
+def test_every_input_comes_once():
+    on = all_composites(7, 3)
+    assert len(on) == count_composites(7, 3) == 1 + 7 + 21 + 35
+    assert len({row.tobytes() for row in on}) == len(on)
+    assert on.sum(1).max() == 3
+    assert (np.diff(on.sum(1)) >= 0).all()
+
+
+@pytest.mark.parametrize(("m", "most_on"), [(9, 3), (5, 4), (40, 2)])
+def test_samples_are_uniform_in_size_and_set(m, most_on):
+    on = sample_composites(20_000, m, most_on, np.random.default_rng(0))
+    sizes = np.bincount(on.sum(1), minlength=most_on + 1)
+    assert len(sizes) == most_on + 1
+    assert stats.chisquare(sizes).pvalue > 1e-4
+    pairs = on[on.sum(1) == 2]
+    counts = [int((pairs[:, i] & pairs[:, j]).sum()) for i, j in combinations(range(m), 2)]
+    assert sum(counts) == len(pairs)
+    assert stats.chisquare(counts).pvalue > 1e-4
+    assert len(counts) == comb(m, 2)
+
+
+def test_samples_about_gates_turn_them_on():
+    gates = [(0, 5), (1, 7, 9), (2, 3)]
+    on = sample_about(6_000, gates, 200, 4, np.random.default_rng(0))
+    assert on.sum(1).max() <= 4
+    whole = [on[:, list(gate)].all(1).mean() for gate in gates]
+    missing = [(on[:, list(gate)].sum(1) == len(gate) - 1).mean() for gate in gates]
+    assert np.allclose(whole, 1 / 9, atol=0.02)
+    assert np.allclose(missing, 1 / 9, atol=0.03)
+    assert on[:, 10:].any(1).mean() > 0.2
+    with pytest.raises(InputError, match="a gate has 3 features; 2 are to be on"):
+        sample_about(5, gates, 200, 2, np.random.default_rng(0))
+
+
+def test_tokens_name_what_is_on():
+    on = np.zeros((3, 5), dtype=bool)
+    on[1, [4, 1]] = on[2, 0] = True
+    assert composite_tokens(on, 2).tolist() == [[5, 5, 6], [1, 4, 6], [0, 5, 6]]
+    data = composite_data(on, 2)
+    assert data.positions.tolist() == [2, 2, 2]
+    assert data.names == ("f0", "f1", "f2", "f3", "f4")
+    with pytest.raises(InputError, match="2 features on; the model reads 1"):
+        composite_tokens(on, 1)
+
+
+@pytest.mark.parametrize("most_on", [0, 6])
+def test_sizes_that_are_not_there_are_said(most_on):
+    for make in (
+        lambda: all_composites(5, most_on),
+        lambda: sample_composites(3, 5, most_on, np.random.default_rng(0)),
+    ):
+        with pytest.raises(InputError, match=f"{most_on} features are to be on at most"):
+            make()
