@@ -158,12 +158,12 @@ def test_uand_on_latents_finds_what_it_finds_on_the_features(exact):
     """Latents are the toy's features under other names; the pairs are computed by its layer."""
     by_latent = it.analyze(exact.model, "uand", data=exact.data, features=exact.folder)
     by_feature = it.analyze(exact.model, "uand", data=exact.data)
-    counts = [found.sites[0].counts for found in (by_latent, by_feature)]
+    counts = [found.layers[0].counts for found in (by_latent, by_feature)]
     assert by_latent.status == "computed"
     assert counts[0]["computed"] >= 0.8 * counts[1]["computed"] > 0
     assert counts[0]["before"] == 0
     assert by_latent.provenance.settings["features_sha256"]
-    assert by_latent.sites[0].intersections is not None
+    assert by_latent.layers[0].intersections is not None
 
 
 def test_skip_bigrams_between_latents(wide):

@@ -140,7 +140,7 @@ def run(
         rows={"fitted": len(rows.fitted), "held_out": len(rows.held_out)},
         pairs=_pairs(sites[focus], samples.names),
         epsilon=summaries[focus].epsilon,
-        sites=summaries,
+        layers=summaries,
         gates=asked[focus],
         focus=focus,
         every_pair=_every_pair(sites[focus], samples.names),

@@ -56,7 +56,7 @@ class UANDResult(Result):
         pairs: of the layer that the verdict is about: "counts" by claim, the "best" and "worst"
             pairs, and the construction's "named" ones, if it is there.
         epsilon: of that layer, as in `SiteSummary`.
-        sites: every layer.
+        layers: every layer.
         gates: readoffs asked for by name: ANDs of several features, or a truth table.
         focus: the number of the layer that the verdict is about.
         every_pair: all pairs of that layer, for `to_frame`.
@@ -67,7 +67,7 @@ class UANDResult(Result):
     rows: Record
     pairs: Record
     epsilon: Mapping[str, Epsilon | None]
-    sites: Sequence[SiteSummary]
+    layers: Sequence[SiteSummary]
     gates: Sequence[Record]
     focus: int
     every_pair: Mapping[str, Sequence[Any]]
@@ -83,19 +83,19 @@ class UANDResult(Result):
 
     def tables(self) -> list[Table]:
         """The layers; the errors by control; the best pairs; the gates asked for."""
-        site = self.sites[self.focus]
-        found = [self._layers(), _controls(site), _classes(site), self._pairs()]
+        site = self.layers[self.focus]
+        found = [self._layer_table(), _controls(site), _classes(site), self._pairs()]
         return [*found, self._gates()] if self.gates else found
 
     def figures(self) -> list[Figure]:
         """The errors beside their controls, the pairs, the random layers."""
         return list(self.plots)
 
-    def _layers(self) -> Table:
+    def _layer_table(self) -> Table:
         columns = ["layer", "computed", "before", "absent", "undecided", "unseen"]
         rows = [
             [s.hook, *(s.counts[c] for c in columns[1:]), s.mean_worst, _mean(s), s.p_better]
-            for s in self.sites
+            for s in self.layers
         ]
         caption = (
             "Pairs by claim. ε: mean over pairs of the worst error on held-out inputs after the "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.config import TransformerConfig
 from interp_toolkit.models.transformer import Transformer
 from interp_toolkit.probes.uand.analysis import run
+from interp_toolkit.report.json import to_json
 from interp_toolkit.toys.superposition.layer import FeatureLayer, layer_model
 from interp_toolkit.toys.superposition.uand import universal_and
 
@@ -53,7 +55,7 @@ def verdict(constructed):
 
 def test_the_construction_is_computed_here_and_no_better_than_random(verdict):
     assert verdict.status == "computed"
-    site = verdict.sites[0]
+    site = verdict.layers[0]
     assert site.counts["computed"] >= 60
     assert site.counts["before"] == 0
     assert site.epsilon["input"].worst_after_offset >= 0.25
@@ -125,9 +127,9 @@ def hidden_among_random(seed, place=1, n_layers=3):
 def test_a_constructed_layer_is_named_among_random_ones(place):
     model, built = hidden_among_random(seed=place, place=place)
     found = it.analyze(model, "uand", data=inputs(), reinitialisations=0)
-    built_here = [site.intersections is not None for site in found.sites]
+    built_here = [site.intersections is not None for site in found.layers]
     assert built_here == [layer == place for layer in range(3)]
-    sets = found.sites[place].intersections
+    sets = found.layers[place].intersections
     shared = (built.connections.double() @ built.connections.double().T).triu(1) > 0
     assert sets["named_count"] == int(shared.sum())
     assert sets["separated"] > 33
@@ -139,7 +141,7 @@ def test_random_layers_are_no_better_than_random_at_the_stated_rate():
     p = []
     for seed in range(60):
         model = as_model(random_layer(seed, 8, 24, "sparse" if seed % 2 else "normal"))
-        site = run(model, data=data_twice(data), reinitialisations=9, seed=seed).sites[0]
+        site = run(model, data=data_twice(data), reinitialisations=9, seed=seed).layers[0]
         p.append((site.p_better, site.p_worse))
     for values in np.array(p).T:
         low = (values <= 0.1 + 1e-9).sum()
@@ -164,9 +166,9 @@ def test_shuffled_labels_are_not_found(constructed):
             data.tokens, data.features[rng.permutation(len(data))], data.names, data.positions
         )
         found = run(constructed, data=mixed, reinitialisations=0, seed=seed)
-        assert found.sites[0].counts["computed"] == found.sites[0].counts["before"] == 0
+        assert found.layers[0].counts["computed"] == found.layers[0].counts["before"] == 0
         assert found.status in ("absent", "undecided")
-        assert found.sites[0].intersections is None
+        assert found.layers[0].intersections is None
 
 
 def test_ands_that_the_input_has_are_present_before():
@@ -190,7 +192,7 @@ def test_ands_that_the_input_has_are_present_before():
     data = data_twice(inputs(6, MOST_ON))
     found = run(model, data=data, hooks="blocks.1.mlp.hook_post")
     assert found.status == "before"
-    assert found.sites[0].counts == {
+    assert found.layers[0].counts == {
         "computed": 0, "before": 15, "absent": 0, "undecided": 0, "unseen": 0,
     }  # fmt: skip
     assert "present before the layer" in found.verdict
@@ -200,7 +202,7 @@ def test_ands_that_the_input_has_are_present_before():
 
 def test_a_trained_layer_is_held_against_its_own_re_initialisations():
     found = it.analyze("toy:uand-trained", "uand")
-    site = found.sites[0]
+    site = found.layers[0]
     assert len(site.random_mean_worst) == 19
     assert site.p_better == 0.05
     assert site.mean_worst < min(site.random_mean_worst)
@@ -212,7 +214,7 @@ def test_pairs_that_never_meet_are_counted_and_nothing_is_said_of_them(construct
     on = np.eye(M, dtype=bool)[np.arange(300) % M]
     found = run(constructed, data=composite_data(on, MOST_ON))
     assert found.status == "undecided"
-    assert found.sites[0].counts["unseen"] == 66
+    assert found.layers[0].counts["unseen"] == 66
     assert "nothing can be said" in found.verdict
     assert found.epsilon["layer"].worst != found.epsilon["layer"].worst  # NaN, null in JSON
     json.dumps(found.to_dict(), allow_nan=False)
@@ -229,7 +231,7 @@ def test_any_hook_point_can_be_asked(constructed):
     found = run(
         constructed, data=inputs(), hooks=["resid_pre", "resid_mid", "z"], reinitialisations=2
     )
-    by_hook = {site.hook: site for site in found.sites}
+    by_hook = {site.hook: site for site in found.layers}
     assert by_hook["blocks.0.hook_resid_pre"].input is None
     assert by_hook["blocks.0.hook_resid_mid"].input == "blocks.0.hook_resid_pre"
     assert by_hook["blocks.0.hook_resid_mid"].counts["computed"] == 0
@@ -269,3 +271,33 @@ def test_few_rows_or_no_data_are_refused():
         run(model, data=composite_data(all_composites(M, 1), MOST_ON))
     with pytest.raises(InputError, match="no data"):
         run(it.load("toy:xor-2head"))
+
+
+@pytest.mark.parametrize("probe", ["uand", "skip-bigrams"])
+def test_the_document_fits_the_schema(probe):
+    """What the schema requires of pairs, errors and heads, checked by hand: no validator here."""
+    schema = json.loads((Path(__file__).parents[3] / "docs/results.schema.json").read_text())
+    toy = {"uand": "toy:uand-trained", "skip-bigrams": "toy:skip-bigrams"}[probe]
+    result = to_json([it.analyze(toy, probe)])["results"][0]
+    checked = _check(result, schema["$defs"]["result"], schema["$defs"])
+    assert checked > 50
+
+
+def _check(value, rule, definitions):
+    """How many values were held against their rule: type, required, enum, items, properties."""
+    rule = definitions[rule["$ref"].rpartition("/")[2]] if "$ref" in rule else rule
+    kinds = {"object": dict, "array": list, "string": str, "number": (int, float), "integer": int}
+    kinds |= {"null": type(None), "boolean": bool}
+    named = rule.get("type", [])
+    named = [named] if isinstance(named, str) else named
+    assert not named or isinstance(value, tuple(kinds[name] for name in named)), (value, rule)
+    assert value in rule.get("enum", [value])
+    n = 1
+    if isinstance(value, dict):
+        assert set(rule.get("required", [])) <= value.keys()
+        for key, item in value.items():
+            of = rule.get("properties", {}).get(key, rule.get("additionalProperties"))
+            n += _check(item, of, definitions) if isinstance(of, dict) else 0
+    if isinstance(value, list) and "items" in rule:
+        n += sum(_check(item, rule["items"], definitions) for item in value)
+    return n
