@@ -137,6 +137,14 @@ def analyze(
             metavar="FOLDER", help="Checkpoints along training, for the evolution of sorting."
         ),
     ] = None,
+    reinitialisations: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Copies with random weights to hold against; default: the analysis' own number.",
+            min=0,
+        ),
+    ] = None,
     config: Annotated[
         str | None,
         typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
@@ -187,6 +195,7 @@ def analyze(
         "distance": distance or None,
         "distinct": distinct,
         "checkpoints": checkpoints,
+        "reinitialisations": reinitialisations,
         "memory": memory,
         "seed": seed,
     }
