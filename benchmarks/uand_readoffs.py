@@ -46,7 +46,7 @@ def ours(n_features: int) -> dict[str, Any]:
     X, on = layer(n_features)
     start = time.perf_counter()
     readoff = UANDReadoff().fit(X[:FITTED], on[:FITTED])
-    errors = readoff.epsilon(X[FITTED:], on[FITTED:])
+    errors = readoff.errors(X[FITTED:], on[FITTED:])
     seconds = time.perf_counter() - start
     found = errors.epsilon()
     return {

@@ -39,7 +39,7 @@ def main(folder: Path) -> None:
     connections = built.ground_truth.connections[:12, :200].astype(float)  # [feature, neuron]
     neurons = (on @ connections - 1).clip(min=0)
     errors = UANDReadoff().fit(neurons[::2], on[::2]).epsilon(neurons[1::2], on[1::2])
-    console.print(f"66 pairs of 12 features, on inputs held out: {errors.epsilon()}")
+    console.print(f"66 pairs of 12 features, on inputs held out: {errors}")
 
     it.write_report(results, folder / "superposition.html")
     console.print(f"The report, with the pictures: {folder / 'superposition.html'}")

@@ -97,7 +97,7 @@ def least_squares(
     layer = universal_and(n_features, n_neurons, density, seed=seed).layer
     on = all_composites(n_features, 2)
     activations = layer.activations(torch.from_numpy(on)).numpy()
-    errors = UANDReadoff(ridge=ridge, n_jobs=1).fit(activations, on).epsilon(activations, on)
+    errors = UANDReadoff(ridge=ridge, n_jobs=1).fit(activations, on).errors(activations, on)
     found = errors.epsilon()
     return Outcome(
         {

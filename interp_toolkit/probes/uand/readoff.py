@@ -28,6 +28,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
+from interp_toolkit.epsilon import Epsilon
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.uand.errors import PairErrors, Pairs
 from interp_toolkit.probes.uand.inputs import checked, checked_gate, checked_pairs, numbers
@@ -117,7 +118,7 @@ class UANDReadoff(BaseEstimator):
     ) -> tuple[Float[np.ndarray, " d"], float]:
         """Direction and intercept of any boolean function of some features, through their ANDs.
 
-        XOR is f_i + f_j - 2 AND_ij, and so on (`data.truth_polynomial`); the errors of the ANDs
+        XOR is f_i + f_j - 2 AND_ij, and so on (`truth_polynomial`); the errors of the ANDs
         and of the single features' readoffs add up with these coefficients.
 
         Args:
@@ -138,7 +139,11 @@ class UANDReadoff(BaseEstimator):
         weights = np.array([terms[gate] for gate in gates], dtype=float)
         return weights @ directions, float(constant + weights @ intercepts)
 
-    def epsilon(self, X: Any, features: Any, pairs: Any = None) -> PairErrors:
+    def epsilon(self, X: Any, features: Any, pairs: Any = None) -> Epsilon:
+        """The errors over all pairs; arguments and errors as `errors`, which has them by pair."""
+        return self.errors(X, features, pairs).epsilon()
+
+    def errors(self, X: Any, features: Any, pairs: Any = None) -> PairErrors:
         """The errors of the pairs' readoffs on these inputs, which should not be those fitted on.
 
         Args:

@@ -152,7 +152,7 @@ def _errors(
     X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
 ) -> PairErrors:
     readoff = UANDReadoff().fit(X[rows.fitted], labels[rows.fitted])
-    return readoff.epsilon(X[rows.held_out], labels[rows.held_out], pairs)
+    return readoff.errors(X[rows.held_out], labels[rows.held_out], pairs)
 
 
 def _shuffled(rows: Split) -> Bool[np.ndarray, "n m"]:
@@ -180,7 +180,7 @@ class _Comparison:
     def __call__(self, X: Float[np.ndarray, "n d"]) -> float:
         fitted, held_out = self._fitted, self._held_out
         readoff = UANDReadoff().fit(X[fitted], self._labels[fitted])
-        errors = readoff.epsilon(X[held_out], self._labels[held_out], self._pairs)
+        errors = readoff.errors(X[held_out], self._labels[held_out], self._pairs)
         return float(np.nan_to_num(errors.worst_after_offset, nan=0.5).mean())
 
 

@@ -87,10 +87,10 @@ def test_errors_of_all_pairs_are_those_of_their_scores(monkeypatch, dtype, spars
     (X, on), (held_X, held_on) = halves(X.astype(dtype), on)
     pairs = list(combinations(range(9), 2))
     readoff = UANDReadoff(n_jobs=2).fit(X, on)
-    found = readoff.epsilon(held_X, held_on)
+    found = readoff.errors(held_X, held_on)
     assert found.seen.sum() > 30
     pairs = [pair for pair, seen in zip(pairs, found.seen, strict=True) if seen]
-    found = readoff.epsilon(held_X, held_on, pairs)
+    found = readoff.errors(held_X, held_on, pairs)
     scores, truth = readoff.score(held_X, pairs), truth_of(held_on, pairs)
     tolerance = 1e-9 if dtype == np.float64 else 2e-4
     wanted = epsilon(scores, truth)
@@ -121,14 +121,14 @@ def test_errors_of_all_pairs_are_those_of_their_scores(monkeypatch, dtype, spars
 def test_chosen_pairs_come_in_their_order():
     X, on = layer(8, 30, 0.4, seed=4)
     readoff = UANDReadoff().fit(X, on)
-    every = readoff.epsilon(X, on)
+    every = readoff.errors(X, on)
     place = {tuple(pair): k for k, pair in enumerate(every.pairs.tolist())}
     chosen = [(6, 7), (0, 3), (2, 4), (0, 1), (2, 3)]
-    some = readoff.epsilon(X, on, np.array(chosen))
+    some = readoff.errors(X, on, np.array(chosen))
     wanted = [place[pair] for pair in chosen]
     np.testing.assert_allclose(some.worst, every.worst[wanted], rtol=1e-10)
     np.testing.assert_array_equal(some.count, every.count[:, wanted])
-    flipped = readoff.epsilon(X, on, np.array([(j, i) for i, j in chosen]))
+    flipped = readoff.errors(X, on, np.array([(j, i) for i, j in chosen]))
     np.testing.assert_allclose(flipped.worst, some.worst, rtol=1e-9)
 
 
@@ -137,12 +137,12 @@ def test_chosen_pairs_come_in_their_order():
 def test_the_order_of_rows_features_and_axes_does_not_matter(seed):
     rng = np.random.default_rng(seed)
     X, on = layer(6, 15, 0.5, seed=seed)
-    found = UANDReadoff(n_jobs=1).fit(X, on).epsilon(X, on)
+    found = UANDReadoff(n_jobs=1).fit(X, on).errors(X, on)
     rows, features = rng.permutation(len(X)), rng.permutation(6)
     turn = np.linalg.qr(rng.normal(size=(15, 15)))[0]
     X2, on2 = X[rows] @ turn, on[rows][:, features]
     pairs = np.argsort(features)[found.pairs]
-    again = UANDReadoff(n_jobs=1).fit(X2, on2).epsilon(X2, on2, pairs)
+    again = UANDReadoff(n_jobs=1).fit(X2, on2).errors(X2, on2, pairs)
     np.testing.assert_allclose(again.worst, found.worst, rtol=1e-6, atol=1e-9)
 
 
@@ -151,7 +151,7 @@ def test_least_squares_rescaled_on_the_source_construction():
     worst, after = [], []
     for seed in range(3):
         X, on = layer(64, 1024, 0.2, seed, most_on=2)
-        found = UANDReadoff().fit(X, on).epsilon(X, on).epsilon()
+        found = UANDReadoff().fit(X, on).epsilon(X, on)
         worst.append(found.worst)
         after.append(found.worst_after_offset)
     assert np.median(worst) == pytest.approx(0.19, abs=0.04)
@@ -172,7 +172,7 @@ def test_the_mean_answers_are_1_and_0_without_a_fit_to_noise():
 def test_the_input_itself_has_an_epsilon_of_a_quarter_at_best():
     on = all_composites(8, 3)
     X = on.astype(float)
-    found = UANDReadoff().fit(X, on).epsilon(X, on)
+    found = UANDReadoff().fit(X, on).errors(X, on)
     assert found.worst_after_offset.min() >= 0.25 - 1e-9
 
 
@@ -180,7 +180,7 @@ def test_pairs_that_are_never_together_have_no_error():
     X, on = layer(6, 20, 0.4, seed=5)
     apart = ~(on[:, 0] & on[:, 1])
     readoff = UANDReadoff().fit(X[apart], on[apart])
-    found = readoff.epsilon(X, on)
+    found = readoff.errors(X, on)
     assert not found.seen[0]
     assert found.seen[1:].all()
     assert np.isnan(found.worst[0])
@@ -213,17 +213,17 @@ def test_truth_tables_are_sums_of_ands():
 
 def test_activations_that_do_not_vary_read_nothing():
     _, on = layer(5, 4, 0.5, seed=7)
-    found = UANDReadoff().fit(np.ones((len(on), 4)), on).epsilon(np.ones((len(on), 4)), on)
+    found = UANDReadoff().fit(np.ones((len(on), 4)), on).errors(np.ones((len(on), 4)), on)
     np.testing.assert_array_equal(found.worst_after_offset, 0.5)
 
 
 def test_it_takes_tensors_and_is_an_estimator():
     X, on = layer(5, 12, 0.5, seed=8)
-    plain = UANDReadoff(ridge=0.01).fit(X, on).epsilon(X, on)
+    plain = UANDReadoff(ridge=0.01).fit(X, on).errors(X, on)
     tensors = torch.from_numpy(X), torch.from_numpy(on)
-    again = clone(UANDReadoff(ridge=0.01)).fit(*tensors).epsilon(*tensors)
+    again = clone(UANDReadoff(ridge=0.01)).fit(*tensors).errors(*tensors)
     np.testing.assert_allclose(again.worst, plain.worst)
-    half = UANDReadoff(ridge=0.01).fit(tensors[0].bfloat16(), on).epsilon(X, on)
+    half = UANDReadoff(ridge=0.01).fit(tensors[0].bfloat16(), on).errors(X, on)
     np.testing.assert_allclose(half.worst, plain.worst, atol=0.1)
 
 
@@ -248,11 +248,11 @@ def test_what_does_not_fit_the_readoffs_is_said():
     X, on = layer(5, 12, 0.5, seed=9)
     readoff = UANDReadoff().fit(X, on)
     for call, what in (
-        (lambda: readoff.epsilon(X[:, :5], on), "width 5"),
-        (lambda: readoff.epsilon(X, on[:, :3]), "3 features"),
-        (lambda: readoff.epsilon(X, on, [[0, 0]]), "two different"),
-        (lambda: readoff.epsilon(X, on, [[0, 9]]), "0 to 4"),
-        (lambda: readoff.epsilon(X, on, [0, 1]), "pairs"),
+        (lambda: readoff.errors(X[:, :5], on), "width 5"),
+        (lambda: readoff.errors(X, on[:, :3]), "3 features"),
+        (lambda: readoff.errors(X, on, [[0, 0]]), "two different"),
+        (lambda: readoff.errors(X, on, [[0, 9]]), "0 to 4"),
+        (lambda: readoff.errors(X, on, [0, 1]), "pairs"),
         (lambda: readoff.readoffs([(0, 0)]), "different features"),
         (lambda: readoff.readoffs([()]), "different features"),
         (lambda: readoff.score(X[:, :3], [(0, 1)]), "width 3"),
