@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import numpy as np
 from rich.console import Console
 
 import interp_toolkit as it
@@ -35,11 +36,11 @@ def main(folder: Path) -> None:
     console.print(f"{len(found & planted)} of the {len(found)} found are among those given.")
 
     console.rule("The same readoffs on plain arrays")
-    on = all_composites(12, 4)  # up to four of twelve features on: booleans [input, feature]
-    connections = built.ground_truth.connections[:12, :200].astype(float)  # [feature, neuron]
-    neurons = (on @ connections - 1).clip(min=0)
-    errors = UANDReadoff().fit(neurons[::2], on[::2]).epsilon(neurons[1::2], on[1::2])
-    console.print(f"66 pairs of 12 features, on inputs held out: {errors}")
+    on = np.random.default_rng(0).permutation(all_composites(16, 4))  # booleans [input, feature]
+    connections = built.ground_truth.connections[:16, :400].astype(float)  # [feature, neuron]
+    neurons, fitted = (on @ connections - 1).clip(min=0), 2_000
+    readoff = UANDReadoff().fit(neurons[:fitted], on[:fitted])
+    console.print(f"120 pairs, held out: {readoff.epsilon(neurons[fitted:], on[fitted:])}")
 
     it.write_report(results, folder / "superposition.html")
     console.print(f"The report, with the pictures: {folder / 'superposition.html'}")
