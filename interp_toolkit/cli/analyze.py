@@ -199,6 +199,8 @@ def analyze(
         "memory": memory,
         "seed": seed,
     }
+    if gate and len(set(gate)) < len(gate):
+        raise InputError("--gate: one is given twice")
     if column and data is None:
         raise InputError("--column chooses features of --data, which is not given")
     if column and features is not None:

@@ -129,4 +129,6 @@ def check_apart(written: Mapping[str, Path | None], read: Mapping[str, str | Non
         for what, other in places.items():
             if place == other:
                 raise InputError(f"{option} {path} would overwrite {what}; give another file")
+            if os.path.isfile(place) and os.path.dirname(place) == other:
+                raise InputError(f"{option} {path} is a file of {what}; give another file")
         places[f"what {option} writes"] = place

@@ -111,8 +111,12 @@ def read_features(
         return spec
     if isinstance(spec, Tensor | np.ndarray):
         return _directions(_as_tensor(spec), None, "the directions given", model)
-    path = Path(spec).expanduser()
-    if str(spec) != EMBEDDINGS and path.is_dir():
+    try:
+        path = Path(spec).expanduser()
+        is_folder = str(spec) not in (EMBEDDINGS, "") and path.is_dir()
+    except (OSError, ValueError, RuntimeError) as error:  # as `load` has it
+        raise InputError(f"features {str(spec)[:200]!r} cannot be looked up: {error}") from error
+    if is_folder:
         sae = read_sae(path, device=device_of(model))
         return sae_features(sae, model, side=side, threshold=threshold)
     if side != "decoder" or threshold:

@@ -58,7 +58,10 @@ def read_sae(
         InputError: no such folder, none with an SAE in it, an architecture or a setting that is
             not understood (by name), parts that are missing, do not fit or are not finite.
     """
-    path = Path(folder).expanduser()
+    try:
+        path = Path(folder).expanduser()
+    except RuntimeError as error:  # ~ of somebody unknown
+        raise InputError(f"{str(folder)[:200]} cannot be looked up: {error}") from error
     _check_folder(path)
     settings = _settings(path)
     sae = _from_files(path, settings, torch.device(device))
@@ -136,6 +139,9 @@ def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
             f"{path}: reshape_activations {settings['reshape_activations']!r} is not read here; "
             "known: none, hook_z"
         )
+    for name in ("apply_b_dec_to_input", "rescale_acts_by_decoder_norm"):
+        if not isinstance(settings.get(name, False), bool):
+            raise InputError(f"{path}: {name} is {settings[name]!r}; it is true or false")
     if str(settings.get("dtype", "float32")).removeprefix("torch.") not in DTYPES:
         raise InputError(f"{path}: dtype {settings['dtype']!r} is not one of {', '.join(DTYPES)}")
     for name in ("hook_name", "hook_head_index"):
@@ -195,7 +201,8 @@ def _tensors(file: Path, architecture: str) -> dict[str, Tensor]:
         shape = shapes.get(name, [n_latents])
         if list(found[name].shape) != shape or not found[name].is_floating_point():
             raise InputError(
-                f"{file}: {name} has shape {list(found[name].shape)}, not {shape} of numbers"
+                f"{file}: {name} has shape {list(found[name].shape)} of {found[name].dtype}, "
+                f"not {shape} of floating-point numbers"
             )
     check_finite(found.items(), str(file))
     return found

@@ -37,7 +37,8 @@ class Samples:
         labels: which features are on; each is on somewhere.
         names: of these features.
         kept: their numbers in the feature set, or among the data's columns.
-        groups: of each sample; what is of one group (the data's, else the row) must not be split.
+        groups: of each sample; what is of one group must not be split: the data's groups, or, where
+            it has none, rows of the same tokens.
         source: rows and features, in a few words, and what was left out.
         dropped: how many features are on nowhere, and left out.
     """
@@ -145,8 +146,11 @@ def read_at(
 
 
 def _groups(data: TokenRows) -> Int[np.ndarray, " row"]:
+    """The data's groups, or, where it has none, rows of the same tokens together."""
     if data.groups is None:
-        return np.arange(len(data.tokens))
+        codes: dict[bytes, int] = {}
+        rows = (np.asarray(row).tobytes() for row in data.tokens)
+        return np.array([codes.setdefault(row, len(codes)) for row in rows], dtype=np.int64)
     return np.unique(np.asarray(data.groups), return_inverse=True)[1].reshape(-1)
 
 

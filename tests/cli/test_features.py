@@ -136,6 +136,9 @@ def test_latents_with_their_side_and_threshold(call, tokens_only, sae):
         (["--probe", "xor", "--features", "embeddings"], "--probe xor takes no --features"),
         (["--probe", "labelled", "--features", "embedings"], "are neither 'embeddings' nor the"),
         (["--probe", "labelled", "--features", "none.npy"], "there is no such file"),
+        (["--probe", "labelled", "--features", "~nosuchuser/x"], "cannot be looked up"),
+        (["--probe", "labelled", "--features", "x" * 5000], "cannot be looked up"),
+        (["--probe", "labelled", "--features", ""], "are neither 'embeddings' nor"),
         (
             ["--probe", "labelled", "--feature-side", "encoder"],
             "--feature-side is about --features",
@@ -157,6 +160,19 @@ def test_a_slip_is_one_line(call, arguments, message):
     assert code == 2
     assert message in err
     assert len(err.strip().splitlines()) == 1
+
+
+def test_a_file_of_the_sae_is_not_written_over(call, sae, tokens_only):
+    before = (sae / "cfg.json").read_bytes()
+    for written in ("--json", "--html"):
+        features = ("--features", sae, "--data", tokens_only)
+        code, _, err = call(*START, *features, written, sae / "cfg.json")
+        assert code == 2
+        assert "is a file of --features" in err
+    assert (sae / "cfg.json").read_bytes() == before
+    code, _, err = call(*START, "--features", sae, "--data", tokens_only, "--html", tokens_only)
+    assert code == 2
+    assert "would overwrite --data" in err
 
 
 def test_data_without_columns_is_an_error_for_analyses_that_need_them(call, tokens_only, tmp_path):

@@ -133,7 +133,7 @@ def run(
     }
     return UANDResult(
         probe="uand",
-        verdict=verdict(summaries[focus], main) + joined(summaries, focus),
+        verdict=verdict(summaries[focus], main, len(summaries)) + joined(summaries, focus),
         evidence=_evidence(summaries[focus], main, samples, left_out),
         provenance=provenance(model, _described(data, samples), settings, seed),
         features={"count": len(samples.names), "source": samples.source, "left_out": left_out},
@@ -217,6 +217,7 @@ def _summary(site: SiteErrors) -> SiteSummary:
         random_mean_worst=site.random_statistics.tolist(),
         p_better=site.p_better,
         p_worse=site.p_worse,
+        behind_attention=site.behind_attention,
         shuffled_read=site.shuffled_read,
         intersections=None if site.intersections is None else _described_sets(site.intersections),
     )
@@ -239,6 +240,7 @@ def _described_sets(found: Intersections) -> dict[str, Any]:
         "bias": found.bias,
         "targeted": bool(found.targeted.any()),
         "named_count": int(found.named.sum()),
+        "named_seen": int(named.sum()),
         "separated": int(found.errors.separated[named].sum()),
         "shared_mean": float(found.shared[found.named].mean()) if found.named.any() else 0.0,
         "worst": float(worst.max()) if len(worst) else None,
@@ -254,6 +256,8 @@ def _evidence(site: SiteSummary, main: str, samples: Samples, left_out: str) -> 
     if site.random_mean_worst:
         evidence["random layers"] = len(site.random_mean_worst)
         evidence["chance that a random layer reads as well"] = site.p_better
+    if site.behind_attention:
+        evidence["not excluded"] = "that attention brought ANDs from other positions"
     evidence["held out"] = f"one in {FOLDS} of {len(samples):,} places, whole rows together"
     if left_out:
         evidence["left out"] = left_out

@@ -6,31 +6,44 @@ others by some distance. Were the labels unrelated to the activations, all k gro
 both on would come out on top of n in one out of C(n, k) orders: that is the p-value, adjusted for
 all pairs after Benjamini and Yekutieli, which holds whatever their dependence.
 
-- computed: read here, and at the layer's input the worst error is 1/4 or more;
-- before: read at the layer's input already;
+- computed: read here, and neither at the layer's input nor from what enters its nonlinearity;
+- before: read at the layer's input, or from that, already;
 - absent: the worst error is 1/4 or more;
-- undecided: below 1/4, but on so few rows that chance is no worse an explanation;
+- undecided: below 1/4, but on so few rows that chance is no worse an explanation, or on rows where
+  an affine function of the features is below 1/4 too (one of the two is never on without the
+  other, say), so that nothing follows;
 - unseen: never together in the rows fitted on, or in those held out: no error at all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Literal, get_args
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
-from scipy import sparse
 from scipy.special import gammaln
 
 from interp_toolkit.epsilon import AFFINE
-from interp_toolkit.probes.splits import Groups, group_codes
-from interp_toolkit.probes.uand.errors import PairErrors, Pairs
+from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.stats import benjamini_yekutieli
 
 Claim = Literal["computed", "before", "absent", "undecided", "unseen"]
 CLAIMS: tuple[Claim, ...] = get_args(Claim)
 ROUNDING = 1e-3  # relative: an affine readout's 1/4 in float32 is not less than 1/4
+
+
+class Reading(NamedTuple):
+    """Readoffs of all pairs somewhere.
+
+    Attributes:
+        errors: on held-out rows.
+        q: of these, from `q_values`.
+    """
+
+    errors: PairErrors
+    q: Float[np.ndarray, " pair"]
 
 
 def q_values(
@@ -48,52 +61,41 @@ def q_values(
     return benjamini_yekutieli(np.where(errors.seen, p, np.nan))
 
 
-def groups_together(
-    features: Bool[np.ndarray, "n m"], groups: Groups | None, pairs: Pairs
-) -> Int[np.ndarray, " pair"]:
-    """In how many groups of rows (None: rows) each pair is on together at least once."""
-    on = sparse.csr_matrix(features, dtype=np.int64)
-    if groups is None:
-        return np.asarray((on.T @ on).toarray()[pairs[:, 0], pairs[:, 1]])
-    codes = group_codes(groups)
-    counts = np.zeros((features.shape[1],) * 2, dtype=np.int64)
-    order = np.argsort(codes, kind="stable")
-    for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
-        members = on[rows]
-        joint = (members.T @ members).tocoo()
-        counts[joint.row, joint.col] += 1
-    return np.asarray(counts[pairs[:, 0], pairs[:, 1]])
-
-
 def claims(
-    here: PairErrors,
-    q_here: Float[np.ndarray, " pair"],
-    before: PairErrors | None,
-    q_before: Float[np.ndarray, " pair"] | None,
+    here: Reading,
+    before: Sequence[Reading],
+    affine: Bool[np.ndarray, " pair"],
     level: float,
 ) -> list[Claim]:
-    """What can be said of each pair; without the layer's input nothing is 'computed' or 'before'.
+    """What can be said of each pair; without anything before the layer nothing is computed there.
 
     Args:
-        here: errors on held-out rows at the layer.
-        q_here: of these, from `q_values`.
-        before: the same at the layer's input.
-        q_before: of these.
+        here: the readoffs at the layer.
+        before: those at its input, and of what enters its nonlinearity.
+        affine: where an affine function of the features is the AND on these rows.
         level: of the false discoveries.
     """
-    read_here, sure_here = is_read(here), q_here <= level
-    if before is None or q_before is None:
-        found = np.where(read_here, "undecided", "absent")
-    else:
-        read_before, sure_before = is_read(before), q_before <= level
-        found = np.select(
-            [read_before & sure_before, read_here & sure_here & ~read_before, ~read_here],
-            ["before", "computed", "absent"],
-            "undecided",
-        )
-        found = np.where(read_before & ~sure_before, "undecided", found)
-    named: list[Claim] = np.where(here.seen, found, "unseen").tolist()
-    return named
+    read = is_read(here.errors)
+    sure = read & (here.q <= level) & ~affine
+    early = np.zeros(len(read), dtype=bool)
+    surely_early = early.copy()
+    for reading in before:
+        also = is_read(reading.errors)
+        early |= also
+        surely_early |= also & (reading.q <= level) & ~affine
+    named = np.where(read | early, "undecided", "absent")
+    named = np.where(sure & ~early & bool(before), "computed", named)
+    named = np.where(surely_early, "before", named)
+    found: list[Claim] = np.where(here.errors.seen, named, "unseen").tolist()
+    return found
+
+
+def never_apart(features: Bool[np.ndarray, "n m"], pairs: Pairs) -> Bool[np.ndarray, " pair"]:
+    """Pairs of which one of the four inputs (both, either alone, none) is not among the rows."""
+    together = groups_together(features, None, pairs)
+    alone = features.sum(axis=0)[pairs] - together[:, None]
+    neither = len(features) - together - alone.sum(axis=1)
+    return np.asarray((together == 0) | (alone == 0).any(axis=1) | (neither == 0))
 
 
 def counts(found: list[Claim]) -> dict[Claim, int]:

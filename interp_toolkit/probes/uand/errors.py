@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
+from scipy import sparse
 
 from interp_toolkit.epsilon import Epsilon, after_offset
+from interp_toolkit.probes.splits import Groups, group_codes
 
 Pairs = Int[np.ndarray, "pair 2"]
 
@@ -30,7 +32,8 @@ class PairErrors:
     Attributes:
         pairs: the two features of each pair.
         fitted: inputs with both on that each readoff was fitted on; without any there is none.
-        count: inputs by class and pair.
+        together: of these inputs, those with both on; without any there is no error.
+        count: inputs by class and pair; 0 for pairs without a readoff or an error.
         low, high: of the scores, by class and pair; NaN where there are none.
         squares: sums of squared errors, by class and pair.
         histogram: absolute errors by class, over pairs (see the module).
@@ -38,6 +41,7 @@ class PairErrors:
 
     pairs: Pairs
     fitted: Int[np.ndarray, " pair"]
+    together: Int[np.ndarray, " pair"]
     count: Int[np.ndarray, "3 pair"]
     low: Float[np.ndarray, "3 pair"]
     high: Float[np.ndarray, "3 pair"]
@@ -47,7 +51,7 @@ class PairErrors:
     @property
     def seen(self) -> Bool[np.ndarray, " pair"]:
         """Pairs that occur together among these inputs and those fitted on, so have an error."""
-        return np.asarray((self.count[BOTH] > 0) & (self.fitted > 0))
+        return np.asarray((self.together > 0) & (self.fitted > 0))
 
     @property
     def worst(self) -> Float[np.ndarray, " pair"]:
@@ -90,7 +94,11 @@ class PairErrors:
 
         Of class "none" over a sample of the inputs where there are many.
         """
-        return {name: quantile(self.histogram[c], 0.99) for c, name in enumerate(CLASSES)}
+        worst = self.worst_by_class
+        return {
+            name: min(quantile(self.histogram[c], 0.99), worst[name])
+            for c, name in enumerate(CLASSES)
+        }
 
     def epsilon(self) -> Epsilon:
         """The errors over all seen pairs; NaN where no pair is seen."""
@@ -98,7 +106,7 @@ class PairErrors:
         total = self.count[:, seen].sum()
         return Epsilon(
             worst=_largest(self.worst),
-            q99=quantile(self._weighted_histogram(), 0.99),
+            q99=min(quantile(self._weighted_histogram(), 0.99), _largest(self.worst)),
             rms=float(np.sqrt(self.squares[:, seen].sum() / total)) if total else float("nan"),
             worst_after_offset=_largest(self.worst_after_offset),
         )
@@ -136,3 +144,20 @@ def error_histogram(errors: Float[np.ndarray, " error"]) -> Int[np.ndarray, " bi
 def _largest(values: Float[np.ndarray, " value"]) -> float:
     known = values[~np.isnan(values)]
     return float(known.max()) if len(known) else float("nan")
+
+
+def groups_together(
+    features: Bool[np.ndarray, "n m"], groups: Groups | None, pairs: Pairs
+) -> Int[np.ndarray, " pair"]:
+    """In how many groups of rows (None: rows) each pair is on together at least once."""
+    on = sparse.csr_matrix(features, dtype=np.int64)
+    if groups is None:
+        return np.asarray((on.T @ on).toarray()[pairs[:, 0], pairs[:, 1]])
+    codes = group_codes(groups)
+    counts = np.zeros((features.shape[1],) * 2, dtype=np.int64)
+    order = np.argsort(codes, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(codes[order])) + 1):
+        members = on[rows]
+        joint = (members.T @ members).tocoo()
+        counts[joint.row, joint.col] += 1
+    return np.asarray(counts[pairs[:, 0], pairs[:, 1]])

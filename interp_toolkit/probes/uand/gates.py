@@ -31,6 +31,8 @@ def check_gates(gates: Sequence[str], names: Sequence[str], table: str | None) -
     found = []
     for gate in gates:
         chosen = [part.strip() for part in gate.split(",")]
+        if not all(chosen):
+            raise InputError(f"gate {gate!r}: name its features, separated by commas")
         for name in chosen:
             if name not in names:
                 raise InputError(f"gate {gate}: no feature {name!r}{suggestion(name, names)}")

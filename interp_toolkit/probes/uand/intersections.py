@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
-from interp_toolkit.probes.uand.errors import PairErrors, Pairs
+from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.probes.uand.tiles import TileErrors, gathered, tiles_of
 from interp_toolkit.stats import benjamini_yekutieli
 
@@ -96,6 +96,8 @@ def find_intersections(
         return None
     as_numbers = connected.astype(np.float64)
     counts = (as_numbers @ as_numbers.T)[pairs[:, 0], pairs[:, 1]].astype(np.int64)
+    if not counts.any():
+        return None
     return Intersections(
         level=upper,
         scatter=float(np.sqrt(np.mean((weights - upper * connected) ** 2))),
@@ -126,7 +128,8 @@ def _measure(
     pairs: Pairs,
 ) -> PairErrors:
     """Errors of the readoffs; a pair that shares no neuron reads 0."""
-    tiles = tiles_of(pairs)
+    together = groups_together(features, None, pairs)
+    tiles = tiles_of(pairs, np.flatnonzero(together))
     on = np.ascontiguousarray(features.T)
     found = [TileErrors(len(tile.partners)) for tile in tiles]
     for tile, errors in zip(tiles, found, strict=True):
@@ -134,4 +137,4 @@ def _measure(
         readoffs = both / np.maximum(both.sum(axis=1), 1)[:, None]
         scores = readoffs.astype(activations.dtype) @ activations.T
         errors.add(scores, on[tile.first], on[tile.partners], step=1)
-    return gathered(pairs, np.ones(len(pairs), dtype=np.int64), tiles, found)
+    return gathered(pairs, np.ones(len(pairs), dtype=np.int64), together, tiles, found)

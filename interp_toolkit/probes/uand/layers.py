@@ -41,18 +41,29 @@ class Layer:
         input_name: what its input is called; None where it has none.
         activations: at the hook point, float32 like all here.
         input: the layer's input; None where it has none.
-        pre: what enters the neurons' activation function; None for other hook points.
+        pre: what enters the neurons' nonlinearity, affine in the input: of gated MLPs both parts
+            side by side; None for other hook points.
     """
 
     hook: str
     input_name: str | None
     activations: Float[np.ndarray, "n d"]
     input: Float[np.ndarray, "n _"] | None
-    pre: Float[np.ndarray, "n d"] | None
+    pre: Float[np.ndarray, "n _"] | None
     _mlp: MLPWeights | None
     _model: Any
     _samples: Samples
     _memory: int | str | None
+
+    @property
+    def plain_pre(self) -> Float[np.ndarray, "n d"] | None:
+        """`pre` of neurons that have one number before their activation function; else None."""
+        return self.pre if self._mlp is not None and self._mlp.W_gate is None else None
+
+    @property
+    def behind_attention(self) -> bool:
+        """Whether what is here may have come from other positions, past what `input` holds."""
+        return self._mlp is None and not self.hook.endswith(("hook_mlp_out", "hook_mlp_in"))
 
     def reinitialised(self, seed: int) -> Float[np.ndarray, "n d"]:
         """The activations of a random layer of the same shape (see the module).
@@ -63,7 +74,7 @@ class Layer:
             with reinitialised(self._model, seed=seed):
                 return _read(self._model, self._samples, [self.hook], self._memory)[self.hook]
         assert self.input is not None
-        shuffled = _in_random_order(self._mlp, self.input.std(axis=0) > 0, seed)
+        shuffled = in_random_order(self._mlp, self.input.std(axis=0) > 0, seed)
         x = torch.from_numpy(self.input).to(shuffled.W_in)
         with torch.no_grad():
             return _single(neurons(shuffled, x))
@@ -83,13 +94,14 @@ def read_layer(model: Any, samples: Samples, hook: str, memory: int | str | None
         return Layer(hook, before, read[hook], given, None, None, model, samples, memory)
     layer = int(hook.split(".")[1])
     where = residual_hook(model, layer, mlp)
-    pre = f"blocks.{layer}.mlp.hook_pre"
-    wanted = [hook, where, *([pre] if mlp.W_gate is None else [])]
-    read = _read(model, samples, wanted, memory)
+    read = _read(model, samples, [hook, where], memory)
     with torch.no_grad():
-        x = _single(mlp.norm(torch.from_numpy(read[where]).to(mlp.W_in)))
+        x = mlp.norm(torch.from_numpy(read[where]).to(mlp.W_in))
+        pre = x @ mlp.W_in + mlp.b_in
+        if mlp.W_gate is not None and mlp.b_gate is not None:
+            pre = torch.cat([x @ mlp.W_gate + mlp.b_gate, pre], dim=1)
     name = f"{where}, as the MLP reads it" if mlp.norm.kind else where
-    return Layer(hook, name, read[hook], x, read.get(pre), mlp, model, samples, memory)
+    return Layer(hook, name, read[hook], _single(x), _single(pre), mlp, model, samples, memory)
 
 
 def _read(
@@ -121,9 +133,10 @@ def _block_input(model: Any, hook: str) -> str | None:
     return wanted if wanted in hook_points(model) else f"{match[1]}.hook_resid_pre"
 
 
-def _in_random_order(
+def in_random_order(
     mlp: MLPWeights, varying: Bool[np.ndarray, " d_model"], seed: int
 ) -> MLPWeights:
+    """The MLP with its weights on varying coordinates, and its biases, in random order."""
     generator = torch.Generator().manual_seed(seed)
     live = torch.from_numpy(varying).to(mlp.W_in.device)
 

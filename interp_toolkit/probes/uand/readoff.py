@@ -30,7 +30,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from interp_toolkit.epsilon import Epsilon
 from interp_toolkit.errors import InputError
-from interp_toolkit.probes.uand.errors import PairErrors, Pairs
+from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.probes.uand.inputs import checked, checked_gate, checked_pairs, numbers
 from interp_toolkit.probes.uand.tiles import Tile, TileErrors, gathered, tiles_of
 from interp_toolkit.probes.uand.whitening import whiten
@@ -48,7 +48,7 @@ class UANDReadoff(BaseEstimator):
     """Readoffs of the AND of every pair of features from activations.
 
     Args:
-        ridge: added to the activations' covariance, relative to its mean diagonal.
+        ridge: added to the activations' covariance, their columns scaled to a variance of 1.
         n_jobs: threads; None: as many as there are processors.
 
     Attributes:
@@ -100,7 +100,7 @@ class UANDReadoff(BaseEstimator):
         chosen = all_pairs(self._features.shape[1]).tolist() if gates is None else gates
         found = [self._whitened_readoff(gate) for gate in chosen]
         readoffs, shares = (np.stack(part) for part in zip(*found, strict=True))
-        directions = readoffs.astype(np.float64) @ self._whitening.turn.T
+        directions = self._whitening.directions(readoffs)
         return directions, shares - directions @ self._whitening.mean
 
     def score(
@@ -158,12 +158,15 @@ class UANDReadoff(BaseEstimator):
         m = self._features.shape[1]
         X, features = checked(X, features, like=(self.n_features_in_, m))
         chosen = all_pairs(m) if pairs is None else checked_pairs(pairs, m)
-        tiles = tiles_of(chosen)
+        fitted = self.n_together_[chosen[:, 0], chosen[:, 1]]
+        together = groups_together(features, None, chosen)
+        seen = np.flatnonzero((fitted > 0) & (together > 0))
+        tiles = tiles_of(chosen, seen)
         on = np.ascontiguousarray(features.T)
         sparsely = self._sparse_pays(tiles, len(X))
         row_bytes = self._rows.itemsize * max(len(self._rows) if sparsely else 0, m)
         at_once = max(1, PRODUCTS_AT_ONCE // row_bytes)
-        step = max(1, len(chosen) * len(X) // HISTOGRAM_SCORES)
+        step = max(1, len(seen) * len(X) // HISTOGRAM_SCORES)
         found = [TileErrors(len(tile.partners)) for tile in tiles]
         jobs = (self.n_jobs or joblib.cpu_count()) if sparsely else 1
         for start in range(0, len(X), at_once):
@@ -174,8 +177,7 @@ class UANDReadoff(BaseEstimator):
                 joblib.delayed(self._measure)(tile, held_out, products, on[:, part], step, errors)
                 for tile, errors in zip(tiles, found, strict=True)
             )
-        fitted = self.n_together_[chosen[:, 0], chosen[:, 1]]
-        return gathered(chosen, fitted, tiles, found)
+        return gathered(chosen, fitted, together, tiles, found)
 
     def _measure(
         self,

@@ -28,7 +28,10 @@ class SiteSummary:
         by_class: of the layer: "worst", "q99" and "rms" by what is on ("both", "one", "none").
         mean_worst: the layer's mean over pairs of the worst error after offset.
         random_mean_worst: the same of each random layer.
-        p_better, p_worse: the chance that a random layer reads the pairs as well, as badly.
+        p_better, p_worse: the chance that a random layer reads the pairs as well, as badly; of
+            this layer alone, whatever other layers were looked at.
+        behind_attention: whether the input, which is of one position, leaves out what attention
+            may have brought.
         shuffled_read: pairs called read although their labels were shuffled.
         intersections: the 0/1 construction, if the weights are it.
     """
@@ -42,6 +45,7 @@ class SiteSummary:
     random_mean_worst: Sequence[float]
     p_better: float
     p_worse: float
+    behind_attention: bool
     shuffled_read: int
     intersections: Record | None
 
@@ -94,15 +98,20 @@ class UANDResult(Result):
     def _layer_table(self) -> Table:
         columns = ["layer", "computed", "before", "absent", "undecided", "unseen"]
         rows = [
-            [s.hook, *(s.counts[c] for c in columns[1:]), s.mean_worst, _mean(s), s.p_better]
+            [
+                s.hook,
+                *(s.counts[c] for c in columns[1:]),
+                *(_short(value) for value in (s.mean_worst, _mean(s), s.p_better)),
+            ]
             for s in self.layers
         ]
         caption = (
             "Pairs by claim. ε: mean over pairs of the worst error on held-out inputs after the "
             "best gain and bias; 1/4 is what an affine function of two bits has. Random: the same "
-            "of random layers, their mean; p: the chance that one of them reads the pairs as well."
+            "of random layers, their mean; p: the chance that one reads the pairs as well, of each "
+            "layer alone."
         )
-        columns = [*columns, "ε", "random ε", "p"]
+        columns = [*columns, "ε", "random", "p"]
         return Table("Pairs of features", columns, rows, caption, highlight=[self.focus])
 
     def _pairs(self) -> Table:
@@ -123,6 +132,10 @@ class UANDResult(Result):
 def _mean(site: SiteSummary) -> float | None:
     values = site.random_mean_worst
     return sum(values) / len(values) if values else None
+
+
+def _short(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.3g}")
 
 
 def _controls(site: SiteSummary) -> Table:

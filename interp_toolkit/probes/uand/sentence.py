@@ -10,11 +10,17 @@ BELOW = "below 1/4 after the best gain and bias"
 LEVEL = 0.05  # of 'better than a random layer'
 
 
-def verdict(site: SiteSummary, main: str) -> str:
-    """What is computed here, whether random layers do as well, and whether by intersections."""
+def verdict(site: SiteSummary, main: str, n_layers: int) -> str:
+    """What is computed here, whether random layers do as well, and whether by intersections.
+
+    Args:
+        site: the layer.
+        main: what is said of it (see `claims.main_claim`).
+        n_layers: how many were looked at, of which this one was chosen.
+    """
     sentences = [f"{site.hook}: {_counts(site, main)}"]
     if main in ("computed", "absent") and site.random_mean_worst:
-        sentences.append(_random(site))
+        sentences.append(_random(site, n_layers))
     if site.intersections is not None:
         sentences.append(_construction(site))
     return " ".join(sentences)
@@ -34,6 +40,8 @@ def _counts(site: SiteSummary, main: str) -> str:
     if main == "computed":
         input_word = site.input or "input"
         rest = _rest(counts, "computed")
+        if site.behind_attention:
+            input_word += ", at this position (attention may have brought it from another)"
         return (
             f"the AND of {counts['computed']:,} of {seen:,} pairs is computed here: the worst "
             f"error on held-out rows is {BELOW}, and not so at {input_word}{rest}{tail}"
@@ -49,8 +57,9 @@ def _counts(site: SiteSummary, main: str) -> str:
             f"the 1/4 that an affine function of two bits has{_rest(counts, 'absent')}{tail}"
         )
     return (
-        f"undecided for {counts['undecided']:,} of {seen:,} pairs: too few rows have both on, or "
-        f"nothing stands before the layer to compare with{_rest(counts, 'undecided')}{tail}"
+        f"undecided for {counts['undecided']:,} of {seen:,} pairs: too few rows have both on, an "
+        "affine function of the features is their AND on these rows, or nothing stands before the "
+        f"layer to compare with{_rest(counts, 'undecided')}{tail}"
     )
 
 
@@ -69,12 +78,18 @@ def _rest(counts: Mapping[str, int], main: str) -> str:
     return f" ({', '.join(others)})" if others else ""
 
 
-def _random(site: SiteSummary) -> str:
+def _random(site: SiteSummary, n_layers: int) -> str:
     values = sorted(site.random_mean_worst)
     span = f"{values[0]:.3f} to {values[-1]:.3f} in {len(values)} of them"
     figures = f"mean worst error {site.mean_worst:.3f}, {span}; p = {site.p_better:.2g}"
-    if site.p_better <= LEVEL:
+    if site.p_better * n_layers <= LEVEL:
         return f"It reads them better than random layers of the same weights ({figures})."
+    if site.p_better <= LEVEL:
+        return (
+            f"It reads them better than random layers of the same weights ({figures} for this "
+            f"layer alone), but of {n_layers} layers one may do so by chance: draw more "
+            "(--reinitialisations)."
+        )
     if site.p_worse <= LEVEL:
         return f"Random layers of the same weights read them better ({figures})."
     return f"It is no better than a random layer of the same weights ({figures})."
@@ -84,10 +99,15 @@ def _construction(site: SiteSummary) -> str:
     found = site.intersections
     assert found is not None
     which = "targeted pairs" if found["targeted"] else "pairs, all that share a neuron"
-    return (
+    built = (
         f"It is built by intersections: its weights have the levels 0 and {found['level']:.3g}, "
-        f"and the readoffs along shared neurons separate {found['separated']:,} of "
-        f"{found['named_count']:,} {which} (worst error {found['worst']:.3g}, "
+        f"and {found['named_count']:,} {which}"
+    )
+    if found["worst"] is None:
+        return f"{built}, none of which is on together in the rows held out."
+    return (
+        f"{built}; the readoffs along shared neurons separate {found['separated']:,} of the "
+        f"{found['named_seen']:,} seen (worst error {found['worst']:.3g}, "
         f"{found['worst_after_offset']:.3g} after offset)."
     )
 

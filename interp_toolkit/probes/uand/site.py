@@ -17,8 +17,15 @@ from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.models.samples import Samples
 from interp_toolkit.probes.splits import grouped_folds, shuffled_labels
-from interp_toolkit.probes.uand.claims import Claim, claims, groups_together, is_read, q_values
-from interp_toolkit.probes.uand.errors import PairErrors, Pairs
+from interp_toolkit.probes.uand.claims import (
+    Claim,
+    Reading,
+    claims,
+    is_read,
+    never_apart,
+    q_values,
+)
+from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.probes.uand.intersections import (
     Intersections,
     feature_weights,
@@ -38,6 +45,7 @@ class SiteErrors:
 
     Attributes:
         hook, input_name: of the layer (see `Layer`).
+        behind_attention: whether `before` says nothing of what other positions hold.
         here, before, shuffled, random: the errors of all pairs at the layer, at its input (None
             where it has none), with shuffled labels, and in the first random layer (None without).
         q: adjusted p-values of the pairs at the layer.
@@ -51,6 +59,7 @@ class SiteErrors:
 
     hook: str
     input_name: str | None
+    behind_attention: bool
     here: PairErrors
     before: PairErrors | None
     shuffled: PairErrors
@@ -92,9 +101,14 @@ class Split:
 
 
 def split(samples: Samples, seed: int) -> Split:
-    """A fifth of the rows held out, by groups. Raises InputError for fewer groups than folds."""
+    """About a fifth of the rows held out, by groups; of the folds, the one with the most groups.
+
+    Raises InputError for fewer groups than folds.
+    """
     fold = grouped_folds(samples.groups, FOLDS, seed)[:, 0]
-    fitted, held_out = np.flatnonzero(fold != 0), np.flatnonzero(fold == 0)
+    n_groups = [len(np.unique(samples.groups[fold == k])) for k in range(FOLDS)]
+    chosen = int(np.argmax(n_groups))
+    fitted, held_out = np.flatnonzero(fold != chosen), np.flatnonzero(fold == chosen)
     return Split(fitted, held_out, samples.labels, samples.groups, seed)
 
 
@@ -109,25 +123,19 @@ def measure_site(
     """Fit, measure and compare; see the module."""
     pairs = all_pairs(rows.labels.shape[1])
     progress(f"{layer.hook}: {len(pairs):,} pairs")
-    here = _errors(layer.activations, rows.labels, rows, pairs)
-    together = groups_together(rows.labels[rows.held_out], rows.groups[rows.held_out], pairs)
-    n_groups = len(np.unique(rows.groups[rows.held_out]))
-    before = q_before = None
-    if layer.input is not None:
-        progress(f"{layer.hook}: its input")
-        before = _errors(layer.input, rows.labels, rows, pairs)
-        q_before = q_values(before, together, n_groups)
-    q_here = q_values(here, together, n_groups)
+    here = reading(layer.activations, rows.labels, rows, pairs)
+    before = []
+    for what, given in (("input", layer.input), ("linear part", layer.pre)):
+        if given is not None:
+            progress(f"{layer.hook}: its {what}")
+            before.append(reading(given, rows.labels, rows, pairs))
     progress(f"{layer.hook}: shuffled labels")
-    mixed = _shuffled(rows)
-    shuffled = _errors(layer.activations, mixed, rows, pairs)
-    mixed_together = groups_together(mixed[rows.held_out], rows.groups[rows.held_out], pairs)
-    q_shuffled = q_values(shuffled, mixed_together, n_groups)
+    mixed = reading(layer.activations, shuffled(rows), rows, pairs)
     random, statistic, statistics = None, float("nan"), list[float]()
-    if reinitialisations and here.seen.any():
+    if reinitialisations and here.errors.seen.any():
         progress(f"{layer.hook}: random layers")
         random = _errors(layer.reinitialised(rows.seed), rows.labels, rows, pairs)
-        compare = _Comparison(here, rows, layer.activations.shape[1])
+        compare = _Comparison(here.errors, rows, layer.activations.shape[1])
         statistic = compare(layer.activations)
         for draw in range(reinitialisations):
             progress(f"{layer.hook}: random layer {draw + 1} of {reinitialisations}")
@@ -135,15 +143,16 @@ def measure_site(
     return SiteErrors(
         hook=layer.hook,
         input_name=layer.input_name,
-        here=here,
-        before=before,
-        shuffled=shuffled,
+        behind_attention=layer.behind_attention,
+        here=here.errors,
+        before=before[0].errors if before else None,
+        shuffled=mixed.errors,
         random=random,
-        q=q_here,
-        claims=claims(here, q_here, before, q_before, level),
+        q=here.q,
+        claims=claims(here, before, affine_in(rows, pairs), level),
         statistic=statistic,
         random_statistics=np.array(statistics),
-        shuffled_read=int((is_read(shuffled) & (q_shuffled <= level)).sum()),
+        shuffled_read=int((is_read(mixed.errors) & (mixed.q <= level)).sum()),
         intersections=_intersections(layer, rows, pairs, level),
     )
 
@@ -155,15 +164,29 @@ def _errors(
     return readoff.errors(X[rows.held_out], labels[rows.held_out], pairs)
 
 
-def _shuffled(rows: Split) -> Bool[np.ndarray, "n m"]:
-    """Labels that have lost their tie to the activations, on either side of the split."""
-    mixed = np.empty_like(rows.labels)
-    for part in (rows.fitted, rows.held_out):
-        groups = rows.groups[part]
-        alone = len(np.unique(groups)) == len(groups)
-        draws = shuffled_labels(rows.labels[part], 1, rows.seed, None if alone else groups)
-        mixed[part] = draws[0]
-    return mixed
+def reading(
+    X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
+) -> Reading:
+    """The errors of all pairs, and how likely chance is."""
+    errors = _errors(X, labels, rows, pairs)
+    groups = rows.groups[rows.held_out]
+    together = groups_together(labels[rows.held_out], groups, pairs)
+    return Reading(errors, q_values(errors, together, len(np.unique(groups))))
+
+
+def affine_in(rows: Split, pairs: Pairs) -> Bool[np.ndarray, " pair"]:
+    """Pairs whose AND an affine function of the features is on these rows, to less than 1/4.
+
+    So it is where the two never differ, or differ but with a third feature that tells.
+    """
+    bits = _errors(rows.labels.astype(np.float64), rows.labels, rows, pairs)
+    return np.asarray(is_read(bits) | never_apart(rows.labels[rows.held_out], pairs))
+
+
+def shuffled(rows: Split) -> Bool[np.ndarray, "n m"]:
+    """Labels that have lost their tie to the activations."""
+    alone = len(np.unique(rows.groups)) == len(rows.groups)
+    return np.asarray(shuffled_labels(rows.labels, 1, rows.seed, None if alone else rows.groups)[0])
 
 
 class _Comparison:
@@ -193,9 +216,9 @@ def _some(
 
 
 def _intersections(layer: Layer, rows: Split, pairs: Pairs, level: float) -> Intersections | None:
-    if layer.pre is None:
+    if layer.plain_pre is None:
         return None
-    weights, bias = feature_weights(layer.pre[rows.fitted], rows.labels[rows.fitted])
+    weights, bias = feature_weights(layer.plain_pre[rows.fitted], rows.labels[rows.fitted])
     held_out = layer.activations[rows.held_out], rows.labels[rows.held_out]
     return find_intersections(weights, bias, *held_out, pairs, level)
 

@@ -37,11 +37,11 @@ class Tile(NamedTuple):
     places: Int[np.ndarray, " partner"]
 
 
-def tiles_of(pairs: Pairs) -> list[Tile]:
-    """The pairs by their first feature."""
-    order = np.argsort(pairs[:, 0], kind="stable")
+def tiles_of(pairs: Pairs, chosen: Int[np.ndarray, " chosen"]) -> list[Tile]:
+    """Some of the pairs, by their first feature."""
+    order = chosen[np.argsort(pairs[chosen, 0], kind="stable")]
     starts = np.flatnonzero(np.diff(pairs[order, 0], prepend=-1))
-    parts = np.split(order, starts[1:])
+    parts = np.split(order, starts[1:]) if len(order) else []
     return [Tile(int(pairs[part[0], 0]), pairs[part, 1], part) for part in parts]
 
 
@@ -140,22 +140,18 @@ class TileErrors:
 def gathered(
     pairs: Pairs,
     fitted: Int[np.ndarray, " pair"],
+    together: Int[np.ndarray, " pair"],
     tiles: Sequence[Tile],
     errors: Sequence[TileErrors],
 ) -> PairErrors:
-    """All tiles' errors, in the order of the pairs; those of pairs never fitted on are left out."""
-    order = np.argsort(np.concatenate([tile.places for tile in tiles]))
-    count, low, high, squares = (
-        np.concatenate([getattr(e, name) for e in errors], axis=1)[:, order]
-        for name in ("count", "low", "high", "squares")
-    )
-    absent = (count == 0) | (fitted == 0)
-    return PairErrors(
-        pairs=pairs,
-        fitted=fitted,
-        count=count,
-        low=np.where(absent, np.nan, low),
-        high=np.where(absent, np.nan, high),
-        squares=np.where(absent, 0.0, squares),
-        histogram=np.sum([e.histogram for e in errors], axis=0),
-    )
+    """All tiles' errors, in the order of the pairs."""
+    count, squares = np.zeros((3, len(pairs)), dtype=np.int64), np.zeros((3, len(pairs)))
+    low, high = np.full((2, 3, len(pairs)), np.nan)
+    histogram = np.zeros((3, N_BINS), dtype=np.int64)
+    for tile, found in zip(tiles, errors, strict=True):
+        count[:, tile.places], squares[:, tile.places] = found.count, found.squares
+        absent = found.count == 0
+        low[:, tile.places] = np.where(absent, np.nan, found.low)
+        high[:, tile.places] = np.where(absent, np.nan, found.high)
+        histogram += found.histogram
+    return PairErrors(pairs, fitted, together, count, low, high, squares, histogram)

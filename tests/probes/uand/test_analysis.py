@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from math import comb
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +15,19 @@ from scipy import stats
 import interp_toolkit as it
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.composites import all_composites, composite_data
+from interp_toolkit.data.task import task_data
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.config import TransformerConfig
+from interp_toolkit.models.mlp import neurons
+from interp_toolkit.models.record import record_of
+from interp_toolkit.models.samples import labelled_samples
 from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.weights import weights
+from interp_toolkit.probes import UANDReadoff
 from interp_toolkit.probes.uand.analysis import run
+from interp_toolkit.probes.uand.layers import in_random_order, read_layer
+from interp_toolkit.probes.uand.sentence import verdict as sentence
+from interp_toolkit.probes.uand.site import Split, reading, shuffled, split
 from interp_toolkit.report.json import to_json
 from interp_toolkit.toys.superposition.layer import FeatureLayer, layer_model
 from interp_toolkit.toys.superposition.uand import universal_and
@@ -137,24 +148,16 @@ def test_a_constructed_layer_is_named_among_random_ones(place):
 
 def test_random_layers_are_no_better_than_random_at_the_stated_rate():
     """p-values of random layers, normal and sparse: at most uniform on 0.1, 0.2, ..., 1."""
-    data = inputs(8, 2)
+    data = inputs(8, 3)
     p = []
     for seed in range(60):
         model = as_model(random_layer(seed, 8, 24, "sparse" if seed % 2 else "normal"))
-        site = run(model, data=data_twice(data), reinitialisations=9, seed=seed).layers[0]
+        site = run(model, data=data, reinitialisations=9, seed=seed).layers[0]
         p.append((site.p_better, site.p_worse))
     for values in np.array(p).T:
         low = (values <= 0.1 + 1e-9).sum()
         assert low <= stats.binom.ppf(0.999, len(p), 0.1)
     assert np.array(p).mean() > 0.4
-
-
-def data_twice(data, times=4):
-    """Each input several times, so that pairs are on both sides of a split."""
-    tokens = np.concatenate([data.token_matrix()] * times)
-    features = np.concatenate([data.features] * times)
-    groups = np.arange(len(tokens))
-    return FeatureData(tokens, features, data.names, np.full(len(tokens), -1), groups)
 
 
 def test_shuffled_labels_are_not_found(constructed):
@@ -173,12 +176,12 @@ def test_shuffled_labels_are_not_found(constructed):
 
 def test_ands_that_the_input_has_are_present_before():
     """The stream holds the readoffs of one layer; a random one reads them."""
-    pairs = [(i, j) for i in range(6) for j in range(i)]
-    connections = torch.zeros(6, len(pairs), dtype=torch.float64)
+    pairs = [(i, j) for i in range(9) for j in range(i)]
+    connections = torch.zeros(9, len(pairs), dtype=torch.float64)
     for neuron, (i, j) in enumerate(pairs):
         connections[[i, j], neuron] = 1
-    layer = FeatureLayer(connections, -torch.ones(15).double(), torch.eye(6).double())
-    single = layer_model(layer, torch.eye(15).double(), MOST_ON, "ands")
+    layer = FeatureLayer(connections, -torch.ones(36).double(), torch.eye(9).double())
+    single = layer_model(layer, torch.eye(36).double(), MOST_ON, "ands")
     cfg = single.cfg.model_dump()
     model = Transformer(TransformerConfig(**{**cfg, "n_layers": 2}))
     model.load_state_dict(
@@ -187,17 +190,189 @@ def test_ands_that_the_input_has_are_present_before():
     )
     with torch.no_grad():
         model.blocks[1].attn.W_V.zero_()
-        model.blocks[1].mlp.W_in[:] = torch.randn(21, 15, generator=torch.manual_seed(0)).double()
+        model.blocks[1].mlp.W_in[:] = torch.randn(45, 36, generator=torch.manual_seed(0)).double()
         model.blocks[1].mlp.b_in.fill_(1.0)
-    data = data_twice(inputs(6, MOST_ON))
+    data = inputs(9, MOST_ON)
     found = run(model, data=data, hooks="blocks.1.mlp.hook_post")
     assert found.status == "before"
     assert found.layers[0].counts == {
-        "computed": 0, "before": 15, "absent": 0, "undecided": 0, "unseen": 0,
+        "computed": 0, "before": 36, "absent": 0, "undecided": 0, "unseen": 0,
     }  # fmt: skip
     assert "present before the layer" in found.verdict
     first = run(model, data=data, hooks="blocks.0.mlp.hook_post")
     assert first.status == "computed"
+
+
+def layer_on(X, on, W, b, groups=None, **options):
+    """The analysis of act(X W + b), X the embeddings of as many tokens as rows."""
+    n = len(X)
+    single = FeatureLayer(torch.as_tensor(W), torch.as_tensor(b), torch.as_tensor(X))
+    model = layer_model(single, torch.ones(1, W.shape[1]).double(), 1, "layer")
+    tokens = np.stack([np.arange(n), np.full(n, n + 1)], axis=1)
+    names = tuple(f"f{k}" for k in range(on.shape[1]))
+    return run(model, data=FeatureData(tokens, on, names, np.ones(n, int), groups), **options)
+
+
+@pytest.mark.parametrize("big", [1.0, 300.0])
+def test_a_linear_layer_computes_nothing(big):
+    """Its input holds every AND, beside a coordinate that may be much larger; no neuron clips."""
+    rng = np.random.default_rng(0)
+    on = rng.random((1500, 6)) < 0.3
+    ands = np.stack([on[:, i] & on[:, j] for i in range(6) for j in range(i)], axis=1)
+    X = np.column_stack([on, ands, big * rng.normal(size=1500)])
+    W = rng.normal(size=(22, 60))
+    W[-1] = 0
+    found = layer_on(X, on, W, np.full(60, 50.0), reinitialisations=0)
+    assert found.status == "before"
+    assert found.layers[0].counts["before"] == 15
+
+
+def test_identity_weights_are_not_called_intersections():
+    on = np.random.default_rng(0).random((600, 8)) < 0.2
+    found = layer_on(on.astype(float), on, np.eye(8), -np.ones(8), reinitialisations=1)
+    assert found.layers[0].intersections is None
+    assert found.layers[0].counts["computed"] == 0
+
+
+def test_a_construction_on_rows_that_never_join_is_named_without_errors():
+    on = np.eye(9, dtype=bool)[np.random.default_rng(0).integers(0, 9, 400)][:, :8]
+    W = (np.random.default_rng(1).random((8, 60)) < 0.3).astype(float)
+    found = layer_on(on.astype(float), on, W, -np.ones(60), reinitialisations=0)
+    assert "nothing can be said" in found.verdict
+    assert found.layers[0].intersections["worst"] is None
+
+
+def test_documents_of_repeated_rows_are_read_as_few():
+    """Labels and activations that repeat within a document: nothing, if documents are given."""
+    rng = np.random.default_rng(0)
+    base, labels = rng.normal(size=(60, 24)), rng.random((60, 6)) < 0.3
+    rows = np.repeat(np.arange(60), 10)
+    X = base[rows] + 0.02 * rng.normal(size=(600, 24))
+    W = rng.normal(size=(24, 200))
+    alone = layer_on(X, labels[rows], W, np.zeros(200), reinitialisations=0)
+    told = layer_on(X, labels[rows], W, np.zeros(200), groups=rows, reinitialisations=0)
+    assert alone.layers[0].counts["computed"] > 5  # they look independent
+    assert told.layers[0].counts["computed"] == 0
+
+
+def test_rows_of_the_same_tokens_are_one_group(constructed):
+    data = inputs()
+    twice = FeatureData(
+        np.concatenate([data.token_matrix()] * 2), np.concatenate([data.features] * 2), data.names
+    )
+    samples = labelled_samples(constructed, twice)
+    half = len(data)
+    np.testing.assert_array_equal(samples.groups[:half], samples.groups[half:])
+    assert len(np.unique(samples.groups)) == half
+    rows = split(samples, 0)
+    assert not set(samples.groups[rows.fitted]) & set(samples.groups[rows.held_out])
+
+
+def test_one_large_document_is_fitted_on_and_not_held_out():
+    on = np.random.default_rng(0).random((700, 5)) < 0.3
+    groups = np.concatenate([np.zeros(300, int), 1 + np.arange(400) // 20])
+    W = np.random.default_rng(1).normal(size=(5, 40))
+    found = layer_on(on.astype(float), on, W, -np.ones(40), groups=groups, reinitialisations=1)
+    assert found.rows["held_out"] < 300
+
+
+def test_pairs_that_never_come_apart_are_undecided():
+    """f1 is on whenever f0 is: their AND is f0, which any layer shows."""
+    on = np.random.default_rng(0).random((900, 5)) < 0.4
+    on[:, 1] |= on[:, 0]
+    W = np.random.default_rng(1).normal(size=(5, 60))
+    found = layer_on(on.astype(float), on, W, np.ones(60), reinitialisations=0)
+    frame = found.to_frame()
+    pair = frame[(frame["first"] == "f0") & (frame["second"] == "f1")].iloc[0]
+    assert pair["worst_after_offset"] < 0.25
+    assert pair["claim"] == "undecided"
+
+
+def test_quantiles_are_of_the_pairs_that_were_seen():
+    rng = np.random.default_rng(0)
+    on = rng.random((400, 60)) < 0.03
+    X = np.maximum(on @ (rng.random((60, 100)) < 0.2) - 1.0, 0)
+    readoff = UANDReadoff().fit(X[:300], on[:300])
+    every = readoff.errors(X[300:], on[300:])
+    seen = readoff.errors(X[300:], on[300:], every.pairs[every.seen])
+    assert 0 < every.seen.sum() < len(every.pairs) / 2
+    assert every.epsilon() == seen.epsilon()
+    assert every.q99_by_class == seen.q99_by_class
+    scores = readoff.score(X[300:], every.pairs[every.seen].tolist())
+    truth = np.stack([on[300:, i] & on[300:, j] for i, j in every.pairs[every.seen]], axis=1)
+    assert seen.epsilon().q99 == pytest.approx(np.quantile(np.abs(scores - truth), 0.99), rel=0.03)
+
+
+def test_what_attention_may_have_brought_is_said():
+    found = run(it.load("toy:uand"), hooks="resid_post", reinitialisations=0)
+    assert "attention may have brought it" in found.verdict
+    assert "not excluded" in found.evidence
+
+
+def test_several_layers_need_more_draws(constructed):
+    site = run(constructed, data=inputs(), reinitialisations=1).layers[0]
+    better = dataclasses.replace(site, p_better=0.05, p_worse=1.0, intersections=None)
+    assert "better than random layers of the same weights" in sentence(better, "computed", 1)
+    assert "of 2 layers one may do so by chance" in sentence(better, "computed", 2)
+
+
+def test_random_layers_lose_what_was_learned_and_nothing_else():
+    """Weights in random order on the coordinates that vary, biases among themselves."""
+    model = it.load("toy:uand-trained")
+    samples = labelled_samples(model, task_data(record_of(model).task))
+    layer = read_layer(model, samples, "blocks.0.mlp.hook_post", None)
+    mlp = weights(model).mlp(0)
+    varying = layer.input.std(axis=0) > 0
+    assert 0 < varying.sum() < len(varying)
+    again = in_random_order(mlp, varying, seed=3)
+    live = torch.from_numpy(varying)
+    assert torch.equal(again.W_in[~live], mlp.W_in[~live])
+    for ours, theirs in ((again.W_in[live], mlp.W_in[live]), (again.b_in, mlp.b_in)):
+        assert not torch.equal(ours, theirs)
+        assert torch.equal(ours.flatten().sort().values, theirs.flatten().sort().values)
+    neurons_again = neurons(again, torch.from_numpy(layer.input).to(again.W_in))
+    np.testing.assert_allclose(layer.reinitialised(3), neurons_again.detach(), atol=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["RMS", "LN"])
+def test_gated_layers_are_shuffled_whole_and_read_through_their_norm(kind):
+    config = TransformerConfig(
+        n_layers=1, d_model=8, n_ctx=4, d_head=4, n_heads=2, d_vocab=30, attn_only=False, d_mlp=12,
+        act_fn="silu", gated_mlp=True, normalization_type=kind, seed=0,
+        positional_embedding_type="rotary", rotary_dim=4, biases=kind == "LN",
+    )  # fmt: skip
+    model = Transformer(config)
+    tokens = np.random.default_rng(0).integers(0, 30, (80, 4))
+    on = np.random.default_rng(1).random((80, 3)) < 0.4
+    samples = labelled_samples(model, FeatureData(tokens, on, ("a", "b", "c")))
+    layer = read_layer(model, samples, "blocks.0.mlp.hook_post", None)
+    mlp = weights(model).mlp(0)
+    found = neurons(mlp, torch.from_numpy(layer.input)).detach()
+    np.testing.assert_allclose(found, layer.activations, atol=1e-5)
+    assert layer.pre.shape == (80, 24)
+    assert layer.plain_pre is None
+    again = in_random_order(mlp, np.ones(8, bool), seed=0)
+    assert not torch.equal(again.W_gate, mlp.W_gate)
+    assert torch.equal(again.W_gate.flatten().sort().values, mlp.W_gate.flatten().sort().values)
+
+
+def test_shuffled_labels_keep_their_documents():
+    groups = np.repeat(np.arange(20), 5)
+    labels = (np.random.default_rng(0).random((20, 4)) < 0.5)[groups]
+    rows = Split(np.arange(80), np.arange(80, 100), labels, groups, seed=0)
+    mixed = shuffled(rows)
+    assert not np.array_equal(mixed, labels)
+    assert all(len(np.unique(mixed[groups == g], axis=0)) == 1 for g in range(20))
+
+
+def test_places_of_one_row_count_once():
+    groups, labels = np.repeat(np.arange(10), 4), np.zeros((40, 2), dtype=bool)
+    labels[:8] = True
+    X = np.random.default_rng(0).normal(size=(40, 3)) + 5.0 * labels[:, :1]
+    rows = Split(np.arange(40), np.arange(40), labels, groups, seed=0)
+    found = reading(X, labels, rows, np.array([[0, 1]]))
+    assert found.errors.separated[0]
+    assert found.q[0] == pytest.approx(1 / comb(10, 2))
 
 
 def test_a_trained_layer_is_held_against_its_own_re_initialisations():

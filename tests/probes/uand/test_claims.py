@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from interp_toolkit.probes.uand.claims import claims, groups_together, main_claim, q_values
-from interp_toolkit.probes.uand.errors import N_BINS, PairErrors
+from interp_toolkit.probes.uand.claims import (
+    Reading,
+    claims,
+    main_claim,
+    never_apart,
+    q_values,
+)
+from interp_toolkit.probes.uand.errors import N_BINS, PairErrors, groups_together
 from interp_toolkit.stats import benjamini_yekutieli
 
 
@@ -26,6 +32,7 @@ def errors(ranges, fitted=5, together=3):
     return PairErrors(
         pairs=np.array(list(combinations(range(9), 2))[:n]),
         fitted=np.full(n, fitted),
+        together=count[0],
         count=count,
         low=low,
         high=high,
@@ -81,18 +88,33 @@ GOOD, AFFINE, BAD = (1.0, 1.1, 0.0, 0.1), (2.0, 2.0, 0.0, 1.0), (0.4, 1.0, 0.0, 
     ],
 )
 def test_each_claim(here, before, q_here, q_before, claim):
-    found = claims(errors([here]), np.array([q_here]), errors([before]), np.array([q_before]), 0.05)
-    assert found == [claim]
+    readings = [
+        Reading(errors([e]), np.array([q])) for e, q in ((here, q_here), (before, q_before))
+    ]
+    no = np.array([False])
+    assert claims(readings[0], readings[1:], no, 0.05) == [claim]
+    nothing_early = Reading(errors([BAD]), np.array([1.0]))
+    assert claims(readings[0], [nothing_early, readings[1]], no, 0.05) == [claim]
+    affine = claims(readings[0], readings[1:], np.array([True]), 0.05)
+    assert affine == (["absent"] if claim == "absent" else ["undecided"])
 
 
 def test_without_an_input_nothing_is_computed_or_before():
-    found = claims(errors([GOOD, BAD]), np.array([0.01, 1.0]), None, None, 0.05)
-    assert found == ["undecided", "absent"]
+    here = Reading(errors([GOOD, BAD]), np.array([0.01, 1.0]))
+    assert claims(here, [], np.array([False, False]), 0.05) == ["undecided", "absent"]
 
 
 def test_pairs_without_errors_are_unseen_whatever_their_input():
     unseen = dataclasses.replace(errors([GOOD]), fitted=np.array([0]))
-    assert claims(unseen, np.array([np.nan]), errors([GOOD]), np.array([0.01]), 0.05) == ["unseen"]
+    before = Reading(errors([GOOD]), np.array([0.01]))
+    here = Reading(unseen, np.array([np.nan]))
+    assert claims(here, [before], np.array([False]), 0.05) == ["unseen"]
+
+
+def test_pairs_that_are_never_apart():
+    on = np.array([[1, 1, 0, 1], [1, 0, 0, 1], [0, 1, 1, 0], [0, 0, 0, 0]], dtype=bool)
+    pairs = np.array([[0, 1], [0, 3], [1, 2], [0, 2], [2, 3]])
+    assert never_apart(on, pairs).tolist() == [False, True, True, True, True]
 
 
 def test_the_main_claim():

@@ -16,6 +16,7 @@ from interp_toolkit.epsilon import epsilon, gate_after_offset
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes import UANDReadoff
 from interp_toolkit.probes.uand import readoff as readoff_module
+from interp_toolkit.probes.uand.whitening import whiten
 
 RIDGE = 1e-3
 
@@ -42,7 +43,7 @@ def brute_readoff(X, rows):
     """The direction from the normal equations, scaled on rows left out of mean and covariance."""
     centred = X - X.mean(0)
     gram = centred.T @ centred / len(X)
-    gram += RIDGE * np.trace(gram) / len(gram) * np.eye(len(gram))
+    gram += RIDGE * np.diag(X.var(0))
     mean = centred[rows].mean(0)
     direction = np.linalg.solve(gram, mean)
     answers = []
@@ -60,6 +61,7 @@ def brute_readoff(X, rows):
 
 def test_readoffs_are_those_of_the_normal_equations_and_left_out_rows():
     X, on = layer(6, 9, 0.5, seed=1)
+    X = X[:, X.std(0) > 0]
     gates = [(0, 1), (2, 5), (0, 1, 3), (4,)]
     directions, intercepts = UANDReadoff(ridge=RIDGE).fit(X, on).readoffs(gates)
     for gate, direction, intercept in zip(gates, directions, intercepts, strict=True):
@@ -134,13 +136,13 @@ def test_chosen_pairs_come_in_their_order():
 
 @settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6))
-def test_the_order_of_rows_features_and_axes_does_not_matter(seed):
+def test_orders_units_and_offsets_do_not_matter(seed):
     rng = np.random.default_rng(seed)
     X, on = layer(6, 15, 0.5, seed=seed)
     found = UANDReadoff(n_jobs=1).fit(X, on).errors(X, on)
     rows, features = rng.permutation(len(X)), rng.permutation(6)
-    turn = np.linalg.qr(rng.normal(size=(15, 15)))[0]
-    X2, on2 = X[rows] @ turn, on[rows][:, features]
+    units, axes = np.exp(rng.normal(size=15)), rng.permutation(15)
+    X2, on2 = (X * units + rng.normal(size=15))[rows][:, axes], on[rows][:, features]
     pairs = np.argsort(features)[found.pairs]
     again = UANDReadoff(n_jobs=1).fit(X2, on2).errors(X2, on2, pairs)
     np.testing.assert_allclose(again.worst, found.worst, rtol=1e-6, atol=1e-9)
@@ -174,6 +176,38 @@ def test_the_input_itself_has_an_epsilon_of_a_quarter_at_best():
     X = on.astype(float)
     found = UANDReadoff().fit(X, on).errors(X, on)
     assert found.worst_after_offset.min() >= 0.25 - 1e-9
+
+
+def test_few_rows_give_what_many_columns_would():
+    """With fewer rows than columns the whitening comes from the rows' products."""
+    X, _ = layer(7, 200, 0.4, seed=11)
+    fitted, held_out = X[:50], X[50:]
+    few = whiten(fitted, 1e-2)
+    assert few.turn.shape[1] < 50
+    unit = few.unit
+    scaled = (fitted - few.mean) * unit
+    gram = scaled.T @ scaled / 50 + 1e-2 * np.eye(200)
+    wanted = ((held_out - few.mean) * unit) @ np.linalg.solve(gram, scaled.T)
+    np.testing.assert_allclose(few(held_out) @ few(fitted).T, wanted, atol=1e-9)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e20])
+def test_activations_of_any_size(size):
+    X, on = layer(6, 15, 0.5, seed=12)
+    plain = UANDReadoff().fit(X, on).errors(X, on)
+    huge = (size * X).astype(np.float32)
+    again = UANDReadoff().fit(huge, on).errors(huge, on)
+    np.testing.assert_allclose(again.worst, plain.worst, rtol=1e-3)
+
+
+def test_a_large_coordinate_hides_no_small_ones():
+    """The ANDs themselves are coordinates; a much larger one has nothing to do with them."""
+    rng = np.random.default_rng(0)
+    on = rng.random((3000, 5)) < 0.3
+    ands = np.stack([on[:, i] & on[:, j] for i, j in combinations(range(5), 2)], axis=1)
+    X = np.column_stack([on, ands, 1e3 * rng.normal(size=3000)])
+    found = UANDReadoff().fit(X[:2000], on[:2000]).epsilon(X[2000:], on[2000:])
+    assert found.worst_after_offset < 0.01
 
 
 def test_pairs_that_are_never_together_have_no_error():
