@@ -9,7 +9,7 @@ Source: "Computation in superposition", section 1.1 (l-composite inputs).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations
+from itertools import chain, combinations
 from math import comb
 
 import numpy as np
@@ -17,6 +17,9 @@ from jaxtyping import Bool, Int
 
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.errors import InputError
+
+#: the most bytes that inputs made at once may take
+MOST_BYTES = 2**31
 
 
 def count_composites(n_features: int, most_on: int) -> int:
@@ -27,15 +30,19 @@ def count_composites(n_features: int, most_on: int) -> int:
 def all_composites(n_features: int, most_on: int) -> Bool[np.ndarray, "input feature"]:
     """Every input with at most `most_on` features on, the empty one first, then by size.
 
-    Raises InputError for sizes that are not there.
+    Raises InputError for sizes that are not there, or more inputs than fit.
     """
     _check(n_features, most_on)
-    inputs = np.zeros((count_composites(n_features, most_on), n_features), dtype=bool)
+    n = count_composites(n_features, most_on)
+    _check_bytes(n, n_features)
+    inputs = np.zeros((n, n_features), dtype=bool)
     row = 0
     for size in range(most_on + 1):
-        chosen = np.array(list(combinations(range(n_features), size)), dtype=int)
-        inputs[np.arange(row, row + len(chosen))[:, None], chosen] = True
-        row += len(chosen)
+        sets = chain.from_iterable(combinations(range(n_features), size))
+        count = comb(n_features, size)
+        chosen = np.fromiter(sets, np.int32, count * size).reshape(count, size)
+        inputs[np.arange(row, row + count)[:, None], chosen] = True
+        row += count
     return inputs
 
 
@@ -44,9 +51,12 @@ def sample_composites(
 ) -> Bool[np.ndarray, "input feature"]:
     """Random inputs: how many features are on is uniform in 0..most_on, which ones is uniform.
 
-    Raises InputError for sizes that are not there.
+    Raises InputError for sizes that are not there, or more inputs than fit.
     """
     _check(n_features, most_on)
+    if n < 0:
+        raise InputError(f"{n} inputs were asked for: give 0 or more")
+    _check_bytes(n, n_features)
     sizes = rng.integers(0, most_on + 1, n)
     inputs = np.zeros((n, n_features), dtype=bool)
     for size in range(1, most_on + 1):
@@ -67,8 +77,13 @@ def sample_about(
     Each is about one gate: a third of them have all its features on, a third all but one, a third
     none for its sake; further features are on at random, up to a random number of `most_on`.
 
-    Raises InputError for sizes that are not there, and gates with more features than are on.
+    Raises InputError for sizes that are not there, no gates, gates of features that are not there,
+    and gates with more features than are on.
     """
+    if not gates or any(not gate for gate in gates):
+        raise InputError("inputs about gates need gates, each of one feature or more")
+    if any(not 0 <= i < n_features for gate in gates for i in gate):
+        raise InputError(f"a gate names a feature outside 0..{n_features - 1}")
     inputs = sample_composites(n, n_features, most_on, rng)
     widest = max(map(len, gates))
     if widest > most_on:
@@ -140,3 +155,13 @@ def random_subsets(
 def _check(n_features: int, most_on: int) -> None:
     if not 1 <= most_on <= n_features:
         raise InputError(f"{most_on} features are to be on at most; there are {n_features}")
+
+
+def _check_bytes(n: int, n_features: int) -> None:
+    size = n * n_features
+    if size > MOST_BYTES:
+        gib = f"{size / 2**30:,.1f}" if size < 2**80 else "more than 10^14"
+        raise InputError(
+            f"the inputs take {gib} GiB, more than {MOST_BYTES / 2**30:.0f}: "
+            "take fewer features, fewer on at most, or a sample"
+        )

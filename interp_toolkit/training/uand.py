@@ -20,6 +20,7 @@ import torch
 from interp_toolkit.data.composites import count_composites
 from interp_toolkit.epsilon import AFFINE
 from interp_toolkit.registry import Recipe, Session, TrainingRun
+from interp_toolkit.toys.superposition.density import counted
 from interp_toolkit.toys.superposition.layer import layer_task
 from interp_toolkit.toys.superposition.triples import exact_epsilon
 from interp_toolkit.training.seeds import SeedRuns, train_seeds
@@ -87,7 +88,8 @@ def _verdict(config: UandTraining, runs: SeedRuns) -> str:
     exact = count_composites(m, config.most_on) <= TEST_ROWS
     inputs = "on every input" if exact else f"on {TEST_ROWS:,} random inputs"
     return (
-        f"{config.n_neurons} neurons, {m * (m - 1) // 2} pairs: {below} of {config.seeds} seeds "
+        f"{counted(config.n_neurons, 'neuron')}, {counted(m * (m - 1) // 2, 'pair')}: "
+        f"{below} of {counted(config.seeds, 'seed')} "
         f"read every pair {inputs} with a worst error below {AFFINE}, the least that an affine "
         f"readout of the input can have; the best one's is {best['worst']:.3f}, "
         f"{best['worst_after_offset']:.3f} after each pair's best gain and bias, rms "

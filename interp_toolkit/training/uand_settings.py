@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from math import comb
 from typing import Literal
 
 from pydantic import Field, model_validator
 
+from interp_toolkit.data.composites import count_composites
 from interp_toolkit.training.settings import TrainingSettings
+
+#: the most bytes that a tensor of a step may take
+MOST_BYTES = 2**31
 
 
 class UandTraining(TrainingSettings):
@@ -44,4 +49,17 @@ class UandTraining(TrainingSettings):
                 f"d_in ({self.d_in}) is above n_features ({self.n_features}): leave it out for "
                 "one-hot features"
             )
+        self._check_bytes()
         return self
+
+    def _check_bytes(self) -> None:
+        """A step holds inputs x neurons and inputs x pairs: refuse what no machine would."""
+        inputs = min(self.rows, count_composites(self.n_features, self.most_on))
+        columns = {"neurons": self.n_neurons, "pairs": comb(self.n_features, 2)}
+        what, most = max(columns.items(), key=lambda column: column[1])
+        size = (8 if self.dtype == "float64" else 4) * inputs * most
+        if size > MOST_BYTES:
+            raise ValueError(
+                f"{inputs:,} inputs x {most:,} {what} take {size / 2**30:.1f} GiB a step, more "
+                f"than {MOST_BYTES / 2**30:.0f}: lower rows"
+            )

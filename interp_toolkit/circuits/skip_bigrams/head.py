@@ -23,23 +23,34 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from scipy import stats
-from torch import Tensor
 
 from interp_toolkit.circuits.skip_bigrams.cliques import Block, complete_blocks
 from interp_toolkit.circuits.skip_bigrams.count import count
+from interp_toolkit.circuits.skip_bigrams.directions import (
+    Alternative,
+    Side,
+    alternatives,
+    dimensions_of,
+    projected,
+    side,
+)
 from interp_toolkit.circuits.skip_bigrams.form import Form
+from interp_toolkit.circuits.skip_bigrams.inputs import (
+    Directions,
+    read_form,
+    read_limit,
+    read_names,
+    read_unit,
+)
 from interp_toolkit.circuits.skip_bigrams.null import t_at, z_scores
 from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit, pursue
 from interp_toolkit.circuits.skip_bigrams.scores import Features, Scores
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.memory import parse_memory
 
 LEVEL = 0.05
 WIDEST, BIN = 12.0, 0.25  # of the histogram of z
 RANDOM = 1024  # random features on either side, for the histogram's null
 HEAT = 16  # features on either side of the picture of the strongest
-
-Directions = Tensor | np.ndarray
 
 
 @dataclass(frozen=True)
@@ -50,8 +61,11 @@ class Bigram:
         key_feature, query_feature: names.
         score: `f_q W f_k` of the unit directions, all other bigrams included; negative where the
             head attends less.
-        strength: its own part of the form, fitted with all others: `W = sum strength f_q f_k^T`.
+        strength: its own part of the form, fitted with all others: `W = sum strength f_q f_k^T`,
+            apart from what W has along a direction that all features share.
         z: of the score given all others, as a normal deviate of its p-value.
+        alternatives: features so much like its key or its query (|cosine| above 0.9) that one of
+            them may be meant; up to 8 of each, the most alike first.
     """
 
     key_feature: str
@@ -59,6 +73,7 @@ class Bigram:
     score: float
     strength: float
     z: float
+    alternatives: Sequence[Alternative] = ()
 
 
 class Histogram(NamedTuple):
@@ -99,6 +114,8 @@ class HeadBigrams:
         n_pairs: of features that were looked at.
         level: of the false discoveries among the bigrams, and of any discovery where none is true.
         tail: which null: "exact" for features like random ones, "empirical" for others.
+        shared: mean cosines of query and of key features, where these share a direction, which is
+            left out; None where they do not.
         stopped: whether there was more to find than is looked for.
         blocks: complete bipartite blocks of the bigrams, the largest first.
         histogram: of the head as it is, before anything is taken out.
@@ -116,6 +133,7 @@ class HeadBigrams:
     n_pairs: int
     level: float
     tail: str
+    shared: tuple[float | None, float | None]
     stopped: bool
     blocks: Sequence[Block]
     histogram: Histogram = field(repr=False)
@@ -163,25 +181,25 @@ def skip_bigrams_of(
 
     Raises:
         InputError: shapes or names that do not fit, numbers that are not finite, fewer than two
-            features, or a level outside 0 to 1.
+            features, a level outside 0 to 1, or memory below the scores of one query.
     """
-    form, rank = _form(W)
-    d_model = len(form.left)
-    query = _unit(query_features, d_model, "query")
-    key = query if key_features is None else _unit(key_features, d_model, "key")
-    query_names = _names(query_names, query, "query")
+    given, rank = read_form(W)
+    d_model = len(given.left)
+    d = d_model if dimensions is None else dimensions
+    query = side(read_unit(query_features, d_model, "query"), d)
+    key = query if key_features is None else side(read_unit(key_features, d_model, "key"), d)
+    query_names = read_names(query_names, query.unit, "query")
     key_names = query_names if key_features is None and key_names is None else key_names
-    key_names = _names(key_names, key, "key")
+    key_names = read_names(key_names, key.unit, "key")
     if not 0 < level < 1:
         raise InputError(f"the level is a share between 0 and 1, not {level:g}")
-    features = Features(query, key, d_model if dimensions is None else dimensions)
-    limit, capacity = parse_memory(memory), d_model * rank
+    features = Features(query.scored, key.scored, dimensions_of(query, key))
+    form = projected(given, query, key)
+    limit, capacity = read_limit(memory, len(key.unit)), d_model * rank
     found = pursue(
         form, features, level=level, capacity=capacity, seed=seed, memory=limit, progress=progress
     )
     number = count(found, features.n_pairs, rank, level)
-    scores = form.at(query[found.pairs.query], key[found.pairs.key]).numpy()
-    z = z_scores(found.t, found.before.d)
     order = np.argsort(-np.abs(found.t), kind="stable")
     pairs = np.stack(found.pairs, 1)[order]
     interval = None if number.low is None or number.high is None else (number.low, number.high)
@@ -189,12 +207,7 @@ def skip_bigrams_of(
         layer=None,
         head=None,
         distance=None,
-        bigrams=[
-            Bigram(key_names[k], query_names[q], float(score), float(strength), float(deviate))
-            for (q, k), score, strength, deviate in zip(
-                pairs.tolist(), scores[order], found.strength[order], z[order], strict=True
-            )
-        ],
+        bigrams=_bigrams(found, given, query, key, query_names, key_names, order),
         estimated_count=number.estimate,
         interval=interval,
         count_note=number.note,
@@ -202,72 +215,57 @@ def skip_bigrams_of(
         n_pairs=features.n_pairs,
         level=level,
         tail="exact" if np.isfinite(found.before.d) else "empirical",
+        shared=(query.shared_cosine, key.shared_cosine),
         stopped=found.stopped,
         blocks=[
             Block([key_names[k] for k in keys], [query_names[q] for q in queries])
             for queries, keys in complete_blocks((q, k) for q, k in pairs.tolist())
         ],
-        histogram=_histogram(found, form, features, seed, limit),
-        heat=_heat(form, features, pairs, query_names, key_names),
+        histogram=_histogram(found, form, (query, key), features.n_pairs, seed, limit),
+        heat=_heat(given, query, key, pairs, query_names, key_names),
     )
 
 
-def _form(W: Directions | tuple[Directions, Directions]) -> tuple[Form, int]:
-    """The form and its rank at most."""
-    factors = W if isinstance(W, tuple) else (W, None)
-    left = _matrix(factors[0], "W")
-    right = torch.eye(len(left), dtype=left.dtype) if factors[1] is None else factors[1]
-    right = _matrix(right, "W_K")
-    if left.shape != right.shape:
-        raise InputError(
-            f"W is [d_model d_model] or (W_Q, W_K), both [d_model d_head]; got {tuple(left.shape)} "
-            f"and {tuple(right.shape)}"
+def _bigrams(
+    found: Pursuit,
+    form: Form,
+    query: Side,
+    key: Side,
+    query_names: Sequence[str],
+    key_names: Sequence[str],
+    order: Int[np.ndarray, " pair"],
+) -> list[Bigram]:
+    """As they are reported: scores and strengths of the unit features as they were given."""
+    q, k = (torch.from_numpy(numbers[order]) for numbers in found.pairs)
+    scores = form.at(query.unit[q], key.unit[k])
+    strength = torch.from_numpy(found.strength[order]) / (query.length[q] * key.length[k])
+    z = z_scores(found.t[order], found.before.d)
+    others = [
+        alternatives(one, numbers, names, what)
+        for one, numbers, names, what in (
+            (key, k, key_names, "key"),
+            (query, q, query_names, "query"),
         )
-    return Form(left, right), left.shape[1]
+    ]
+    columns = (column.tolist() for column in (q, k, scores, strength, z))
+    return [
+        Bigram(key_names[ki], query_names[qi], s, c, zi, [*others[0][ki], *others[1][qi]])
+        for qi, ki, s, c, zi in zip(*columns, strict=True)
+    ]
 
 
-def _matrix(values: Directions, what: str) -> Float[Tensor, "row column"]:
-    matrix = torch.as_tensor(values).detach().cpu().double()
-    if matrix.ndim != 2 or not bool(matrix.isfinite().all()):
-        raise InputError(f"{what} is a matrix of finite numbers; got one of {tuple(matrix.shape)}")
-    return matrix
-
-
-def _unit(values: Directions, d_model: int, side: str) -> Float[Tensor, "feature d_model"]:
-    """Rows of length 1; rows of zeros stay."""
-    rows = _matrix(values, f"{side} features")
-    if rows.shape[1] != d_model or len(rows) < 2:
-        raise InputError(
-            f"{side} features are two or more directions of {d_model} numbers, one a row; got "
-            f"{tuple(rows.shape)}"
-        )
-    return torch.nn.functional.normalize(rows, dim=1)
-
-
-def _names(names: Sequence[str] | None, features: Tensor, side: str) -> Sequence[str]:
-    if names is None:
-        return [f"f{i}" for i in range(len(features))]
-    if len(names) != len(features) or len(set(names)) < len(names):
-        raise InputError(f"{side} features need {len(features)} different names")
-    return names
-
-
-def _histogram(found: Pursuit, form: Form, features: Features, seed: int, memory: int) -> Histogram:
+def _histogram(
+    found: Pursuit, form: Form, sides: tuple[Side, Side], n_pairs: int, seed: int, memory: int
+) -> Histogram:
     """Counts of z over all pairs, and over random features on the same head."""
     edges = np.arange(-WIDEST, WIDEST + BIN / 2, BIN)
     at = _t_edges(edges, found.before.d)
     drawn = torch.Generator().manual_seed(seed)
-    sides = []
-    for side in (features.query, features.key):
-        shape = (min(len(side), RANDOM), side.shape[1])
-        random = torch.randn(shape, generator=drawn, dtype=torch.float64)
-        if features.d < shape[1]:
-            random -= random.mean(1, keepdim=True)
-        sides.append(torch.nn.functional.normalize(random, dim=1))
-    random_features = Features(sides[0], sides[1], features.d)
+    query, key = (one.random(min(len(one.unit), RANDOM), drawn) for one in sides)
+    random_features = Features(query, key, dimensions_of(*sides))
     null = Scores(form, random_features, found.before.floor, seed, memory)
-    counts = null.histogram(_t_edges(edges, float(features.d)))
-    share = features.n_pairs / counts.sum()
+    counts = null.histogram(_t_edges(edges, float(random_features.d)))
+    share = n_pairs / counts.sum()
     return Histogram(edges.tolist(), found.before.histogram(at).tolist(), (counts * share).tolist())
 
 
@@ -279,13 +277,14 @@ def _t_edges(z: Float[np.ndarray, " edge"], d: float) -> Float[np.ndarray, " edg
 
 def _heat(
     form: Form,
-    features: Features,
+    query: Side,
+    key: Side,
     pairs: Int[np.ndarray, "pair 2"],
     query_names: Sequence[str],
     key_names: Sequence[str],
 ) -> Heat:
     queries, keys = (list(dict.fromkeys(pairs[:HEAT, side].tolist())) for side in (0, 1))
-    left, right = features.query[queries] @ form.left, features.key[keys] @ form.right
+    left, right = query.unit[queries] @ form.left, key.unit[keys] @ form.right
     return Heat(
         [query_names[q] for q in queries], [key_names[k] for k in keys], (left @ right.T).numpy()
     )

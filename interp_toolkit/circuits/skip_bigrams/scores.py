@@ -93,6 +93,11 @@ class Sweep(NamedTuple):
     column_best: Float[np.ndarray, " key"]
 
 
+def least_memory(n_key: int) -> int:
+    """Bytes that a stripe of one query takes."""
+    return _COPIES * 4 * n_key
+
+
 class Scores:
     """All pairs' t under one form; see the module."""
 
@@ -106,7 +111,7 @@ class Scores:
         rows = torch.randperm(self.n_query, generator=generator)[:SAMPLE]
         self.row = _side(self._left, self._right[columns], queries @ right.T, features.d, floor)
         self.column = _side(self._right, self._left[rows], keys @ left.T, features.d, floor)
-        self._stripe = max(1, memory // (_COPIES * 4 * self.n_key))
+        self._stripe = max(1, memory // least_memory(self.n_key))
         #: dimensions for p-values: infinite, the normal's, where features are not like random ones
         self.d = float(features.d) if features.alike else math.inf
 

@@ -99,16 +99,22 @@ def _construction(site: SiteSummary) -> str:
     found = site.intersections
     assert found is not None
     which = "targeted pairs" if found["targeted"] else "pairs, all that share a neuron"
-    built = (
-        f"It is built by intersections: its weights have the levels 0 and {found['level']:.3g}, "
-        f"and {found['named_count']:,} {which}"
-    )
+    levels = f"levels 0 and {found['level']:.3g}, and {found['named_count']:,} {which}"
     if found["worst"] is None:
-        return f"{built}, none of which is on together in the rows held out."
+        return (
+            f"Its weights are those of the construction by intersections, {levels}, none of which "
+            "is on together in the rows held out."
+        )
+    errors = f"worst error {found['worst']:.3g}, {found['worst_after_offset']:.3g} after offset"
+    separated = f"{found['separated']:,} of the {found['named_seen']:,} seen ({errors})"
+    if 2 * found["separated"] < found["named_seen"]:
+        return (
+            f"Its weights are those of the construction by intersections, {levels}, but the "
+            f"readoffs along shared neurons separate only {separated}."
+        )
     return (
-        f"{built}; the readoffs along shared neurons separate {found['separated']:,} of the "
-        f"{found['named_seen']:,} seen (worst error {found['worst']:.3g}, "
-        f"{found['worst_after_offset']:.3g} after offset)."
+        f"It is built by intersections: {levels}; the readoffs along shared neurons separate "
+        f"{separated}."
     )
 
 

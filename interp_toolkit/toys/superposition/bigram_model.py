@@ -51,8 +51,8 @@ def bigram_model(
         name: of the model.
 
     Raises:
-        InputError: heads of different shapes, or a distance, a number of groups or keys in a group
-            that do not fit.
+        InputError: heads of different shapes, or a context, a distance, a number of groups or
+            keys in a group that do not fit.
     """
     d_head = _check(heads, features, rotary, distance, n_key_value_heads, n_ctx)
     still = rotary and distance is None
@@ -113,6 +113,8 @@ def _check(
         raise InputError(
             "the heads of a model must have the d_model of the features and one d_head"
         )
+    if n_ctx < 1:
+        raise InputError(f"n_ctx is {n_ctx}: a model needs at least 1 position")
     if rotary and d_head % 2:
         raise InputError(f"rotary positions turn pairs of dimensions: d_head = {d_head} is odd")
     if distance is not None and not rotary:

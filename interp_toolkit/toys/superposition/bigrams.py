@@ -158,7 +158,11 @@ def grouped_heads(Ws: Sequence[Float[Tensor, "d_model d_model"]], d_head: int) -
     """The heads of rank `d_head`, one a W, with the same keys, that are together nearest to them.
 
     W_K holds the first right singular vectors of the Ws above each other, W_Q is W W_K.
+
+    Raises InputError for no W, or a `d_head` that is none.
     """
+    if not Ws:
+        raise InputError("grouped heads need at least one W")
     _check_rank(d_head, len(Ws[0]))
     W_K = torch.linalg.svd(torch.cat(list(Ws)), full_matrices=False)[2][:d_head].T
     return [QKHead(W @ W_K, W_K) for W in Ws]

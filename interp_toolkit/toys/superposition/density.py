@@ -9,7 +9,7 @@ Each of m features is connected to each of d neurons with probability p. What fo
   is expected to reach, where a pair's neurons are Binomial(d, p^2) and the sum of the others'
   shares of n of them is Binomial((l-1) n, p) / n.
 
-The sparsest density that leaves no pair without neurons is p = sqrt(1 - N^(-1/d)), N the number of
+The sparsest density with which one pair without neurons is expected is p = sqrt(1 - N^(-1/d)), N the number of
 pairs. The source's p = log(m)^2 / sqrt(d) is above 1 at sizes that fit a machine, so p is chosen by
 search for the least such M. Source: "Computation in superposition", section 1.2.
 """
@@ -101,11 +101,16 @@ def choose_density(n_features: int, n_neurons: int, most_on: int = 2, *, fan_in:
     best = int(np.argmin(worst))
     if worst[best] >= 1:
         raise InputError(
-            f"{n_neurons} neurons are too few for the ANDs of {n_features} features with up to "
-            f"{most_on} on: at the best density, {densities[best]:.2f}, the worst error is about "
+            f"{counted(n_neurons, 'neuron')} are too few for the ANDs of {_of(fan_in)}{n_features} "
+            f"features with up to {most_on} on: at the best density, {densities[best]:.2f}, the worst error is about "
             f"{worst[best]:.2f}; take more neurons, or give a density to build it all the same"
         )
     return float(densities[best])
+
+
+def counted(number: int, what: str) -> str:
+    """`1 pair`, `1,225 pairs`."""
+    return f"{number:,} {what}{'s' * (number != 1)}"
 
 
 def checked_density(density: float) -> float:
@@ -120,6 +125,10 @@ def checked_most_on(most_on: int) -> int:
     if most_on < 2:
         raise InputError(f"at most {most_on} features on makes no AND true: give 2 or more")
     return most_on
+
+
+def _of(fan_in: int) -> str:
+    return f"{fan_in} of " if fan_in > 2 else ""
 
 
 def _sizes(

@@ -26,7 +26,12 @@ from torch import Tensor
 from interp_toolkit.epsilon import after_offset
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.toys.superposition.gate_model import gate_model, mean_readoffs
+from interp_toolkit.toys.superposition.gate_model import (
+    check_bytes,
+    gate_model,
+    mean_readoffs,
+    own_axes,
+)
 from interp_toolkit.toys.superposition.gates import Gate, checked_gates
 from interp_toolkit.toys.superposition.layer import FeatureLayer
 
@@ -141,13 +146,15 @@ def fan_in_and(
             are likely to share no neuron.
     """
     check_sizes(n_features, n_neurons, fan_in)
+    check_bytes(n_features, n_neurons, "weights")
     if not 0 < density < 1:
         raise InputError(f"the density is a probability between 0 and 1, not {density}")
     empty = math.comb(n_features, fan_in) * (1 - density**fan_in) ** n_neurons
     if empty > 1:
         raise InputError(
             f"at density {density} about {empty:.3g} gates of {fan_in} features share no neuron; "
-            f"{least_density(n_features, n_neurons, fan_in):.3f} or more neurons would do"
+            f"a density of {least_density(n_features, n_neurons, fan_in):.3f}, or more neurons, "
+            "would do"
         )
     drawn = np.random.default_rng(seed).random((n_features, n_neurons)) < density
     return connected(torch.from_numpy(drawn), fan_in)
@@ -159,7 +166,7 @@ def connected(connections: Bool[Tensor, "feature neuron"], fan_in: int) -> FanIn
     layer = FeatureLayer(
         connections.double(),
         torch.full((n_neurons,), 1.0 - fan_in, dtype=torch.float64),
-        torch.eye(n_features, dtype=torch.float64),
+        own_axes(n_features),
     )
     return FanInAND(layer, connections, fan_in)
 

@@ -29,7 +29,7 @@ class GatesGroundTruth:
         n_features: features of its inputs.
         most_on: how many of them are on together, at most.
         gates: in the order of the logits; logit g is the readoff of gate g.
-        connections: which features each neuron was made to read.
+        connections: which features each neuron was made to read; None where neurons read axes.
         readoffs: of the gates, from the neurons.
         worst: each gate's worst |logit - AND| over all inputs; None where only sampling can tell.
     """
@@ -38,7 +38,7 @@ class GatesGroundTruth:
     n_features: int
     most_on: int
     gates: tuple[Gate, ...]
-    connections: Bool[np.ndarray, "feature neuron"]
+    connections: Bool[np.ndarray, "feature neuron"] | None
     readoffs: Float[np.ndarray, "gate neuron"]
     worst: Float[np.ndarray, " gate"] | None
 
@@ -47,7 +47,7 @@ def gate_model(
     layer: FeatureLayer,
     readoffs: Float[Tensor, "gate neuron"],
     gates: Sequence[Gate],
-    connections: Bool[Tensor, "feature neuron"],
+    connections: Bool[Tensor, "feature neuron"] | None,
     most_on: int,
     name: str,
     worst: Float[np.ndarray, " gate"] | None = None,
@@ -57,7 +57,15 @@ def gate_model(
     """The layer as a model (see `layer`), with `.ground_truth` and a task record.
 
     `about` are gates that sampled inputs should turn on, where uniform ones hardly would.
+
+    Raises InputError where so few features are on together that a gate is never true.
     """
+    fan_in = max(map(len, gates), default=0)
+    if most_on < fan_in:
+        raise InputError(
+            f"with at most {most_on} features on a gate of {fan_in} is never true: "
+            f"give most_on = {fan_in} or more"
+        )
     model = layer_model(layer, readoffs, most_on, name)
     model.eval()
     model.ground_truth = GatesGroundTruth(
@@ -65,7 +73,7 @@ def gate_model(
         n_features=len(layer.features),
         most_on=most_on,
         gates=tuple(gates),
-        connections=connections.numpy(),
+        connections=None if connections is None else connections.numpy(),
         readoffs=readoffs.numpy(),
         worst=worst,
     )
@@ -90,8 +98,14 @@ def random_unit_features(
     return torch.nn.functional.normalize(drawn, dim=1)
 
 
+def own_axes(n_features: int) -> Float[Tensor, "feature d_in"]:
+    """F-vectors with an axis each; InputError where they do not fit."""
+    check_bytes(n_features, n_features, "features with an axis each")
+    return torch.eye(n_features, dtype=torch.float64)
+
+
 def check_bytes(rows: int, columns: int, what: str) -> None:
-    """Raise InputError where so many numbers are too many to build, or are none at all."""
+    """Raise InputError where so many numbers are too many, or are none at all."""
     if rows < 1 or columns < 1:
         raise InputError(f"{what} of {rows} x {columns}: give sizes of at least 1")
     if 8 * rows * columns > MOST_BYTES:

@@ -2,7 +2,8 @@
 
 Each group of neurons is a universal AND of its own fan-in (see `fan_in`), of its own density and
 bias.
-Source: "Computation in superposition", section 1.4.
+A gate is read from its own group alone, so that its exact worst error is that of
+the group's `FanInAND`. Source: "Computation in superposition", section 1.4.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer import Transformer
 from interp_toolkit.toys.superposition.density import choose_density
-from interp_toolkit.toys.superposition.fan_in import FanInAND, check_sizes, fan_in_and
-from interp_toolkit.toys.superposition.gate_model import gate_model
+from interp_toolkit.toys.superposition.fan_in import FanInAND, WorstErrors, check_sizes, fan_in_and
+from interp_toolkit.toys.superposition.gate_model import check_bytes, gate_model
 from interp_toolkit.toys.superposition.gates import Gate, checked_gates
 from interp_toolkit.toys.superposition.layer import FeatureLayer
 
@@ -41,24 +42,54 @@ class PartitionedAND:
 
         Raises InputError for fan-ins that are not there and features that share no neuron.
         """
+        check_bytes(len(gates), self.layer.W_in.shape[1], "readoffs")
         rows = torch.zeros(len(gates), self.layer.W_in.shape[1], dtype=torch.float64)
         starts = np.cumsum([0, *(part.connections.shape[1] for part in self.parts)])
         for row, gate in enumerate(gates):
-            group = len(gate) - 2
-            if not 0 <= group < len(self.parts):
-                raise InputError(
-                    f"the gate {tuple(gate)} has {len(gate)} features; "
-                    f"the layer has fan-ins 2 to {len(self.parts) + 1}"
-                )
+            group = self._group(gate)
             rows[row, starts[group] : starts[group + 1]] = self.parts[group].readoffs([gate])[0]
         return rows
+
+    def gates(self) -> list[Gate]:
+        """All gates: those of fan-in 2, of fan-in 3, ..."""
+        return [gate for part in self.parts for gate in part.gates()]
+
+    def worst_errors(self, most_on: int, gates: Sequence[Gate] | None = None) -> WorstErrors:
+        """The exact worst errors of these gates (None: of all) at most `most_on` features on.
+
+        Raises InputError as `FanInAND.worst_errors`, and for fan-ins that are not there.
+        """
+        if gates is None:
+            parts = [part.worst_errors(most_on) for part in self.parts]
+            return WorstErrors(
+                np.concatenate([part.worst for part in parts]),
+                np.concatenate([part.after_offset for part in parts]),
+                sum(part.empty for part in parts),
+            )
+        known = checked_gates(gates, len(self.parts[0].connections))
+        groups = np.array([self._group(gate) for gate in known])
+        worst, offset, empty = np.zeros(len(known)), np.zeros(len(known)), 0
+        for group in np.unique(groups):
+            mine = np.flatnonzero(groups == group)
+            found = self.parts[group].worst_errors(most_on, [known[k] for k in mine])
+            worst[mine], offset[mine], empty = found.worst, found.after_offset, empty + found.empty
+        return WorstErrors(worst, offset, empty)
 
     def as_model(self, gates: Sequence[Gate], most_on: int) -> Transformer:
         """The layer as a model whose logits are these gates; see `gate_model`."""
         known = checked_gates(gates, len(self.parts[0].connections))
         connections = torch.cat([part.connections for part in self.parts], dim=1)
-        readoffs = self.readoffs(known)
-        return gate_model(self.layer, readoffs, known, connections, most_on, "uand-partitioned")
+        worst = self.worst_errors(most_on, known).worst
+        readoffs, name = self.readoffs(known), "uand-partitioned"
+        return gate_model(self.layer, readoffs, known, connections, most_on, name, worst)
+
+    def _group(self, gate: Sequence[int]) -> int:
+        if not 2 <= len(gate) < len(self.parts) + 2:
+            raise InputError(
+                f"the gate {tuple(gate)} has {len(gate)} features; "
+                f"the layer has fan-ins 2 to {len(self.parts) + 1}"
+            )
+        return len(gate) - 2
 
 
 def partitioned_and(

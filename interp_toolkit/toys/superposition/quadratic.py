@@ -13,6 +13,7 @@ f_i + f_x it is (1 + δ)(δ' + δ''), an error of √2/√r; on two others of th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -25,11 +26,12 @@ from torch import Tensor
 from interp_toolkit.data.composites import random_subsets
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.toys.superposition.gate_model import random_unit_features
+from interp_toolkit.toys.superposition.gate_model import gate_model, random_unit_features
 from interp_toolkit.toys.superposition.gates import Gate, checked_gates
-from interp_toolkit.toys.superposition.layer import FeatureLayer, layer_model
+from interp_toolkit.toys.superposition.layer import FeatureLayer
 
 MOST_DIMENSIONS = 128  # of features whose squares are made as neurons: 8,256 of them
+MOST_ERROR = 0.5  # that is expected (rms) where a pair is on: 2 / sqrt(r), so 16 dimensions
 
 
 class ClassError(NamedTuple):
@@ -87,11 +89,13 @@ class QuadraticAND:
         return torch.cat([alone, crossed / 2], dim=1)
 
     def as_model(self, gates: Sequence[Gate], most_on: int) -> Transformer:
-        """The layer as a model whose logits are these pairs; see `layer_model`.
+        """The layer as a model whose logits are these pairs; see `gate_model`.
 
         Raises InputError as `layer` does.
         """
-        return layer_model(self.layer(), self.readoffs(gates), most_on, "uand-quadratic")
+        known = checked_gates(gates, len(self.features), fan_in=2)
+        readoffs = self.readoffs(known)
+        return gate_model(self.layer(), readoffs, known, None, most_on, "uand-quadratic")
 
     def sampled_errors(self, most_on: int, n: int, seed: int = 0) -> Mapping[str, ClassError]:
         """Errors on random pairs with both, one or none of the pair among `most_on` features on.
@@ -102,8 +106,10 @@ class QuadraticAND:
             seed: of the sample.
 
         Raises:
-            InputError: fewer features than the pair and `most_on` others.
+            InputError: fewer features than the pair and `most_on` others, or no pairs.
         """
+        if n < 1:
+            raise InputError(f"{n} pairs to sample: give 1 or more")
         n_features = len(self.features)
         if not 2 <= most_on <= n_features - 2:
             raise InputError(f"{most_on} features on: between 2 and {n_features - 2} can be")
@@ -138,7 +144,14 @@ def quadratic_and(n_features: int, dim: int, *, seed: int = 0) -> QuadraticAND:
         seed: of the f-vectors.
 
     Raises:
-        InputError: no features or no dimensions, or more than fit.
+        InputError: no features or no dimensions, more than fit, or so few dimensions (below 16)
+            that an AND that is true is expected to be read off by more than 1/2.
     """
+    if dim >= 1 and 2 / math.sqrt(dim) > MOST_ERROR:
+        raise InputError(
+            f"{dim} dimensions are too few for squares: an AND that is true is read off by "
+            f"{2 / math.sqrt(dim):.2f} (rms), where {MOST_ERROR} is the limit; take "
+            f"{math.ceil((2 / MOST_ERROR) ** 2)} or more"
+        )
     generator = torch.Generator().manual_seed(seed)
     return QuadraticAND(random_unit_features(n_features, dim, generator))

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.toys.superposition.gate_model import check_bytes, own_axes
 from interp_toolkit.toys.superposition.gates import Gate, checked_gates
 from interp_toolkit.toys.superposition.layer import FeatureLayer
 
@@ -60,9 +61,10 @@ def separate_ands(n_features: int, fan_in: int) -> SeparateANDs:
     n_gates = sum(comb(n_features, size) for size in sizes)
     if n_gates > MOST_NEURONS:
         raise InputError(f"{n_gates} ANDs, each with a neuron, are too many")
+    check_bytes(n_features, n_gates, "weights")
     gates = tuple(gate for size in sizes for gate in combinations(range(n_features), size))
     reads = torch.zeros(n_features, n_gates, dtype=torch.float64)
     for neuron, gate in enumerate(gates):
         reads[list(gate), neuron] = 1.0
-    features = torch.eye(n_features, dtype=torch.float64)
+    features = own_axes(n_features)
     return SeparateANDs(FeatureLayer(reads, 1 - reads.sum(dim=0), features), gates)

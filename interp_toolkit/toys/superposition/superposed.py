@@ -6,7 +6,8 @@ f-vectors have inner products of about 1/sqrt(d0), so that each feature that is 
 neurons, of standard deviation sqrt(c/d0) where c = p m features are connected to a neuron. Neurons
 misfire where that nears 1, that is, where m is of order d0 / p.
 
-The worst case is not known exactly: ε is sampled (see `sampled`), which gives a lower bound.
+The worst case is not known exactly: ε is sampled (see `sampled`), which gives a lower bound. Where
+no density was given and a sample of `N_CHECKED` pairs already has an error of 1, nothing is built.
 Source: "Computation in superposition", section 1.3.
 """
 
@@ -18,12 +19,15 @@ import torch
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.superposition.gate_model import random_unit_features
+from interp_toolkit.toys.superposition.gates import random_gates
 from interp_toolkit.toys.superposition.uand import (
     Density,
     UniversalAND,
     and_layer,
     draw_connections,
 )
+
+N_CHECKED = 200  # pairs on whose inputs a layer is tried, where no density was given
 
 
 def superposed_and(
@@ -51,7 +55,8 @@ def superposed_and(
         seed: of the connections and the f-vectors.
 
     Raises:
-        InputError: as `universal_and`, and where the interference is 1 or more.
+        InputError: as `universal_and`, where the interference is 1 or more, and, unless a density
+            was given, where a readoff is off by 1 or more.
     """
     generator = torch.Generator().manual_seed(seed)
     connections, used, chosen = draw_connections(
@@ -64,7 +69,22 @@ def superposed_and(
     )
     check_interference(float(connections.sum()) / n_neurons, d_in)
     features = random_unit_features(n_features, d_in, generator)
-    return UniversalAND(and_layer(connections, features), connections, used, chosen, seed)
+    built = UniversalAND(and_layer(connections, features), connections, used, chosen, seed)
+    if chosen in ("search", "sparsest"):
+        _check_readable(built, min(most_on, n_features))
+    return built
+
+
+def _check_readable(built: UniversalAND, most_on: int) -> None:
+    m, (d_in, n_neurons) = built.n_features, built.layer.W_in.shape
+    gates = random_gates(m, min(N_CHECKED, math.comb(m, 2)))
+    worst = built.sampled_epsilon(most_on, gates).own.worst
+    if worst >= 1:
+        raise InputError(
+            f"{n_neurons:,} neurons cannot be read for the ANDs of {m:,} features on {d_in:,} axes "
+            f"with up to {most_on} on: at density {built.density:.2f} a readoff is off by "
+            f"{worst:.2f}; take more axes or neurons, or give a density to build it all the same"
+        )
 
 
 def check_interference(per_neuron: float, d_in: int) -> None:

@@ -26,6 +26,7 @@ from interp_toolkit.toys.superposition.gate_model import (
     check_bytes,
     gate_model,
     mean_readoffs,
+    own_axes,
     random_unit_features,
 )
 from interp_toolkit.toys.superposition.gates import Gate, checked_gates
@@ -52,11 +53,6 @@ class TargetedANDs:
     connections: Bool[Tensor, "feature neuron"]
     seed: int
 
-    @property
-    def features_per_neuron(self) -> float:
-        """How many features a neuron reads, on average."""
-        return float(self.connections.sum()) / self.connections.shape[1]
-
     def readoffs(self) -> Float[Tensor, "gate neuron"]:
         """The readoffs of the gates, in order."""
         return mean_readoffs(self.neurons)
@@ -70,7 +66,12 @@ class TargetedANDs:
     def as_model(
         self, most_on: int, n_gates: int | None = None, name: str = "uand-targeted"
     ) -> Transformer:
-        """The layer as a model that writes the first `n_gates` readoffs, or all of them."""
+        """The layer as a model that writes the first `n_gates` readoffs, or all of them.
+
+        Raises InputError for gates that are not there, or never true with so few features on.
+        """
+        if n_gates is not None and not 1 <= n_gates <= len(self.gates):
+            raise InputError(f"{n_gates} gates to write: there are 1 to {len(self.gates)}")
         gates = self.gates[:n_gates]
         readoffs = self.readoffs()[: len(gates)]
         return gate_model(
@@ -114,8 +115,7 @@ def targeted_gates(
     drawn = torch.rand(len(known), n_neurons, generator=generator).topk(neurons_per_gate).indices
     weights = _weights(known, drawn, n_features, n_neurons)
     if d_in is None:
-        check_bytes(n_features, n_features, "features with an axis each")
-        features = torch.eye(n_features, dtype=torch.float64)
+        features = own_axes(n_features)
     else:
         check_interference(float(weights.square().sum()) / n_neurons, d_in)
         features = random_unit_features(n_features, d_in, generator)

@@ -15,7 +15,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import numpy as np
 import torch
@@ -27,19 +26,27 @@ from interp_toolkit.models.transformer import Transformer
 from interp_toolkit.toys.superposition.density import (
     checked_density,
     choose_density,
+    counted,
+    expected_worst,
     source_density,
     sparsest_density,
 )
-from interp_toolkit.toys.superposition.gate_model import check_bytes, gate_model, mean_readoffs
+from interp_toolkit.toys.superposition.gate_model import (
+    check_bytes,
+    gate_model,
+    mean_readoffs,
+    own_axes,
+)
 from interp_toolkit.toys.superposition.gates import Gate, all_pairs, checked_gates, random_gates
 from interp_toolkit.toys.superposition.layer import FeatureLayer
 from interp_toolkit.toys.superposition.sampled import SampledEpsilon, sampled_epsilon
 from interp_toolkit.toys.superposition.triples import ExactEpsilon, exact_epsilon, pair_sizes
 
-Density = float | Literal["search", "sparsest", "source"]
+Density = float | str  # a probability, or one of CHOICES
+CHOICES = ("search", "sparsest", "source")
 N_GATES = 8  # of a model, where none are named
 N_SAMPLED = 500  # gates that are measured, where none are named
-STEP = 1.05  # a searched density is raised by this until every pair has a neuron
+STEP = 1.05  # a searched density is raised by this until every pair can be read
 
 
 @dataclass(frozen=True, eq=False)
@@ -192,15 +199,15 @@ def universal_and(
         n_neurons: the width of the layer.
         density: the probability that a feature is connected to a neuron. "search", also where
             None: the one that makes the worst error least in expectation; "sparsest": the least
-            that leaves no pair without neurons, in expectation (see `density`); both are raised
-            by 5 % at a time until every pair has a neuron. "source": the source's.
+            with which it is expected below 1 (see `density`). Both are raised by 5 % at a time
+            until every pair has a neuron. "source": the source's.
         most_on: how many features are on together, at most, where the density is searched for.
         allow_empty: build it although some pairs have no neuron, so that their error is 1.
         seed: of the connections; those of a higher density include those of a lower.
 
     Raises:
         InputError: sizes that are none or do not fit, a density that is no probability, pairs
-            without neurons, or no density that makes the ANDs readable.
+            without neurons, or no density at which the worst error is expected below 1.
     """
     connections, used, chosen = draw_connections(
         n_features,
@@ -210,7 +217,7 @@ def universal_and(
         allow_empty,
         torch.Generator().manual_seed(seed),
     )
-    layer = and_layer(connections, torch.eye(n_features, dtype=torch.float64))
+    layer = and_layer(connections, own_axes(n_features))
     return UniversalAND(layer, connections, used, chosen, seed)
 
 
@@ -237,12 +244,26 @@ def draw_connections(
     p = _density(density, n_features, n_neurons, most_on)
     levels = torch.rand(n_features, n_neurons, generator=generator, dtype=torch.float64)
     if density in ("search", "sparsest"):
-        while count_empty(levels < p) and p < 1:
-            p = min(1.0, STEP * p)
+        p = _readable(levels, p, most_on)
     n_empty = count_empty(levels < p)
     if n_empty and not allow_empty:
         raise InputError(_empty(n_empty, n_features, n_neurons, p))
     return levels < p, p, density if isinstance(density, str) else "given"
+
+
+def _readable(levels: Float[Tensor, "feature neuron"], density: float, most_on: int) -> float:
+    """The density, raised until every pair has a neuron and an expected worst error below 1."""
+    tried, p = density, density
+    while count_empty(levels < p) or expected_worst(*levels.shape, p, most_on) >= 1:
+        if p == 1:
+            raise InputError(
+                f"{counted(levels.shape[1], 'neuron')} cannot be read for the ANDs of "
+                f"{len(levels)} features with up to {most_on} on: at every density from "
+                f"{tried:.2f} to 1 the worst error is about 1 or more; take more neurons or fewer "
+                "features, or give a density to build it all the same"
+            )
+        p = min(1.0, STEP * p)
+    return p
 
 
 def _density(density: Density, n_features: int, n_neurons: int, most_on: int) -> float:
@@ -250,8 +271,12 @@ def _density(density: Density, n_features: int, n_neurons: int, most_on: int) ->
         return choose_density(n_features, n_neurons, most_on)
     if density == "sparsest":
         return sparsest_density(n_features, n_neurons)
-    if density != "source":
+    if not isinstance(density, str):
         return checked_density(density)
+    if density != "source":
+        raise InputError(
+            f"the density {density!r} is none: give a probability or one of {', '.join(CHOICES)}"
+        )
     p = source_density(n_features, n_neurons)
     if not 0 < p <= 1:
         raise InputError(
@@ -263,7 +288,7 @@ def _density(density: Density, n_features: int, n_neurons: int, most_on: int) ->
 
 def count_empty(connections: Bool[Tensor, "feature neuron"]) -> int:
     """How many pairs have no neuron in common."""
-    return int((pair_sizes(connections).triu(1) == 0).triu(1).sum())
+    return int((pair_sizes(connections) == 0).triu(1).sum())
 
 
 def _empty(n_empty: int, n_features: int, n_neurons: int, density: float) -> str:
@@ -272,7 +297,7 @@ def _empty(n_empty: int, n_features: int, n_neurons: int, density: float) -> str
     enough = sparsest_density(n_features, n_neurons)
     width = math.ceil(-math.log(n_pairs) / math.log1p(-(density**2))) if n_pairs > 1 else 1
     return (
-        f"{n_empty:,} of {n_pairs:,} pairs have no neuron in common at density {density:.4g} and "
-        f"{n_neurons:,} neurons, so that their AND cannot be read: it takes a density above "
-        f"{enough:.2f}, or more than {width:,} neurons (allow_empty=True builds it all the same)"
+        f"{n_empty:,} of {counted(n_pairs, 'pair')} have no neuron in common at density "
+        f"{density:.4g} and {counted(n_neurons, 'neuron')}, so that their AND cannot be read: it takes a density above "
+        f"{enough:.2f}, or more than {counted(width, 'neuron')} (allow_empty=True builds it all the same)"
     )

@@ -34,6 +34,25 @@ HEAD = (1, 0)
 
 
 @dataclass(frozen=True, eq=False)
+class KeysGroundTruth:
+    """What is known about a model of universal keys.
+
+    Attributes:
+        head: layer and head that attend where the query's function holds.
+        functions: that the query tokens, len(inputs) and after, ask for.
+        inputs: the features of each key token.
+        truth: on which key tokens each function holds.
+        epsilon: of the readoffs, over all key tokens and functions.
+    """
+
+    head: tuple[int, int]
+    functions: tuple[BooleanFunction, ...]
+    inputs: Bool[np.ndarray, "key_token feature"]
+    truth: Bool[np.ndarray, "key_token function"]
+    epsilon: Epsilon
+
+
+@dataclass(frozen=True, eq=False)
 class UniversalKeys:
     """The head's parts; see the module.
 
@@ -70,7 +89,10 @@ class UniversalKeys:
 
         Raises InputError for a set that has none.
         """
-        wanted = np.zeros(self.inputs.shape[1], dtype=bool)
+        n_features = self.inputs.shape[1]
+        if any(not 0 <= i < n_features for i in features):
+            raise InputError(f"the features {features} must be among 0..{n_features - 1}")
+        wanted = np.zeros(n_features, dtype=bool)
         wanted[list(features)] = True
         found = np.flatnonzero((self.inputs == wanted).all(axis=1))
         if not len(found):
@@ -78,7 +100,12 @@ class UniversalKeys:
         return int(found[0])
 
     def query_token(self, function: int) -> int:
-        """The token that asks for this function."""
+        """The token that asks for this function.
+
+        Raises InputError for a function that is not there.
+        """
+        if not 0 <= function < len(self.functions):
+            raise InputError(f"the function {function} is not among 0..{len(self.functions) - 1}")
         return len(self.inputs) + function
 
     def rows(
@@ -112,14 +139,23 @@ class UniversalKeys:
         tokens, right = self.rows(n_rows, n_keys, seed=seed)
         model = self.as_model(n_ctx=n_keys + 1)
         kept: list[Tensor] = []
-        hook = ("blocks.1.attn.hook_pattern", lambda pattern, hook: kept.append(pattern[:, 0, -1]))
+        layer, head = HEAD
+        name = f"blocks.{layer}.attn.hook_pattern"
+        hook = (name, lambda pattern, hook: kept.append(pattern[:, head, -1]))
         with torch.no_grad():
             model.run_with_hooks(torch.from_numpy(tokens), fwd_hooks=[hook])
         return np.asarray((kept[0].numpy() * right).sum(axis=1))
 
     @torch.no_grad()
     def as_model(self, name: str = "universal-keys", n_ctx: int = 32) -> Transformer:
-        """Key tokens are 0, 1, ..., query tokens follow; the head is (1, 0); in float64."""
+        """Key tokens are 0, 1, ..., query tokens follow; the head is `HEAD`; in float64.
+
+        `.ground_truth` is `KeysGroundTruth`.
+
+        Raises InputError for no positions.
+        """
+        if n_ctx < 1:
+            raise InputError(f"n_ctx is {n_ctx}: a model needs at least 1 position")
         n_keys, n_features = self.inputs.shape
         n_neurons, n_functions = len(self.layer.b_in), len(self.functions)
         held = n_features + n_neurons + 1  # what a key holds: features, neurons, the constant
@@ -147,16 +183,20 @@ class UniversalKeys:
         model.embed.W_E[:n_keys, features] = torch.from_numpy(self.inputs).double()
         model.embed.W_E[:n_keys, held - 1] = 1.0
         model.embed.W_E[n_keys:, held:] = torch.eye(n_functions)
-        mlp, attn = model.blocks[0].mlp, model.blocks[1].attn
+        layer, head = HEAD
+        mlp, attn = model.blocks[0].mlp, model.blocks[layer].attn
         mlp.W_in[features] = self.layer.W_in
         mlp.b_in.copy_(self.layer.b_in)
         mlp.W_out[:, neurons] = torch.eye(n_neurons)
-        attn.W_K[0, :held] = torch.eye(held)
-        attn.W_Q[0, held:] = self.sharpness * self._queries()
-        attn.W_V[0, features, features] = torch.eye(n_features)
-        attn.W_O[0, features, features] = torch.eye(n_features)
+        attn.W_K[head, :held] = torch.eye(held)
+        attn.W_Q[head, held:] = self.sharpness * self._queries()
+        attn.W_V[head, features, features] = torch.eye(n_features)
+        attn.W_O[head, features, features] = torch.eye(n_features)
         model.unembed.W_U[features] = torch.eye(n_features)
         model.eval()
+        model.ground_truth = KeysGroundTruth(
+            HEAD, self.functions, self.inputs, self.truth(), self.epsilon()
+        )
         return model
 
     def _queries(self) -> Float[Tensor, "function held"]:

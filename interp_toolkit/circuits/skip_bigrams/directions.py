@@ -1,0 +1,124 @@
+"""Feature directions as they are scored: unit vectors, without a direction that all share.
+
+Embeddings and dictionary directions often have a mean: f = mu + e. A form has much on mu then, of
+all its bigrams together, and that is in every score and in every scale. It tells keys that all
+queries like from others, not one pair from another. So where the mean cosine between two features
+of a side is beyond chance, the direction of their mean is projected out of the features and of the
+form. What is random stays so: given the mean, the rest of uniformly random features is uniform
+over the dimensions that are left, one fewer.
+
+Features that resemble each other (|cosine| above `ALIKE`) cannot be told apart by a form that one
+of them is in; `alternatives` names them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.skip_bigrams.form import Form
+
+BEYOND = 4.0  # standard deviations of a mean cosine between random features
+ALIKE = 0.9
+MOST_NAMED = 8  # alternatives of a feature
+LEAST_LENGTH = 1e-6  # of what is left without the shared direction: below, it is rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Features of queries, or of keys.
+
+    Attributes:
+        unit: as given, of length 1.
+        shared: unit vector along their mean, or None where that is no more than chance.
+        mean_cosine: between two different features.
+        scored: without the shared direction, of length 1 again.
+        length: of `unit` without the shared direction.
+        d: dimensions in which a random one of `scored` would point anywhere.
+    """
+
+    unit: Float[Tensor, "feature d_model"]
+    shared: Float[Tensor, " d_model"] | None
+    mean_cosine: float
+    scored: Float[Tensor, "feature d_model"]
+    length: Float[Tensor, " feature"]
+    d: int
+
+    @property
+    def shared_cosine(self) -> float | None:
+        """The mean cosine, where there is a shared direction."""
+        return None if self.shared is None else self.mean_cosine
+
+    def drop(self, rows: Float[Tensor, "row d_model"]) -> Float[Tensor, "row d_model"]:
+        """Without the shared direction."""
+        return rows if self.shared is None else rows - torch.outer(rows @ self.shared, self.shared)
+
+    def random(self, count: int, drawn: torch.Generator) -> Float[Tensor, "random d_model"]:
+        """Random unit features in the dimensions that `scored` may point in."""
+        d_model = self.unit.shape[1]
+        rows = torch.randn((count, d_model), generator=drawn, dtype=torch.float64)
+        if self.d + (self.shared is not None) < d_model:  # behind LN
+            rows = rows - rows.mean(1, keepdim=True)
+        return torch.nn.functional.normalize(self.drop(rows), dim=1)
+
+
+def side(unit: Float[Tensor, "feature d_model"], d: int) -> Side:
+    """Finds the direction that unit features of d dimensions share, and takes it out."""
+    m, total = len(unit), unit.sum(0)
+    mean_cosine = float((total @ total - unit.square().sum()) / (m * (m - 1)))
+    chance = math.sqrt(2 / (m * (m - 1) * d))
+    # without their mean, m random features have a mean cosine of -1 / (m - 1): no gain below that
+    if mean_cosine <= max(BEYOND * chance, 1 / (m - 1)):
+        return Side(unit, None, mean_cosine, unit, unit.norm(dim=1), d)
+    shared = total / total.norm()
+    rest = unit - torch.outer(unit @ shared, shared)
+    rest[rest.norm(dim=1) < LEAST_LENGTH] = 0.0
+    scored = torch.nn.functional.normalize(rest, dim=1)
+    return Side(unit, shared, mean_cosine, scored, rest.norm(dim=1), d - 1)
+
+
+def dimensions_of(query: Side, key: Side) -> int:
+    """Of both; the fewer make the larger p-values."""
+    return min(query.d, key.d)
+
+
+def projected(form: Form, query: Side, key: Side) -> Form:
+    """The form without what it reads along the shared directions; zero where that is all."""
+    rest = Form(query.drop(form.left.T).T, key.drop(form.right.T).T)
+    if rest.norm() > LEAST_LENGTH * form.norm():
+        return rest
+    return Form(torch.zeros_like(form.left), torch.zeros_like(form.right))
+
+
+class Alternative(NamedTuple):
+    """A feature that could be meant instead.
+
+    Attributes:
+        side: "key" or "query".
+        feature: its name.
+        cosine: with the one that is named.
+    """
+
+    side: str
+    feature: str
+    cosine: float
+
+
+def alternatives(
+    features: Side, numbers: Int[Tensor, " pair"], names: Sequence[str], what: str
+) -> dict[int, list[Alternative]]:
+    """Of each of these features, others of the same side that are alike; the most alike first."""
+    found: dict[int, list[Alternative]] = {}
+    for number in torch.unique(numbers).tolist():
+        cosines = features.scored @ features.scored[number]
+        cosines[number] = 0.0
+        size, others = cosines.abs().topk(min(MOST_NAMED, len(cosines)))
+        near = others[size > ALIKE].tolist()
+        found[number] = [Alternative(what, names[i], float(cosines[i])) for i in near]
+    return found
