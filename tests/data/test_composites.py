@@ -73,3 +73,27 @@ def test_sizes_that_are_not_there_are_said(most_on):
     ):
         with pytest.raises(InputError, match=f"{most_on} features are to be on at most"):
             make()
+
+
+def test_inputs_that_do_not_fit_or_are_none_are_said():
+    rng = np.random.default_rng(0)
+    for make, said in (
+        (lambda: all_composites(200, 8), r"the inputs take [\d,]+\.\d GiB, more than 2"),
+        (lambda: all_composites(3_000, 1_500), r"more than 10\^14 GiB"),
+        (lambda: sample_composites(10**9, 200, 8, rng), "186.3 GiB"),
+        (lambda: sample_composites(-1, 5, 2, rng), "-1 inputs were asked for"),
+        (lambda: sample_about(5, [], 5, 2, rng), "need gates"),
+        (lambda: sample_about(5, [()], 5, 2, rng), "need gates"),
+        (lambda: sample_about(5, [(0, 5)], 5, 2, rng), r"outside 0\.\.4"),
+    ):
+        with pytest.raises(InputError, match=said):
+            make()
+
+
+@pytest.mark.parametrize("most_on", [2, 3])
+def test_samples_about_gates_have_no_more_on_than_told(most_on):
+    """Few features: a gate that is turned on nearly always meets others that are on."""
+    on = sample_about(2_000, [(0, 1), (2, 3)], 6, most_on, np.random.default_rng(1))
+    assert np.bincount(on.sum(1), minlength=most_on + 1).nonzero()[0].tolist() == [
+        *range(most_on + 1)
+    ]

@@ -196,7 +196,7 @@ def test_one_head_alone(sae_folder):
         ("topk", {"k": 0}, "k is 0; it must be 1 to 24"),
         ("topk", {"k": 25}, "k is 25; it must be 1 to 24"),
         ("topk", {"k": None}, "k is None; it must be 1 to 24"),
-        ("standard", {"weights": {"W_dec": torch.zeros(3, 16)}}, r"W_dec has shape \[3, 16\] of torch.float32, not"),
+        ("standard", {"weights": {"W_dec": torch.zeros(3, 16)}}, r"W_dec has shape \[3, 16\] of"),
         ("standard", {"weights": {"W_enc": torch.zeros(16)}}, r"W_enc has shape \[16\], not"),
         ("standard", {"weights": {"W_enc": torch.zeros(16, 0)}}, r"W_enc has shape \[16, 0\]"),
         (

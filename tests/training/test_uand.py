@@ -114,7 +114,7 @@ def test_a_high_power_gets_below_the_affine_readout_and_the_mean_square_does_not
     assert squares.training["worst"] > 0.35
     assert "2 of 2 seeds read every pair" in run.verdict
     assert f"the best one's is {worst:.3f}" in run.verdict
-    assert "0 of 1 seeds" in squares.verdict
+    assert "0 of 1 seed " in squares.verdict
 
 
 @pytest.mark.parametrize("variant", sorted(RECIPE.variants))
@@ -182,11 +182,31 @@ def test_the_shipped_layer_reads_every_pair() -> None:
         ({"d_in": 13}, "leave it out for one-hot"),
         ({"power": 1}, "greater than or equal to 2"),
         ({"n_features": 65}, "less than or equal to 64"),
+        (
+            {"rows": 10**7, "n_features": 64, "most_on": 20},
+            "10,000,000 inputs x 2,016 pairs take 75.1 GiB a step, more than 2: lower rows",
+        ),
+        ({"rows": 40_000, "n_features": 40, "n_neurons": 16_384, "most_on": 4}, "x 16,384 neurons"),
+        (
+            {"rows": 140_000, "n_features": 64, "most_on": 4, "dtype": "float64"},
+            "140,000 inputs x 2,016 pairs take 2.1 GiB",
+        ),
     ],
 )
 def test_settings_that_cannot_work_are_refused(settings, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         UandTraining(**settings)
+
+
+def test_rows_beyond_all_inputs_take_no_more_room() -> None:
+    """43,745 inputs with at most 3 of 64 on, and 140,000 rows of half the size, fit."""
+    assert UandTraining(rows=10**7, n_features=64).rows == 10**7
+    assert UandTraining(rows=140_000, n_features=64, most_on=4).dtype == "float32"
+
+
+def test_one_neuron_and_one_pair_are_counted_as_one() -> None:
+    settings = {"n_features": 2, "n_neurons": 1, "most_on": 2, "steps": 2, "seeds": 1}
+    assert train(UandTraining(**settings)).verdict.startswith("1 neuron, 1 pair: ")
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

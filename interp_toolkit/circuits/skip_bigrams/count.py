@@ -11,10 +11,14 @@ So an interval is given only if
 - no more than chance remains: the two signs differ by less than `BEYOND` standard errors, or by
   less than a twentieth of what was found;
 - three of four found lie well above the threshold of significance;
+- they are about equally strong: the interquartile range of |strength| is at most `SPREAD` of its
+  median, and nine of ten reach half of it. Where weaker ones are found, more of them are
+  missed;
 - what remains is less than a bigram, or spread over many directions: bigrams that share features
   and hide each other (a query of many keys) leave few.
 
-It counts bigrams about as strong as those found. Weaker ones cannot be told from none.
+It counts bigrams about as strong as those found: half their median strength or more. Weaker ones
+cannot be told from none, and where none of them is found nothing says that they are there.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ ONE_SIGN = 0.8  # of those found, for the signs to tell what remains
 BEYOND = 3.0
 REMAINING = 0.05  # of those found
 CLEAR = 1.0  # of t, above the threshold of significance
+SPREAD = 0.4  # of |strength|, interquartile range over median
+WEAK = 0.5  # of the median |strength|, what nine of ten found reach
 FEW = 0.25  # of the head's rank
 MOST_FEW = 8.0  # directions, however large the rank
 QUARTER = 0.25  # chance pairs that are counted beside what was found, on either side
@@ -73,9 +79,11 @@ def count(found: Pursuit, n_pairs: int, rank: int, level: float) -> Count:
     clear = t_at(level * n / n_pairs, after.d) + CLEAR
     if np.quantile(np.abs(t), 0.25) < clear:
         return _none("those found are barely significant, so as many may be missed")
-    if found.rest.norm() > np.median(np.abs(found.strength)) and (
-        found.rest.effective_rank() < min(FEW * rank, MOST_FEW)
-    ):
+    strength = np.abs(found.strength)
+    weakest, lower, middle, upper = np.quantile(strength, [0.1, 0.25, 0.5, 0.75])
+    if upper - lower > SPREAD * middle or weakest < WEAK * middle:
+        return _none("those found are unequally strong, so weaker ones may be missed")
+    if found.rest.norm() > middle and (found.rest.effective_rank() < min(FEW * rank, MOST_FEW)):
         return _none("what remains lies in few directions, as bigrams do that hide each other")
     tail = (1 - COVERAGE) / 2
     false = level * n

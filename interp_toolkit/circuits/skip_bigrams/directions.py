@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -96,7 +95,8 @@ def projected(form: Form, query: Side, key: Side) -> Form:
     return Form(torch.zeros_like(form.left), torch.zeros_like(form.right))
 
 
-class Alternative(NamedTuple):
+@dataclass(frozen=True)
+class Alternative:
     """A feature that could be meant instead.
 
     Attributes:

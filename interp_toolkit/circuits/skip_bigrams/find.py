@@ -21,26 +21,27 @@ from torch import Tensor
 from interp_toolkit.circuits.folding import seen_by, seen_dimensions
 from interp_toolkit.circuits.qk import QKCircuit, qk_circuit
 from interp_toolkit.circuits.skip_bigrams.head import LEVEL, HeadBigrams, skip_bigrams_of
+from interp_toolkit.circuits.skip_bigrams.looks import Look, looks_at
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features import EMBEDDINGS, FeatureSet, read_features
 from interp_toolkit.models.weights import ModelWeights, weights
-from interp_toolkit.results import head_name
 
 FeatureSpec = str | Path | FeatureSet | Tensor | np.ndarray
 
 
-class Look(NamedTuple):
-    """A head from a distance (None: it makes no difference)."""
+class Search(NamedTuple):
+    """What `search` found.
 
-    layer: int
-    head: int
-    distance: int | None
+    Attributes:
+        found: head by head, distance by distance.
+        query, key: the features.
+        notes: what was left out.
+    """
 
-    @property
-    def name(self) -> str:
-        """Such as L1H0, or L1H0 at distance 2."""
-        at = "" if self.distance is None else f" at distance {self.distance}"
-        return head_name(self.layer, self.head) + at
+    found: list[HeadBigrams]
+    query: FeatureSet
+    key: FeatureSet
+    notes: list[str]
 
 
 def find_skip_bigrams(
@@ -67,21 +68,47 @@ def find_skip_bigrams(
             None: the tokens' embeddings.
         query_features: of queries, where they are others.
         key_features: of keys, likewise.
-        distance: query position less key position, for heads that turn them; one or several;
-            None: 1, and of heads that do not turn them none.
+        distance: query position less key position, one or several, for heads that turn them
+            (rotary); None: 1. It makes no difference to other heads.
         level: of false discoveries, for each head.
         memory: bound on what is held at once beside the weights, such as "4GiB".
         seed: of the samples that give medians, and of the histogram's random features.
         progress: told what is being done.
 
     Raises:
-        InputError: a head that is not there or cannot be read, features without directions or of
-            another width, or a distance that the head does not look across.
+        InputError: a head that is not there, cannot be read or scores every pair 0; features
+            without directions or of another width; a distance that no head looks across, beyond
+            the context or given twice; memory below the scores of one query.
     """
+    return search(
+        model,
+        *(layer, head, features, query_features, key_features, distance),
+        *(level, memory, seed, progress),
+    ).found
+
+
+def search(
+    model: Any,
+    layer: int | None,
+    head: int | None,
+    features: FeatureSpec | None,
+    query_features: FeatureSpec | None,
+    key_features: FeatureSpec | None,
+    distance: int | Sequence[int] | None,
+    level: float,
+    memory: int | str | None,
+    seed: int,
+    progress: Callable[[str], None],
+) -> Search:
+    """As `find_skip_bigrams`, with the features and notes on what was left out."""
+    progress("features")
     query, key = feature_sides(model, features, query_features, key_features)
     view = weights(model)
-    looks, _ = looks_at(view, layer, head, distance)
-    return [look_at(view, look, query, key, level, memory, seed, progress) for look in looks]
+    looks, notes = looks_at(model, view, layer, head, distance)
+    found = [look_at(view, look, query, key, level, memory, seed, progress) for look in looks]
+    if view.W_pos is not None:
+        notes.append("learned positions are left out: scores are of the features alone")
+    return Search(found, query, key, notes)
 
 
 def feature_sides(
@@ -102,43 +129,6 @@ def feature_sides(
     if query_features is None and key_features is None:
         return query, query
     return query, read_features(both if key_features is None else key_features, model)
-
-
-def looks_at(
-    view: ModelWeights, layer: int | None, head: int | None, distance: int | Sequence[int] | None
-) -> tuple[list[Look], list[str]]:
-    """The heads to look at, from which distances, and notes on layers that are left out.
-
-    Raises:
-        InputError: no such head; a layer asked for by its number, or every layer, that cannot be
-            read.
-    """
-    if layer is not None and not 0 <= layer < view.n_layers:
-        raise InputError(
-            f"there is no layer {layer}; the model has layers 0 to {view.n_layers - 1}"
-        )
-    if head is not None and not 0 <= head < view.n_heads:
-        raise InputError(f"there is no head {head}; the model has heads 0 to {view.n_heads - 1}")
-    looks, notes = [], []
-    for number in range(view.n_layers) if layer is None else [layer]:
-        try:
-            rotary = view.layer(number).rotary is not None
-        except InputError as error:
-            if layer is not None or view.n_layers == 1:
-                raise
-            notes.append(f"layer {number} is left out: {error}")
-            continue
-        for one in range(view.n_heads) if head is None else [head]:
-            looks += [Look(number, one, d) for d in _distances(distance, rotary)]
-    if not looks:
-        raise InputError(f"no head can be read: {notes[0]}" if notes else "no distance is given")
-    return looks, notes
-
-
-def _distances(distance: int | Sequence[int] | None, rotary: bool) -> list[int | None]:
-    if distance is None:
-        return [1] if rotary else [None]
-    return [distance] if isinstance(distance, int) else list(distance)
 
 
 @torch.no_grad()

@@ -186,9 +186,10 @@ def _given_others(
     by_row = by_row + alone[:, None] * ((inverse * (query @ query.T)) @ key)
     by_column = (key @ right) @ left.T
     by_column = by_column + alone[:, None] * ((inverse * (key @ key.T)) @ query)
+    least = scores.floor * features.d**0.5
     scale = torch.maximum(
-        by_row.norm(dim=1) * scores.row.widened[pairs.query],
-        by_column.norm(dim=1) * scores.column.widened[pairs.key],
+        by_row.norm(dim=1).clamp_min(least) * scores.row.widened[pairs.query],
+        by_column.norm(dim=1).clamp_min(least) * scores.column.widened[pairs.key],
     )
     t: np.ndarray = (alone * features.d**0.5 / scale).numpy()
     return t

@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float
 from scipy.optimize import linprog
 from torch import Tensor
 
+from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer import Transformer
 from interp_toolkit.toys.superposition.functions import (
     BooleanFunction,
@@ -29,6 +30,7 @@ from interp_toolkit.toys.superposition.functions import (
 )
 from interp_toolkit.toys.superposition.gates import Gate
 from interp_toolkit.toys.superposition.layer import FeatureLayer, layer_model
+from interp_toolkit.toys.superposition.measured import MeasuredEpsilon, measured_epsilon
 from interp_toolkit.truth_polynomial import mobius
 
 #: an AND's readoffs by its features, as a construction's `readoffs`
@@ -61,6 +63,39 @@ class FunctionReadoffs:
         """What is read off where the layer's input is `x`."""
         own = x @ layer.features.T
         return layer.neurons(x) @ self.neurons.T + own @ self.features.T + self.constant
+
+    def epsilon(
+        self,
+        functions: Sequence[BooleanFunction],
+        layer: FeatureLayer,
+        most_on: int,
+        *,
+        seed: int = 0,
+    ) -> MeasuredEpsilon:
+        """The errors as readoffs of these functions, exact where the inputs are few.
+
+        Args:
+            functions: what should be read off, in order.
+            layer: what is read.
+            most_on: how many features are on together, at most.
+            seed: of the inputs that are drawn where they are many.
+
+        Raises:
+            InputError: another number of functions than of readoffs, a bad table or features, or
+                sizes that are not there or do not fit.
+        """
+        if len(functions) != len(self.constant):
+            raise InputError(f"{len(self.constant)} readoffs for {len(functions)} functions")
+        for function in functions:
+            check_function(function, len(layer.features))
+        return measured_epsilon(
+            lambda on: self.scores(layer, on),
+            lambda on: function_values(functions, on),
+            [function.features for function in functions],
+            len(layer.features),
+            most_on,
+            seed=seed,
+        )
 
     @torch.no_grad()
     def as_model(self, layer: FeatureLayer, most_on: int, name: str) -> Transformer:

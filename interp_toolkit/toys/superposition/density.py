@@ -9,9 +9,9 @@ Each of m features is connected to each of d neurons with probability p. What fo
   is expected to reach, where a pair's neurons are Binomial(d, p^2) and the sum of the others'
   shares of n of them is Binomial((l-1) n, p) / n.
 
-The sparsest density with which one pair without neurons is expected is p = sqrt(1 - N^(-1/d)), N the number of
-pairs. The source's p = log(m)^2 / sqrt(d) is above 1 at sizes that fit a machine, so p is chosen by
-search for the least such M. Source: "Computation in superposition", section 1.2.
+At p = sqrt(1 - N^(-1/d)), N the number of pairs, one pair without neurons is expected. The source's
+p = log(m)^2 / sqrt(d) is above 1 at sizes that fit a machine, so p is chosen by search for the
+least such M. Source: "Computation in superposition", section 1.2.
 """
 
 from __future__ import annotations
@@ -101,9 +101,10 @@ def choose_density(n_features: int, n_neurons: int, most_on: int = 2, *, fan_in:
     best = int(np.argmin(worst))
     if worst[best] >= 1:
         raise InputError(
-            f"{counted(n_neurons, 'neuron')} are too few for the ANDs of {_of(fan_in)}{n_features} "
-            f"features with up to {most_on} on: at the best density, {densities[best]:.2f}, the worst error is about "
-            f"{worst[best]:.2f}; take more neurons, or give a density to build it all the same"
+            f"{counted(n_neurons, 'neuron')} are too few for the ANDs of fan-in {fan_in} of "
+            f"{n_features} features with up to {most_on} on: at the best density, "
+            f"{densities[best]:.2f}, the worst error is about {worst[best]:.2f}; take more "
+            "neurons, or give a density to build it all the same"
         )
     return float(densities[best])
 
@@ -125,10 +126,6 @@ def checked_most_on(most_on: int) -> int:
     if most_on < 2:
         raise InputError(f"at most {most_on} features on makes no AND true: give 2 or more")
     return most_on
-
-
-def _of(fan_in: int) -> str:
-    return f"{fan_in} of " if fan_in > 2 else ""
 
 
 def _sizes(

@@ -18,6 +18,7 @@ a density); for p = 0 they are the signs above. Features on beside I still inter
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import combinations
 from math import comb
@@ -28,10 +29,82 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.fan_in import intersection_readoffs
-from interp_toolkit.toys.superposition.gates import Gate, checked_gates
+from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.toys.superposition.fan_in import fan_in_and, intersection_readoffs
+from interp_toolkit.toys.superposition.gate_model import check_bytes, gate_model
+from interp_toolkit.toys.superposition.gates import Gate, checked_gates, gate_truth
+from interp_toolkit.toys.superposition.layer import FeatureLayer
+from interp_toolkit.toys.superposition.measured import MeasuredEpsilon, measured_epsilon
 
 MOST_FAN_IN = 10
+
+
+@dataclass(frozen=True, eq=False)
+class InclusionExclusionAND:
+    """ANDs of every fan-in from one layer of fan-in 2; see the module.
+
+    Attributes:
+        layer: its weights.
+        connections: which features each neuron reads.
+        density: that the readoffs take into account; 0: the source's.
+    """
+
+    layer: FeatureLayer
+    connections: Bool[Tensor, "feature neuron"]
+    density: float
+
+    def readoffs(self, gates: Sequence[Gate]) -> Float[Tensor, "gate neuron"]:
+        """The readoffs; see `inclusion_exclusion`."""
+        return inclusion_exclusion(self.connections, gates, self.density)
+
+    def epsilon(self, most_on: int, gates: Sequence[Gate], *, seed: int = 0) -> MeasuredEpsilon:
+        """The errors of these gates at most `most_on` features on, exact where inputs are few.
+
+        Raises InputError for gates that are not there or never true, and sizes that do not fit.
+        """
+        known = checked_gates(gates, len(self.connections))
+        widest = max(map(len, known))
+        if most_on < widest:
+            raise InputError(f"{most_on} features on at most: a gate of {widest} is never true")
+        readoffs = self.readoffs(known)
+        return measured_epsilon(
+            lambda on: self.layer.activations(on) @ readoffs.T,
+            lambda on: gate_truth(on, known),
+            known,
+            len(self.connections),
+            most_on,
+            seed=seed,
+        )
+
+    def as_model(
+        self, gates: Sequence[Gate], most_on: int, name: str = "uand-inclusion-exclusion"
+    ) -> Transformer:
+        """The layer as a model whose logits are these gates; see `gate_model`."""
+        known = checked_gates(gates, len(self.connections))
+        readoffs = self.readoffs(known)
+        measured = self.epsilon(most_on, known)
+        worst = measured.worst if measured.exact else None
+        return gate_model(self.layer, readoffs, known, self.connections, most_on, name, worst)
+
+
+def inclusion_exclusion_and(
+    n_features: int, n_neurons: int, density: float, *, corrected: bool = True, seed: int = 0
+) -> InclusionExclusionAND:
+    """A universal AND layer of fan-in 2, to be read for ANDs of every fan-in.
+
+    Args:
+        n_features: of the input.
+        n_neurons: of the layer.
+        density: the chance that a feature is connected to a neuron.
+        corrected: whether readoffs take the density into account; otherwise they are the source's.
+        seed: of the connections.
+
+    Raises:
+        InputError: as `fan_in_and`.
+    """
+    built = fan_in_and(n_features, n_neurons, 2, density, seed)
+    taken = density if corrected else 0.0
+    return InclusionExclusionAND(built.layer, built.connections, taken)
 
 
 def inclusion_exclusion(
@@ -50,6 +123,7 @@ def inclusion_exclusion(
     Raises:
         InputError: fan-ins out of range, or features that share no neuron.
     """
+    check_bytes(len(gates), connections.shape[1], "readoffs")
     rows = torch.zeros(len(gates), connections.shape[1], dtype=torch.float64)
     for row, gate in enumerate(checked_gates(gates, len(connections))):
         for size, weight in enumerate(coefficients(len(gate), density), start=2):

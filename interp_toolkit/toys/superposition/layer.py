@@ -71,27 +71,71 @@ def layer_model(
         name: of the model.
 
     Raises:
-        InputError: no gate, or squares with a bias, which no gated MLP has.
+        InputError: no gate, squares with a bias, which no gated MLP has, or no features that are
+            on together.
     """
     (d_in, n_neurons), n_gates = layer.W_in.shape, len(readoffs)
-    n_features = len(layer.features)
     squared = layer.activation == "square"
     if not n_gates:
         raise InputError("a model of a layer needs at least one gate to write")
     if squared and layer.b_in.any():
         raise InputError("squared neurons with a bias cannot be made into a model")
+    d_mlp = 2 * n_neurons if squared else n_neurons
+    model = adding_model(layer.features, most_on, n_gates, d_in, d_mlp, name, gated=squared)
+    mlp = model.blocks[0].mlp
+    W_in, W_out = layer.W_in, readoffs.T
+    if squared:
+        W_in, W_out = torch.cat([W_in, -W_in], dim=1), torch.cat([W_out, W_out])
+        mlp.W_gate[:d_in] = W_in
+    else:
+        mlp.b_in.copy_(layer.b_in)
+    mlp.W_in[:d_in] = W_in
+    mlp.W_out[:, d_in:] = W_out
+    return model
+
+
+@torch.no_grad()
+def adding_model(
+    features: Float[Tensor, "feature d_in"],
+    most_on: int,
+    n_out: int,
+    width: int,
+    d_mlp: int,
+    name: str,
+    *,
+    n_layers: int = 1,
+    gated: bool = False,
+) -> Transformer:
+    """A model whose first head adds up a row's f-vectors at its last position; its MLPs are zero.
+
+    Args:
+        features: the f-vectors; they take the first residual directions.
+        most_on: the largest number of features that are on together.
+        n_out: logits, each read along a residual direction of its own, the last ones.
+        width: how many residual directions are before these.
+        d_mlp: neurons of a block.
+        name: of the model.
+        n_layers: blocks; only the first one's head writes anything.
+        gated: whether the MLPs are gated.
+
+    Raises:
+        InputError: no features that are on together, or more than there are.
+    """
+    n_features, d_in = features.shape
+    if not 1 <= most_on <= n_features:
+        raise InputError(f"{most_on} features are to be on at most; there are {n_features}")
     config = TransformerConfig(
-        n_layers=1,
-        d_model=d_in + n_gates,
+        n_layers=n_layers,
+        d_model=width + n_out,
         n_ctx=most_on + 1,
         d_head=d_in,
         n_heads=1,
         d_vocab=n_features + 2,
-        d_vocab_out=n_gates,
+        d_vocab_out=n_out,
         attn_only=False,
-        d_mlp=2 * n_neurons if squared else n_neurons,
+        d_mlp=d_mlp,
         act_fn="relu",
-        gated_mlp=squared,
+        gated_mlp=gated,
         biases=True,
         normalization_type=None,
         positional_embedding_type="none",
@@ -101,19 +145,11 @@ def layer_model(
     model = Transformer(config)
     for parameter in model.parameters():
         parameter.zero_()
-    model.embed.W_E[:n_features, :d_in] = layer.features
-    attn, mlp = model.blocks[0].attn, model.blocks[0].mlp
+    model.embed.W_E[:n_features, :d_in] = features
+    attn = model.blocks[0].attn
     attn.W_V[0, :d_in] = (most_on + 1) * torch.eye(d_in)
     attn.W_O[0, :, :d_in] = torch.eye(d_in)
-    W_in, W_out = layer.W_in, readoffs.T
-    if squared:
-        W_in, W_out = torch.cat([W_in, -W_in], dim=1), torch.cat([W_out, W_out])
-        mlp.W_gate[:d_in] = W_in
-    else:
-        mlp.b_in.copy_(layer.b_in)
-    mlp.W_in[:d_in] = W_in
-    mlp.W_out[:, d_in:] = W_out
-    model.unembed.W_U[d_in:] = torch.eye(n_gates)
+    model.unembed.W_U[width:] = torch.eye(n_out)
     return model
 
 

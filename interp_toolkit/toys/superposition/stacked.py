@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import torch
@@ -52,6 +53,23 @@ class LayerErrors:
 
     written: Epsilon
     read: Epsilon
+
+
+@dataclass(frozen=True, eq=False)
+class CircuitGroundTruth:
+    """What is known about a model of a stacked circuit.
+
+    Attributes:
+        circuit: the functions of each layer, of the features before it; the last are the logits.
+        features: the f-vectors of each layer's input.
+        hooks: where each layer's neurons are, the first of them where functions pass features on.
+        most_on: how many features of the input are on together, at most.
+    """
+
+    circuit: tuple[tuple[BooleanFunction, ...], ...]
+    features: tuple[Float[np.ndarray, "_ _"], ...]
+    hooks: tuple[str, ...]
+    most_on: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,6 +135,8 @@ class StackedCircuit:
         Raises InputError for more features than there are.
         """
         n_features = len(self.layers[0].features)
+        if n < 0:
+            raise InputError(f"{n} inputs were asked for: give 0 or more")
         if not 1 <= most_on <= n_features:
             raise InputError(f"{most_on} features are to be on at most; there are {n_features}")
         rng = np.random.default_rng(seed)
@@ -140,8 +160,49 @@ class StackedCircuit:
         return [tuple(sorted(found)) for found in sets]
 
     def as_model(self, most_on: int, name: str = "stacked-circuit") -> Transformer:
-        """One block a layer; the logits are the last layer's readoffs. See `stacked_model`."""
-        return stacked_model(self.layers, self.readoffs, most_on, name)
+        """One block a layer; the logits are the last layer's readoffs. See `stacked_model`.
+
+        `.ground_truth` is `CircuitGroundTruth`.
+
+        Raises InputError for more features than there are, or so few that no function of the last
+        layer is ever true.
+        """
+        least = max(1, self._least_on())
+        if most_on < least:
+            raise InputError(
+                f"with at most {most_on} features on no function of the last layer is ever true: "
+                f"give most_on = {least} or more"
+            )
+        model = stacked_model(self.layers, self.readoffs, most_on, name)
+        model.ground_truth = CircuitGroundTruth(
+            circuit=self.circuit,
+            features=tuple(layer.features.numpy() for layer in self.layers),
+            hooks=tuple(f"blocks.{place}.mlp.hook_post" for place in range(len(self.layers))),
+            most_on=most_on,
+        )
+        return model
+
+    def _least_on(self) -> int:
+        """A bound: with fewer features on no function of the last layer is true."""
+        least = [1] * len(self.layers[0].features)
+        for place, functions in enumerate(self.circuit):
+            combine = max if place else sum
+            least = [
+                min(
+                    (
+                        combine([least[i] for i, bit in zip(f.features, bits, strict=True) if bit])
+                        if any(bits)
+                        else 0
+                        for bits, value in zip(
+                            product((0, 1), repeat=len(f.features)), f.table, strict=True
+                        )
+                        if value == "1"
+                    ),
+                    default=len(self.layers[0].features),
+                )
+                for f in functions
+            ]
+        return min(least)
 
 
 def stacked_circuit(

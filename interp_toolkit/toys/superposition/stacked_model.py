@@ -16,10 +16,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
 from interp_toolkit.models.transformer import Transformer
 from interp_toolkit.toys.superposition.boolean_readoffs import FunctionReadoffs
-from interp_toolkit.toys.superposition.layer import FeatureLayer
+from interp_toolkit.toys.superposition.layer import FeatureLayer, adding_model
 
 
 @torch.no_grad()
@@ -38,7 +37,8 @@ def stacked_model(
         name: of the model.
 
     Raises:
-        InputError: layers that do not follow each other, or are no ReLU layers.
+        InputError: layers that do not follow each other, or are no ReLU layers; no features that
+            are on together.
     """
     n_out = len(readoffs[-1].constant)
     widths = [len(layer.features) for layer in layers[1:]]
@@ -50,7 +50,9 @@ def stacked_model(
     targets.append(torch.eye(n_out, dtype=torch.float64))
     blocks = [_mlp(*parts) for parts in zip(layers, readoffs, targets, strict=True)]
     starts = list(accumulate((layer.features.shape[1] for layer in layers), initial=0))
-    model = _empty(len(layers[0].features), starts, n_out, blocks, most_on, name)
+    widest = max(len(b_in) for _, b_in, _, _ in blocks)
+    first, n_layers = layers[0].features, len(blocks)
+    model = adding_model(first, most_on, n_out, starts[-1], widest, name, n_layers=n_layers)
     ends = [*starts[1:], starts[-1] + n_out]
     for block, (W_in, b_in, W_out, b_out), start, end, stop in zip(
         model.blocks, blocks, starts, starts[1:], ends[1:], strict=False
@@ -60,12 +62,6 @@ def stacked_model(
         block.mlp.b_in[:n_neurons] = b_in
         block.mlp.W_out[:n_neurons, end:stop] = W_out
         block.mlp.b_out[end:stop] = b_out
-    d_in = starts[1]
-    model.embed.W_E[:-2, :d_in] = layers[0].features
-    attn = model.blocks[0].attn
-    attn.W_V[0, :d_in] = (most_on + 1) * torch.eye(d_in)
-    attn.W_O[0, :, :d_in] = torch.eye(d_in)
-    model.unembed.W_U[starts[-1] :] = torch.eye(n_out)
     model.eval()
     return model
 
@@ -82,33 +78,3 @@ def _mlp(
         b_in = torch.cat([b_in, torch.zeros(2 * len(axes), dtype=torch.float64)])
         W_out = torch.cat([W_out, passed, -passed])
     return W_in, b_in, W_out, readoffs.constant @ target
-
-
-def _empty(
-    n_features: int,
-    starts: Sequence[int],
-    n_out: int,
-    blocks: Sequence[tuple[Tensor, Tensor, Tensor, Tensor]],
-    most_on: int,
-    name: str,
-) -> Transformer:
-    config = TransformerConfig(
-        n_layers=len(blocks),
-        d_model=starts[-1] + n_out,
-        n_ctx=most_on + 1,
-        d_head=starts[1],
-        n_heads=1,
-        d_vocab=n_features + 2,
-        d_vocab_out=n_out,
-        d_mlp=max(len(b_in) for _, b_in, _, _ in blocks),
-        act_fn="relu",
-        biases=True,
-        normalization_type=None,
-        positional_embedding_type="none",
-        dtype=torch.float64,
-        model_name=name,
-    )
-    model = Transformer(config)
-    for parameter in model.parameters():
-        parameter.zero_()
-    return model

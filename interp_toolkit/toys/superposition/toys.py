@@ -22,7 +22,7 @@ SOURCE = "Computation in superposition, sections 1.1 to 1.3"
 MOST_ON = 3
 
 N_FEATURES, N_NEURONS = 32, 1_024
-N_SUPERPOSED, D_SUPERPOSED, N_SUPERPOSED_NEURONS = 48, 40, 2_048
+N_SUPERPOSED, D_SUPERPOSED, N_SUPERPOSED_NEURONS = 72, 64, 2_048
 N_TARGETED, D_TARGETED, N_TARGETED_NEURONS, N_TARGETS, NEURONS_PER_GATE = 256, 128, 256, 64, 4
 TARGETS = random_gates(N_TARGETED, N_TARGETS)
 
@@ -37,7 +37,7 @@ def uand() -> Transformer:
 
 
 def uand_superposed() -> Transformer:
-    """Universal AND on 48 features on 40 axes, 2,048 neurons.
+    """Universal AND on 72 features on 64 axes, 2,048 neurons.
 
     So small, the interference makes its own readoffs worse than affine ones in the worst case.
     """
@@ -81,7 +81,7 @@ UAND = Toy(
 )
 UAND_SUPERPOSED = Toy(
     "uand-superposed",
-    "the same with 48 features on 40 axes",
+    "the same with 72 features on 64 axes",
     uand_superposed,
     _task("uand-superposed", N_SUPERPOSED),
     SOURCE,

@@ -241,6 +241,7 @@ def draw_connections(
     if n_features < 2:
         raise InputError(f"an AND needs two features; there is {n_features}")
     check_bytes(n_features, n_neurons, "weights")
+    check_bytes(n_features, n_features, "pairs of features")
     p = _density(density, n_features, n_neurons, most_on)
     levels = torch.rand(n_features, n_neurons, generator=generator, dtype=torch.float64)
     if density in ("search", "sparsest"):
@@ -253,14 +254,14 @@ def draw_connections(
 
 def _readable(levels: Float[Tensor, "feature neuron"], density: float, most_on: int) -> float:
     """The density, raised until every pair has a neuron and an expected worst error below 1."""
-    tried, p = density, density
-    while count_empty(levels < p) or expected_worst(*levels.shape, p, most_on) >= 1:
+    (m, d), p = levels.shape, density
+    while count_empty(levels < p) or expected_worst(m, d, p, most_on) >= 1:
         if p == 1:
             raise InputError(
-                f"{counted(levels.shape[1], 'neuron')} cannot be read for the ANDs of "
-                f"{len(levels)} features with up to {most_on} on: at every density from "
-                f"{tried:.2f} to 1 the worst error is about 1 or more; take more neurons or fewer "
-                "features, or give a density to build it all the same"
+                f"{counted(d, 'neuron')} cannot be read for the ANDs of {m} features with up to "
+                f"{most_on} on: at every density from {density:.2f} to 1 the worst error is about "
+                "1 or more; take more neurons or fewer features, or give a density to build it all "
+                "the same"
             )
         p = min(1.0, STEP * p)
     return p
@@ -298,6 +299,7 @@ def _empty(n_empty: int, n_features: int, n_neurons: int, density: float) -> str
     width = math.ceil(-math.log(n_pairs) / math.log1p(-(density**2))) if n_pairs > 1 else 1
     return (
         f"{n_empty:,} of {counted(n_pairs, 'pair')} have no neuron in common at density "
-        f"{density:.4g} and {counted(n_neurons, 'neuron')}, so that their AND cannot be read: it takes a density above "
-        f"{enough:.2f}, or more than {counted(width, 'neuron')} (allow_empty=True builds it all the same)"
+        f"{density:.4g} and {counted(n_neurons, 'neuron')}, so that their AND "
+        f"cannot be read: it takes a density above {enough:.2f}, or more than "
+        f"{counted(width, 'neuron')} (allow_empty=True builds it all the same)"
     )

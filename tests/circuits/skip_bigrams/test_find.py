@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -11,11 +12,13 @@ import pytest
 import torch
 
 from interp_toolkit.analysis import options_of
-from interp_toolkit.circuits import find_skip_bigrams
+from interp_toolkit.circuits import find_skip_bigrams, skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.analysis import SKIP_BIGRAMS
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.config import TransformerConfig
+from interp_toolkit.models.load import load
 from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.weights import ModelWeights
 
 N_BIGRAMS, PLACE = 20, (1, 2)
 LEARNED = {"normalization_type": "LN"}
@@ -185,7 +188,7 @@ def test_a_head_without_bigrams_says_so(head) -> None:
 
 
 def test_every_kind_of_model_is_read(model) -> None:
-    assert SKIP_BIGRAMS.unfit(model, None) is None
+    assert "--probe skip-bigrams" in SKIP_BIGRAMS.unfit(model, None)
     found = find_skip_bigrams(model)
     assert len(found) == model.cfg.n_layers * model.cfg.n_heads
     assert all(math.isfinite(n) for one in found for n in one.histogram.null)
@@ -200,12 +203,108 @@ def test_every_kind_of_model_is_read(model) -> None:
         ({"distance": 1}, "learns positions"),
         ({"features": "embeddings", "query_features": "x", "key_features": "y"}, "drop one"),
         ({"features": np.ones((3, 5))}, "5"),
+        ({"memory": "1B"}, "raise the limit"),
     ],
 )
 def test_what_cannot_be_looked_at_is_said(options, says, head) -> None:
     with pytest.raises(InputError) as error:
         find_skip_bigrams(build(head, **LEARNED), **options)
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "distance", "says"),
+    [
+        (ROTARY, [2, 3, 2], "distance 2 is given more than once"),
+        (ROTARY, 8, "context of 8"),
+        (ROTARY, -1, "does not see"),
+        (ROTARY, [], "no distance"),
+        (BARE, 2, "no head asked for turns"),
+    ],
+)
+def test_distances_that_cannot_be(options, distance, says, head) -> None:
+    with pytest.raises(InputError) as error:
+        find_skip_bigrams(build(head, **options), distance=distance)
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_heads_are_counted_not_looks(head) -> None:
+    result = SKIP_BIGRAMS.run(build(head, 2, **ROTARY), layer=1, distance=[1, 2, 3])
+    assert len(result.found) == 12
+    shown = {one.head for one in result.found if one.bigrams}
+    assert f"{len(shown)} of 4 heads" in result.verdict
+    assert "for each head and distance" in result.verdict
+    one = SKIP_BIGRAMS.run(build(head, 2, **ROTARY), layer=0, head=1, distance=[1, 2])
+    assert "L0H1 at 2 distances" in one.verdict
+
+
+def test_heads_that_do_not_turn_are_looked_at_once(head, monkeypatch) -> None:
+    layer = ModelWeights.layer
+
+    def still(view, number):
+        read = layer(view, number)
+        return dataclasses.replace(read, rotary=None) if number else read
+
+    monkeypatch.setattr(ModelWeights, "layer", still)
+    result = SKIP_BIGRAMS.run(build(head, **ROTARY), head=2, distance=[1, 2])
+    places = [(one.layer, one.head, one.distance) for one in result.found]
+    assert places == [(0, 2, 1), (0, 2, 2), (1, 2, None)]
+    assert "no difference: L1H2" in result.evidence["notes"]
+
+
+def test_what_the_norm_lets_through_is_scored_against_the_running_model(head) -> None:
+    """Embeddings with a mean over the stream: LN takes it, and one dimension, away."""
+    model = build(head, **LEARNED)
+    rng = torch.Generator().manual_seed(5)
+    embeddings = torch.randn((100, 48), generator=rng, dtype=torch.float64)
+    embeddings += 2 * torch.randn((100, 1), generator=rng, dtype=torch.float64)
+    centred = torch.nn.functional.normalize(embeddings - embeddings.mean(1, keepdim=True), dim=1)
+    U, sizes, Vt = torch.linalg.svd(centred[:16].T @ centred[50:66])
+    attn = model.blocks[1].attn
+    with torch.no_grad():
+        model.embed.W_E.copy_(embeddings)
+        attn.W_Q[2], attn.W_K[2] = U[:, :16] * sizes[:16], Vt[:16].T
+        attn.b_Q[2], attn.b_K[2] = 0, 0
+        model.blocks[1].ln1.b.zero_()
+    found = find_skip_bigrams(model, *PLACE)[0]
+    assert len(found.bigrams) == 16
+    first = found.bigrams[0]
+    x, kept = torch.zeros((1, 8, 48), dtype=torch.float64), {}
+    x[0, 7], x[0, 4] = (1e3 * embeddings[int(n)] for n in (first.query_feature, first.key_feature))
+    hooks = [
+        ("blocks.1.hook_resid_pre", lambda value, hook: x),
+        ("blocks.1.attn.hook_attn_scores", lambda value, hook: kept.update(s=value.clone())),
+    ]
+    with torch.no_grad(), model.hooks(hooks):
+        model(torch.zeros((1, 8), dtype=torch.long))
+    running = float(kept["s"][0, 2, 7, 4])  # LN gives both a length of sqrt(48)
+    assert first.score == pytest.approx(running / 48, rel=1e-5)
+    matrix = skip_bigrams_of((attn.W_Q[2], attn.W_K[2]), centred, dimensions=47)
+    assert [b.z for b in found.bigrams] == pytest.approx([b.z for b in matrix.bigrams], rel=1e-6)
+    plain = skip_bigrams_of((attn.W_Q[2], attn.W_K[2]), centred)
+    assert found.bigrams[0].z < 0.999 * plain.bigrams[0].z
+
+
+def test_a_head_that_scores_nothing_is_left_out(head) -> None:
+    model = build(head, **LEARNED)
+    with torch.no_grad():
+        model.blocks[0].attn.W_Q[1] = 0
+        model.blocks[0].attn.W_K[2] = 1.0  # constant over the stream: LN takes it away
+    result = SKIP_BIGRAMS.run(model)
+    assert [(one.layer, one.head) for one in result.found] == [
+        *((0, 0), (0, 3)),
+        *((1, n) for n in range(4)),
+    ]
+    assert "every pair scores 0 (W_Q W_K^T = 0): L0H1, L0H2" in result.evidence["notes"]
+    with pytest.raises(InputError, match="scores 0"):
+        find_skip_bigrams(model, 0, 1)
+
+
+def test_only_models_made_for_it_are_looked_at_without_being_asked() -> None:
+    assert SKIP_BIGRAMS.unfit(load("toy:skip-bigrams-gqa"), None) is None
+    for name in ("or-1head", "universal-keys-separate", "uand"):
+        assert "by name" in SKIP_BIGRAMS.unfit(load(f"toy:{name}"), None)
 
 
 def test_options_of_the_command_line_are_its_own() -> None:

@@ -93,6 +93,7 @@ def test_a_sharp_head_copies_what_it_looks_for() -> None:
     ("heads", "options", "message"),
     [
         ([], {}, "needs a head"),
+        ([planted(9, 0)], {"n_ctx": 0}, "at least 1 position"),
         ([planted(9, 0), planted(9, 0, 4)], {}, "one d_head"),
         ([planted(9, 0, 5)], {"rotary": True}, "odd"),
         ([planted(9, 0)], {"distance": 2}, "needs rotary"),

@@ -153,3 +153,13 @@ def test_grouped_heads_are_the_nearest_with_the_same_keys() -> None:
     alone = svd_head(Ws[0], 4)
     one = grouped_heads(Ws[:1], 4)[0]
     torch.testing.assert_close(one.W_Q @ one.W_K.T, alone.W_Q @ alone.W_K.T)
+
+
+def test_a_projection_is_of_its_seed() -> None:
+    W = torch.eye(12, dtype=torch.float64)
+    first, again, other = (projected_head(W, 3, seed=s) for s in (1, 1, 2))
+    assert torch.equal(first.W_K, again.W_K)
+    assert not torch.allclose(first.W_K, other.W_K)
+    assert not torch.allclose(first.W_K, projected_head(W, 3).W_K)
+    with pytest.raises(InputError, match="at least one W"):
+        grouped_heads([], 3)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from interp_toolkit.data.composites import all_composites, composite_tokens
+from interp_toolkit.epsilon import epsilon
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.superposition.boolean_readoffs import fitted_readoffs, function_readoffs
 from interp_toolkit.toys.superposition.fan_in import fan_in_and
@@ -61,6 +62,30 @@ def test_errors_of_ands_add_up_to_that_of_xor() -> None:
     errors = scores - function_values([BooleanFunction("0110", (1, 6))], on)
     worst = layer.worst_errors(3, [(1, 6)]).worst[0]
     assert np.abs(errors).max() == pytest.approx(2 * worst, abs=1e-9)
+
+
+@pytest.mark.parametrize(("n_features", "exact"), [(8, True), (60, False)])
+def test_epsilon_is_exact_where_inputs_are_few(n_features: int, exact: bool) -> None:
+    layer = fan_in_and(n_features, 900, 2, 0.25)
+    functions = [BooleanFunction("0110", (1, 6)), BooleanFunction("0001", (2, 5))]
+    readoffs = function_readoffs(functions, layer.readoffs, layer.layer)
+    measured = readoffs.epsilon(functions, layer.layer, 3)
+    worst = layer.worst_errors(3, [(1, 6), (2, 5)]).worst * [2, 1]
+    assert measured.exact is exact
+    assert ("every input" if exact else "20,000 random inputs") in measured.how
+    if exact:
+        np.testing.assert_allclose(measured.worst, worst, atol=1e-9)
+        on = all_composites(8, 3)
+        scores = readoffs.scores(layer.layer, torch.from_numpy(on)).numpy()
+        assert measured.over_all == epsilon(scores, function_values(functions, on))
+    else:
+        assert (measured.worst <= worst + 1e-9).all()
+        assert (measured.worst > 0.7 * worst).all()
+        assert measured.over_all.worst == measured.worst.max()
+    with pytest.raises(InputError, match="2 readoffs for 1 functions"):
+        readoffs.epsilon(functions[:1], layer.layer, 3)
+    with pytest.raises(InputError, match="on at most"):
+        readoffs.epsilon(functions, layer.layer, n_features + 1)
 
 
 def test_the_model_writes_the_functions() -> None:

@@ -122,7 +122,9 @@ def test_the_source_s_density_is_none_at_sizes_that_fit() -> None:
 
 
 def test_refusals() -> None:
-    with pytest.raises(InputError, match="16 neurons are too few for the ANDs of 64 features"):
+    with pytest.raises(
+        InputError, match="16 neurons are too few for the ANDs of fan-in 2 of 64 features"
+    ):
         choose_density(64, 16)
     with pytest.raises(InputError, match="no AND true"):
         class_means(0.2, 1)

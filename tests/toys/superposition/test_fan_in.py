@@ -11,7 +11,7 @@ import torch
 from interp_toolkit.data.composites import all_composites, composite_tokens
 from interp_toolkit.epsilon import gate_after_offset
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.density import expected_worst
+from interp_toolkit.toys.superposition.density import choose_density, expected_worst
 from interp_toolkit.toys.superposition.fan_in import (
     connected,
     fan_in_and,
@@ -110,6 +110,15 @@ def test_groups_compute_every_fan_in() -> None:
     for gate, part, error in zip(gates, layer.parts, worst, strict=True):
         assert error == pytest.approx(part.worst_errors(4, [gate]).worst[0], abs=1e-9)
     assert worst.max() < 1
+    found = layer.worst_errors(4, gates[::-1])
+    np.testing.assert_allclose(found.worst, worst[::-1], atol=1e-9)
+    offsets = gate_after_offset(scores, gate_truth(on, gates))[::-1]
+    np.testing.assert_allclose(found.after_offset, offsets, atol=1e-9)
+    every = layer.worst_errors(4)
+    assert len(every.worst) == len(layer.gates()) == 28 + 56 + 70
+    places = [layer.gates().index(gate) for gate in gates]
+    np.testing.assert_allclose(every.worst[places], worst, atol=1e-9)
+    np.testing.assert_allclose(layer.as_model(gates, 4).ground_truth.worst, worst, atol=1e-9)
 
 
 @pytest.mark.parametrize(("fan_in", "density"), [(3, 0.3), (4, 0.5)])
@@ -139,7 +148,12 @@ def test_the_model_gives_the_readoffs(kind: str) -> None:
     ("make", "message"),
     [
         (lambda: fan_in_and(32, 16384, 3, 1.2), "probability"),
-        (lambda: fan_in_and(32, 64, 3, 0.1), "share no neuron"),
+        (lambda: fan_in_and(32, 64, 3, 0.1), r"a density of 0\.\d+, or more neurons, would do"),
+        (
+            lambda: fan_in_and(10**6, 10**7, 2, 0.3),
+            r"weights of 1,000,000 x 10,000,000 take 74505.8 GiB",
+        ),
+        (lambda: fan_in_and(10**5, 200, 2, 0.9), "an axis each .* take 74.5 GiB"),
         (lambda: fan_in_and(4, 64, 5, 0.5), "fan-in of 5"),
         (lambda: fan_in_and(8, 256, 3, 0.5).worst_errors(2), "on at most"),
         (lambda: fan_in_and(8, 256, 3, 0.5).readoffs([(0, 1)]), "is not a set of 3"),
@@ -150,7 +164,11 @@ def test_the_model_gives_the_readoffs(kind: str) -> None:
         ),
         (lambda: partitioned_and(8, 256, 3, 3, [0.5]), "1 densities for the 2"),
         (lambda: partitioned_and(8, 1, 3, 3), "too few"),
-        (lambda: partitioned_and(64, 256, 4, 4), "neurons are too few for the ANDs"),
+        (
+            lambda: partitioned_and(64, 256, 4, 4),
+            "86 neurons are too few for the ANDs of fan-in 2 of 64",
+        ),
+        (lambda: choose_density(8, 16, 3, fan_in=3), "too few for the ANDs of fan-in 3 of 8"),
         (lambda: least_density(8, 256, 3, 0.0), "chance"),
     ],
 )

@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.data.composites import all_composites
+from interp_toolkit.data.composites import all_composites, composite_tokens
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.superposition.fan_in import connected, fan_in_and
 from interp_toolkit.toys.superposition.inclusion_exclusion import (
     coefficients,
     inclusion_exclusion,
+    inclusion_exclusion_and,
 )
 
 
@@ -119,6 +120,35 @@ def test_pairs_are_read_as_they_were() -> None:
     torch.testing.assert_close(
         inclusion_exclusion(layer.connections, [(0, 1), (2, 5)], 0.5), expected
     )
+
+
+@pytest.mark.parametrize("corrected", [True, False])
+def test_the_object_measures_what_its_model_writes(corrected: bool) -> None:
+    ands = inclusion_exclusion_and(9, 2_000, 0.3, corrected=corrected, seed=1)
+    gates = [(0, 1), (2, 5, 8), (1, 3, 4, 6)]
+    on = all_composites(9, 4)
+    expected = inclusion_exclusion(ands.connections, gates, 0.3 * corrected)
+    torch.testing.assert_close(ands.readoffs(gates), expected)
+    model = ands.as_model(gates, 4)
+    logits = model(torch.from_numpy(composite_tokens(on, 4)))[:, -1].detach().numpy()
+    errors = np.abs(logits - np.stack([on[:, list(gate)].all(axis=1) for gate in gates], axis=1))
+    measured = ands.epsilon(4, gates)
+    assert measured.exact
+    np.testing.assert_allclose(measured.worst, errors.max(axis=0), atol=1e-9)
+    np.testing.assert_allclose(model.ground_truth.worst, measured.worst)
+    assert measured.over_all.rms == pytest.approx(np.sqrt(np.mean(errors**2)), abs=1e-9)
+
+
+def test_a_sample_of_many_inputs_is_said_to_be_one() -> None:
+    ands = inclusion_exclusion_and(60, 2_000, 0.2)
+    gates = [(0, 1), (2, 5, 8)]
+    measured = ands.epsilon(3, gates)
+    assert not measured.exact
+    assert ands.as_model(gates, 3).ground_truth.worst is None
+    exact = fan_in_and(60, 2_000, 2, 0.2).worst_errors(3, [(0, 1)]).worst[0]
+    assert 0.7 * exact < measured.worst[0] <= exact + 1e-9
+    with pytest.raises(InputError, match="a gate of 3 is never true"):
+        ands.epsilon(2, gates)
 
 
 @pytest.mark.parametrize(

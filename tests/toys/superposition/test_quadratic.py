@@ -8,11 +8,18 @@ import torch
 
 from interp_toolkit.data.composites import all_composites, composite_tokens, sample_composites
 from interp_toolkit.errors import InputError
+from interp_toolkit.toys.superposition.gate_model import random_unit_features
 from interp_toolkit.toys.superposition.quadratic import QuadraticAND, quadratic_and
 
 
+def drawn(n_features: int, dim: int, seed: int = 0) -> QuadraticAND:
+    """Of any dimensions: what is exact does not depend on how many they are."""
+    generator = torch.Generator().manual_seed(seed)
+    return QuadraticAND(random_unit_features(n_features, dim, generator))
+
+
 def test_the_squares_read_out_the_products() -> None:
-    ands = quadratic_and(40, 12, seed=1)
+    ands = drawn(40, 12, seed=1)
     on = sample_composites(200, 40, 3, np.random.default_rng(0))
     gates = [(0, 1), (5, 39), (17, 20)]
     layer = ands.layer()
@@ -36,7 +43,7 @@ def test_exact_with_an_axis_for_each_feature() -> None:
 def test_the_sources_squares_span_no_more() -> None:
     """Its r^2 squares, of v_a, v_a + v_b and v_a - v_b, against the r(r+1)/2 of the layer."""
     r = 6
-    layer = quadratic_and(8, r).layer()
+    layer = drawn(8, r).layer()
     v = torch.randn(200, r, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     ours = layer.neurons(v)
     pairs = torch.triu_indices(r, r, offset=1)
@@ -50,12 +57,15 @@ def test_the_sources_squares_span_no_more() -> None:
 
 
 def test_the_model_gives_the_readouts() -> None:
-    ands = quadratic_and(10, 8)
+    ands = drawn(10, 8)
     gates = [(0, 1), (2, 9)]
     on = all_composites(10, 3)
     model = ands.as_model(gates, 3)
     logits = model(torch.from_numpy(composite_tokens(on, 3)))[:, -1]
     torch.testing.assert_close(logits, ands.scores(torch.from_numpy(on), gates), atol=1e-12, rtol=0)
+    truth = model.ground_truth
+    assert (truth.gates, truth.most_on, truth.connections) == (tuple(gates), 3, None)
+    np.testing.assert_array_equal(truth.readoffs, ands.readoffs(gates))
 
 
 @pytest.mark.parametrize("seed", [0, 1])
@@ -69,7 +79,7 @@ def test_the_published_errors(seed: int) -> None:
 
 def test_sampled_errors_are_those_of_the_scores() -> None:
     """Three features: every sample of a class is one of the few possible inputs."""
-    ands = quadratic_and(4, 3, seed=5)
+    ands = drawn(4, 3, seed=5)
     errors = ands.sampled_errors(2, 3000)
     on = all_composites(4, 2)[5:]  # exactly two on
     pairs = [(i, j) for i in range(4) for j in range(i + 1, 4)]
@@ -85,8 +95,15 @@ def test_sizes_that_cannot_work_are_refused() -> None:
     with pytest.raises(InputError, match="524800 squares"):
         quadratic_and(8, 1024).layer()
     with pytest.raises(InputError, match="features on"):
-        quadratic_and(8, 4).sampled_errors(7, 10)
+        drawn(8, 4).sampled_errors(7, 10)
     with pytest.raises(InputError, match="set of 2"):
-        quadratic_and(8, 4).readoffs([(0, 1, 2)])
+        drawn(8, 4).readoffs([(0, 1, 2)])
     with pytest.raises(InputError, match="f-vectors"):
         quadratic_and(8, 0)
+    with pytest.raises(InputError, match="0 pairs to sample"):
+        drawn(8, 4).sampled_errors(2, 0)
+    with pytest.raises(InputError, match=r"off by 0.89 \(rms\), where 0.5 is the limit; take 16"):
+        quadratic_and(20, 5)
+    with pytest.raises(InputError, match="15 dimensions are too few"):
+        quadratic_and(20, 15)
+    assert quadratic_and(20, 16).features.shape == (20, 16)

@@ -30,6 +30,11 @@ def small(dims: Sequence[int | None], seed: int = 0) -> StackedCircuit:
     return stacked_circuit(circuit, 24, 96, 4, dims, seed=seed)
 
 
+def two_deep() -> StackedCircuit:
+    """ANDs of ANDs."""
+    return stacked_circuit(random_circuit(24, [12, 4]), 24, 96, 4, [None, None])
+
+
 def all_bits(n: int) -> np.ndarray:
     return (np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(bool)
 
@@ -107,6 +112,9 @@ def test_the_model_gives_the_last_scores(dims: tuple) -> None:
     logits = model(torch.from_numpy(composite_tokens(on, 5)))[:, -1].detach()
     np.testing.assert_allclose(logits, stacked.scores(on)[-1][0], atol=1e-10)
     assert model.cfg.n_layers == 3
+    assert model.ground_truth.circuit == stacked.circuit
+    for vectors, layer in zip(model.ground_truth.features, stacked.layers, strict=True):
+        np.testing.assert_array_equal(vectors, layer.features)
 
 
 @pytest.mark.parametrize("xor_share", [0.0, 1.0])
@@ -132,6 +140,12 @@ def test_random_circuits_are_of_distinct_pairs(xor_share: float) -> None:
         (lambda: random_circuit(4, [7]), "6 pairs"),
         (lambda: random_circuit(4, [3], xor_share=1.5), "share of XORs"),
         (lambda: small([None, 10, 7]).inputs(5, 25), "on at most"),
+        (lambda: small([None, 10, 7]).inputs(-1, 5), "-1 inputs were asked for"),
+        (lambda: small([None, 10, 7]).as_model(-1), "most_on = 2 or more"),
+        (lambda: small([None, 10, 7]).as_model(0), "most_on = 2 or more"),
+        (lambda: small([None, 10, 7]).as_model(25), "there are 24"),
+        (lambda: two_deep().as_model(1), "with at most 1 features on no .* give most_on = 2"),
+        (lambda: stacked_circuit(HALF_ADDERS, 3, 64, 1, [None] * 3).as_model(0), "most_on = 1 or"),
         (lambda: stacked_circuit(random_circuit(24, [60]), 24, 16, 4, [9]), "misfire"),
     ],
 )

@@ -41,8 +41,9 @@ def test_the_less_superposition_the_less_error() -> None:
 
 
 def test_in_superposition_there_is_no_exact_error() -> None:
-    built = superposed_and(30, 24, 400)
+    built = superposed_and(64, 256, 1_024)
     assert built.chosen == "sparsest"
+    assert built.sampled_epsilon(2).own.worst < 1
     assert built.in_superposition
     with pytest.raises(InputError, match="use sampled_epsilon"):
         built.epsilon(2)
@@ -51,7 +52,7 @@ def test_in_superposition_there_is_no_exact_error() -> None:
 
 def test_models_in_superposition_compute_their_layer() -> None:
     gates = [(0, 5), (1, 2, 9), (3, 4)]
-    for built in (superposed_and(30, 24, 400), targeted_gates(gates, 30, 50, 4, 24)):
+    for built in (superposed_and(30, 24, 400, 0.2), targeted_gates(gates, 30, 50, 4, 24)):
         model = built.as_model(4)
         on = sample_composites(100, 30, 4, np.random.default_rng(0))
         logits = model(torch.from_numpy(composite_tokens(on, 4)))[:, -1]
@@ -125,6 +126,14 @@ def _input(features: np.ndarray) -> torch.Tensor:
         (lambda: superposed_and(400, 50, 300, 0.3), "neurons misfire: each reads"),
         (lambda: superposed_and(40, 0, 300, 0.3), "at least one axis"),
         (lambda: superposed_and(40, 30, 30, 0.1), "pairs have no neuron"),
+        (lambda: superposed_and(40, 200, 2), "2 neurons cannot be read for the ANDs of 40"),
+        (lambda: superposed_and(40, 200, 30), "30 neurons cannot be read for the ANDs of 40"),
+        (lambda: superposed_and(48, 24, 2_048), "48 features on 24 axes .* is off by .* give a"),
+        (lambda: targeted_gates([(0, 1)], 4, 8, 2).as_model(1), "a gate of 2 is never true"),
+        (lambda: targeted_gates([(0, 1)], 4, 8, 2).as_model(5), "there are 4"),
+        (lambda: targeted_gates([(0, 1)], 4, 8, 2).as_model(2, -1), "-1 gates to write: .* 1 to 1"),
+        (lambda: targeted_gates([(0, 1)], 4, 8, 2).as_model(2, 2), "2 gates to write"),
+        (lambda: targeted_gates([(0, 1)], 10**5, 8, 2), "74.5 GiB"),
         (lambda: targeted_gates([(0, 1), (1, 0)], 4, 8, 2), "given twice"),
         (lambda: targeted_gates([(0, 1)], 4, 8, 9), "give 1 to 8"),
         (lambda: targeted_gates([(0, 7)], 4, 8, 2), "outside 0..3"),
@@ -140,3 +149,16 @@ def _input(features: np.ndarray) -> torch.Tensor:
 def test_refusals(build, complaint: str) -> None:
     with pytest.raises(InputError, match=complaint):
         build()
+
+
+def test_interference_is_of_the_weights_squared() -> None:
+    """One neuron that reads a pair with weight 3/2 and a triple with 1: 7.5, and not 6."""
+    gates = [(0, 1), (2, 3, 4)]
+    with pytest.raises(InputError, match=r"each reads 7\.5 features on 7 axes"):
+        targeted_gates(gates, 5, 1, 1, 7)
+    assert targeted_gates(gates, 5, 1, 1, 8).layer.W_in.shape == (8, 1)
+
+
+def test_a_density_that_is_given_is_built_however_bad() -> None:
+    built = superposed_and(40, 200, 30, 0.5)
+    assert built.sampled_epsilon(2).own.worst > 1

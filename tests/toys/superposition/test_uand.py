@@ -189,8 +189,13 @@ def test_sampling_finds_no_more_than_there_is() -> None:
         ((12, 50, 1.2), "probability"),
         ((12, 30, 0.1), r"of 66 pairs have no neuron .* more than \d+ neurons"),
         ((64, 100, "source"), "is 1.73 for 64 features"),
-        ((512, 64), "64 neurons are too few for the ANDs of 512 features"),
+        ((512, 64), "64 neurons are too few for the ANDs of fan-in 2 of 512 features"),
         ((100_000, 100_000, 0.1), "GiB"),
+        ((100_000, 10, 0.5), "pairs of features of 100,000 x 100,000 take 74.5 GiB"),
+        ((60, 2, "sparsest"), "2 neurons cannot be read for the ANDs of 60 features .* take more"),
+        ((8, 64, "foo"), "'foo' is none: give a probability or one of search, sparsest, source"),
+        ((3, 1, 0.1), r"of 3 pairs have no neuron .* and 1 neuron, so"),
+        ((2, 1, 0.1), r"of 1 pair have no neuron .* more than 1 neuron "),
     ],
 )
 def test_what_cannot_be_built(arguments: tuple, complaint: str) -> None:
@@ -215,3 +220,16 @@ def test_the_source_s_density_where_there_is_one() -> None:
     built = universal_and(4, 400, "source")
     assert built.chosen == "source"
     assert built.density == pytest.approx(np.log(4) ** 2 / 20)
+
+
+@pytest.mark.parametrize(("n_features", "n_neurons"), [(12, 300), (40, 600), (64, 1024)])
+def test_the_sparsest_layer_can_be_read(n_features: int, n_neurons: int) -> None:
+    built, best = (universal_and(n_features, n_neurons, how) for how in ("sparsest", "search"))
+    assert built.density < best.density
+    assert best.epsilon(2).worst < built.epsilon(2).worst < 1
+    with pytest.raises(InputError, match="cannot be read"):
+        universal_and(n_features, n_neurons, "sparsest", most_on=n_features)
+
+
+def test_the_only_pair_may_have_every_neuron() -> None:
+    assert universal_and(2, 1, "sparsest").epsilon(2).worst == 0

@@ -130,12 +130,19 @@ def test_parts_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="readoffs for 2"):
         universal_keys(FUNCTIONS, ands.layer, readoffs, 3)
     with pytest.raises(InputError, match="an axis each"):
-        universal_keys(both, quadratic_and(10, 4).layer(), readoffs, 3)
+        universal_keys(both, quadratic_and(10, 16).layer(), readoffs, 3)
     big = separate_ands(60, 2)
     with pytest.raises(InputError, match="too many tokens"):
         universal_keys(both, big.layer, function_readoffs(both, big.readoffs, big.layer), 4)
     keys = universal_keys(both, ands.layer, readoffs, 2)
     with pytest.raises(InputError, match="more than 2"):
         keys.key_token((0, 1, 2))
+    for outside in (-1, 99):
+        with pytest.raises(InputError, match=r"must be among 0\.\.9"):
+            keys.key_token([outside])
+        with pytest.raises(InputError, match=r"not among 0\.\.0"):
+            keys.query_token(outside)
+    with pytest.raises(InputError, match="at least 1 position"):
+        keys.as_model(n_ctx=0)
     with pytest.raises(InputError, match="at least one of each"):
         keys.rows(3, 0)
