@@ -3,9 +3,9 @@
 Embeddings and dictionary directions often have a mean: f = mu + e. A form has much on mu then, of
 all its bigrams together, and that is in every score and in every scale. It tells keys that all
 queries like from others, not one pair from another. So where the mean cosine between two features
-of a side is beyond chance, the direction of their mean is projected out of the features and of the
-form. What is random stays so: given the mean, the rest of uniformly random features is uniform
-over the dimensions that are left, one fewer.
+of a side is beyond chance and 1/d, the direction of their mean is projected out of the features and
+of the form. What is random stays so: given the mean, the rest of uniformly random features is
+uniform over the dimensions that are left, one fewer.
 
 Features that resemble each other (|cosine| above `ALIKE`) cannot be told apart by a form that one
 of them is in; `alternatives` names them.
@@ -72,8 +72,9 @@ def side(unit: Float[Tensor, "feature d_model"], d: int) -> Side:
     m, total = len(unit), unit.sum(0)
     mean_cosine = float((total @ total - unit.square().sum()) / (m * (m - 1)))
     chance = math.sqrt(2 / (m * (m - 1) * d))
-    # without their mean, m random features have a mean cosine of -1 / (m - 1): no gain below that
-    if mean_cosine <= max(BEYOND * chance, 1 / (m - 1)):
+    # without their mean, m random features have a mean cosine of -1 / (m - 1): no gain below that,
+    # nor where the mean holds no more of a feature than any direction does, 1 / d
+    if mean_cosine <= max(BEYOND * chance, 1 / (m - 1), 1 / d):
         return Side(unit, None, mean_cosine, unit, unit.norm(dim=1), d)
     shared = total / total.norm()
     rest = unit - torch.outer(unit @ shared, shared)

@@ -76,7 +76,7 @@ def find_skip_bigrams(
         progress: told what is being done.
 
     Raises:
-        InputError: a head that is not there, cannot be read or scores every pair 0; features
+        InputError: a head that is not there or cannot be read; features
             without directions or of another width; a distance that no head looks across, beyond
             the context or given twice; memory below the scores of one query.
     """

@@ -113,7 +113,8 @@ class HeadBigrams:
         capacity: `d_resid * d_head`, the order of what a head can check for.
         n_pairs: of features that were looked at.
         level: of the false discoveries among the bigrams, and of any discovery where none is true.
-        tail: which null: "exact" for features like random ones, "empirical" for others.
+        tail: which null: "exact" for features like random ones, "empirical" for others;
+            "none" where every score is 0.
         shared: mean cosines of query and of key features, where these share a direction, which is
             left out; None where they do not.
         stopped: whether there was more to find than is looked for.
@@ -214,7 +215,7 @@ def skip_bigrams_of(
         capacity=capacity,
         n_pairs=features.n_pairs,
         level=level,
-        tail="exact" if np.isfinite(found.before.d) else "empirical",
+        tail=_tail(found),
         shared=(query.shared_cosine, key.shared_cosine),
         stopped=found.stopped,
         blocks=[
@@ -224,6 +225,12 @@ def skip_bigrams_of(
         histogram=_histogram(found, form, (query, key), features.n_pairs, seed, limit),
         heat=_heat(given, query, key, pairs, query_names, key_names),
     )
+
+
+def _tail(found: Pursuit) -> str:
+    if found.before.floor == 0:
+        return "none"
+    return "exact" if np.isfinite(found.before.d) else "empirical"
 
 
 def _bigrams(

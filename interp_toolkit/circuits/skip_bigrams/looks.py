@@ -38,9 +38,11 @@ def looks_at(
 ) -> tuple[list[Look], list[str]]:
     """The heads to look at, from which distances, and notes on what is left out.
 
+    Heads that score every pair 0 are left out, unless there are no others.
+
     Raises:
         InputError: no such head; a layer asked for by its number, or every layer, that cannot be
-            read; heads that all score every pair 0; a distance beyond the context or given twice,
+            read; a distance beyond the context or given twice,
             or that no head looks across.
     """
     layers, heads = _chosen("layer", layer, view.n_layers), _chosen("head", head, view.n_heads)
@@ -48,7 +50,8 @@ def looks_at(
     distances = None if distance is None else _distances(distance, n_ctx)
     looks: list[Look] = []
     notes: list[str] = []
-    empty, still = [], []
+    empty: list[Look] = []
+    still = []
     for number in layers:
         try:
             rotary = view.layer(number).rotary is not None
@@ -59,23 +62,24 @@ def looks_at(
             continue
         for one in heads:
             if _scores_nothing(view, number, one):
-                empty.append(head_name(number, one))
+                empty.append(Look(number, one, None))
             elif rotary:
                 turns = [min(NEAREST, n_ctx - 1)] if distances is None else distances
                 looks += [Look(number, one, turn) for turn in turns]
             else:
                 still.append(head_name(number, one))
                 looks.append(Look(number, one, None))
-    if not looks:
-        raise InputError(_why_none(empty, notes))
+    if not looks and not empty:
+        raise InputError(f"no head can be read: {notes[0]}")
     if distances is not None and still:
         if len(still) == len(looks):
             why = "this model learns positions: no" if view.W_pos is not None else "no"
             raise InputError(f"{why} head asked for turns with distance (rotary); drop it")
         notes.append(f"looked at from no distance, as it makes no difference: {_some(still)}")
-    if empty:
-        notes.append(f"left out, as every pair scores 0 (W_Q W_K^T = 0): {_some(empty)}")
-    return looks, notes
+    if empty and looks:
+        names = _some([one.name for one in empty])
+        notes.append(f"left out, as every pair scores 0 (W_Q W_K^T = 0): {names}")
+    return looks or empty, notes
 
 
 def _chosen(what: str, number: int | None, count: int) -> Sequence[int]:
@@ -107,12 +111,6 @@ def _scores_nothing(view: ModelWeights, layer: int, head: int) -> bool:
     circuit = qk_circuit(None, layer, head, view=view)
     W_Q, W_K = circuit.W_Q.detach().double(), circuit.W_K.detach().double()
     return Form(W_Q, W_K).norm() <= ROUNDING * float(W_Q.norm() * W_K.norm())
-
-
-def _why_none(empty: Sequence[str], notes: Sequence[str]) -> str:
-    if empty:
-        return f"every pair of features scores 0 (W_Q W_K^T = 0) in {_some(empty)}"
-    return f"no head can be read: {notes[0]}"
 
 
 def _some(names: Sequence[str]) -> str:

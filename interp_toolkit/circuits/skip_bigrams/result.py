@@ -175,6 +175,8 @@ def _each(found: Sequence[HeadBigrams]) -> str:
 
 
 def _unremarkable(found: Sequence[HeadBigrams]) -> str:
+    if all(one.tail == "none" for one in found):
+        return "every pair of features scores 0"
     if any(one.tail == "empirical" for one in found):
         return "no score is far beyond the spread of its row and its column"
     return "the scores are what features independent of the weights give"

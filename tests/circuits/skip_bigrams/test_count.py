@@ -81,6 +81,7 @@ def test_bigrams_at_the_threshold_get_no_number(found) -> None:
         np.exp(np.random.default_rng(0).standard_normal(40)),
         np.where(np.arange(40) % 2, 0.3, 1.0),
         np.where(np.arange(40) % 5, 1.0, 0.4),
+        np.where(np.arange(40) % 2, 0.58, 1.0),
     ],
 )
 def test_unequal_strengths_get_no_number(strength) -> None:

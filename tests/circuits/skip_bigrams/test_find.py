@@ -297,8 +297,8 @@ def test_a_head_that_scores_nothing_is_left_out(head) -> None:
         *((1, n) for n in range(4)),
     ]
     assert "every pair scores 0 (W_Q W_K^T = 0): L0H1, L0H2" in result.evidence["notes"]
-    with pytest.raises(InputError, match="scores 0"):
-        find_skip_bigrams(model, 0, 1)
+    alone = SKIP_BIGRAMS.run(model, layer=0, head=1)
+    assert "in L0H1: every pair of features scores 0" in alone.verdict
 
 
 def test_only_models_made_for_it_are_looked_at_without_being_asked() -> None:
