@@ -49,6 +49,7 @@ bench: $(VENV)/ready
 	$(BIN)/python benchmarks/sorting_batches.py
 	$(BIN)/python benchmarks/uand_readoffs.py
 	$(BIN)/python benchmarks/skip_bigram_levels.py --seeds 2 --heads 200
+	$(BIN)/python benchmarks/variant_throughput.py
 
 docs: $(VENV)/ready
 	$(BIN)/pip $(PIP) -e ".[docs]"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from interp_toolkit.circuits.causal import ablation_effects as ablation_effects
+    from interp_toolkit.circuits.collapse import similarity_by_depth as similarity_by_depth
     from interp_toolkit.circuits.composition import composition_scores as composition_scores
     from interp_toolkit.circuits.detectors import Detector as Detector
     from interp_toolkit.circuits.export import write_graph as write_graph
@@ -38,6 +39,7 @@ _HOMES = {
     "qk_circuit": "qk",
     "repeated_prompts": "prompts",
     "score_heads": "heads",
+    "similarity_by_depth": "collapse",
     "skip_bigrams_of": "skip_bigrams.head",
     "sorting_evolution": "sorting.evolution",
     "sorting_fingerprint": "sorting.fingerprint",

@@ -89,7 +89,8 @@ def run(
     progress(f"{circuit.upper()} scores of all heads")
     view = weights(model)
     frame = weight_scores(model, memory)
-    notes = [note for note in frame.attrs["notes"] if circuit == "ov" or "copying" not in note]
+    others = "copying" if circuit == "qk" else "matching"
+    notes = [note for note in frame.attrs["notes"] if f"no {others} scores" not in note]
     frame["effective_rank"] = _effective_ranks(view, circuit)
     kept = [c for c in frame.columns if c in ("layer", "head", "effective_rank") or circuit in c]
     records = [
@@ -129,18 +130,23 @@ def _effective_ranks(view: ModelWeights, circuit: Circuit) -> list[float]:
     ranks: list[float] = []
     for layer in range(view.n_layers):
         try:
-            w = view.layer(layer)
+            X, Y = _factors(view, circuit, layer)
         except InputError:
             ranks += [float("nan")] * view.n_heads
             continue
-        if circuit == "qk":
-            X, Y = read_through(w.norm, w.W_Q), read_through(w.norm, w.W_K)
-        else:
-            X, Y = read_through(w.norm, w.W_V), written_through(w.post_norm, w.W_O).mT
         small = torch.linalg.qr(X, mode="r").R @ torch.linalg.qr(Y, mode="r").R.mT
         values = torch.linalg.svdvals(small.double()).cpu().numpy()
         ranks += (1 / spectra(values).second).tolist()
     return ranks
+
+
+def _factors(view: ModelWeights, circuit: Circuit, layer: int) -> tuple[Tensor, Tensor]:
+    """Every head's circuit as `X @ Y.T`, norms folded in."""
+    if circuit == "qk":
+        qk = view.layer(layer)
+        return read_through(qk.norm, qk.W_Q), read_through(qk.norm, qk.W_K)
+    ov = view.ov(layer)
+    return read_through(ov.norm, ov.W_V), written_through(ov.post_norm, ov.W_O).mT
 
 
 def _taken_apart(

@@ -33,7 +33,7 @@ from interp_toolkit.circuits.token_moments import TokenMomentsCache, shared_toke
 from interp_toolkit.circuits.token_scores import TokenPair, TokenScores
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.memory import parse_memory
-from interp_toolkit.models.weights import LayerWeights, ModelWeights, Norm, weights
+from interp_toolkit.models.weights import ModelWeights, Norm, OVWeights, weights
 from interp_toolkit.results import head_name
 
 CHUNK = 4096  # tokens whose inputs are made at once
@@ -153,7 +153,7 @@ class OVCircuit:
         """
         limit = parse_memory(memory)
         moments = TokenMomentsCache(self._view, limit)
-        scores = copying(self._view, self._view.layer(self.layer), moments)
+        scores = copying(self._view, self._view.ov(self.layer), moments)
         if scores is None:
             raise InputError(
                 f"{head_name(self.layer, self.head)} has no copying score: its circuit does not "
@@ -173,7 +173,7 @@ class OVCircuit:
         self, position: int | None, reads: Float[Tensor, "d_model rank"] | None = None
     ) -> Float[Tensor, "d_vocab rank"]:
         """Every token's input, without its constant part, read by W_V or other directions."""
-        norm = self._view.layer(self.layer).norm
+        norm = self._view.ov(self.layer).norm
         bare = Norm(norm.kind, eps=norm.eps)
         tokens: Int[Tensor, " token"] = torch.arange(self._view.d_vocab, device=self.W_V.device)
         W = self.W_V if reads is None else reads
@@ -207,7 +207,7 @@ def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
             that does not add to the residual stream (BERT's norm behind the addition).
     """
     view = weights(model) if view is None else view
-    w = view.layer(layer)
+    w = view.ov(layer)
     if not 0 <= head < view.n_heads:
         raise InputError(f"there is no head {head}; the model has heads 0 to {view.n_heads - 1}")
     if w.residual_norm.kind is not None:
@@ -222,7 +222,7 @@ def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
     return OVCircuit(layer, head, W_V, W_O, value @ W_O, _notes(view, w, layer), view)
 
 
-def _notes(view: ModelWeights, w: LayerWeights, layer: int) -> list[str]:
+def _notes(view: ModelWeights, w: OVWeights, layer: int) -> list[str]:
     notes = []
     if layer > 0:
         notes.append("sources are the embeddings alone: what earlier layers write is left out")

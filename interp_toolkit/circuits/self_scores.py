@@ -24,6 +24,7 @@ p <= 0.05 as often as they should; where they scatter around 0, more often (up t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,7 @@ from interp_toolkit.circuits.haar import trace_p_value
 from interp_toolkit.circuits.token_moments import TokenMoments, TokenMomentsCache, shared_tokens
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.memory import parse_memory
-from interp_toolkit.models.weights import LayerWeights, ModelWeights, weights
+from interp_toolkit.models.weights import LayerWeights, ModelWeights, OVWeights, weights
 from interp_toolkit.stats import holm
 
 if TYPE_CHECKING:
@@ -86,12 +87,11 @@ def weight_scores(model: Any, memory: int | str | None = None) -> pd.DataFrame:
     notes = unreadable(view)
     rows = []
     for layer in range(view.n_layers):
-        try:
-            w: LayerWeights | None = view.layer(layer)
-        except InputError:
-            w = None
-        ov = None if w is None else copying(view, w, moments)
-        qk = None if w is None else matching(view, w, moments)
+        ov = qk = None
+        with suppress(InputError):  # named in the notes
+            ov = copying(view, view.ov(layer), moments)
+        with suppress(InputError):
+            qk = matching(view, view.layer(layer), moments)
         for head in range(view.n_heads):
             row: dict[str, Any] = {"layer": layer, "head": head}
             row |= _named(ov, head, "ov", "copying") | _named(qk, head, "qk", "matching")
@@ -104,7 +104,7 @@ def weight_scores(model: Any, memory: int | str | None = None) -> pd.DataFrame:
     return frame
 
 
-def copying(view: ModelWeights, w: LayerWeights, moments: TokenMomentsCache) -> SelfScores | None:
+def copying(view: ModelWeights, w: OVWeights, moments: TokenMomentsCache) -> SelfScores | None:
     """Source token to logits, for every head of a layer; None where there is no path."""
     try:
         if shared_tokens(view) < 2 or w.residual_norm.kind is not None:
@@ -144,15 +144,19 @@ def unreadable(view: ModelWeights) -> list[str]:
         notes.append(f"no copying scores: {error}")
     for layer in range(view.n_layers):
         try:
-            w = view.layer(layer)
+            w = view.ov(layer)
         except InputError as error:
             notes.append(f"layer {layer} is left out: {error}")
-        else:
-            if w.residual_norm.kind is not None:
-                notes.append(
-                    f"no copying scores of layer {layer}: a norm behind the addition divides the "
-                    "whole residual stream"
-                )
+            continue
+        if w.residual_norm.kind is not None:
+            notes.append(
+                f"no copying scores of layer {layer}: a norm behind the addition divides the "
+                "whole residual stream"
+            )
+        try:
+            view.layer(layer)
+        except InputError as error:
+            notes.append(f"no matching scores of layer {layer}: {error}")
     return notes
 
 

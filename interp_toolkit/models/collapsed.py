@@ -50,6 +50,7 @@ def collapses(model: nn.Module) -> TypeGuard[Transformer]:
         cfg.n_layers == 1
         and cfg.attn_only
         and cfg.normalization_type is None
+        and cfg.mixing is None
         and cfg.positional_embedding_type != "rotary"
         and cfg.attn_scores_soft_cap <= 0
         and cfg.output_logits_soft_cap <= 0

@@ -22,6 +22,7 @@ from pydantic import (
 
 Normalization = Literal["LN", "LNPre", "RMS", "RMSPre"]
 ActivationName = Literal["relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "silu"]
+MixingVariance = Literal["1/(d_head m)", "1/(n m)", "1/sqrt(n m)"]
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -36,6 +37,12 @@ class TransformerConfig(BaseModel):
     Attributes that differ from `HookedTransformerConfig`:
         positional_embedding_type: "standard" (learned, absolute), "rotary" or "none".
         biases: whether attention, MLP and unembedding have bias parameters at all.
+        gate_biases: a gated MLP has a bias in each of its linear maps (`b_gate`, and `b_in` before
+            the product), where HookedTransformer has one `b_in` behind the product.
+        unembed_bias: whether the unembedding has a bias; None: as `biases` says.
+        tied_embeddings: the unembedding is the embedding's transpose and no parameter of its own.
+        mixing: None, or the variance of the entries of fixed random mixing matrices that stand in
+            for queries, keys and softmax, with n = d_model and m = n_ctx (see `models.mixing`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
@@ -53,6 +60,10 @@ class TransformerConfig(BaseModel):
     gated_mlp: bool = False
     act_fn: ActivationName | None = None
     biases: bool = True
+    gate_biases: bool = False
+    unembed_bias: bool | None = None
+    tied_embeddings: bool = False
+    mixing: MixingVariance | None = None
     normalization_type: Normalization | None = "LN"
     final_rms: bool = False
     eps: float = 1e-5
@@ -100,7 +111,9 @@ class TransformerConfig(BaseModel):
         if self.initializer_range < 0:
             follows["initializer_range"] = 0.8 / math.sqrt(self.d_model)
         if self.attn_only:
-            follows.update(d_mlp=None, act_fn=None, gated_mlp=False)
+            follows.update(d_mlp=None, act_fn=None, gated_mlp=False, gate_biases=False)
+        if self.unembed_bias is None:
+            follows["unembed_bias"] = self.biases
         for name, value in follows.items():
             object.__setattr__(self, name, value)
         return self
@@ -125,11 +138,28 @@ class TransformerConfig(BaseModel):
             raise ValueError(
                 f"attn_scale ({self.attn_scale}) must be positive: scores / attn_scale"
             )
+        if self.gate_biases and not (self.gated_mlp and self.biases):
+            raise ValueError("gate_biases are biases of gated MLPs: give gated_mlp and biases too")
+        if self.tied_embeddings and self.d_vocab_out != self.d_vocab:
+            raise ValueError(
+                f"tied_embeddings need one vocabulary, not {self.d_vocab} ids and "
+                f"{self.d_vocab_out} logits"
+            )
+        if self.mixing is not None:
+            self._check_mixing()
         if self.d_vocab_out < 1:
             raise ValueError(f"d_vocab_out ({self.d_vocab_out}) must be positive")
         if self.dtype not in DTYPES.values():
             raise ValueError(f"dtype {self.dtype} is not one of {', '.join(DTYPES)}")
         return self
+
+    def _check_mixing(self) -> None:
+        if self.positional_embedding_type == "rotary":
+            raise ValueError("rotary positions turn queries and keys, which mixing has none of")
+        if self.n_key_value_heads is not None:
+            raise ValueError("mixing has no key-value heads to share")
+        if self.attn_scores_soft_cap > 0:
+            raise ValueError("attn_scores_soft_cap caps scores, which mixing has none of")
 
     @property
     def device(self) -> str | None:

@@ -19,7 +19,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.activations import ActivationBatch, activations
 from interp_toolkit.models.weights import ModelWeights, weights
-from interp_toolkit.models.weights_parts import LayerWeights
+from interp_toolkit.models.weights_parts import OVWeights
 
 
 def head_outputs(
@@ -96,9 +96,9 @@ def _hooks(layer: int) -> list[str]:
     return [f"blocks.{layer}.attn.hook_z", f"blocks.{layer}.hook_attn_out"]
 
 
-def _additive(view: ModelWeights, layer: int) -> LayerWeights:
+def _additive(view: ModelWeights, layer: int) -> OVWeights:
     """The layer's weights; InputError where its heads do not add up."""
-    w = view.layer(layer)
+    w = view.ov(layer)
     if not w.additive:
         where = (
             "sum over its heads" if w.residual_norm.kind is None else "residual stream it adds to"
@@ -110,7 +110,7 @@ def _additive(view: ModelWeights, layer: int) -> LayerWeights:
 
 
 def _written(
-    batch: ActivationBatch, w: LayerWeights, layer: int
+    batch: ActivationBatch, w: OVWeights, layer: int
 ) -> Float[Tensor, "batch head d_model"]:
     z, out = (batch[hook] for hook in _hooks(layer))
     written = torch.einsum("nhd,hdm->nhm", z.to(w.W_O), w.W_O)

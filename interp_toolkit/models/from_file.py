@@ -161,7 +161,7 @@ def _refuse_without_effect(
         "d_mlp": config.attn_only,
         "eps": config.normalization_type is None,
         "final_rms": config.normalization_type is None,
-        "attn_scale": not config.use_attn_scale,
+        "attn_scale": not config.use_attn_scale or config.mixing is not None,
         "rotary_dim": config.positional_embedding_type != "rotary",
         "rotary_base": config.positional_embedding_type != "rotary",
         "rotary_adjacent_pairs": config.positional_embedding_type != "rotary",

@@ -100,11 +100,20 @@ def read_state_dict(
     known = _sizes(parameters, source)
     known["attn_only"] = not any(name.startswith("mlp.") for name in inner)
     known["gated_mlp"] = "mlp.W_gate" in inner
-    known["biases"] = any(name.rpartition(".")[2].lstrip("_").startswith("b_") for name in inner)
+    known["gate_biases"] = "mlp.b_gate" in inner
+    known.update(_biases(inner))
     known["dtype"] = _common_dtype(parameters)
     known.update(_norms(inner))
+    known.update(_mixing(parameters, source))
     assumptions = _open_questions(known, inner)
     needed: dict[str, str] = {}
+    if "unembed.W_U" in inner:
+        known["tied_embeddings"] = False
+    else:
+        needed["tied_embeddings"] = (
+            "it lacks unembed.W_U: if the unembedding is the embedding's transpose, give "
+            "tied_embeddings=true (on the command line: --set tied_embeddings=true)"
+        )
     if not known["attn_only"]:
         needed["act_fn"] = (
             "the activation function of its MLPs cannot be read off the file: give act_fn, e.g. "
@@ -172,9 +181,32 @@ def _sizes(parameters: Mapping[str, Tensor], source: str) -> dict[str, Any]:
     for size, count in votes.items():
         if count:
             sizes[size] = count.most_common(1)[0][0]
-        elif size not in ("n_key_value_heads", "d_mlp"):
+        elif size not in ("n_key_value_heads", "d_mlp", "d_vocab_out"):
             raise InputError(f"{source} lacks {_SIZES[size][0][0]}, without which it is no model")
     return sizes
+
+
+def _biases(inner: set[str]) -> dict[str, Any]:
+    """Whether there are biases; only where the unembedding's is the only one is that said."""
+    names = {name for name in inner if name.rpartition(".")[2].lstrip("_").startswith("b_")}
+    if names == {"unembed.b_U"} and any(name.startswith("attn.") for name in inner):
+        return {"biases": False, "unembed_bias": True}
+    return {"biases": bool(names)}
+
+
+def _mixing(parameters: Mapping[str, Tensor], source: str) -> dict[str, Any]:
+    """What the fixed matrices say that stand in for queries and keys, if there are any."""
+    matrices = [t for name, t in parameters.items() if within_block(name) == "attn.mixing"]
+    if not matrices:
+        return {"mixing": None}
+    first = matrices[0]
+    if first.ndim != 3 or first.shape[1] != first.shape[2]:
+        raise InputError(f"{source}: attn.mixing has shape {list(first.shape)}, not [head, m, m]")
+    said: dict[str, Any] = {"n_ctx": first.shape[1]}
+    if first.shape[1] > 1:
+        causal = all(torch.equal(t, t.tril()) for t in matrices)
+        said["attention_dir"] = "causal" if causal else "bidirectional"
+    return said
 
 
 def _common_dtype(parameters: Mapping[str, Tensor]) -> torch.dtype:
@@ -204,7 +236,10 @@ def _open_questions(known: Mapping[str, Any], inner: set[str]) -> list[Assumptio
         why = " (no norm weights; LNPre and RMSPre have none either)"
         open_.append(_assume("normalization_type", None, why))
     open_.append(_assume("eps", 1e-5))
-    if known["n_layers"] > 0:
+    if "mixing" not in known:
+        why = " (how its matrices were drawn, which no output depends on)"
+        open_.append(_assume("mixing", "1/(d_head m)", why))
+    elif known["n_layers"] > 0:
         scale = math.sqrt(known["d_head"])
         open_.append(
             Assumption(

@@ -40,6 +40,8 @@ class ModelInfo:
         normalization: "LN", "LNPre", "RMS", "RMSPre" or "none".
         positions: "standard" (learned, absolute), "rotary", "none", or what else `cfg` calls it.
         attention: "causal" or "bidirectional".
+        mixing: what stands in for attention patterns, if something fixed does; None for a model
+            with queries and keys.
         act_fn: the MLPs' activation; None without MLPs.
         n_hooks: how many hook points there are.
         assumptions: what the file did not say and was assumed, one phrase each.
@@ -59,6 +61,7 @@ class ModelInfo:
     normalization: str
     positions: str
     attention: str
+    mixing: str | None
     act_fn: str | None
     n_hooks: int
     assumptions: tuple[str, ...]
@@ -87,12 +90,18 @@ def describe(model: Any) -> ModelInfo:
         normalization=getattr(cfg, "normalization_type", None) or "none",
         positions=str(getattr(cfg, "positional_embedding_type", "unknown")),
         attention=str(getattr(cfg, "attention_dir", "causal")),
+        mixing=_mixing(cfg),
         act_fn=None if attn_only else getattr(cfg, "act_fn", None),
         n_hooks=len(model.hook_dict),
         assumptions=record.assumptions,
         task=record.task,
         training=record.training,
     )
+
+
+def _mixing(cfg: Any) -> str | None:
+    variance = getattr(cfg, "mixing", None)
+    return variance and f"fixed random matrices of entry variance {variance}, never trained"
 
 
 def _count(model: Any) -> int:

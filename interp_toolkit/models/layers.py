@@ -49,7 +49,12 @@ def weight(cfg: TransformerConfig, *shape: int) -> nn.Parameter:
 
 def bias(cfg: TransformerConfig, *shape: int) -> nn.Parameter | None:
     """A parameter of zeros, or None where the model has no biases."""
-    return nn.Parameter(torch.zeros(*shape, dtype=cfg.dtype)) if cfg.biases else None
+    return zeros(cfg, *shape) if cfg.biases else None
+
+
+def zeros(cfg: TransformerConfig, *shape: int) -> nn.Parameter:
+    """A parameter of zeros."""
+    return nn.Parameter(torch.zeros(*shape, dtype=cfg.dtype))
 
 
 def soft_cap(x: Tensor, cap: float) -> Tensor:
@@ -152,6 +157,8 @@ class MLP(nn.Module):
 class GatedMLP(MLP):
     """`(act(x @ W_gate) * (x @ W_in) + b_in) @ W_out + b_out`: the bias comes after the gate.
 
+    With `gate_biases`, `(act(x @ W_gate + b_gate) * (x @ W_in + b_in)) @ W_out + b_out`.
+
     Hook points `[batch, pos, d_mlp]`: hook_pre is the gate before its activation,
     hook_pre_linear the linear factor, hook_post what W_out reads.
     """
@@ -160,14 +167,17 @@ class GatedMLP(MLP):
         super().__init__(cfg)
         assert cfg.d_mlp is not None
         self.W_gate = weight(cfg, cfg.d_model, cfg.d_mlp)
+        self.b_gate = bias(cfg, cfg.d_mlp) if cfg.gate_biases else None
+        self.bias_inside = cfg.gate_biases
         self.hook_pre_linear = HookPoint()
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
         """What the MLP writes to the residual stream."""
-        gate = self.activation(fire(self.hook_pre, F.linear(x, self.W_gate.T)))
-        post = gate * fire(self.hook_pre_linear, F.linear(x, self.W_in.T))
-        if self.b_in is not None:
-            post = post + self.b_in
+        inside, behind = (self.b_in, None) if self.bias_inside else (None, self.b_in)
+        gate = self.activation(fire(self.hook_pre, F.linear(x, self.W_gate.T, self.b_gate)))
+        post = gate * fire(self.hook_pre_linear, F.linear(x, self.W_in.T, inside))
+        if behind is not None:
+            post = post + behind
         return F.linear(fire(self.hook_post, post), self.W_out.T, self.b_out)
 
 
@@ -201,11 +211,30 @@ class Unembed(nn.Module):
 
     def __init__(self, cfg: TransformerConfig):
         super().__init__()
-        self.W_U = weight(cfg, cfg.d_model, cfg.d_vocab_out)
-        self.b_U = bias(cfg, cfg.d_vocab_out)
+        self._add_weight(cfg)
+        self.b_U = zeros(cfg, cfg.d_vocab_out) if cfg.unembed_bias else None
         self.hook_in = HookPoint()
         self.hook_out = HookPoint()
+
+    def _add_weight(self, cfg: TransformerConfig) -> None:
+        self.W_U = weight(cfg, cfg.d_model, cfg.d_vocab_out)
 
     def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_vocab"]:
         """Logits, before any soft cap."""
         return fire(self.hook_out, F.linear(fire(self.hook_in, x), self.W_U.T, self.b_U))
+
+
+class TiedUnembed(Unembed):
+    """An `Unembed` whose W_U is the embedding's transpose, at any time, and no parameter."""
+
+    def __init__(self, cfg: TransformerConfig, embed: Embed):
+        super().__init__(cfg)
+        self._embed = (embed,)  # in a tuple: the embedding is no part of this module
+
+    def _add_weight(self, cfg: TransformerConfig) -> None:
+        pass
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:  # type: ignore[override]
+        """The embedding's transpose."""
+        return self._embed[0].W_E.T

@@ -20,7 +20,7 @@ from interp_toolkit.models.device import find_device
 from interp_toolkit.models.from_file import load_file
 from interp_toolkit.models.huggingface import load_folder, load_hub
 from interp_toolkit.models.record import ModelRecord, plain_config, record_of, set_record
-from interp_toolkit.models.strict import check_finite
+from interp_toolkit.models.strict import check_finite, model_weights
 
 _MODEL_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl", ".h5", ".zip")
 _DATA_SUFFIXES = (".npz", ".npy", ".json", ".jsonl", ".parquet")
@@ -90,7 +90,7 @@ def _live(model: Any, dtype: Any, settings: Mapping[str, Any]) -> Any:
     _refuse(settings, "a live model")
     if dtype is not None:
         raise InputError("a live model is used as it is: convert it with model.to(dtype) yourself")
-    check_finite(model.named_parameters(), type(model).__name__)
+    check_finite(model_weights(model), type(model).__name__)
     set_record(model, record_of(model))
     return model
 
@@ -105,7 +105,7 @@ def _toy(name: str, device: torch.device, dtype: torch.dtype | None) -> Any:
 
 def _recorded(model: Any, record: ModelRecord) -> Any:
     """The model, with its record completed and its weights checked."""
-    check_finite(model.named_parameters(), record.name)
+    check_finite(model_weights(model), record.name)
     about = {**vars(record), "config": plain_config(model.cfg)}
     set_record(model, ModelRecord(**about))
     return model

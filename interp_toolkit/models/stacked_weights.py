@@ -2,8 +2,8 @@
 
 The first axis is the layer, the second (attention) the head; grouped key and value heads are
 repeated for every query head. A model without biases has zeros here. Weights that a model does not
-have (`W_in` of an attention-only one, `W_pos` of a rotary one) raise AttributeError; `W_gate` is
-None where MLPs have no gate. Each access stacks anew.
+have (`W_in` of an attention-only one, `W_pos` of a rotary one, `W_Q` where fixed matrices mix)
+raise AttributeError; `W_gate` and `b_gate` are None where MLPs have none. Each access stacks anew.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StackedWeights:
     def _stack_biases(self, part: str, name: str, *shape: int | None) -> Tensor:
         if self.cfg.biases:
             return self._stack(part, name)
-        getattr(self.blocks[0], part)  # the AttributeError of a model without MLPs
+        getattr(getattr(self.blocks[0], part), name)  # the AttributeError of a model without it
         return self.W_E.new_zeros(self.cfg.n_layers, *shape)
 
     @property
@@ -54,7 +54,7 @@ class StackedWeights:
     @property
     def b_U(self) -> Float[Tensor, "d_vocab_out"]:
         """The unembedding's bias."""
-        if self.cfg.biases:
+        if self.cfg.unembed_bias:
             return self.unembed.b_U  # type: ignore[no-any-return]
         return self.W_E.new_zeros(self.cfg.d_vocab_out)
 
@@ -117,6 +117,16 @@ class StackedWeights:
     def b_in(self) -> Float[Tensor, "layer d_mlp"]:
         """The MLPs' first biases."""
         return self._stack_biases("mlp", "b_in", self.cfg.d_mlp)
+
+    @property
+    def b_gate(self) -> Float[Tensor, "layer d_mlp"] | None:
+        """The gates' biases, where gated MLPs have a bias in each of their linear maps."""
+        return self._stack("mlp", "b_gate") if self.cfg.gate_biases else None
+
+    @property
+    def mixing(self) -> Float[Tensor, "layer head query key"]:
+        """The fixed mixing matrices of a model that has them instead of queries and keys."""
+        return self._stack("attn", "mixing")
 
     @property
     def b_out(self) -> Float[Tensor, "layer d_model"]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -41,6 +43,15 @@ def check_finite(tensors: Iterable[tuple[str, Tensor]], source: str) -> None:
     ]
     if bad:
         raise InputError(f"{source} has NaN or infinite values in {first_few(bad)}")
+
+
+def model_weights(model: Any) -> Iterable[tuple[str, Tensor]]:
+    """What of a model must be finite, by name: parameters, and mixing matrices where it has them.
+
+    Other buffers need not be: HookedTransformer keeps -inf in one.
+    """
+    mixing = ((name, t) for name, t in model.named_buffers() if name.endswith(".attn.mixing"))
+    return chain(model.named_parameters(), mixing)
 
 
 def first_few(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ each block adds what its heads and its MLP write to the residual stream, and the
 normalised and unembedded.
 
 Differences from `HookedTransformer`, none of which changes a value at a hook:
-    - the state dict holds parameters only (no masks, no rotary tables);
+    - the state dict holds parameters only (no masks, no rotary tables), and mixing matrices;
     - `ln1` runs once a block, not once each for queries, keys and values, so its hooks fire once;
     - hook points that would never fire do not exist, so an edit there is a KeyError;
     - a seed is used through its own generator and leaves the global ones alone;
@@ -34,6 +34,7 @@ from interp_toolkit.models.layers import (
     Embed,
     GatedMLP,
     PosEmbed,
+    TiedUnembed,
     Unembed,
     block_norm,
     final_norm,
@@ -41,6 +42,7 @@ from interp_toolkit.models.layers import (
     has_hooks,
     soft_cap,
 )
+from interp_toolkit.models.mixing import MixingAttention
 from interp_toolkit.models.stacked_weights import StackedWeights
 
 RETURN_TYPES = ("logits", "loss", "both", None)
@@ -63,7 +65,7 @@ class Block(nn.Module):
     def __init__(self, cfg: TransformerConfig, rotary: Rotary | None):
         super().__init__()
         self.ln1 = block_norm(cfg)
-        self.attn = attention(cfg, rotary)
+        self.attn = MixingAttention(cfg) if cfg.mixing else attention(cfg, rotary)
         self.hook_resid_pre = HookPoint()
         self.hook_attn_out = HookPoint()
         self.hook_resid_post = HookPoint()
@@ -118,7 +120,8 @@ class Transformer(HookedRootModule, StackedWeights):
         self.blocks = nn.ModuleList(Block(cfg, rotary) for _ in range(cfg.n_layers))
         if cfg.normalization_type is not None:
             self.ln_final = final_norm(cfg)
-        self.unembed = Unembed(cfg)
+        tied = cfg.tied_embeddings
+        self.unembed = TiedUnembed(cfg, self.embed) if tied else Unembed(cfg)
         if init_weights:
             self.init_weights()
         self.setup()
@@ -145,6 +148,8 @@ class Transformer(HookedRootModule, StackedWeights):
                 parameter.data.copy_(drawn * self.cfg.initializer_range)
             else:
                 parameter.data.fill_(1.0 if name.endswith(".w") else 0.0)
+        for block in self.blocks if self.cfg.mixing else ():
+            block.attn.draw_mixing(generator)
 
     def forward(
         self,

@@ -24,6 +24,7 @@ from interp_toolkit.models.weights_check import check
 from interp_toolkit.models.weights_parts import LayerWeights as LayerWeights
 from interp_toolkit.models.weights_parts import MLPWeights as MLPWeights
 from interp_toolkit.models.weights_parts import Norm as Norm
+from interp_toolkit.models.weights_parts import OVWeights as OVWeights
 from interp_toolkit.models.weights_positions import positions
 
 
@@ -120,10 +121,16 @@ class ModelWeights:
     def layer(self, layer: int) -> LayerWeights:
         """The attention weights of a layer.
 
-        Raises InputError for a layer that is not there or that this view cannot give exactly.
+        Raises InputError for a layer that is not there or that this view cannot give exactly, and
+        for one without queries and keys (fixed mixing), whose values and outputs `ov` gives.
         """
         self._refuse("attention", checked_layer(self._model, layer))
         return read.layer(self._model, layer)
+
+    def ov(self, layer: int) -> OVWeights:
+        """The value and output weights of a layer; raises InputError as `layer` does."""
+        self._refuse("ov", checked_layer(self._model, layer))
+        return read.ov(self._model, layer)
 
     def mlp(self, layer: int) -> MLPWeights | None:
         """The MLP weights of a layer; None without MLPs. Raises InputError as `layer` does."""

@@ -6,7 +6,7 @@ give (experts, latent attention, ...) spoils no other:
 - embedding: `W_E[token] * scale + W_pos` against the first residual stream, with token type and
   norm where there are any (BERT). The scale is fitted where there is no norm; Gemma's is
   sqrt(d_model).
-- attention of each layer: queries, keys, values, pattern and output.
+- values and output of each layer's attention; its queries, keys and pattern.
 - MLP of each layer: what enters the activation, what leaves it, and the output from that.
 - residual streams that are normalised behind each addition (BERT): the stream behind attention,
   where `hook_attn_out` stands on bridges, and behind the MLP.
@@ -78,6 +78,7 @@ def check(model: Any) -> tuple[Problems, float]:
             problems["embedding", -1] = str(error)
         tests = [("unembedding", -1, partial(_check_unembedding, model, seen, logits))]
         for layer in range(int(model.cfg.n_layers)):
+            tests.append(("ov", layer, partial(_check_ov, model, layer, seen)))
             tests.append(("attention", layer, partial(_check_attention, model, layer, seen)))
             tests.append(("mlp", layer, partial(_check_mlp, model, layer, seen)))
         for part, layer, test in tests:
@@ -110,25 +111,35 @@ def _embedding_scale(model: Any, tokens: Tensor, seen: Seen) -> float:
     return scale
 
 
-def _check_attention(model: Any, layer: int, seen: Seen) -> None:
-    w = read.layer(model, layer)
+def _check_ov(model: Any, layer: int, seen: Seen) -> None:
+    w = read.ov(model, layer)
     where, attn = f"blocks.{layer}", f"blocks.{layer}.attn"
     residual = _get(seen, f"{where}.hook_resid_pre")
-    x = w.norm(residual)
-    heads = {}
-    for name, W, b in (("q", w.W_Q, w.b_Q), ("k", w.W_K, w.b_K), ("v", w.W_V, w.b_V)):
-        heads[name] = torch.einsum("bpm,hmd->bphd", x, W) + b
-        theirs = _get(seen, f"{attn}.hook_{name}")
-        group = heads[name].shape[2] // theirs.shape[2]
-        _agree(f"hook_{name} of layer {layer}", theirs, heads[name][:, :, ::group])
-    pattern = _get(seen, f"{attn}.hook_pattern")
-    _agree_pattern(layer, w, pattern, w.scores(heads["q"], heads["k"]))
-    z = _get(seen, f"{attn}.hook_z")
-    _agree(f"hook_z of layer {layer}", z, torch.einsum("bhqk,bkhd->bqhd", pattern, heads["v"]))
+    v = _agree_projection(seen, layer, "v", w.norm(residual), w.W_V, w.b_V)
+    pattern, z = _get(seen, f"{attn}.hook_pattern"), _get(seen, f"{attn}.hook_z")
+    _agree(f"hook_z of layer {layer}", z, torch.einsum("bhqk,bkhd->bqhd", pattern, v))
     out = w.post_norm(torch.einsum("bphd,hdm->bpm", z, w.W_O) + w.b_O)
     if w.residual_norm.kind is not None:
         out = w.residual_norm(residual + out)
     _agree(f"hook_attn_out of layer {layer}", _get(seen, f"{where}.hook_attn_out"), out)
+
+
+def _check_attention(model: Any, layer: int, seen: Seen) -> None:
+    w = read.layer(model, layer)
+    _check_ov(model, layer, seen)
+    x = w.norm(_get(seen, f"blocks.{layer}.hook_resid_pre"))
+    q = _agree_projection(seen, layer, "q", x, w.W_Q, w.b_Q)
+    k = _agree_projection(seen, layer, "k", x, w.W_K, w.b_K)
+    pattern = _get(seen, f"blocks.{layer}.attn.hook_pattern")
+    _agree_pattern(layer, w, pattern, w.scores(q, k))
+
+
+def _agree_projection(seen: Seen, layer: int, name: str, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
+    ours = torch.einsum("bpm,hmd->bphd", x, W) + b
+    theirs = _get(seen, f"blocks.{layer}.attn.hook_{name}")
+    group = ours.shape[2] // theirs.shape[2]
+    _agree(f"hook_{name} of layer {layer}", theirs, ours[:, :, ::group])
+    return ours
 
 
 def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor) -> None:

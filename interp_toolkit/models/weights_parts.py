@@ -45,42 +45,30 @@ class Norm:
         return x if self.b is None else x + self.b
 
 
-@dataclass(frozen=True, eq=False)
-class LayerWeights:
-    """One attention layer, every tensor per query head.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OVWeights:
+    """What an attention layer writes for what it attends to, every tensor per query head.
 
     Attributes:
-        W_Q, W_K, W_V, W_O, b_Q, b_K, b_V, b_O: as in `q = norm(x) @ W_Q + b_Q`,
-            `attn_out = sum over heads of z @ W_O, + b_O`; absent biases are zero.
-        attn_scale: scores are `q · k / attn_scale`.
-        soft_cap: then `soft_cap * tanh(scores / soft_cap)` (Gemma 2), if not None.
-        rotary: how q and k are turned before they meet, if not None.
+        W_V, W_O, b_V, b_O: as in `v = norm(x) @ W_V + b_V`, `attn_out = sum over heads of z @ W_O,
+            + b_O`; absent biases are zero.
         direction: "causal", or "bidirectional": every position sees every other.
         window: a query sees only this many positions back, itself included, if not None.
         norm: in front of the layer. post_norm: behind the sum over heads (kind None mostly).
         parallel: the MLP reads the same residual stream as attention, not its output.
-        alibi: what is added to the scores last, for distance, if not None.
         residual_norm: behind the addition to the residual stream, which then is
             `residual_norm(x + attn_out)` (BERT, with no norm in front); kind None mostly.
     """
 
-    W_Q: Float[Tensor, "head d_model d_head"]
-    W_K: Float[Tensor, "head d_model d_head"]
     W_V: Float[Tensor, "head d_model d_head"]
     W_O: Float[Tensor, "head d_head d_model"]
-    b_Q: Float[Tensor, "head d_head"]
-    b_K: Float[Tensor, "head d_head"]
     b_V: Float[Tensor, "head d_head"]
     b_O: Float[Tensor, " d_model"]
-    attn_scale: float
-    soft_cap: float | None
-    rotary: Rotary | None
     direction: Direction
     window: int | None
     norm: Norm
     post_norm: Norm
     parallel: bool
-    alibi: Alibi | None = None
     residual_norm: Norm = field(default_factory=lambda: Norm(None))
 
     @property
@@ -93,11 +81,33 @@ class LayerWeights:
 
     def visible(self, n_pos: int) -> Bool[Tensor, "query key"]:
         """Which keys a query may see, [query key] booleans."""
-        device = self.W_Q.device
+        device = self.W_V.device
         back = torch.arange(n_pos, device=device)[:, None] - torch.arange(n_pos, device=device)
         if self.direction == "bidirectional":
             return torch.ones_like(back, dtype=torch.bool)
         return (back >= 0) & (back < (self.window or n_pos))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerWeights(OVWeights):
+    """One attention layer, queries and keys too.
+
+    Attributes:
+        W_Q, W_K, b_Q, b_K: as in `q = norm(x) @ W_Q + b_Q`; absent biases are zero.
+        attn_scale: scores are `q · k / attn_scale`.
+        soft_cap: then `soft_cap * tanh(scores / soft_cap)` (Gemma 2), if not None.
+        rotary: how q and k are turned before they meet, if not None.
+        alibi: what is added to the scores last, for distance, if not None.
+    """
+
+    W_Q: Float[Tensor, "head d_model d_head"]
+    W_K: Float[Tensor, "head d_model d_head"]
+    b_Q: Float[Tensor, "head d_head"]
+    b_K: Float[Tensor, "head d_head"]
+    attn_scale: float
+    soft_cap: float | None
+    rotary: Rotary | None
+    alibi: Alibi | None = None
 
     def scores(
         self, q: Float[Tensor, "batch pos head d_head"], k: Float[Tensor, "batch pos head d_head"]

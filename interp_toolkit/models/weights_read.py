@@ -13,7 +13,13 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.weights_parts import Direction, LayerWeights, MLPWeights, Norm
+from interp_toolkit.models.weights_parts import (
+    Direction,
+    LayerWeights,
+    MLPWeights,
+    Norm,
+    OVWeights,
+)
 from interp_toolkit.models.weights_positions import alibi, read_tensor, rotary
 
 
@@ -72,34 +78,70 @@ def norm(owner: Any, name: str, cfg: Any) -> Norm:
 
 def layer(model: Any, layer: int) -> LayerWeights:
     """The attention weights of a layer, unchecked."""
-    cfg, block = model.cfg, model.blocks[layer]
-    attn = block._modules.get("attn")
-    if attn is None:
-        raise InputError(f"layer {layer} has no attention")
+    values, attn, cfg = ov(model, layer), _attention(model, layer), model.cfg
+    if mixes(model, layer):
+        raise InputError(
+            f"the heads of layer {layer} mix by fixed matrices and have no queries or keys"
+        )
     _refuse_attention(attn, cfg, layer)
-    heads, d_model, d_head = int(cfg.n_heads), int(cfg.d_model), int(cfg.d_head)
-    tensors: dict[str, Tensor] = {}
-    for name in ("W_Q", "W_K", "W_V", "W_O"):
-        shape = (d_head, d_model) if name == "W_O" else (d_model, d_head)
-        what = f"{name} of layer {layer}"
-        tensors[name] = _per_query_head(read_tensor(attn, name, what), heads, shape, what)
-    for name in ("b_Q", "b_K", "b_V"):
-        value = _bias(attn, name, tensors["W_Q"].new_zeros(heads, d_head))
-        tensors[name] = _per_query_head(value, heads, (d_head,), f"{name} of layer {layer}")
+    W_Q, b_Q = _projection(attn, cfg, layer, "Q")
+    W_K, b_K = _projection(attn, cfg, layer, "K")
     return LayerWeights(
-        **tensors,
-        b_O=_bias(attn, "b_O", tensors["W_O"].new_zeros(d_model)),
+        **vars(values),
+        W_Q=W_Q,
+        W_K=W_K,
+        b_Q=b_Q,
+        b_K=b_K,
         attn_scale=_scale(attn, cfg, layer),
         soft_cap=_soft_cap(attn, cfg),
         rotary=rotary(model, attn, cfg),
+        alibi=alibi(attn, cfg),
+    )
+
+
+def ov(model: Any, layer: int) -> OVWeights:
+    """The value and output weights of a layer, unchecked."""
+    cfg, block, attn = model.cfg, model.blocks[layer], _attention(model, layer)
+    if "mla" in type(attn).__name__.lower():
+        _refuse_attention(attn, cfg, layer)
+    heads, d_model, d_head = int(cfg.n_heads), int(cfg.d_model), int(cfg.d_head)
+    W_V, b_V = _projection(attn, cfg, layer, "V")
+    what = f"W_O of layer {layer}"
+    W_O = _per_query_head(read_tensor(attn, "W_O", what), heads, (d_head, d_model), what)
+    behind = _normalises_sums(block)
+    return OVWeights(
+        W_V=W_V,
+        W_O=W_O,
+        b_V=b_V,
+        b_O=_bias(attn, "b_O", W_O.new_zeros(d_model)),
         direction=_direction(attn, cfg),
         window=_window(attn, cfg, layer),
-        norm=Norm(None) if _normalises_sums(block) else norm(block, "ln1", cfg),
+        norm=Norm(None) if behind else norm(block, "ln1", cfg),
         post_norm=norm(block, "ln1_post", cfg),
         parallel=bool(getattr(cfg, "parallel_attn_mlp", False)),
-        alibi=alibi(attn, cfg),
-        residual_norm=norm(block, "ln1", cfg) if _normalises_sums(block) else Norm(None),
+        residual_norm=norm(block, "ln1", cfg) if behind else Norm(None),
     )
+
+
+def mixes(model: Any, layer: int) -> bool:
+    """Whether fixed matrices stand in for the attention of a layer (see `models.mixing`)."""
+    return isinstance(getattr(_attention(model, layer), "mixing", None), Tensor)
+
+
+def _attention(model: Any, layer: int) -> Any:
+    attn = model.blocks[layer]._modules.get("attn")
+    if attn is None:
+        raise InputError(f"layer {layer} has no attention")
+    return attn
+
+
+def _projection(attn: Any, cfg: Any, layer: int, which: str) -> tuple[Tensor, Tensor]:
+    """`W_Q` and `b_Q`, or those of keys or values, one per query head."""
+    heads, d_model, d_head = int(cfg.n_heads), int(cfg.d_model), int(cfg.d_head)
+    what = f"W_{which} of layer {layer}"
+    W = _per_query_head(read_tensor(attn, f"W_{which}", what), heads, (d_model, d_head), what)
+    b = _bias(attn, f"b_{which}", W.new_zeros(heads, d_head))
+    return W, _per_query_head(b, heads, (d_head,), f"b_{which} of layer {layer}")
 
 
 def mlp(model: Any, layer: int) -> MLPWeights | None:
@@ -115,7 +157,8 @@ def mlp(model: Any, layer: int) -> MLPWeights | None:
     zero = W_in.new_zeros(W_in.shape[1])
     b_in = _bias(mlp, "b_in", zero)
     bridge = getattr(mlp, "original_component", None) is not None
-    after = gated and not bridge  # HookedTransformer adds b_in behind the product
+    b_gate = getattr(mlp, "b_gate", None)
+    after = gated and not bridge and b_gate is None  # HookedTransformer adds b_in behind
     before = "ln2" if "ln2" in block._modules else "ln1"
     return MLPWeights(
         W_in=W_in,
@@ -134,9 +177,7 @@ def mlp(model: Any, layer: int) -> MLPWeights | None:
 
 def visibility(model: Any, layer: int) -> tuple[Direction, int | None]:
     """Which way a layer's queries see, and how many positions back (None: all), unchecked."""
-    attn = model.blocks[layer]._modules.get("attn")
-    if attn is None:
-        raise InputError(f"layer {layer} has no attention")
+    attn = _attention(model, layer)
     return _direction(attn, model.cfg), _window(attn, model.cfg, layer)
 
 

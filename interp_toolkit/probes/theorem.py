@@ -86,6 +86,8 @@ def why_not(model: Any, data: FeatureData, table: str, hook: str, position: int)
         return "the head's output is normalised"
     if getattr(cfg, "use_attention_sinks", False):
         return "attention has a learned sink"
+    if getattr(cfg, "mixing", None) is not None:
+        return "fixed matrices mix instead of a softmax"
     if hook not in SITES:
         return f"{hook} is not the head's update plus a constant"
     return _data_unfit(data, position)

@@ -58,11 +58,14 @@ def _check(model: Transformer) -> None:
         and cfg.positional_embedding_type == "standard"
         and cfg.biases
         and cfg.n_key_value_heads is None
+        and cfg.mixing is None
+        and not cfg.tied_embeddings
     )
     if not fits:
         raise InputError(
-            "only one attention-only layer with biases and learned positions, without "
-            "normalisation or grouped heads, is rewritten; this model has another shape"
+            "only one attention-only layer with biases, learned positions and an unembedding of "
+            "its own, without normalisation or grouped heads, is rewritten; this model has another "
+            "shape"
         )
 
 

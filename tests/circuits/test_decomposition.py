@@ -152,7 +152,8 @@ def test_what_cannot_be_asked_is_refused(planted, zoo) -> None:
     with pytest.raises(InputError, match="no layer 7"):
         OV.run(planted, layer=7, head=0)
     with pytest.raises(InputError, match="query-key norms"):
-        OV.run(zoo("qwen3"), layer=0, head=0)
+        QK.run(zoo("qwen3"), layer=0, head=0)
+    assert OV.run(zoo("qwen3"), layer=0, head=0).singular_values  # which only V and O are in
     assert "--layer" in QK.unfit(planted, None)
 
 

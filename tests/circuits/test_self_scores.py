@@ -142,21 +142,37 @@ def test_fewer_outputs_than_inputs_are_compared_where_both_are() -> None:
     assert (frame.ov_copying[0], frame.ov_diagonal[0]) == pytest.approx(expected)
 
 
-def test_what_cannot_be_read_is_missing_and_noted(monkeypatch) -> None:
+def refuse_layer_0(monkeypatch, *parts):
     from interp_toolkit.models import weights_check
 
-    read = weights_check.read.layer
+    for part in parts:
+        read = getattr(weights_check.read, part)
 
-    def refuse(model, layer):
-        if layer == 0:
-            raise InputError("layer 0 has something else")
-        return read(model, layer)
+        def refuse(model, layer, read=read):
+            if layer == 0:
+                raise InputError("layer 0 has something else")
+            return read(model, layer)
 
-    monkeypatch.setattr(weights_check.read, "layer", refuse)
+        monkeypatch.setattr(weights_check.read, part, refuse)
+
+
+def test_what_cannot_be_read_is_missing_and_noted(monkeypatch) -> None:
+    refuse_layer_0(monkeypatch, "ov", "layer")
     frame = weight_scores(random_model(4))
     assert frame.attrs["notes"] == ["layer 0 is left out: layer 0 has something else"]
     assert frame[frame.layer == 0].drop(columns=["layer", "head"]).isna().all(axis=None)
     assert not frame[frame.layer == 1].isna().any(axis=None)
+
+
+def test_queries_and_keys_that_cannot_be_read_leave_copying_scores(monkeypatch) -> None:
+    whole = weight_scores(random_model(4))
+    refuse_layer_0(monkeypatch, "layer")
+    frame = weight_scores(random_model(4))
+    assert frame.attrs["notes"] == ["no matching scores of layer 0: layer 0 has something else"]
+    at = frame.layer == 0
+    assert frame.ov_copying.equals(whole.ov_copying)
+    assert frame.qk_matching[at].isna().all()
+    assert frame.qk_matching[~at].equals(whole.qk_matching[~at])
 
 
 def test_a_head_of_zeros_has_no_score() -> None:

@@ -46,6 +46,33 @@ CONFIGS = {
         "attention_dir": "bidirectional",
         "use_attn_scale": False,
     },
+    "Llama with biases, tied": {
+        "d_mlp": 12,
+        "act_fn": "silu",
+        "gated_mlp": True,
+        "gate_biases": True,
+        "unembed_bias": False,
+        "tied_embeddings": True,
+        "normalization_type": "RMS",
+        "positional_embedding_type": "rotary",
+    },
+    "MixiT": {
+        "d_mlp": 12,
+        "act_fn": "silu",
+        "gated_mlp": True,
+        "biases": False,
+        "unembed_bias": True,
+        "normalization_type": "RMS",
+        "mixing": "1/(d_head m)",
+    },
+    "MixiT, bidirectional, tied": {
+        "attn_only": True,
+        "mixing": "1/sqrt(n m)",
+        "attention_dir": "bidirectional",
+        "positional_embedding_type": "none",
+        "tied_embeddings": True,
+        "use_attn_result": True,
+    },
 }
 
 
@@ -103,6 +130,13 @@ class Reference:
         out = np.zeros((n_pos, cfg.d_model)) + self.get(f"{name}.b_O")
         patterns, results = [], []
         for h in range(cfg.n_heads):
+            if cfg.mixing:
+                v = x @ self.get(f"{name}.W_V")[h]
+                v = v + self.get(f"{name}.b_V", np.zeros((cfg.n_heads, 1)))[h]
+                pattern = self.mixed(self.get(f"{name}.mixing")[h][:n_pos, :n_pos])
+                patterns.append(pattern)
+                results.append(pattern @ v @ self.get(f"{name}.W_O")[h])
+                continue
             parts = {}
             for letter in "QKV":
                 prefix, at = ("", h) if letter == "Q" else (under, h // share)
@@ -129,6 +163,16 @@ class Reference:
             self.seen[f"{name}.hook_result"] = np.array(results).swapaxes(0, 1)
         return out + sum(results)
 
+    def mixed(self, matrix):
+        """Fixed mixing: the weights beside each token's own are those given, moved to sum to 0."""
+        pattern = np.zeros_like(matrix)
+        for i, row in enumerate(matrix):
+            keys = range(i + 1) if self.cfg.attention_dir == "causal" else range(len(row))
+            mean = (sum(row[j] for j in keys) - 1) / len(keys)
+            for j in keys:
+                pattern[i, j] = row[j] - mean
+        return pattern
+
     def act(self, x):
         if self.cfg.act_fn == "silu":
             return x / (1 + np.exp(-x))
@@ -136,7 +180,10 @@ class Reference:
 
     def mlp(self, name, x):
         b_in, up = self.get(f"{name}.b_in"), x @ self.get(f"{name}.W_in")
-        if self.cfg.gated_mlp:
+        if self.cfg.gate_biases:
+            gate = x @ self.get(f"{name}.W_gate") + self.get(f"{name}.b_gate")
+            post = self.act(gate) * (up + b_in)
+        elif self.cfg.gated_mlp:
             post = self.act(x @ self.get(f"{name}.W_gate")) * up + b_in
         else:
             post = self.act(up + b_in)
@@ -157,7 +204,8 @@ class Reference:
                 x = x + self.mlp(f"{block}.mlp", self.norm(f"{block}.ln2", x, kind))
             self.seen[f"{block}.hook_resid_post"] = x
         x = self.norm("ln_final", x, "RMSPre" if cfg.final_rms else kind)
-        logits = x @ self.get("unembed.W_U") + self.get("unembed.b_U")
+        W_U = self.get("embed.W_E").T if cfg.tied_embeddings else self.get("unembed.W_U")
+        logits = x @ W_U + self.get("unembed.b_U")
         cap = cfg.output_logits_soft_cap
         return cap * np.tanh(logits / cap) if cap > 0 else logits
 
@@ -249,6 +297,7 @@ def test_logits_equal_the_native_model(options):
     # The native model takes its MLP's shape even where it has none.
     fields = {"d_mlp": 12, "act_fn": "relu", **model.cfg.model_dump(exclude_none=True)}
     ours_only = ("biases", "dtype", "rotary_adjacent_pairs", "tokenizer_name", "model_name")
+    ours_only += ("gate_biases", "unembed_bias", "tied_embeddings")
     given = {k: v for k, v in fields.items() if k not in ours_only}
     native = NativeModel(TransformerBridgeConfig(**given))
     native.load_state_dict(native_state(model), strict=True)

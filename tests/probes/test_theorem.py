@@ -200,6 +200,8 @@ def test_the_hypotheses_are_checked_one_by_one() -> None:
     assert why(variant(n_layers=2)) == "the model has 2 layers"
     mlp = variant(attn_only=False, d_mlp=4, act_fn="relu")
     assert why(mlp) == "the layer has an MLP"
+    assert "fixed matrices mix" in why(variant(mixing="1/(n m)"))
+    assert verdict_at(variant(mixing="1/(n m)")).status == "not_separable"  # it is linear
     assert "is not the head's update" in why(model, hook="blocks.0.attn.hook_z")
     repeated = truth_table({**TASK, "layout": ["a", "b", "a", "query"]})
     assert why(variant(n_ctx=4), data=repeated, position=3) is None

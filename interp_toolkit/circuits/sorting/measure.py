@@ -124,4 +124,4 @@ def head_logits(model: Any, reading: Reading, head: int) -> Float[Tensor, "row i
     z = collect(model, reading.rows.tokens, HOOK_Z, "all")[HOOK_Z][:, :, head].double()
     values = torch.tensor(reading.layout.values, device=view.W_U.device)
     logits = read_through(view.final_norm, view.W_U)[:, values].double()
-    return at_positions(z, reading.rows.read) @ (view.layer(0).W_O[head].double() @ logits).cpu()
+    return at_positions(z, reading.rows.read) @ (view.ov(0).W_O[head].double() @ logits).cpu()

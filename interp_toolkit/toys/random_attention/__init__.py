@@ -1,0 +1,1 @@
+"""The tasks and model variants of "Is random attention sufficient for sequence modeling?"."""

@@ -1,0 +1,183 @@
+"""A small corpus with people in it: what a language model can know from a document, and only there.
+
+A document is about a few people, each with a first and a last name drawn for that document. Each
+sentence is `FIRST LAST VERB FIRST LAST in the ADJECTIVE NOUN .`, about two of them; after each, the
+document ends with a fixed chance. What follows what is the same in all documents but for the
+names: which last name goes with which first name must be looked up in the text so far, as an
+induction head does it.
+
+Every draw is from a known distribution, so that how surprising each word is (nats) to whoever knows
+them, and has read a given part of the text, is known exactly; nobody who has read no more can do
+better on average.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
+
+
+FIRST_NAMES = _words(
+    "Ada Amir Anna Boris Carla Chen Dora Emil Eva Farid Greta Hans Ines Ivan Jana Karl "
+    "Lena Lucas Mara Nadia Nils Olga Omar Paul Petra Rosa Samir Sven Tara Viktor Yuki Zoe"
+)
+LAST_NAMES = _words(
+    "Abbot Adler Baker Berg Blum Costa Dahl Diaz Engel Falk Fischer Garcia Haas Horn Ito Jansen "
+    "Kern Khan Klein Lopez Lund Mori Novak Okafor Petrov Quist Rossi Sato Silva Toth Vogel Wolf"
+)
+#: each verb with the adjectives and nouns that may follow it
+SCENES = {
+    "met": (("old", "dark"), ("mill", "inn", "barn", "chapel")),
+    "saw": (("empty", "cold"), ("street", "market", "station", "square")),
+    "heard": (("quiet", "dark"), ("hall", "church", "theatre", "chapel")),
+    "taught": (("small", "old"), ("school", "library", "studio", "hall")),
+    "helped": (("busy", "small"), ("kitchen", "shop", "market", "bakery")),
+    "followed": (("cold", "empty"), ("forest", "valley", "street", "park")),
+}
+VERBS = tuple(SCENES)
+PEOPLE = 3  # of a document
+END_CHANCE = 1 / 8  # after each sentence
+WORDS_A_SENTENCE = 10
+
+
+class Reading(NamedTuple):
+    """What the words of a text are worth, first words of rows left out.
+
+    Attributes:
+        nats: the mean surprise of a word or a document's end.
+        told: the share of words that are last names which the row, up to there, has told.
+    """
+
+    nats: float
+    told: float
+
+
+def passages(n_passages: int, seed: int) -> Iterator[str]:
+    """Fresh documents, the same ones for the same seed; there is a blank before each word."""
+    drawing = random.Random(seed)
+    for _ in range(n_passages):
+        yield "".join(f" {word}" for word in _passage(drawing))
+
+
+def read(texts: Iterable[str], length: int) -> Reading:
+    """How surprising texts are, read in rows of so many words, ends of documents counted as words.
+
+    The reader knows the grammar. Of what stands before its row it knows only the sentence in which
+    the row begins; so nobody who sees the row alone can do better on average.
+    """
+    surprises, told = list[float](), 0
+    place = 0
+    for text in texts:
+        reader = _Reader()
+        for word in [*text.split(), None]:
+            if place % length == 0:
+                reader.forget()
+            surprise, is_told = reader.read(word)
+            if place % length:
+                surprises.append(surprise)
+                told += is_told
+            place += 1
+    return Reading(math.fsum(surprises) / len(surprises), told / len(surprises))
+
+
+def told_share() -> float:
+    """The expected share of told last names among words and ends of documents, read whole.
+
+    A sentence names a given person with chance 2 / PEOPLE, and every person named is new once.
+    """
+    stays, sentences, unnamed = 1 - END_CHANCE, 1 / END_CHANCE, 1 - 2 / PEOPLE
+    never = END_CHANCE * unnamed / (1 - stays * unnamed)
+    told = 2 * sentences - PEOPLE * (1 - never)
+    return told / (WORDS_A_SENTENCE * sentences + 1)
+
+
+def _passage(drawing: random.Random) -> Iterator[str]:
+    cast = _distinct(drawing, FIRST_NAMES, PEOPLE)
+    last_names = {first: _one(drawing, LAST_NAMES) for first in cast}
+    while True:
+        one, other = _distinct(drawing, cast, 2)
+        verb = _one(drawing, VERBS)
+        adjectives, nouns = SCENES[verb]
+        yield from (one, last_names[one], verb, other, last_names[other])
+        yield from ("in", "the", _one(drawing, adjectives), _one(drawing, nouns), ".")
+        if drawing.random() < END_CHANCE:
+            return
+
+
+def _one(drawing: random.Random, of: Sequence[str]) -> str:
+    return of[int(drawing.random() * len(of))]
+
+
+def _distinct(drawing: random.Random, of: Sequence[str], number: int) -> list[str]:
+    left = list(of)
+    return [left.pop(int(drawing.random() * len(left))) for _ in range(number)]
+
+
+class _Reader:
+    """Reads a document word by word; `None` is its end.
+
+    Attributes:
+        sentence: its words so far.
+        last_names: of the people read about, by first name.
+    """
+
+    def __init__(self) -> None:
+        self.sentence: list[str] = []
+        self.last_names: dict[str, str] = {}
+        self.first_sentence = True
+
+    def forget(self) -> None:
+        """Forget all sentences but this one."""
+        self.last_names = {
+            self.sentence[place]: self.sentence[place + 1]
+            for place in (0, 3)
+            if place + 1 < len(self.sentence)
+        }
+
+    def read(self, word: str | None) -> tuple[float, bool]:
+        """How surprising the next word is, and whether it is a last name that was told."""
+        if word is None:
+            return -math.log(END_CHANCE), False
+        place, told = len(self.sentence), False
+        if place in (0, 3):
+            surprise = self._first_name(word)
+        elif place in (1, 4):
+            first = self.sentence[-1]
+            told = first in self.last_names
+            surprise = 0.0 if told else math.log(len(LAST_NAMES))
+            self.last_names[first] = word
+        else:
+            surprise = math.log(self._choices(place))
+        if place == 0 and not self.first_sentence:
+            surprise -= math.log1p(-END_CHANCE)
+        self._goes_on(word)
+        return surprise, told
+
+    def _first_name(self, name: str) -> float:
+        """One of the document's people, but not the one that the sentence has named."""
+        named = self.sentence[:1]
+        known = [person for person in self.last_names if person not in named]
+        people = PEOPLE - len(named)
+        chance = 1 / people
+        if name not in known:
+            chance *= (people - len(known)) / (len(FIRST_NAMES) - len({*self.last_names, *named}))
+        return -math.log(chance)
+
+    def _choices(self, place: int) -> int:
+        """How many words could stand at this place of the sentence."""
+        if place == 2:
+            return len(VERBS)
+        if place in (7, 8):
+            return len(SCENES[self.sentence[2]][place - 7])
+        return 1
+
+    def _goes_on(self, word: str) -> None:
+        self.sentence.append(word)
+        if len(self.sentence) == WORDS_A_SENTENCE:
+            self.sentence, self.first_sentence = [], False

@@ -1,0 +1,209 @@
+"""Collapse: cosines and dimensions against plain loops, on every kind of model; the verdict."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+import torch
+
+import interp_toolkit as it
+from interp_toolkit.circuits.collapse import places_of, random_rows, similarity_by_depth
+from interp_toolkit.circuits.collapse_result import COLLAPSE, run
+from interp_toolkit.circuits.similarity import DirectionMoments, directions, mean_cosines
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.json import dumps
+from interp_toolkit.toys.random_attention.variants import variant_config
+from interp_toolkit.toys.untrained import random_model
+
+
+def rows_of(*tokens: list[int]) -> FeatureData:
+    rows = [np.array(row) for row in tokens]
+    return FeatureData(rows, np.zeros((len(rows), 0), bool), (), source="rows")
+
+
+def by_loops(hidden: np.ndarray, tokens: np.ndarray) -> float:
+    cosines = [
+        hidden[i] @ hidden[j] / math.sqrt((hidden[i] @ hidden[i]) * (hidden[j] @ hidden[j]))
+        for i in range(len(tokens))
+        for j in range(i)
+        if tokens[i] != tokens[j]
+    ]
+    return float(np.mean(cosines))
+
+
+def ratio(points: np.ndarray) -> float:
+    values = np.linalg.eigvalsh(points.T @ points / len(points))
+    return float(values.sum() ** 2 / (values**2).sum())
+
+
+def untrained(variant: str, n_layers: int, seed: int = 0) -> Transformer:
+    cfg = variant_config(
+        variant,
+        n_layers=n_layers,
+        n_heads=2,
+        d_model=64,
+        n_ctx=32,
+        d_vocab=200,
+        initial_std=0.03,
+        seed=seed,
+    )
+    return Transformer(cfg).eval()
+
+
+def test_directions_of_any_size_and_none() -> None:
+    hidden = torch.tensor([[3.0, 4.0], [0.0, 0.0], [1e-30, 0.0], [0.0, -1e30]])
+    units, known = directions(hidden)
+    assert known.tolist() == [True, False, True, True]
+    expected = torch.tensor([[0.6, 0.8], [0, 0], [1, 0], [0, -1]])
+    torch.testing.assert_close(units, expected)
+    assert directions(hidden.bfloat16())[0].dtype == torch.float32
+
+
+def test_mean_cosines_by_loops() -> None:
+    generator = torch.Generator().manual_seed(0)
+    hidden = torch.randn(4, 9, 5, generator=generator, dtype=torch.float64)
+    tokens = torch.randint(4, (4, 9), generator=generator)
+    counted = torch.rand(4, 9, generator=generator) > 0.2
+    found = mean_cosines(directions(hidden)[0], tokens, counted)
+    for row in range(4):
+        keep = counted[row].numpy()
+        expected = by_loops(hidden[row].numpy()[keep], tokens[row].numpy()[keep])
+        assert found[row].item() == pytest.approx(expected, abs=1e-12)
+    alike = torch.zeros(1, 3, dtype=torch.int64)
+    assert mean_cosines(directions(hidden[:1, :3])[0], alike, counted[:1, :3] | True).isnan().all()
+
+
+def test_dimensions_against_eigenvalues_and_known_cases() -> None:
+    points = np.random.default_rng(0).normal([3, 0, 0, 0, 0, 0], 1, (40, 6))
+    points /= np.linalg.norm(points, axis=1, keepdims=True)
+    moments = DirectionMoments(6)
+    for part in np.array_split(points, 3):
+        moments.add(torch.from_numpy(part))
+    assert moments.dimensions(centred=False) == pytest.approx(ratio(points))
+    assert moments.dimensions(centred=True) == pytest.approx(ratio(points - points.mean(0)))
+    one, basis = DirectionMoments(4), DirectionMoments(4)
+    one.add(torch.eye(4)[[1, 1, 1]])
+    basis.add(torch.eye(4))
+    assert one.dimensions(centred=False) == pytest.approx(1)
+    assert math.isnan(one.dimensions(centred=True))
+    assert basis.dimensions(centred=False) == pytest.approx(4)
+    assert basis.dimensions(centred=True) == pytest.approx(3)
+
+
+def test_every_kind_of_model_by_loops(model, count_hooks) -> None:
+    """Hidden states as the model's own cache and its unembedding see them."""
+    data = rows_of([1, 2, 3, 1, 5, 6], [4, 4, 9], [7, 8, 9, 10, 2, 1])
+    before = count_hooks(model)
+    found = similarity_by_depth(model, data)
+    assert count_hooks(model) == before
+    names = ["embedding", *(f"block {n}" for n in range(int(model.cfg.n_layers)))]
+    assert [place.name for place in found.places][: len(names)] == names
+    unembedded: list[torch.Tensor] = []
+    handle = model.unembed.register_forward_pre_hook(lambda _, inputs: unembedded.append(inputs[0]))
+    for number, row in enumerate(data.tokens):
+        with torch.no_grad():
+            cache = model.run_with_cache(torch.from_numpy(row)[None], remove_batch_dim=False)[1]
+        for place, cosines in zip(found.places, found.cosines, strict=True):
+            hidden = unembedded[-1] if place.normed else cache[place.hook]
+            expected = by_loops(hidden[0].double().numpy(), row)
+            assert cosines[number] == pytest.approx(expected, abs=2e-5)
+    handle.remove()
+    assert found.positions == 15
+    assert found.pairs == 14 + 2 + 15
+
+
+def test_little_memory_changes_nothing() -> None:
+    model = untrained("standard", 8)
+    data = random_rows(model, rows=6)
+    steps: list[str] = []
+    whole = similarity_by_depth(model, data)
+    tight = similarity_by_depth(model, data, memory="500kB", progress=steps.append)
+    assert steps == ["embedding to block 5", "block 6 to final norm"]
+    np.testing.assert_allclose(tight.cosines, whole.cosines, atol=1e-6)
+    np.testing.assert_allclose(tight.dimensions, whole.dimensions, rtol=1e-5)
+    np.testing.assert_allclose(tight.centred_dimensions, whole.centred_dimensions, rtol=1e-5)
+
+
+def test_bos_is_left_out() -> None:
+    data = rows_of([0, 3, 4, 5], [0, 6, 7, 8])
+    model = random_model(0, d_vocab=9, n_ctx=8)  # no tokenizer: 0 is a token like any other
+    assert similarity_by_depth(model, data).positions == 8
+
+    class Tokenizer:
+        bos_token_id = 0
+
+    object.__setattr__(model, "tokenizer", Tokenizer())
+    object.__setattr__(model, "cfg", model.cfg.model_copy(update={"default_prepend_bos": True}))
+    found = similarity_by_depth(model, data)
+    assert (found.positions, found.pairs) == (6, 6)
+    rows = random_rows(model, rows=20).token_matrix()
+    assert (rows[:, 0] == 0).all()
+    assert set(rows[:, 1:].flatten()) == set(range(1, 9))
+
+
+def test_verdicts_on_models_that_do_and_do_not_collapse() -> None:
+    standard, mixit = run(untrained("standard", 6)), run(untrained("mixit", 6), reinitialisations=0)
+    assert standard.status == "detected"
+    assert "become more alike with depth, by 0.1 or more" in standard.verdict
+    assert standard.rise["low"] > 0.3
+    assert mixit.status == "not_detected"
+    assert mixit.rise["high"] < 0.1
+    last, first = standard.layers[-2], standard.layers[0]
+    assert last.place == "block 5"
+    assert first.low <= first.cosine <= first.high < 0.1 < last.low
+    assert last.dimensions < first.dimensions / 2
+    assert len(last.reinitialised_cosine) == 3
+    for copy in last.reinitialised_cosine:  # its weights were random to begin with
+        assert copy == pytest.approx(last.cosine, abs=0.1)
+
+
+def test_result_is_whole_and_the_model_left_alone() -> None:
+    model = untrained("standard", 2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    result = it.analyze(model, "collapse", seed=1, reinitialisations=2)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    text = json.loads(dumps([result]))
+    layers = text["results"][0]["layers"]
+    assert [layer["place"] for layer in layers] == ["embedding", "block 0", "block 1", "final norm"]
+    assert len(result.to_frame()) == 4
+    for figure in result.figures():
+        go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
+    assert "How alike hidden states are" in to_html([result])
+    again = it.analyze(model, "collapse", seed=1, reinitialisations=2)
+    assert again.layers == result.layers
+    assert run(model, reinitialisations=0).layers[1].reinitialised_cosine == []
+
+
+def test_what_cannot_be_said() -> None:
+    model = untrained("standard", 1)
+    with pytest.raises(InputError, match="two different tokens"):
+        run(model, data=rows_of([1, 1, 1], [2, 2]))
+    with pytest.raises(InputError, match="2 rows or more"):
+        run(model, data=rows_of([1, 2, 3], [2, 2]))
+    with pytest.raises(InputError, match="copies cannot be made"):
+        run(model, reinitialisations=-1)
+    with torch.no_grad():
+        model.blocks[0].attn.W_O[:] = torch.nan
+    with pytest.raises(InputError, match="block 0 are NaN"):
+        run(model)
+
+
+def test_what_does_not_fit() -> None:
+    model = untrained("standard", 1)
+    assert COLLAPSE.unfit(model, None) is None
+    assert "8 positions" in str(COLLAPSE.unfit(model, rows_of([1, 2], [2, 3])))
+    assert "8 positions" in str(COLLAPSE.unfit(random_model(0, n_ctx=3), None))
+    assert "different tokens" in str(COLLAPSE.unfit(model, rows_of([1] * 8, [2] * 8)))
+    blockless = untrained("standard", 0)
+    assert "no blocks" in str(COLLAPSE.unfit(blockless, None))
+    with pytest.raises(InputError, match="no blocks"):
+        places_of(blockless)
+    with pytest.raises(InputError, match="do not fit"):
+        random_rows(random_model(0, n_ctx=1))
