@@ -19,3 +19,11 @@ def translucent(color: str, alpha: float = 0.16) -> str:
     """A `#rrggbb` colour as CSS `rgba(...)`: for filled hulls and bands behind the points."""
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return f"rgba({red}, {green}, {blue}, {alpha:g})"
+
+
+def shade(place: int, n: int) -> str:
+    """The colour of the `place`-th of n ordered things, from the one class colour to the other."""
+    share = place / max(1, n - 1)
+    ends = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in CLASS_COLORS]
+    mixed = [round(a + share * (b - a)) for a, b in zip(*ends, strict=True)]
+    return "#" + "".join(f"{channel:02x}" for channel in mixed)

@@ -14,7 +14,7 @@ from typing import Annotated
 import typer
 
 from interp_toolkit._version import __version__
-from interp_toolkit.cli import analyze, info, reproduce, train
+from interp_toolkit.cli import analyze, info, litmus, reproduce, sweep, train
 from interp_toolkit.errors import InputError, printable
 
 OUR_FAULT, WRONG_INPUT, INTERRUPTED = 1, 2, 130
@@ -30,6 +30,8 @@ app = typer.Typer(
 )
 app.command("analyze")(analyze.analyze)
 app.command("train")(train.train)
+app.command("litmus")(litmus.litmus)
+app.command("sweep")(sweep.sweep)
 app.command("reproduce")(reproduce.reproduce)
 app.command("list")(info.list_names)
 app.command("info")(info.info)

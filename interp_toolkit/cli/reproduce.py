@@ -29,6 +29,8 @@ def reproduce(
             help="Processes at once; default: one a processor, one on a GPU.", min=1, max=10_000
         ),
     ] = None,
+    engine: options.EngineName = "local",
+    address: options.Address = None,
     device: options.Device = "auto",
     out: Annotated[
         str | None,
@@ -59,17 +61,17 @@ def reproduce(
     found = _find(artefact, preset)
 
     from interp_toolkit.cli.progress import progress
-    from interp_toolkit.models.device import find_device
-    from interp_toolkit.studies.jobs import Runner
+    from interp_toolkit.studies.jobs import Engine, Runner
 
     began = time.monotonic()
     with progress(quiet) as say:
         runner = Runner(
             None if out is None else Path(out),
             workers=workers,
-            device=str(find_device(device)),
+            device=options.device_of(engine, device),
             resume=resume,
             say=say,
+            engine=Engine(engine, address),
         )
         result = found.run(preset, seeds, runner)
     if not quiet:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit.cli import options
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError
 
 
 def train(
@@ -53,10 +53,11 @@ def train(
 
     from interp_toolkit.cli.progress import training_progress
     from interp_toolkit.registry import Session, find
+    from interp_toolkit.training.configure import configure
     from interp_toolkit.training.ranks import named_ranks
 
     found = find("recipes", recipe)
-    config = _configure(found, variant, preset, given)
+    config = configure(found, variant, preset, given)
     folder = None if path is None else path.with_name(f"{path.name}.training")
     first = named_ranks().writes  # of the processes that torchrun started
     try:
@@ -89,33 +90,6 @@ def _say_how_to_go_on(folder: Path | None) -> None:
 
     if folder is not None and has_unfinished(folder):
         print("the same command with --resume goes on from the last saved state", file=sys.stderr)
-
-
-def _configure(recipe: Any, variant: str | None, preset: str, given: dict[str, Any]) -> Any:
-    from pydantic import ValidationError
-
-    for name, chosen, kind in (
-        (preset, recipe.presets, "preset"),
-        (variant, recipe.variants, "variant"),
-    ):
-        if name is not None and name not in chosen:
-            raise InputError(f"{recipe.name} has no {kind} {name!r}{suggestion(name, chosen)}")
-    settings = {**recipe.presets[preset], **(recipe.variants[variant] if variant else {}), **given}
-    if "device" in recipe.config.model_fields:
-        from interp_toolkit.models.device import find_device
-
-        settings["device"] = str(find_device(settings.get("device", "auto")))
-    try:
-        return recipe.config(**{k: None if v == "none" else v for k, v in settings.items()})
-    except ValidationError as error:
-        first = error.errors()[0]
-        key = str(first["loc"][0]) if first["loc"] else None  # None: several settings together
-        if key is not None and first["type"] == "extra_forbidden":
-            hint = suggestion(key, recipe.config.model_fields)
-            raise InputError(f"{recipe.name} has no setting {key!r}{hint}") from error
-        reason = first["msg"].removeprefix("Value error, ").replace("Input should", "it must")
-        what = "" if key is None else f"{key} = {settings[key]!r}: "
-        raise InputError(f"{recipe.name}: {what}{reason}") from error
 
 
 def _show(run: Any, recipe: str, quiet: bool) -> None:

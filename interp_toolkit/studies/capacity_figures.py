@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL, translucent
+from interp_toolkit.palette import CLASS_COLORS, NEUTRAL, shade, translucent
 from interp_toolkit.results import Figure
 from interp_toolkit.studies.packing import random_capacity, welch_capacity
 
@@ -25,7 +25,7 @@ def capacity_figure(by_power: Mapping[int, Mapping[int, float]], *, relu: bool) 
             "name": f"p = {power}",
             "x": list(by_d),
             "y": list(by_d.values()),
-            "line": {"color": _shade(place, len(by_power)), "width": 2},
+            "line": {"color": shade(place, len(by_power)), "width": 2},
             "marker": {"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 8},
         }
         for place, (power, by_d) in enumerate(by_power.items())
@@ -120,11 +120,3 @@ def norms_figure(trained: Sequence[Values], d: int, n: int) -> Figure:
         "no such number, which is why N is defined with norms held at 1."
     )
     return Figure("Norms, where they are free", caption, data, layout)
-
-
-def _shade(place: int, n: int) -> str:
-    """From the one class colour to the other."""
-    share = place / max(1, n - 1)
-    ends = [[int(color[i : i + 2], 16) for i in (1, 3, 5)] for color in CLASS_COLORS]
-    mixed = [round(a + share * (b - a)) for a, b in zip(*ends, strict=True)]
-    return "#" + "".join(f"{channel:02x}" for channel in mixed)

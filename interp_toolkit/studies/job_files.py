@@ -3,6 +3,7 @@
 NAME.json           what was computed, and what was found; written last
 NAME.safetensors    the model, an ordinary checkpoint
 NAME/               what the job itself keeps while it runs, and beyond
+study.txt           says that the folder is a study's
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Any
 from interp_toolkit.atomic import replacing
 from interp_toolkit.errors import InputError
 from interp_toolkit.results import jsonable
+from interp_toolkit.studies.attempt import Attempt
 
 _KEYS = {"function", "arguments", "values"}
 
@@ -56,22 +58,24 @@ class JobFiles:
         """What a finished job found."""
         return dict(self._load(name)["values"])
 
-    def write(self, name: str, identity: Mapping[str, Any], outcome: Any) -> None:
+    def write(self, name: str, identity: Mapping[str, Any], found: Attempt) -> None:
         """Keep what a job found, the model first, so that values are there only with it.
 
         Raises InputError when the folder cannot be written.
         """
-        if outcome.model is not None:
-            from interp_toolkit.models.checkpoint import save
-
-            save(outcome.model, self.model(name), task=outcome.task, training=outcome.training)
-        data = jsonable({**identity, "values": outcome.values})
+        data = jsonable({**identity, "values": found.values})
+        path = self._path(name)
         try:
-            with replacing(self._path(name)) as partial:
+            if found.checkpoint is not None:
+                path = self.model(name)
+                with replacing(path) as partial:
+                    partial.write_bytes(found.checkpoint)
+            path = self._path(name)
+            with replacing(path) as partial:
                 text = json.dumps(data, allow_nan=False, indent=1)
                 partial.write_text(text + "\n", encoding="utf-8")
         except OSError as error:
-            raise InputError(f"{self._path(name)} cannot be written: {error.strerror}") from error
+            raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"

@@ -53,15 +53,6 @@ def refuses(*, folder: Path, seed: int) -> Outcome:
     raise InputError(f"seed {seed} is unlucky")
 
 
-def breaks(*, folder: Path, seed: int) -> Outcome:
-    raise ZeroDivisionError(f"seed {seed}")
-
-
-def dies(*, folder: Path) -> Outcome:
-    os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError
-
-
 def jobs_of(function: Any, seeds: int, **arguments: Any) -> list[Job]:
     return [
         Job(f"{function.__name__}-{seed}", function, {"seed": seed, **arguments})

@@ -1,0 +1,1 @@
+"""Tables and figures of "Is random attention sufficient for sequence modeling?", made again."""

@@ -1,0 +1,72 @@
+"""Figures of the frozen-qk circuit: scores by head before and after training, patterns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.results import Figure, head_name
+
+Values = Mapping[str, Any]
+
+
+def score_figure(seed: Values, detector: str) -> Figure:
+    """Every head's score under a detector, before and after training."""
+    colors = {"before": NEUTRAL, "after": CLASS_COLORS[0]}
+    data = []
+    for when, color in colors.items():
+        mine = [s for s in seed[when] if s["detector"] == detector]
+        data.append(
+            {
+                "type": "bar",
+                "name": f"{when} training",
+                "x": [head_name(s["layer"], s["head"]) for s in mine],
+                "y": [s["score"] for s in mine],
+                "marker": {"color": color},
+                "hovertemplate": "%{x}: %{y:.3f}<extra>%{fullData.name}</extra>",
+            }
+        )
+    found = [head_name(*at) for at in seed["parts"][detector]]
+    layout = {
+        "barmode": "group",
+        "xaxis": {"title": {"text": "head"}, "showgrid": False},
+        "yaxis": {"title": {"text": "share of attention"}, "range": [0, 1]},
+    }
+    caption = (
+        f"Seed {seed['seed']}: the share of attention that goes where {detector} looks. Detected "
+        f"after training: {', '.join(found) or 'none'}."
+    )
+    return Figure(f"Attention by head: {detector}", caption, data, layout)
+
+
+def pattern_figure(shown: Values, tokens: Sequence[int]) -> Figure:
+    """A head's attention on one row of the task, whose last token is the asked key."""
+    places = [f"{place}: {token}" for place, token in enumerate(tokens)]
+    trace = {
+        "type": "heatmap",
+        "x": places,
+        "y": places,
+        "z": shown["pattern"],
+        "zmin": 0,
+        "zmax": 1,
+        "hovertemplate": "query %{y}, key %{x}<br>attention %{z}<extra></extra>",
+        "colorbar": {"title": {"text": "attention"}, "outlinewidth": 0},
+    }
+    layout = {
+        "xaxis": {"title": {"text": "key (place: token)"}, "type": "category", "showgrid": False},
+        "yaxis": {
+            "title": {"text": "query (place: token)"},
+            "type": "category",
+            "autorange": "reversed",
+            "showgrid": False,
+        },
+        "height": 480,
+    }
+    asked = tokens[-1]
+    value = tokens[tokens.index(asked) + 1]
+    caption = (
+        f"Keys and values in turn, then the asked key {asked}, whose value is {value}. "
+        f"{shown['when'].capitalize()} training."
+    )
+    return Figure(f"Pattern of {shown['head']}, {shown['when']} training", caption, [trace], layout)

@@ -1,0 +1,172 @@
+"""A table of the source, made again: train every cell over seeds, compare, judge the ordering."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from interp_toolkit.registry import Artefact
+from interp_toolkit.results import Figure, Table
+from interp_toolkit.studies.jobs import Runner
+from interp_toolkit.studies.random_attention.cells import SOURCE, Cell
+from interp_toolkit.studies.random_attention.entries import (
+    Entry,
+    by_seed,
+    models_down,
+    quantities,
+    ranges,
+    source_claims,
+)
+from interp_toolkit.studies.random_attention.figures import bars
+from interp_toolkit.studies.random_attention.ordering import (
+    Claim,
+    Judged,
+    Outcome,
+    judge,
+    of_group,
+    ordering_table,
+    sentence,
+    status_of,
+)
+from interp_toolkit.studies.result import Quantity, StudyResult, study_provenance
+
+Entries = Sequence[Entry]
+PAPER = "paper"  # the preset in which figures, not only orderings, are held against the source's
+
+
+def _bars(entries: Entries) -> list[Figure]:
+    return [bars(entries)]
+
+
+@dataclass(frozen=True)
+class TableResult(StudyResult):
+    """A table made again.
+
+    Attributes:
+        shaped: the table as the source prints it, theirs / ours.
+    """
+
+    shaped: Table = field(kw_only=True)
+
+    omit_from_json: ClassVar[frozenset[str]] = StudyResult.omit_from_json | {"shaped"}
+
+    def tables(self) -> list[Table]:
+        """As the source prints it, then as every study has them."""
+        return [self.shaped, *super().tables()]
+
+
+@dataclass(frozen=True)
+class TableStudy:
+    """What a table shows and how it is made again.
+
+    Attributes:
+        name: of the artefact.
+        summary: one line for `interp list`.
+        where: in the source.
+        cells: by preset.
+        limits: what each preset cannot show, a sentence or more.
+        notes: what must be known beside the source's figures, by what it is about.
+        seeds: how many of each model, by preset.
+        shape: the table as the source prints it.
+        claims: what the source says, where it is not to be read from its figures.
+        remark: a further sentence of the verdict.
+        exact: quantities that need no training.
+        figures: to show.
+    """
+
+    name: str
+    summary: str
+    where: str
+    cells: Mapping[str, Sequence[Cell]]
+    limits: Mapping[str, str]
+    notes: Mapping[str, str] = field(default_factory=dict)
+    seeds: Mapping[str, int] = field(default_factory=lambda: {"small": 1, PAPER: 3})
+    shape: Callable[[Entries], Table] = models_down
+    claims: Callable[[Entries], list[Claim]] = source_claims
+    remark: Callable[[Entries], str] = lambda entries: ""
+    exact: Callable[[], list[Quantity]] = list
+    figures: Callable[[Entries], list[Figure]] = _bars
+
+    def artefact(self) -> Artefact:
+        """As `interp reproduce` finds it."""
+        return Artefact(
+            name=self.name,
+            summary=self.summary,
+            source=f"{SOURCE} {self.where}",
+            presets={
+                preset: f"{self.seeds[preset]} × {len(cells)} models. {self.limits[preset]}"
+                for preset, cells in self.cells.items()
+            },
+            run=self.run,
+        )
+
+    def run(self, preset: str, seeds: int | None, runner: Runner) -> TableResult:
+        """Train, compare and judge; `seeds` overrides how many of each model."""
+        numbers = range(seeds or self.seeds[preset])
+        plan = {
+            cell: [cell.job(preset, seed, runner.device) for seed in numbers]
+            for cell in self.cells[preset]
+        }
+        jobs = {job.name: job for mine in plan.values() for job in mine}
+        found = runner.run(list(jobs.values()))
+        entries = [Entry(cell, [found[job.name] for job in mine]) for cell, mine in plan.items()]
+        members = ranges(entries)
+        judged = [
+            judge(claim, members[claim.group][claim.first], members[claim.group][claim.second])
+            for claim in self.claims(entries)
+        ]
+        exact = self.exact()
+        settings = {
+            "preset": preset,
+            "seeds": len(numbers),
+            "models": {name.rsplit("-seed-", 1)[0]: jobs[name].arguments for name in jobs},
+            "device": runner.device,
+        }
+        return TableResult(
+            probe=self.name,
+            verdict=self._verdict(preset, entries, judged, exact),
+            evidence=_evidence(judged, exact, self.notes),
+            provenance=study_provenance(self.name, f"{SOURCE} {self.where}", settings, 0),
+            quantities=[*quantities(entries, judged=preset == PAPER), *exact],
+            jobs=found,
+            by_seed=by_seed(entries),
+            examples=[ordering_table(judged), *self._known()],
+            shown=self.figures(entries),
+            shaped=self.shape(entries),
+        )
+
+    def _verdict(
+        self, preset: str, entries: Entries, judged: Sequence[Judged], exact: Sequence[Quantity]
+    ) -> str:
+        parts = [sentence(judged), _counts(exact), self.remark(entries), self.limits[preset]]
+        return " ".join(part for part in parts if part)
+
+    def _known(self) -> list[Table]:
+        if not self.notes:
+            return []
+        rows = [[about, note] for about, note in self.notes.items()]
+        return [Table("What must be known", ["of", ""], rows)]
+
+
+def _counts(exact: Sequence[Quantity]) -> str:
+    """How many of the numbers that need no training are the source's, in a sentence."""
+    if not exact:
+        return ""
+    met = sum(bool(q.reached) for q in exact)
+    return f"{met} of {len(exact)} parameter counts are the source's, to the last digit."
+
+
+def _evidence(
+    judged: Sequence[Judged], exact: Sequence[Quantity], notes: Mapping[str, str]
+) -> dict[str, Any]:
+    groups = list(dict.fromkeys(pair.claim.group for pair in judged))
+    ordering = {g: of_group([pair for pair in judged if pair.claim.group == g]) for g in groups}
+    outcomes: list[Outcome] = list(ordering.values())
+    outcomes += ["reached" if q.reached else "not_reached" for q in exact]
+    return {
+        "status": status_of(outcomes),
+        "ordering": ordering,
+        "pairs": judged,
+        "notes": dict(notes),
+    }

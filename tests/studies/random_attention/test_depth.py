@@ -1,0 +1,62 @@
+"""Table 6 at initialisation: what the weights start from, and the study end to end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+
+from interp_toolkit.report.html import to_html
+from interp_toolkit.studies.jobs import Runner
+from interp_toolkit.studies.random_attention import depth as study
+from interp_toolkit.studies.random_attention.depth_models import INITIALISATIONS, MAIN, untrained
+
+SIZES = study.Sizes(128, 4, 48, 300, 4, 1)
+
+
+@pytest.mark.parametrize("variant", ["random", "mixit"])
+@pytest.mark.parametrize("initialisation", INITIALISATIONS)
+def test_weights_start_as_said(variant: str, initialisation: str) -> None:
+    model = untrained(variant, 1, SIZES, initialisation, seed=0)
+    same = {MAIN: 0.02, "1/sqrt(n) everywhere": 128**-0.5}.get(initialisation)
+    of = {
+        "embed.W_E": same or 1.0,
+        "blocks.0.attn.W_V": same or (3 * 128) ** -0.5,
+        "blocks.0.mlp.W_in": same or (3 * 128) ** -0.5,
+        "blocks.0.mlp.W_out": same or (3 * 512) ** -0.5,
+    }
+    parameters = dict(model.named_parameters())
+    for name, std in of.items():
+        assert parameters[name].std().item() == pytest.approx(std, rel=0.03)
+
+
+def test_random_transformers_collapse_and_mixit_does_not() -> None:
+    """Deepest first models of the small preset's width."""
+    found = {}
+    for variant in ("random", "mixit"):
+        options = {"preset": "small", "initialisation": MAIN, "seed": 0, "device": "cpu"}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(study.PRESETS, "small", SIZES)
+            patch.setattr(study, "DEPTHS", (2, 32))
+            values = study.depth_job(folder=Path(), variant=variant, **options).values
+        found[variant] = values["cosine"]
+    assert found["random"][1] > 0.4
+    assert found["random"][0] < found["random"][1]
+    assert abs(found["mixit"][1]) < 0.02
+
+
+def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(study.PRESETS, "small", study.Sizes(32, 2, 12, 50, 2, 1))
+    monkeypatch.setattr(study, "DEPTHS", (1, 2, 3, 4, 5))
+    result = study.reproduce_depth("small", 1, Runner(tmp_path, workers=1))
+    assert len(result.jobs) == 2 * len(INITIALISATIONS)
+    ratios = [q for q in result.quantities if q.theirs is not None]
+    assert [round(q.theirs, 3) for q in ratios[:2]] == [0.019, 24.945]
+    assert {q.of for q in ratios} == {f"ratios, weights {start}" for start in INITIALISATIONS}
+    beside = result.examples[0]
+    assert beside.rows[0][2:] == pytest.approx([0.218, 1.450, 2.075, 1.946, 5.438])
+    assert "not shown" in result.evidence
+    [figure] = result.figures()
+    go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
+    assert "Theirs and ours by depth" in to_html([result])

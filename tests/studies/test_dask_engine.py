@@ -1,0 +1,83 @@
+"""A Dask cluster of two workers: the same values as here, whatever happens to a worker."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.studies import dask_engine
+from interp_toolkit.studies.engines import Engine
+from interp_toolkit.studies.jobs import Runner
+
+pytestmark = pytest.mark.slow
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip("distributed")
+
+
+@pytest.fixture(scope="module")
+def light():
+    sys.path.insert(0, str(Path(__file__).parent))
+    import light_jobs
+
+    yield light_jobs
+    sys.path.remove(str(Path(__file__).parent))
+    del sys.modules["light_jobs"]
+
+
+@pytest.fixture(scope="module")
+def address(light) -> Iterator[str]:
+    """Of a cluster that gives a task up when one worker has died under it."""
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=None,
+            dashboard_address=None,
+            silence_logs=logging.CRITICAL,
+        ) as cluster,
+    ):
+        yield cluster.scheduler_address
+
+
+def values(jobs, folder: Path, engine: Engine):
+    with Runner(folder, workers=2, engine=engine).begun(jobs) as begun:
+        return {one.name: (one.values, one.error and one.failure()) for one in begun.tries}
+
+
+def test_the_same_values_as_local_processes(light, address: str, tmp_path: Path) -> None:
+    jobs = [*light.jobs_of(light.squares, 2), *light.jobs_of(light.refuses, 2)]
+    jobs += light.jobs_of(light.kills_itself, 2, deadly=1)
+    here = values(jobs, tmp_path / "here", Engine())
+    there = values(jobs, tmp_path / "there", Engine("dask", address))
+    assert here == there
+    assert [there[name][0] is None for name in ("squares-1", "refuses-1", "kills_itself-1")] == [
+        False,
+        True,
+        True,
+    ]
+
+
+def test_a_task_that_dask_gives_up_is_one_job_lost(light, address: str, tmp_path: Path) -> None:
+    jobs = light.jobs_of(light.always_killed, 3, deadly=1)
+    found = values(jobs, tmp_path, Engine("dask", address))
+    assert found.pop("always_killed-1") == (
+        None,
+        "Dask gave it up: the workers that had it died, perhaps for want of memory",
+    )
+    assert [seed for seed, _ in found.values()] == [{"seed": 0}, {"seed": 2}]
+
+
+def test_a_scheduler_that_is_not_there(
+    light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_engine, "PATIENCE", 0.3)
+    engine = Engine("dask", "tcp://127.0.0.1:9")
+    with pytest.raises(InputError, match=r"no Dask cluster with workers answers at tcp://127"):
+        Runner(tmp_path, engine=engine).run(light.jobs_of(light.squares, 1))
