@@ -64,6 +64,7 @@ class SeedRuns:
             "curve": {
                 "step": [step for step, _ in self.best.curve],
                 "loss": [loss for _, loss in self.best.curve],
+                **{name: list(values) for name, values in self.best.measured.items()},
             },
         }
 

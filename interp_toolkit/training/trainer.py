@@ -40,6 +40,7 @@ class Fitted:
         seed: of the model and its batches.
         curve: (step, loss) at each measurement; the loss is that of the model after `step`
             updates, on a fresh batch, and the last is that of the model as it is left.
+        measured: what else the problem evaluated at each measurement, by name.
         steps: updates done.
         stopped_early: whether the target was met before the last step.
         seconds: spent, over all resumptions.
@@ -47,6 +48,7 @@ class Fitted:
 
     seed: int
     curve: tuple[tuple[int, float], ...]
+    measured: Mapping[str, tuple[float, ...]]
     steps: int
     stopped_early: bool
     seconds: float
@@ -121,6 +123,11 @@ class _Fit:
         return Fitted(
             seed=self.seed,
             curve=tuple((line["step"], line["loss"]) for line in self.lines),
+            measured={
+                name: tuple(line[name] for line in self.lines)
+                for name in self.lines[0]
+                if name not in ("seed", "step", "lr", "loss")
+            },
             steps=self.step,
             stopped_early=self.step < self.settings.steps,
             seconds=time.monotonic() - self.began,

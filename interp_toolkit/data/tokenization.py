@@ -1,0 +1,121 @@
+"""Tokenizers for training text: byte-level BPE learned from it, or one that is given.
+
+Through the `tokenizers` library. Whatever a text holds is text: the spelling of a special token in
+it does not become that token. The end of a document is the special token END, which is added to a
+vocabulary that has none.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from interp_toolkit.errors import InputError
+
+END = "<|endoftext|>"
+BYTES = 256  # the first tokens of a byte-level vocabulary
+
+
+class TextTokenizer:
+    """A tokenizer with special tokens of its own.
+
+    Attributes:
+        n_tokens: ids, from 0.
+        end: the id of the end of a document.
+    """
+
+    def __init__(self, tokenizer: Any, specials: Sequence[str] = ()):
+        tokenizer.no_truncation()
+        tokenizer.no_padding()
+        tokenizer.add_special_tokens([END, *specials])
+        tokenizer.encode_special_tokens = True
+        self._tokenizer = tokenizer
+        self.n_tokens: int = max(tokenizer.get_vocab(with_added_tokens=True).values()) + 1
+        self.end: int = tokenizer.token_to_id(END)
+
+    def id_of(self, special: str) -> int:
+        """The id of a special token."""
+        found: int = self._tokenizer.token_to_id(special)
+        return found
+
+    def encode(self, texts: Sequence[str]) -> list[Int[np.ndarray, " _"]]:
+        """The ids of each text, without any special token."""
+        encoded = self._tokenizer.encode_batch(list(texts), add_special_tokens=False)
+        return [np.array(each.ids, dtype=np.int64) for each in encoded]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of some ids; special tokens are spelled out."""
+        text: str = self._tokenizer.decode(ids, skip_special_tokens=False)
+        return text
+
+    def sha256(self) -> str:
+        """A digest of the tokenizer."""
+        return hashlib.sha256(self.as_json().encode()).hexdigest()
+
+    def as_json(self) -> str:
+        """The tokenizer as the text of a `tokenizer.json`."""
+        text: str = self._tokenizer.to_str()
+        return text
+
+
+def learn_tokenizer(
+    texts: Iterable[str], vocabulary: int, specials: Sequence[str] = ()
+) -> TextTokenizer:
+    """Byte-level BPE of at most so many tokens, special ones included; fewer if no pair is left.
+
+    Raises InputError when the bytes and the special tokens do not fit.
+    """
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    least = BYTES + 1 + len(specials)
+    if vocabulary < least:
+        raise InputError(f"a vocabulary of {vocabulary} is too small: give {least} or more")
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocabulary,
+        special_tokens=[END, *specials],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(_batches(texts), trainer=trainer)
+    return TextTokenizer(tokenizer, specials)
+
+
+def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokenizer:
+    """The tokenizer of a `tokenizer.json`, or of a folder that holds one.
+
+    Raises InputError when there is none, or it cannot be read.
+    """
+    from tokenizers import Tokenizer
+
+    path = Path(path).expanduser()
+    file = path / "tokenizer.json" if path.is_dir() else path
+    try:
+        found = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(
+            f"{file} cannot be read ({error.strerror}): give --set tokenizer=train, or a "
+            "tokenizer.json"
+        ) from error
+    except Exception as error:  # the library raises bare ones
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"{file} is no tokenizer that this library reads: {reason}") from error
+    return TextTokenizer(found, specials)
+
+
+def _batches(texts: Iterable[str], size: int = 1_000) -> Iterator[list[str]]:
+    batch: list[str] = []
+    for text in texts:
+        batch.append(text)
+        if len(batch) == size:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

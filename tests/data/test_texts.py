@@ -1,0 +1,135 @@
+"""Local texts in every format, and one clear line where there is none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import huggingface_hub
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from interp_toolkit.data.texts import find_texts, split
+from interp_toolkit.errors import InputError
+
+TRAIN, TEST = ["one\ntwo lines", "three", "four"], ["five", "six"]
+
+
+def write(folder: Path, name: str, texts: list[str]) -> None:
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{"text": text, "label": number % 2} for number, text in enumerate(texts)]
+    if path.suffix == ".txt":
+        path.write_text("\n\n".join(texts) + "\n")
+    elif path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "labelled"),
+    [
+        ("a.txt", "test.txt", False),
+        ("a.jsonl", "valid/b.jsonl", True),
+        ("train.parquet", "Test-0.parquet", True),
+    ],
+)
+def test_a_folder_of_files_is_read_with_its_held_out_part(
+    tmp_path: Path, train: str, test: str, labelled: bool
+) -> None:
+    write(tmp_path, train, [TRAIN[0], TRAIN[1], " ", TRAIN[2]] if labelled else TRAIN)
+    write(tmp_path, test, TEST)
+    write(tmp_path, ".hidden.jsonl", ["never"])
+    held_out, reader = split(find_texts(str(tmp_path)), 0)
+    held_out = list(held_out)
+    assert [d.text.strip() for d in held_out] == TEST
+    for _ in range(2):  # it can be read again
+        assert [d.text.strip() for d in reader()] == TRAIN
+    assert [d.label for d in held_out] == ([0, 1] if labelled else [None, None])
+    assert len(list(split(find_texts(str(tmp_path)), 1)[0])) == 1
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # pyarrow's, through datasets
+def test_what_save_to_disk_wrote_is_read(tmp_path: Path) -> None:
+    from datasets import Dataset, DatasetDict
+
+    parts = {"train": TRAIN, "validation": TEST}
+    saved = {name: Dataset.from_dict({"text": texts}) for name, texts in parts.items()}
+    DatasetDict(saved).save_to_disk(str(tmp_path / "both"))
+    saved["train"].save_to_disk(str(tmp_path / "one"))
+    held_out, reader = split(find_texts(str(tmp_path / "both")), 0)
+    assert ([d.text for d in held_out], [d.text for d in reader()]) == (TEST, TRAIN)
+    held_out, reader = split(find_texts(str(tmp_path / "one")), 1)
+    assert ([d.text for d in held_out], [d.text for d in reader()]) == (TRAIN[:1], TRAIN[1:])
+
+
+def test_where_nothing_is_held_out_the_first_documents_are(tmp_path: Path) -> None:
+    write(tmp_path, "a.jsonl", TRAIN)
+    held_out, reader = split(find_texts(str(tmp_path / "a.jsonl")), 2)
+    assert ([d.text for d in held_out], [d.text for d in reader()]) == (TRAIN[:2], TRAIN[2:])
+    with pytest.raises(InputError, match="holds nothing out: say how many"):
+        split(find_texts(str(tmp_path)), 0)
+
+
+def test_a_text_changes_its_version_with_its_files(tmp_path: Path) -> None:
+    write(tmp_path, "a.txt", TRAIN)
+    before = find_texts(str(tmp_path)).version
+    assert find_texts(str(tmp_path)).version == before
+    write(tmp_path, "a.txt", TEST)
+    assert find_texts(str(tmp_path)).version != before
+
+
+def read(text: Path | str) -> None:
+    held_out, reader = split(find_texts(str(text)), 1)
+    list(held_out)
+    list(reader())
+
+
+def refused(text: Path | str) -> str:
+    with pytest.raises(InputError) as error:
+        read(text)
+    return str(error.value)
+
+
+def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
+    assert "there is no folder /nowhere/at/all: give --set text=FOLDER" in refused(
+        "/nowhere/at/all"
+    )
+    (tmp_path / "a").mkdir()
+    assert "holds no such file: give files of text" in refused(tmp_path / "a")
+    write(tmp_path, "mixed/a.txt", TRAIN)
+    write(tmp_path, "mixed/b.jsonl", TRAIN)
+    assert "holds files of json and text" in refused(tmp_path / "mixed")
+    write(tmp_path, "held/test.txt", TRAIN)
+    assert "has nothing to train on, only test" in refused(tmp_path / "held")
+    (tmp_path / "other.jsonl").write_text('{"body": "x"}\n')
+    assert "row 0 has no column text; it has body" in refused(tmp_path / "other.jsonl")
+    (tmp_path / "label.jsonl").write_text('{"text": "x", "label": "good"}\n')
+    assert "the label 'good' is no whole number" in refused(tmp_path / "label.jsonl")
+    (tmp_path / "bad.parquet").write_bytes(b"PAR1 no parquet")
+    assert "bad.parquet cannot be read as text" in refused(tmp_path / "bad.parquet")
+    for name in ("mixed", "held", "a"):
+        assert "\n" not in refused(tmp_path / name)
+
+
+def test_a_hub_that_cannot_be_reached_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def dataset_info(self, name: str, timeout: float):
+        asked.append((name, timeout))
+        raise OSError("Name or service not known")
+
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", dataset_info)
+    said = refused("Salesforce/wikitext:wikitext-103-raw-v1")
+    assert "wikitext-103-raw-v1 is no folder here, and no hub gives it (Name or service" in said
+    assert said.endswith("give a local copy with --set text=FOLDER")
+    assert [name for name, _ in asked] == ["Salesforce/wikitext"]
+
+
+def test_offline_no_hub_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *a, **k: pytest.fail("asked"))
+    assert "no hub gives it" in refused("owner/never-cached")

@@ -1,0 +1,129 @@
+"""Tokenizers and stores of token ids: what goes in comes out."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from interp_toolkit.data.texts import Document
+from interp_toolkit.data.token_store import open_store, write_store
+from interp_toolkit.data.tokenization import BYTES, END, learn_tokenizer, read_tokenizer
+from interp_toolkit.errors import InputError
+
+TEXTS = ["the cat sat on the mat", "the dog sat", "a cat, a dog", "naïve ☃ text"]
+BYTEWISE = learn_tokenizer(TEXTS, BYTES + 20)
+
+
+@given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
+@settings(max_examples=60, deadline=None)
+def test_any_text_comes_back(text: str) -> None:
+    (ids,) = BYTEWISE.encode([text])
+    assert BYTEWISE.decode(ids.tolist()) == text
+    assert BYTEWISE.end not in ids
+
+
+def test_special_tokens_in_a_text_are_text_and_the_vocabulary_is_bounded() -> None:
+    (ids,) = BYTEWISE.encode([f"a{END}b"])
+    assert BYTEWISE.end not in ids
+    assert BYTEWISE.decode([BYTEWISE.end]) == END
+    assert BYTEWISE.n_tokens <= BYTES + 20
+    small = learn_tokenizer(TEXTS, BYTES + 3, ["<x>", "<y>"])
+    assert (small.n_tokens, small.id_of("<y>")) == (BYTES + 3, 2)
+    with pytest.raises(InputError, match="a vocabulary of 258 is too small: give 259"):
+        learn_tokenizer(TEXTS, BYTES + 2, ["<x>", "<y>"])
+
+
+def test_a_given_tokenizer_gets_the_tokens_it_lacks(tmp_path: Path) -> None:
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    given = Tokenizer(models.WordLevel({"cat": 0, "the": 1, "?": 2}, unk_token="?"))
+    given.pre_tokenizer = pre_tokenizers.Whitespace()
+    given.enable_truncation(2)
+    (tmp_path / "tokenizer.json").write_text(given.to_str())
+    for path in (tmp_path, tmp_path / "tokenizer.json"):
+        found = read_tokenizer(path, ["<x>"])
+        assert (found.n_tokens, found.end, found.id_of("<x>")) == (5, 3, 4)
+        assert found.encode(["the cat the dog"])[0].tolist() == [1, 0, 1, 2]
+    again = tmp_path / "again.json"
+    again.write_text(found.as_json())
+    assert read_tokenizer(again, ["<x>"]).n_tokens == 5
+    with pytest.raises(InputError, match=r"cannot be read .*give --set tokenizer=train"):
+        read_tokenizer(tmp_path / "none.json")
+    again.write_text("{}")
+    with pytest.raises(InputError, match="is no tokenizer that this library reads"):
+        read_tokenizer(again)
+
+
+def store_of(tmp_path: Path, train: list[str], test: list[str]):
+    documents = [[Document(text, len(text) % 2) for text in part] for part in (train, test)]
+    return write_store(tmp_path / "store", BYTEWISE, *documents)
+
+
+@pytest.mark.parametrize("at_once", [1, 1_000])
+def test_documents_are_packed_with_their_ends(tmp_path: Path, monkeypatch, at_once: int) -> None:
+    monkeypatch.setattr("interp_toolkit.data.token_store._AT_ONCE", at_once)
+    train, test = [*TEXTS, TEXTS[0], "new"], ["new", "other"]
+    store = store_of(tmp_path, train, test)
+    ids = store.train.tokens.tolist()
+    ends = store.train.ends.tolist()
+    starts = [0, *ends[:-1]]
+    read = [ids[start:end] for start, end in zip(starts, ends, strict=True)]
+    assert {row[-1] for row in read} == {BYTEWISE.end}
+    assert [BYTEWISE.decode(row[:-1]) for row in read] == train[:-1]  # "new" is in the test
+    assert (store.repeated, ends[-1]) == (1, len(ids))
+    assert store.train.labels.tolist() == [len(text) % 2 for text in train[:-1]]
+    assert store.train.tokens.dtype == torch.int16
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["store"]
+
+
+def test_the_unigram_figure_is_the_cross_entropy_of_counts(tmp_path: Path) -> None:
+    store = store_of(tmp_path, TEXTS, ["the cat", "☃ mat"])
+    counts = Counter(chain(store.train.tokens.tolist(), range(BYTEWISE.n_tokens)))
+    nats = [math.log(counts.total() / counts[i]) for i in store.test.tokens.tolist()]
+    assert store.unigram == pytest.approx(math.fsum(nats) / len(nats))
+
+
+def test_large_vocabularies_take_more_bytes(tmp_path: Path) -> None:
+    many = read_many(tmp_path, 40_000)
+    made = write_store(tmp_path / "s", many, [Document("w39999 w1")], [Document("w2")])
+    assert made.train.tokens.tolist() == [39_999, 1, many.end]
+    assert made.train.tokens.dtype == torch.int32
+
+
+def read_many(folder: Path, number: int):
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    words = {f"w{i}": i for i in range(number)}
+    given = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    given.pre_tokenizer = pre_tokenizers.Whitespace()
+    (folder / "many.json").write_text(given.to_str())
+    return read_tokenizer(folder / "many.json")
+
+
+def test_what_cannot_be_a_store_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="no document to train on"):
+        store_of(tmp_path, ["same"], ["same"])
+    with pytest.raises(InputError, match="no document to test on"):
+        store_of(tmp_path, ["same"], [])
+    with pytest.raises(InputError, match="1 documents have no label, others have one"):
+        write_store(tmp_path / "s", BYTEWISE, [Document("a", 1), Document("b")], [Document("c")])
+    with pytest.raises(InputError, match="no valid text"):
+        store_of(tmp_path, ["a \ud800 b"], ["x"])
+    assert list(tmp_path.iterdir()) == []
+    assert open_store(tmp_path / "store") is None
+    store_of(tmp_path, TEXTS, ["x"])
+    tokens = tmp_path / "store" / "train.tokens"
+    tokens.write_bytes(tokens.read_bytes()[:-1])
+    with pytest.raises(InputError, match="damaged: remove"):
+        open_store(tmp_path / "store")
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(InputError, match="cannot be written: Not a directory; give another"):
+        write_store(file / "s", BYTEWISE, [Document("a")], [Document("c")])
