@@ -17,6 +17,7 @@ demo: $(VENV)/ready
 	$(BIN)/python examples/induction_heads.py demo
 	$(BIN)/python examples/sorting.py demo
 	$(BIN)/python examples/superposition.py demo
+	$(BIN)/python examples/random_attention.py demo
 
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2

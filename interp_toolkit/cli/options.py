@@ -15,29 +15,10 @@ from interp_toolkit.errors import InputError
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print verdicts only, and no progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-EngineName = Annotated[
-    str, typer.Option("--engine", help="local, dask, or another joblib backend, such as ray.")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        metavar="tcp://HOST:PORT",
-        help="A Dask scheduler; default: a cluster of this machine, for the while.",
-    ),
-]
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Let a Hugging Face folder run its own code.")
 ]
 _OPTIONS_OF_LOAD = ("source", "device", "trust_remote_code")  # what `load` takes beside settings
-
-
-def device_of(engine: str, device: str) -> str:
-    """The device for an engine's jobs; other machines' devices cannot be looked for from here."""
-    if engine != "local" and device != "auto":
-        return device
-    from interp_toolkit.models.device import find_device
-
-    return str(find_device(device))
 
 
 def repeated(*names: str, metavar: str, help: str) -> Any:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-import time
-from pathlib import Path
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
-from interp_toolkit.cli import options
-from interp_toolkit.cli.show import show
+from interp_toolkit.cli import options, study
 from interp_toolkit.errors import InputError, suggestion
 
 
@@ -23,14 +20,9 @@ def reproduce(
         int | None,
         typer.Option(help="How many of each model; default: the preset's.", min=1, max=100_000),
     ] = None,
-    workers: Annotated[
-        int | None,
-        typer.Option(
-            help="Processes at once; default: one a processor, one on a GPU.", min=1, max=10_000
-        ),
-    ] = None,
-    engine: options.EngineName = "local",
-    address: options.Address = None,
+    workers: study.Workers = None,
+    engine: study.EngineName = "local",
+    address: study.Address = None,
     device: options.Device = "auto",
     out: Annotated[
         str | None,
@@ -39,10 +31,8 @@ def reproduce(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the study in the --out folder.")
     ] = False,
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
-    ] = None,
-    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")] = None,
+    json: study.Json = None,
+    html: study.Html = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -51,32 +41,15 @@ def reproduce(
     A study that is killed goes on where it was with --resume, if it has an --out folder; with a
     larger --seeds, a finished one is extended.
     """
-    json_path = None if json == "-" else options.writable(json, "--json")
-    html_path = options.writable(html, "--html")
-    options.check_apart({"--json": json_path, "--html": html_path}, {})
-    if resume and out is None:
-        raise InputError("--resume goes on with the study in a folder: give --out FOLDER")
-    if out == "":
-        raise InputError("--out needs the name of a folder")
+    outputs = study.Outputs(json, html, quiet, {})
+    folder = study.folder_of(out, resume)
     found = _find(artefact, preset)
 
-    from interp_toolkit.cli.progress import progress
-    from interp_toolkit.studies.jobs import Engine, Runner
+    def work(say: Callable[[str], None]) -> Any:
+        runner = study.runner(folder, workers, engine, address, device, resume, say)
+        return found.run(preset, seeds, runner)
 
-    began = time.monotonic()
-    with progress(quiet) as say:
-        runner = Runner(
-            None if out is None else Path(out),
-            workers=workers,
-            device=options.device_of(engine, device),
-            resume=resume,
-            say=say,
-            engine=Engine(engine, address),
-        )
-        result = found.run(preset, seeds, runner)
-    if not quiet:
-        print(f"done in {time.monotonic() - began:.0f} s", file=sys.stderr)
-    show([result], json, json_path, html_path, quiet)
+    outputs.run(work)
 
 
 def _find(artefact: str, preset: str) -> Any:

@@ -60,7 +60,6 @@ class TokenStore:
         unigram: mean surprise (nats) of the test's tokens under the frequencies of the training
             tokens, each counted once more than it occurs.
         repeated: documents left out of the training because the test has them.
-        tokenizer_json: the tokenizer as a file.
     """
 
     train: TokenPart
@@ -68,7 +67,6 @@ class TokenStore:
     tokenizer: TextTokenizer
     unigram: float
     repeated: int
-    tokenizer_json: Path
 
 
 def open_store(folder: Path, specials: Sequence[str] = ()) -> TokenStore | None:
@@ -88,7 +86,6 @@ def open_store(folder: Path, specials: Sequence[str] = ()) -> TokenStore | None:
         tokenizer,
         about["unigram"],
         about["repeated"],
-        folder / "tokenizer.json",
     )
 
 

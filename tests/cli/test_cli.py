@@ -26,24 +26,6 @@ def interp(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProc
     )
 
 
-@pytest.fixture
-def call(capfd, monkeypatch):
-    """`main(...)` in this process, much faster than a new one: (code, stdout, stderr)."""
-    from interp_toolkit.cli.main import main
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["interp", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return run
-
-
 def lines(text: str) -> list[str]:
     """What is said on standard error apart from the progress lines."""
     return [line for line in text.splitlines() if line.strip() and not line.startswith("  ")]

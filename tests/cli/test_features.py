@@ -1,7 +1,6 @@
 """`--features` and its settings, from the command line to the analysis that takes them."""
 
 import json
-import sys
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint
 
@@ -46,11 +45,9 @@ def label(model, *, data=None, features=None):
 LABELLED = registry.Analysis("labelled", "labels places", label)
 
 
-@pytest.fixture
-def call(capfd, monkeypatch):
+@pytest.fixture(name="call")
+def with_features(call, monkeypatch):
     """`main(...)` in this process, with an analysis that takes features: (code, out, err)."""
-    from interp_toolkit.cli.main import main
-
     real = registry.entry_points
 
     def patched(group):
@@ -65,17 +62,7 @@ def call(capfd, monkeypatch):
     monkeypatch.setattr(EntryPoint, "load", load)
     registry._entries.cache_clear()
 
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["interp", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    yield run
+    yield call
     registry._entries.cache_clear()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,19 +13,10 @@ for pair in ("d_model=16", "rows=4", "examples=40", "test_examples=30", "most_pa
     TINY += ["--set", pair]
 
 
-@pytest.fixture
-def call(capfd, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture(name="call")
+def litmus(call):
     """`main("litmus", ...)` in this process: (code, stdout, stderr)."""
-    from interp_toolkit.cli.main import main
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["interp", "litmus", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leaving:
-            main()
-        out, err = capfd.readouterr()
-        return int(leaving.value.code or 0), out, err
-
-    return run
+    return partial(call, "litmus")
 
 
 def test_the_answer_everywhere(call, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -31,11 +32,9 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture
-def call(capfd, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture(name="call")
+def reproduce(call, monkeypatch: pytest.MonkeyPatch):
     """`main("reproduce", ...)` in this process: (code, stdout, stderr)."""
-    from interp_toolkit.cli.main import main
-
     monkeypatch.syspath_prepend(str(STUDIES))
     real = registry.entry_points
     toy = EntryPoint("toy-study", "toy_study:TOY", "interp_toolkit.artefacts")
@@ -46,17 +45,7 @@ def call(capfd, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(registry, "entry_points", patched)
     registry._entries.cache_clear()
 
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["interp", "reproduce", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    yield run
+    yield partial(call, "reproduce")
     registry._entries.cache_clear()
     sys.modules.pop("toy_study", None)
 

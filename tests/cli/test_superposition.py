@@ -3,27 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 
 import numpy as np
 import pytest
-
-
-@pytest.fixture
-def call(capfd, monkeypatch):
-    from interp_toolkit.cli.main import main
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["interp", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return run
 
 
 def found(call, *arguments):

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -38,22 +39,10 @@ if __name__ == "__main__":
 """
 
 
-@pytest.fixture
-def call(capfd, monkeypatch: pytest.MonkeyPatch):
+@pytest.fixture(name="call")
+def sweep(call):
     """`main("sweep", ...)` in this process: (code, stdout, stderr)."""
-    from interp_toolkit.cli.main import main
-
-    def run(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["interp", "sweep", *map(str, arguments)])
-        code = 0
-        try:
-            main()
-        except SystemExit as leaving:
-            code = int(leaving.code or 0)
-        out, err = capfd.readouterr()
-        return code, out, err
-
-    return run
+    return partial(call, "sweep")
 
 
 @pytest.fixture

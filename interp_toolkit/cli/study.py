@@ -1,0 +1,116 @@
+"""What `reproduce`, `litmus` and `sweep` share: how jobs are run, where what they find goes."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interp_toolkit.cli import options
+from interp_toolkit.cli.show import show
+from interp_toolkit.errors import InputError
+
+Workers = Annotated[
+    int | None,
+    typer.Option(
+        help="Processes at once; default: one a processor, one on a GPU.", min=1, max=10_000
+    ),
+]
+EngineName = Annotated[
+    str, typer.Option("--engine", help="local, dask, or another joblib backend, such as ray.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        metavar="tcp://HOST:PORT",
+        help="A Dask scheduler; default: a cluster of this machine, for the while.",
+    ),
+]
+Json = Annotated[
+    str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
+]
+Html = Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")]
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """Where a study's result goes; whether that can be is asked before the work starts.
+
+    Attributes:
+        json, html: as on the command line.
+        quiet: print the verdict only, and no progress.
+        read: the files that the study reads, by what they are, which may not be overwritten.
+    """
+
+    json: str | None
+    html: str | None
+    quiet: bool
+    read: dict[str, str | None]
+
+    def __post_init__(self) -> None:
+        options.check_apart({"--json": self._json_path, "--html": self._html_path}, self.read)
+
+    @property
+    def _json_path(self) -> Path | None:
+        return None if self.json == "-" else options.writable(self.json, "--json")
+
+    @property
+    def _html_path(self) -> Path | None:
+        return options.writable(self.html, "--html")
+
+    def run(self, work: Callable[[Callable[[str], None]], Any]) -> None:
+        """Do the work, which is given a place to say how far it is, and show its result."""
+        from interp_toolkit.cli.progress import progress
+
+        began = time.monotonic()
+        with progress(self.quiet) as say:
+            result = work(say)
+        if not self.quiet:
+            print(f"done in {time.monotonic() - began:.0f} s", file=sys.stderr)
+        show([result], self.json, self._json_path, self._html_path, self.quiet)
+
+
+def folder_of(out: str | None, resume: bool, *, default: Path | None = None) -> Path | None:
+    """The folder that a study is kept in; raises InputError where there is none to resume from."""
+    if out == "":
+        raise InputError("--out needs the name of a folder")
+    folder = default if out is None else Path(out)
+    if resume and folder is None:
+        raise InputError("--resume goes on with what is in a folder: give --out FOLDER")
+    return folder
+
+
+def runner(
+    folder: Path | None,
+    workers: int | None,
+    engine: str,
+    address: str | None,
+    device: str,
+    resume: bool,
+    say: Callable[[str], None],
+) -> Any:
+    """Where and how the jobs run (see `studies.jobs.Runner`)."""
+    from interp_toolkit.studies.jobs import Engine, Runner
+
+    return Runner(
+        folder,
+        workers=workers,
+        device=_device_of(engine, device),
+        resume=resume,
+        say=say,
+        engine=Engine(engine, address),
+    )
+
+
+def _device_of(engine: str, device: str) -> str:
+    """The device for an engine's jobs; other machines' devices cannot be looked for from here."""
+    if engine != "local" and device != "auto":
+        return device
+    from interp_toolkit.models.device import find_device
+
+    return str(find_device(device))
