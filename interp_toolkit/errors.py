@@ -31,9 +31,26 @@ def printable(text: str) -> str:
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
-    """`'; did you mean X?'` for a near miss, else `'; known: A, B, C'`; for error messages."""
+    """`'; did you mean X?'` for a near miss, else `'; known: A, B, C'`; for error messages.
+
+    Of names with a slash, those that begin alike go before all others.
+    """
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1)
+    prefix, _, end = name.rpartition("/")
+    alike = [one for one in known if one.startswith(f"{prefix or name}/")]
+    if alike:
+        near = _near_ends(end, alike) if prefix else []
+    else:
+        near = difflib.get_close_matches(name, known, n=1) or _near_ends(name, known)
     if near:
-        return f"; did you mean {near[0]}?"
-    return f"; known: {', '.join(known)}" if known else ""
+        return f"; did you mean {' or '.join(near)}?"
+    return f"; known: {', '.join(alike or known)}" if known else ""
+
+
+def _near_ends(end: str, known: Iterable[str]) -> list[str]:
+    """Of the names with a slash, those that end nearly so."""
+    ends: dict[str, list[str]] = {}
+    for one in known:
+        if "/" in one:
+            ends.setdefault(one.rpartition("/")[2], []).append(one)
+    return [one for near in difflib.get_close_matches(end, ends, n=3) for one in ends[near]]

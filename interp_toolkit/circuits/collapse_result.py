@@ -178,8 +178,8 @@ def _verdict(status: Status, first: LayerSimilarity, last: LayerSimilarity, d_mo
     return (
         f"Hidden states of different tokens {said}: their mean cosine is {last.cosine:.2f} (95 % "
         f"interval {last.low:.2f} to {last.high:.2f}) after the last block and {first.cosine:.2f} "
-        f"at the embedding{beside}; independent directions would have 0, each cosine within "
-        f"{1 / math.sqrt(d_model):.2f} or so."
+        f"at the embedding{beside}; independent directions would have 0, a single cosine with "
+        f"a standard deviation of {1 / math.sqrt(d_model):.2f}."
     )
 
 

@@ -7,9 +7,11 @@ Exit codes: 0 done, 2 the user's input is wrong (one line, no traceback; `--debu
 from __future__ import annotations
 
 import errno
+import inspect
 import os
 import sys
-from typing import Annotated
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import typer
 
@@ -28,13 +30,25 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command("analyze")(analyze.analyze)
-app.command("train")(train.train)
-app.command("litmus")(litmus.litmus)
-app.command("sweep")(sweep.sweep)
-app.command("reproduce")(reproduce.reproduce)
-app.command("list")(info.list_names)
-app.command("info")(info.info)
+
+
+def _flowing(command: Callable[..., Any]) -> str:
+    """A docstring with a line a paragraph, which the terminal then wraps at its own width."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
+
+
+_COMMANDS: dict[str, Callable[..., Any]] = {
+    "analyze": analyze.analyze,
+    "train": train.train,
+    "litmus": litmus.litmus,
+    "sweep": sweep.sweep,
+    "reproduce": reproduce.reproduce,
+    "list": info.list_names,
+    "info": info.info,
+}
+for _name, _command in _COMMANDS.items():
+    app.command(_name, help=_flowing(_command))(_command)
 
 
 def _version(value: bool) -> None:

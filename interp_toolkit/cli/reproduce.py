@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +13,12 @@ from interp_toolkit.errors import InputError, suggestion
 
 def reproduce(
     artefact: Annotated[str, typer.Argument(help="What to make again (interp list artefacts).")],
+    setting: Annotated[
+        list[str],
+        options.repeated(
+            "--set", metavar="RECIPE.KEY=VALUE", help="A setting of a recipe that is trained."
+        ),
+    ],
     preset: Annotated[
         str, typer.Option(help="small: on two processors; paper: as the document has it.")
     ] = "small",
@@ -43,13 +49,28 @@ def reproduce(
     """
     outputs = study.Outputs(json, html, quiet, {})
     folder = study.folder_of(out, resume)
-    found = _find(artefact, preset)
+    found, given = _find(artefact, preset), _given(setting)
 
     def work(say: Callable[[str], None]) -> Any:
-        runner = study.runner(folder, workers, engine, address, device, resume, say)
+        runner = study.runner(folder, workers, engine, address, device, resume, say, given)
         return found.run(preset, seeds, runner)
 
     outputs.run(work)
+
+
+def _given(pairs: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Settings by recipe."""
+    for pair in pairs:
+        recipe, _, key = pair.partition("=")[0].partition(".")
+        if not (recipe and key and "=" in pair):
+            raise InputError(
+                f"--set {pair!r} is not RECIPE.KEY=VALUE, such as --set retrieval.steps=50"
+            )
+    found: dict[str, dict[str, str]] = {}
+    for name, value in options.key_values(pairs).items():
+        recipe, _, key = name.partition(".")
+        found.setdefault(recipe, {})[key] = value
+    return found
 
 
 def _find(artefact: str, preset: str) -> Any:

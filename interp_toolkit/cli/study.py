@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -93,6 +93,7 @@ def runner(
     device: str,
     resume: bool,
     say: Callable[[str], None],
+    given: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Any:
     """Where and how the jobs run (see `studies.jobs.Runner`)."""
     from interp_toolkit.studies.jobs import Engine, Runner
@@ -104,6 +105,7 @@ def runner(
         resume=resume,
         say=say,
         engine=Engine(engine, address),
+        given=given,
     )
 
 

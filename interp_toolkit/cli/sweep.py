@@ -45,13 +45,12 @@ def sweep(
     from interp_toolkit.studies.sweep_file import grid_points, read_sweep
 
     read = read_sweep(Path(file))
-    n_points = len(grid_points(read))  # all are checked before a folder is made
+    grid_points(read)  # all are checked before there is any progress to show
 
     def work(say: Callable[[str], None]) -> Any:
         from interp_toolkit.studies.sweep import sweep as run
 
         runner = study.runner(folder, workers, engine, address, device, resume, say)
-        say(f"{n_points} points, {n_points * read.seeds} runs, kept in {folder}")
         return run(read, runner, keep=lambda found: write_json([found], folder / RESULT))
 
     try:

@@ -2,9 +2,10 @@
 
 A text is named by
 - a folder that `save_to_disk` wrote;
-- a folder (or one file) of `.txt`, `.jsonl`, `.json` or `.parquet` files. The paragraphs of a text
-  file are documents; in the others the rows are, with a column `text` (and `label`). Files or
-  folders whose names begin with test, valid or dev are held out;
+- a folder (or one file) of `.txt`, `.tokens`, `.raw`, `.jsonl`, `.json` or `.parquet` files. The
+  paragraphs of a text file (the first three) are documents; in the others the rows are, with a
+  column `text` (and `label`). Files and folders with test, valid, validation, dev or eval as a word
+  of their names (`wiki.valid.txt`, but not `testimony.txt`) are held out;
 - a hub's dataset, `owner/name` or `owner/name:configuration`, streamed. No code of it is ever run.
 
 Documents are read one at a time, as often as they are asked for. Blank ones are left out.
@@ -12,8 +13,10 @@ Documents are read one at a time, as often as they are asked for. Blank ones are
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,8 +24,17 @@ from typing import Any, NamedTuple
 
 from interp_toolkit.errors import InputError
 
-_FORMATS = {".txt": "text", ".jsonl": "json", ".json": "json", ".parquet": "parquet"}
-_HELD_OUT = ("test", "valid", "dev")
+_FORMATS = {
+    ".txt": "text",
+    ".jsonl": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+    ".tokens": "text",
+    ".raw": "text",
+}
+_SAID = {"text": "text", "json": "JSON Lines", "parquet": "Parquet"}
+_HELD_OUT = {"test", "valid", "validation", "dev", "eval"}
+_NAMED = 5  # files that a sentence names
 _HUB_NAME = re.compile(r"(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<configuration>[\w.-]+))?")
 _PROBE_SECONDS = 10
 
@@ -35,13 +47,18 @@ class Document(NamedTuple):
 
 
 Reader = Callable[[], Iterator[Document]]
+Explain = Callable[[Exception], InputError]
 
 
 class Parts(NamedTuple):
-    """Readers of the documents to learn from, and of those held out; None: no such part."""
+    """Readers of the documents to learn from, and of those held out; None: no such part.
+
+    `held_out` has the files of the latter where their names tell them.
+    """
 
     train: Reader
     test: Reader | None
+    held_out: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -74,26 +91,55 @@ def find_texts(name: str) -> Texts:
     return Texts(name, "hub", lambda: _hub(name, named["name"], named["configuration"]))
 
 
-def split(texts: Texts, n_test: int) -> tuple[Iterator[Document], Reader]:
+def _unsaid(said: object) -> None:
+    """Say nothing."""
+
+
+def split(
+    texts: Texts, n_test: int, say: Callable[[str], None] = _unsaid
+) -> tuple[Iterator[Document], Reader]:
     """The documents to test on, and a reader of those to learn from.
 
     Args:
         texts: where they come from.
         n_test: how many to test on, at most; 0: all of the part held out. Where no part is, they
             are the first ones, and it must be said how many.
+        say: is told which files are held out.
 
     Raises:
-        InputError: it cannot be read; or nothing is held out, and it is not said how many to take.
+        InputError: it cannot be read; or nothing is held out, and it is not said how many to take;
+            or a part has no document.
     """
     parts = texts.parts()
+    if parts.held_out:
+        say(f"held out by name: {_listed(parts.held_out)}")
+    if next(parts.train(), None) is None:
+        raise InputError(f"{texts.name} has only blank documents to train on: give more text")
     if parts.test is not None:
+        if next(parts.test(), None) is None:
+            raise InputError(f"{texts.name} holds only blank documents out: give more text")
         return islice(parts.test(), n_test or None), parts.train
     if not n_test:
         raise InputError(
             f"{texts.name} holds nothing out: say how many documents to test on "
             "(--set test_documents=N)"
         )
-    return islice(parts.train(), n_test), lambda: islice(parts.train(), n_test, None)
+
+    def train() -> Iterator[Document]:
+        return islice(parts.train(), n_test, None)
+
+    if next(train(), None) is None:
+        found = sum(1 for _ in parts.train())
+        raise InputError(
+            f"{texts.name} holds too few documents ({found}, without blank ones): the "
+            f"test_documents={n_test} leave none to train on; give more text, or a smaller number"
+        )
+    return islice(parts.train(), n_test), train
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _version(path: Path) -> Any:
@@ -105,13 +151,19 @@ def _version(path: Path) -> Any:
 
 def _local(path: Path) -> Parts:
     saved = any((path / name).is_file() for name in ("dataset_dict.json", "state.json"))
+    files = {} if saved else _files(path)
+
+    def explain(error: Exception) -> InputError:
+        return _broken(str(path), [file for part in files.values() for file in part], error)
+
     try:
-        datasets = _saved(path) if saved else _files(path)
-    except InputError:
-        raise
+        with _unlogged():
+            datasets = _saved(path) if saved else _opened(files)
     except Exception as error:  # of many kinds, pyarrow's among them
-        raise _unreadable(str(path), error) from error
-    return _parts(str(path), datasets)
+        raise explain(error) from error
+    root = path if path.is_dir() else path.parent
+    held_out = [str(file.relative_to(root)) for file in files.get("test", [])]
+    return _parts(str(path), datasets, explain)._replace(held_out=held_out)
 
 
 def _saved(path: Path) -> Mapping[str, Any]:
@@ -122,26 +174,47 @@ def _saved(path: Path) -> Mapping[str, Any]:
     return dict(found) if isinstance(found, DatasetDict) else {"train": found}
 
 
-def _files(path: Path) -> Mapping[str, Any]:
-    """Files of one format, held out by their names."""
-    from datasets import load_dataset
-
+def _files(path: Path) -> Mapping[str, Sequence[Path]]:
+    """Files of one format by part, held out by their names."""
     root = path if path.is_dir() else path.parent
     there = sorted(root.rglob("*")) if path.is_dir() else [path]
-    found = [file for file in there if file.suffix.lower() in _FORMATS and _visible(file, root)]
-    formats = {_FORMATS[file.suffix.lower()] for file in found}
-    if len(formats) != 1:
-        held = f"files of {' and '.join(sorted(formats))}" if formats else "no such file"
+    there = [file for file in there if _visible(file, root)]
+    found = [file for file in there if file.suffix.lower() in _FORMATS]
+    formats = {_format(file) for file in found}
+    if not formats:
+        raise InputError(_no_text(path, [str(file.relative_to(root)) for file in there]))
+    if len(formats) > 1:
         raise InputError(
-            f"{path} holds {held}: give files of text of one format, {', '.join(_FORMATS)}"
+            f"{path} holds files of {' and '.join(sorted(formats))}: give files of text of one "
+            f"format, {', '.join(_FORMATS)}"
         )
-    parts: dict[str, list[str]] = {}
+    parts: dict[str, list[Path]] = {}
     for file in found:
         part = "test" if _names_held_out(file.relative_to(root)) else "train"
-        parts.setdefault(part, []).append(str(file))
-    kind = formats.pop()
+        parts.setdefault(part, []).append(file)
+    return parts
+
+
+def _no_text(path: Path, there: Sequence[str]) -> str:
+    *most, last = _FORMATS
+    formats = f"{', '.join(most)} or {last} file"
+    if path.is_file():
+        return f"{path} is no {formats}"
+    return f"{path} holds no {formats}; it has {_listed(there)}" if there else f"{path} is empty"
+
+
+def _opened(parts: Mapping[str, Sequence[Path]]) -> Mapping[str, Any]:
+    """Files of one format, as streams."""
+    from datasets import load_dataset
+
+    kind = _format(next(iter(parts.values()))[0])
     options = {"sample_by": "paragraph"} if kind == "text" else {}
-    return dict(load_dataset(kind, data_files=parts, streaming=True, **options))
+    files = {part: list(map(str, given)) for part, given in parts.items()}
+    return dict(load_dataset(kind, data_files=files, streaming=True, **options))
+
+
+def _format(file: Path) -> str:
+    return _FORMATS[file.suffix.lower()]
 
 
 def _visible(file: Path, root: Path) -> bool:
@@ -149,7 +222,44 @@ def _visible(file: Path, root: Path) -> bool:
 
 
 def _names_held_out(file: Path) -> bool:
-    return any(part.lower().startswith(_HELD_OUT) for part in file.parts)
+    return any(not _HELD_OUT.isdisjoint(re.split("[._-]", part.lower())) for part in file.parts)
+
+
+def _broken(name: str, files: Sequence[Path], error: Exception) -> InputError:
+    """Which file could not be read, by reading each by itself, and what to do."""
+    for file in files:
+        try:
+            with _unlogged():
+                for _ in _opened({"train": [file]})["train"]:
+                    pass
+        except Exception as found:  # of many kinds, pyarrow's among them
+            return InputError(_mended(file, found))
+    return _unreadable(name, error)
+
+
+def _mended(file: Path, error: Exception) -> str:
+    if isinstance(error, UnicodeDecodeError):
+        return f"{file} is not UTF-8: convert it, for example with iconv"
+    if not file.stat().st_size:
+        return f"{file} is empty: leave it out"
+    return (
+        f"{file} cannot be read as {_SAID[_format(file)]} ({_first_line(error)}): write it anew, "
+        "or leave it out"
+    )
+
+
+@contextmanager
+def _unlogged() -> Iterator[None]:
+    """Without the library's own lines, which repeat the errors that it raises."""
+    import datasets  # which gives the logger its handler
+
+    logger = logging.getLogger(datasets.__name__)
+    before = logger.handlers, logger.propagate
+    logger.handlers, logger.propagate = [logging.NullHandler()], False
+    try:
+        yield
+    finally:
+        logger.handlers, logger.propagate = before
 
 
 def _hub(given: str, name: str, configuration: str | None) -> Parts:
@@ -167,30 +277,40 @@ def _hub(given: str, name: str, configuration: str | None) -> Parts:
             f"{given} is no folder here, and no hub gives it ({_first_line(error)}): "
             "give a local copy with --set text=FOLDER"
         ) from error
-    return _parts(given, dict(found))
+    return _parts(given, dict(found), lambda error: _unreadable(given, error))
 
 
-def _parts(name: str, datasets: Mapping[str, Any]) -> Parts:
+def _parts(name: str, datasets: Mapping[str, Any], explain: Explain) -> Parts:
     """The parts by what they are for; the first of test and validation is held out."""
     if "train" not in datasets:
         raise InputError(f"{name} has nothing to train on, only {', '.join(sorted(datasets))}")
     tested = next((part for part in ("test", "validation") if part in datasets), None)
     return Parts(
-        lambda: _documents(name, datasets["train"]),
-        None if tested is None else lambda: _documents(name, datasets[tested]),
+        lambda: _documents(name, datasets["train"], explain),
+        None if tested is None else lambda: _documents(name, datasets[tested], explain),
     )
 
 
-def _documents(name: str, rows: Iterable[Mapping[str, Any]]) -> Iterator[Document]:
-    try:
-        for number, row in enumerate(rows):
-            document = _document(name, number, row)
-            if document.text.strip():
-                yield document
-    except InputError:
-        raise
-    except Exception as error:  # a file that is not what it says, a connection lost
-        raise _unreadable(name, error) from error
+def _documents(
+    name: str, rows: Iterable[Mapping[str, Any]], explain: Explain
+) -> Iterator[Document]:
+    for number, row in enumerate(_rows(rows, explain)):
+        document = _document(name, number, row)
+        if document.text.strip():
+            yield document
+
+
+def _rows(rows: Iterable[Mapping[str, Any]], explain: Explain) -> Iterator[Mapping[str, Any]]:
+    stream, end = iter(rows), object()
+    while True:
+        try:
+            with _unlogged():
+                row: Any = next(stream, end)
+        except Exception as error:  # a file that is not what it says, a connection lost
+            raise explain(error) from error
+        if row is end:
+            return
+        yield row
 
 
 def _document(name: str, number: int, row: Mapping[str, Any]) -> Document:

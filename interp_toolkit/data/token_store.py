@@ -178,7 +178,10 @@ class _Parts:
                 lengths.append(self._write(file, batch, counts))
                 labels += [d.label for d in batch if d.label is not None]
         if not lengths:
-            raise InputError(f"there is no document to {'test' if part == 'test' else 'train'} on")
+            again = ": all of them are among those to test on" if self.repeated else ""
+            raise InputError(
+                f"there is no document to {'test' if part == 'test' else 'train'} on{again}"
+            )
         ends = np.cumsum(np.concatenate(lengths), dtype=np.int64)
         if labels and len(labels) != len(ends):
             raise InputError(f"{len(ends) - len(labels)} documents have no label, others have one")

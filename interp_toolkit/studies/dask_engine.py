@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterator
@@ -26,20 +27,18 @@ def opened(address: str | None, workers: int | None) -> Iterator[tuple[Any, Call
         workers: processes of such a cluster; None: as many as there are processors.
 
     Raises:
-        InputError: the scheduler is not reached, has no workers, or they lack this package.
+        InputError: the scheduler is not reached, has no workers, or they lack this package; or a
+            cluster of this machine does not start.
     """
     from distributed import Client
 
     with contextlib.ExitStack() as stack:
-        where = stack.enter_context(_own_cluster(workers)) if address is None else address
         try:
+            where = stack.enter_context(_own_cluster(workers)) if address is None else address
             client = stack.enter_context(Client(where, timeout=PATIENCE, set_as_default=False))
             client.wait_for_workers(1, timeout=PATIENCE)
-        except (OSError, TimeoutError, ValueError) as error:
-            raise InputError(
-                f"no Dask cluster with workers answers at {address}: start one with 'dask "
-                "scheduler' and 'dask worker', or leave out --address"
-            ) from error
+        except (OSError, RuntimeError, asyncio.TimeoutError, ValueError) as error:
+            raise _not_there(address, error) from error
         _check_versions(client)
 
         def stop(run: str) -> None:
@@ -47,6 +46,19 @@ def opened(address: str | None, workers: int | None) -> Iterator[tuple[Any, Call
                 client.run(stop_processes, run)
 
         yield _backend(client), stop
+
+
+def _not_there(address: str | None, error: Exception) -> InputError:
+    if address is None:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        return InputError(
+            f"no Dask cluster starts on this machine ({said}): give fewer --workers, or leave out "
+            "--engine dask"
+        )
+    return InputError(
+        f"no Dask cluster with workers answers at {address}: start one with 'dask scheduler' and "
+        "'dask worker', or leave out --address"
+    )
 
 
 def _own_cluster(workers: int | None) -> Any:

@@ -43,15 +43,14 @@ class JobFiles:
         if not self._path(name).exists():
             return False
         found = self._load(name)
-        was, now = found["arguments"], jsonable(identity["arguments"])
-        for key in sorted(was.keys() | now.keys()):
-            if was.get(key) != now.get(key):
-                raise InputError(
-                    f"{self._path(name)} was made with {key} = {was.get(key)}, not "
-                    f"{now.get(key)}: give what the study was started with, or another --out"
-                )
         if found["function"] != identity["function"]:
             raise InputError(f"{self._path(name)} is of another study: give another --out")
+        differing = _differing(found["arguments"], jsonable(identity["arguments"]))
+        if differing:
+            raise InputError(
+                f"{self._folder} was made with {', '.join(differing)}: give what the study was "
+                "started with, or another --out"
+            )
         return True
 
     def read(self, name: str) -> dict[str, Any]:
@@ -91,3 +90,23 @@ class JobFiles:
         if not isinstance(found, dict) or found.keys() != _KEYS:
             raise InputError(f"{path} is damaged: remove it to do that job again")
         return found
+
+
+def _differing(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The arguments that differ, such as `steps=20, not 30`, each setting by itself."""
+    found: list[str] = []
+    for key in sorted(was.keys() | now.keys()):
+        before, after = was.get(key), now.get(key)
+        if isinstance(before, dict) and isinstance(after, dict):
+            found += _differing(before, after)
+        elif key not in was:
+            found.append(f"{key} left out, not {_said(after)}")
+        elif key not in now:
+            found.append(f"{key}={_said(before)}, not left out")
+        elif before != after:
+            found.append(f"{key}={_said(before)}, not {_said(after)}")
+    return found
+
+
+def _said(value: Any) -> str:
+    return "none" if value is None else str(value)

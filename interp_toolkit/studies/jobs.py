@@ -24,6 +24,7 @@ import joblib
 from interp_toolkit.errors import InputError
 from interp_toolkit.studies.attempt import Attempt, Job, Outcome, attempt
 from interp_toolkit.studies.engines import DASK, LOCAL, Engine, attempts
+from interp_toolkit.studies.given import Given
 from interp_toolkit.studies.job_files import JobFiles
 from interp_toolkit.training.folder_lock import locked
 
@@ -66,6 +67,7 @@ class Runner:
         resume: take over what an earlier, killed or smaller run left in the folder.
         say: is told which jobs are done.
         engine: what does the jobs.
+        given: settings by recipe, in place of those that the study trains it with.
 
     Raises:
         InputError: the folder cannot be made, or is no study's; or holds something and `resume`
@@ -81,6 +83,7 @@ class Runner:
         resume: bool = False,
         say: Callable[[str], None] = _unsaid,
         engine: Engine | None = None,
+        given: Given | None = None,
     ):
         if workers is not None and workers < 1:
             raise InputError(f"there must be one worker or more, not {workers}")
@@ -89,15 +92,23 @@ class Runner:
         self.workers = workers
         if workers is None and not (self.engine.name == DASK and self.engine.address):
             self.workers = joblib.cpu_count() if device == "cpu" else 1
-        self._folder, self._say = folder, say
+        self.folder, self.say = folder, say
+        self.given: Given = given or {}
+        self._trained: set[str] = set()
         if folder is not None:
             _check_folder(folder, resume)
+
+    def given_for(self, recipe: str) -> Mapping[str, Any]:
+        """What is given for a recipe that the study trains."""
+        self._trained.add(recipe)
+        return self.given.get(recipe, {})
 
     def run(self, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
         """The values of every job, by its name, in the order of the jobs.
 
         Raises:
-            InputError: what a job raised; or a finished job in the folder was another one.
+            InputError: what a job raised; a finished job in the folder was another one; or
+                settings are given for a recipe that the study does not train.
         """
         alone = self.engine.name == LOCAL and min(self.workers or 1, len(jobs)) <= 1
         with self._begun(jobs, apart=not alone) as begun:
@@ -121,14 +132,24 @@ class Runner:
 
     @contextlib.contextmanager
     def _begun(self, jobs: Sequence[Job], *, apart: bool) -> Iterator[Begun]:
+        self._check_given()
         with self._place() as place:
             files = JobFiles(place)
             done = [job.name for job in jobs if files.has(job.name, job.identity())]
             todo = [job for job in jobs if job.name not in set(done)]
             if done:
-                self._say(f"{len(done)} of {len(jobs)} jobs were done before")
+                self.say(f"{len(done)} of {len(jobs)} jobs were done before")
             with contextlib.closing(self._kept(todo, files, place, apart, len(done))) as tries:
                 yield Begun({name: files.read(name) for name in done}, tries, files)
+
+    def _check_given(self) -> None:
+        for recipe in self.given.keys() - self._trained:
+            trained = " and ".join(sorted(self._trained))
+            raise InputError(
+                f"the study trains {trained}, not {recipe}"
+                if trained
+                else f"the study takes no settings of recipes, such as of {recipe}"
+            )
 
     def _kept(
         self, jobs: Sequence[Job], files: JobFiles, place: Path, apart: bool, before: int
@@ -143,7 +164,7 @@ class Runner:
                 spent = _duration(time.monotonic() - began)
                 failed = "" if one.error is None else f" failed: {one.failure()}"
                 done = f"{number} of {before + len(jobs)} jobs done after {spent}"
-                self._say(f"{done}: {one.name}{failed}")
+                self.say(f"{done}: {one.name}{failed}")
                 yield one
 
     def _attempts(
@@ -159,10 +180,14 @@ class Runner:
 
     @contextlib.contextmanager
     def _place(self) -> Iterator[Path]:
-        if self._folder is not None:
-            with locked(self._folder):
-                (self._folder / ABOUT).write_text(_ABOUT_TEXT, encoding="utf-8")
-                yield self._folder
+        if self.folder is not None:
+            try:
+                self.folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise InputError(f"--out {self.folder} cannot be made: {error.strerror}") from error
+            with locked(self.folder):
+                (self.folder / ABOUT).write_text(_ABOUT_TEXT, encoding="utf-8")
+                yield self.folder
             return
         place = Path(tempfile.mkdtemp(prefix="interp-reproduce-"))
         try:
@@ -172,22 +197,25 @@ class Runner:
 
 
 def _check_folder(folder: Path, resume: bool) -> None:
+    """Raise InputError where a study cannot be kept; the folder is made when its jobs begin."""
     try:
-        folder.mkdir(exist_ok=True)
-        held = {path.name for path in folder.iterdir()}
-        if held - {ABOUT} and not resume:
-            raise InputError(
-                f"--out {folder} is not empty: give --resume to go on with the study there, or "
-                "another folder"
-            )
-        if held and ABOUT not in held:
-            raise InputError(
-                f"--out {folder} holds no study to go on with: give another folder, or leave out "
-                "--resume"
-            )
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--out {folder} is a file: give a folder")
+        if not folder.parent.is_dir():
+            raise InputError(f"--out {folder}: there is no folder {folder.parent}")
+        held = {path.name for path in folder.iterdir()} if folder.exists() else set()
     except OSError as error:
         raise InputError(f"--out {folder} cannot be used: {error.strerror}") from error
-    if not os.access(folder, os.W_OK):
+    if held and ABOUT not in held:
+        raise InputError(
+            f"--out {folder} holds other files and no study: give a new or empty folder"
+        )
+    if held - {ABOUT} and not resume:
+        raise InputError(
+            f"--out {folder} is not empty: give --resume to go on with the study there, or "
+            "another folder"
+        )
+    if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
         raise InputError(f"--out {folder}: no permission to write there")
 
 

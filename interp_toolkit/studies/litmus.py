@@ -24,6 +24,7 @@ from interp_toolkit.registry import Recipe, find, load_all
 from interp_toolkit.studies.jobs import Job, Outcome, Runner
 from interp_toolkit.studies.litmus_result import LitmusResult, litmus_result
 from interp_toolkit.studies.litmus_rules import Seeds, Trained
+from interp_toolkit.studies.texts import check_texts
 from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.training.configure import configure
 from interp_toolkit.training.measured import KEY, Measured, measured_of
@@ -74,7 +75,7 @@ def litmus(
 
     Raises:
         InputError: the recipe has not both variants, or records no figure; a setting does not
-            fit; or what training raises.
+            fit, or a text cannot be read; or what training raises.
     """
     if seeds < 1:
         raise InputError(f"there must be one seed or more, not {seeds}")
@@ -86,7 +87,9 @@ def litmus(
     jobs = {
         variant: _jobs(recipe, variant, preset, given, seeds, runner.device) for variant in NAMES
     }
-    found = runner.run([job for mine in jobs.values() for job in mine])
+    todo = [job for mine in jobs.values() for job in mine]
+    check_texts(todo, runner)
+    found = runner.run(todo)
     standard, mixit = (
         Seeds(NAMES[variant], [_trained(found[job.name]) for job in mine])
         for variant, mine in jobs.items()

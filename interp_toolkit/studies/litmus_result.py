@@ -95,7 +95,7 @@ def litmus_result(
     }
     return LitmusResult(
         probe=NAME,
-        verdict=f"{task} {SENTENCES[decision.status]}: {decision.why}. "
+        verdict=f"{SENTENCES[decision.status].format(task=task)}: {decision.why}. "
         f"{_numbers(decision, standard, mixit)} {budget} {CAVEAT}",
         evidence=_evidence(decision, standard, mixit),
         provenance=study_provenance(task, SOURCE, chosen, standard.runs[0].seed),
@@ -120,7 +120,9 @@ def litmus_result(
 def _numbers(decision: Decision, standard: Seeds, mixit: Seeds) -> str:
     """What both reached, and the gap, in words."""
     measured = standard.measured
-    guess = "" if measured.guess is None else f", guessing {_said(measured.guess, measured)}"
+    guess = ""
+    if measured.guess is not None:
+        guess = f", {measured.guess_rule or 'guessing'} {_said(measured.guess, measured)}"
     return (
         f"Standard reaches {_with_range(standard.interval, measured)}, "
         f"MixiT {_with_range(mixit.interval, measured)}{guess}; the gap is "

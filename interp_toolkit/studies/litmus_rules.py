@@ -16,8 +16,9 @@ Conventions, not theorems:
     learned          so, and for shares at least half the way from guessing to perfect: what is
                      below may be a plateau before attention has learned anything. In nats nobody
                      knows what is perfect, so there "learned" means less
-    solved           a share whose interval's worse end is within the margin of perfect
-    still improving  in the last quarter of the steps the mean curve has risen by more than the
+    solved           a share whose interval's worse end is within 5 points of perfect (within the
+                     margin, if that is less), three quarters of the way from guessing or more
+    still improving  in the last quarter of the steps some seed's curve has risen by more than the
                      margin. A learning rate that falls to zero flattens every curve, so a flat one
                      does not say that a longer run would end in the same place
 """
@@ -34,13 +35,15 @@ from interp_toolkit.studies.seed_interval import Interval, difference, over_seed
 from interp_toolkit.training.measured import Measured
 
 MARGINS = {"share": 0.05, "nats": 0.1}
+MOST_MARGIN = 0.5  # of a share
+UNSOLVED = 0.25  # of the way from guessing to perfect, at most, that is left where a task is solved
 LAST = 0.25  # the share of the steps in which a curve that still rises is one still improving
 
 Status = Literal["needs", "does_not_need", "undecided"]
 SENTENCES: dict[Status, str] = {
-    "needs": "needs in-context reasoning",
-    "does_not_need": "does not need in-context reasoning",
-    "undecided": "is undecided",
+    "needs": "{task} needs in-context reasoning",
+    "does_not_need": "{task} does not need in-context reasoning",
+    "undecided": "Whether {task} needs in-context reasoning is undecided",
 }
 
 
@@ -62,10 +65,11 @@ class Trained:
     @property
     def rise(self) -> float | None:
         """How much the curve improved in the last quarter of its steps; None: no curve."""
-        if len(self.curve) < 2:
+        from_step = (1 - LAST) * self.steps[-1] if self.steps else 0
+        earlier = [i for i, step in enumerate(self.steps) if step <= from_step]
+        if len(self.curve) < 2 or not earlier:
             return None
-        from_step = (1 - LAST) * self.steps[-1]
-        before = max(i for i, step in enumerate(self.steps) if step <= from_step)
+        before = earlier[-1]
         return _sign(self.measured) * (self.curve[-1] - self.curve[before])
 
 
@@ -99,10 +103,10 @@ class Seeds:
 
     @property
     def rise(self) -> float | None:
-        """The mean improvement in the last quarter of the steps."""
+        """The largest improvement of a seed in the last quarter of the steps."""
         rises = [run.rise for run in self.runs]
         known = [rise for rise in rises if rise is not None]
-        return math.fsum(known) / len(known) if len(known) == len(rises) else None
+        return max(known) if len(known) == len(rises) else None
 
     def above_guess(self, value: float) -> float:
         """By how much a value is better than guessing; infinite where nobody knows guessing."""
@@ -125,12 +129,17 @@ class Seeds:
         return abs(perfect - self.worse_end) <= abs(perfect - guess) / 2
 
     def solved(self, margin: float) -> bool:
-        """Whether the worse end is within the margin of perfect."""
-        perfect = _perfect(self.measured)
-        return perfect is not None and abs(perfect - self.worse_end) <= margin
+        """Whether the worse end is near perfect, and far from guessing."""
+        perfect, guess = _perfect(self.measured), self.measured.guess
+        if perfect is None:
+            return False
+        allowed = min(margin, MARGINS["share"])
+        if guess is not None:
+            allowed = min(allowed, UNSOLVED * abs(perfect - guess))
+        return abs(perfect - self.worse_end) <= allowed
 
     def improving(self, margin: float) -> bool | None:
-        """Whether more steps would help, by the last quarter of the curve; None: no curve."""
+        """Whether more steps would help a seed, by its last quarter; None: no curve."""
         return None if self.rise is None else self.rise > margin
 
 
@@ -159,7 +168,10 @@ def decide(standard: Seeds, mixit: Seeds, margin: float | None = None) -> Decisi
     if _sign(standard.measured) < 0:
         gap = Interval(-gap.value, gap.above, gap.below, -gap.most, -gap.least)
     status: Status
-    if mixit.solved(margin):
+    useless = _useless(standard.measured, margin)
+    if useless is not None:
+        status, why = "undecided", useless
+    elif mixit.solved(margin):
         status, why = "does_not_need", "MixiT solves it"
     elif gap.low > margin:
         status, why = _apart(standard, mixit, margin)
@@ -170,13 +182,25 @@ def decide(standard: Seeds, mixit: Seeds, margin: float | None = None) -> Decisi
     return Decision(status, why, gap, margin)
 
 
+def _useless(measured: Measured, margin: float) -> str | None:
+    """Why nothing can be learned from this margin, or this task; None: something can."""
+    perfect = _perfect(measured)
+    if perfect is None:
+        return None
+    if margin >= MOST_MARGIN:
+        return f"a margin of {margin:g} is {100 * margin:g} points: give one below {MOST_MARGIN:g}"
+    if measured.guess is not None and abs(perfect - measured.guess) <= 2 * margin:
+        return "guessing is already within two margins of perfect: make the task harder"
+    return None
+
+
 def _why_across(standard: Seeds, mixit: Seeds, margin: float) -> str:
-    """Why the gap's interval holds the margin."""
+    """Why the gap's interval contains the margin."""
     if min(len(standard.runs), len(mixit.runs)) < 2:
-        return "one seed says nothing of how seeds differ: give --seeds 3"
+        return "one seed does not show how much seeds differ: give --seeds 3"
     if all(s.above_guess(s.interval.value) <= margin for s in (standard, mixit)):
         return "neither is clearly above guessing: give more --steps"
-    return "the gap's interval holds the margin: give more --seeds"
+    return "the gap's interval contains the margin: give more --seeds"
 
 
 def _apart(standard: Seeds, mixit: Seeds, margin: float) -> tuple[Status, str]:
@@ -190,7 +214,9 @@ def _apart(standard: Seeds, mixit: Seeds, margin: float) -> tuple[Status, str]:
     if mixit.improving(margin):
         return "undecided", "MixiT is still improving: give more --steps"
     if _perfect(mixit.measured) is not None and mixit.learned(margin):
-        return "undecided", "MixiT has learned it too, less well: give it more heads or width"
+        return "undecided", (
+            "MixiT has learned it too, though less well: give it more heads or width"
+        )
     return "needs", "standard is ahead of MixiT by more than the margin"
 
 

@@ -75,7 +75,8 @@ def over_seeds(
     mean = math.fsum(values) / len(values)
     spread = _spread(values, level)
     if examples is None:
-        spread = spread or math.inf  # to the last digit alike: that says nothing of how they differ
+        if min(values) == max(values):  # that says nothing of how they differ
+            spread = math.inf
         return Interval(mean, spread, spread)
     if not 0 <= min(values) <= max(values) <= 1:
         raise ValueError(f"shares lie between 0 and 1, not {values}")

@@ -17,6 +17,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.studies.jobs import Job, Outcome, Runner
 from interp_toolkit.studies.sweep_file import Point, SweepFile, grid_points
 from interp_toolkit.studies.sweep_result import SweepResult, sweep_result
+from interp_toolkit.studies.texts import check_texts
 from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.training.measured import KEY, measured_of
 from interp_toolkit.training.run_files import end_run
@@ -61,11 +62,14 @@ def sweep(
         keep: is given the result so far at the start and after every run.
 
     Raises:
-        InputError: a point does not fit the recipe; or not one run came to an end.
+        InputError: a point does not fit the recipe, or its text cannot be read; or not one run
+            came to an end.
     """
     runner = runner or Runner()
     points = grid_points(file)
-    jobs = {_job(file, p, s, runner.device).name: (p, s) for p in points for s in range(file.seeds)}
+    todo = [(_job(file, p, s, runner.device), (p, s)) for p in points for s in range(file.seeds)]
+    check_texts((job for job, _ in todo), runner)
+    jobs = {job.name: at for job, at in todo}
     found: dict[str, Mapping[str, Any]] = {}
     why = dict.fromkeys(jobs, NOT_YET)
 
@@ -79,7 +83,9 @@ def sweep(
                 missing[point.name][seed] = why[name]
         return sweep_result(file, points, runs, missing, runner.device)
 
-    with runner.begun([_job(file, p, s, runner.device) for p, s in jobs.values()]) as begun:
+    with runner.begun([job for job, _ in todo]) as begun:
+        kept = f", kept in {runner.folder}" if runner.folder else ""
+        runner.say(f"{_count(len(points), 'point')}, {_count(len(jobs), 'run')}{kept}")
         found.update(begun.done)
         keep(so_far())
         for one in begun.tries:
@@ -91,6 +97,10 @@ def sweep(
     if not found:
         raise InputError(f"no run came to an end; the first: {next(iter(why.values()))}")
     return so_far()
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _job(file: SweepFile, point: Point, seed: int, device: str) -> Job:

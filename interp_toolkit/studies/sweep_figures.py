@@ -3,43 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from interp_toolkit.palette import shade
 from interp_toolkit.results import Figure
+from interp_toolkit.studies.seed_interval import LEVEL
 from interp_toolkit.studies.sweep_file import VARIANT
 
 WIDE = 8  # a setting whose largest value is so many times its smallest has a logarithmic axis
 MOST = {"higher": "highest", "lower": "lowest"}
 SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
 
-Means = Sequence[tuple[Mapping[str, Any], float]]
+
+class Mean(NamedTuple):
+    """What a point reached: its settings, the mean over its seeds and its interval.
+
+    The interval is None where there is one seed.
+    """
+
+    at: Mapping[str, Any]
+    value: float
+    interval: tuple[float, float] | None
 
 
-def sweep_figures(name: str, unit: str, better: str, points: Means) -> list[Figure]:
+class _Placed(NamedTuple):
+    """A mean in the figure's units, at its place on the axis."""
+
+    x: Any
+    y: float
+    interval: tuple[float, float]
+
+
+def sweep_figures(name: str, unit: str, better: str, points: Sequence[Mean]) -> list[Figure]:
     """One for each setting that has two values or more.
 
     Args:
         name: what is measured.
         unit: a "share" is drawn in percent.
         better: "higher" or "lower".
-        points: a point's settings and its mean.
+        points: what they reached.
     """
-    keys = list(points[0][0]) if points else []
-    varied = [key for key in keys if len({str(at[key]) for at, _ in points}) > 1]
+    keys = list(points[0].at) if points else []
+    varied = [key for key in keys if len({str(point.at[key]) for point in points}) > 1]
     shown = [key for key in varied if key != VARIANT] or varied
     return [_figure(key, name, unit, better, points) for key in shown]
 
 
-def _figure(key: str, name: str, unit: str, better: str, points: Means) -> Figure:
+def _figure(key: str, name: str, unit: str, better: str, points: Sequence[Mean]) -> Figure:
     scale, label = (100.0, f"{name} (%)") if unit == "share" else (1.0, name)
-    variants = sorted({str(at[VARIANT]) for at, _ in points if VARIANT in at})
+    variants = sorted({str(point.at[VARIANT]) for point in points if VARIANT in point.at})
     lines = [""] if key == VARIANT or not variants else variants
     data: list[dict[str, Any]] = []
     for place, line in enumerate(lines):
-        mine = [(at[key], scale * y) for at, y in points if not line or str(at[VARIANT]) == line]
+        mine = [
+            _placed(point, key, scale)
+            for point in points
+            if not line or str(point.at[VARIANT]) == line
+        ]
         data += _traces(line or name, mine, better, shade(place, len(lines)), place)
-    numeric = [at[key] for at, _ in points if _is_number(at[key])]
+    numeric = [point.at[key] for point in points if _is_number(point.at[key])]
     axis = "linear" if len(numeric) == len(points) else "category"
     if axis == "linear" and min(numeric) > 0 and max(numeric) >= WIDE * min(numeric):
         axis = "log"
@@ -48,21 +70,36 @@ def _figure(key: str, name: str, unit: str, better: str, points: Means) -> Figur
         "yaxis": {"title": {"text": label}},
     }
     caption = (
-        "Each point is the mean over seeds at one point of the grid; lines join the "
-        f"{MOST[better]} at each {key}, whatever the other settings. The best of "
-        "many is likely too good."
+        f"{_of_seeds(points)}; lines join the {MOST[better]} at each {key}, whatever the other "
+        "settings. The best of many is likely too good."
     )
     return Figure(f"{name[0].upper()}{name[1:]} against {key}", caption, data, layout)
 
 
+def _placed(point: Mean, key: str, scale: float) -> _Placed:
+    x, y = point.at[key], scale * point.value
+    low, high = point.interval or (point.value, point.value)
+    return _Placed(x if _is_number(x) else str(x), y, (scale * low, scale * high))
+
+
+def _of_seeds(points: Sequence[Mean]) -> str:
+    """How many seeds a point is of, and what its bar is."""
+    if not any(point.interval for point in points):
+        return "Each point is one point of the grid, one seed a point"
+    without = "" if all(point.interval for point in points) else "; one without a bar is one seed"
+    return (
+        "Each point is the mean over seeds at one point of the grid, its bar the "
+        f"{100 * LEVEL:g} % interval{without}"
+    )
+
+
 def _traces(
-    line: str, points: Sequence[tuple[Any, float]], better: str, color: str, place: int
+    line: str, points: Sequence[_Placed], better: str, color: str, place: int
 ) -> list[dict[str, Any]]:
     """All points, and a line through the best at each place."""
-    plain = [(x if _is_number(x) else str(x), y) for x, y in points]
     best: dict[Any, float] = {}
     pick = max if better == "higher" else min
-    for x, y in plain:
+    for x, y, _ in points:
         best[x] = pick(best.get(x, y), y)
     ordered = sorted(best.items()) if all(_is_number(x) for x in best) else list(best.items())
     symbol = SYMBOLS[place % len(SYMBOLS)]
@@ -73,8 +110,9 @@ def _traces(
             "name": line,
             "legendgroup": line,
             "showlegend": False,
-            "x": [x for x, _ in plain],
-            "y": [y for _, y in plain],
+            "x": [point.x for point in points],
+            "y": [point.y for point in points],
+            **_bars(points),
             "marker": {"color": color, "symbol": symbol, "size": 7, "opacity": 0.5},
         },
         {
@@ -88,6 +126,14 @@ def _traces(
             "marker": {"color": color, "symbol": symbol, "size": 8},
         },
     ]
+
+
+def _bars(points: Sequence[_Placed]) -> dict[str, Any]:
+    above = [high - y for _, y, (_, high) in points]
+    below = [y - low for _, y, (low, _) in points]
+    if not any(above + below):
+        return {}
+    return {"error_y": {"type": "data", "symmetric": False, "array": above, "arrayminus": below}}
 
 
 def _is_number(value: Any) -> bool:

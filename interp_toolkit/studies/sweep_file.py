@@ -63,6 +63,20 @@ class SweepFile(BaseModel):
     name: str = ""
 
 
+class _UniqueKeys(yaml.SafeLoader):
+    """YAML whose mappings have each key once, which the standard asks for and PyYAML does not."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        known: set[str] = set()
+        for key_node, _ in node.value:
+            key = repr(self.construct_object(key_node, deep=True))
+            if key in known:
+                line = key_node.start_mark.line + 1
+                raise InputError(f"the key {key} stands twice (line {line})")
+            known.add(key)
+        return super().construct_mapping(node, deep)
+
+
 @dataclass(frozen=True)
 class Point:
     """A point of the grid.
@@ -93,17 +107,20 @@ class Point:
 
 def said(at: Mapping[str, Any]) -> str:
     """A point's place in the grid, such as `variant=mixit, lr=0.001`."""
-    return ", ".join(f"{key}={value}" for key, value in at.items())
+    return ", ".join(f"{key}={_yaml_word(value)}" for key, value in at.items())
 
 
 def read_sweep(path: Path) -> SweepFile:
     """Read and check a sweep's file; `grid_points` checks the settings.
 
     Raises:
-        InputError: it cannot be read, is no YAML, or has keys or values that do not fit.
+        InputError: it cannot be read, is no YAML, has a key twice, or keys or values that do not
+            fit.
     """
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
@@ -129,8 +146,18 @@ def _explained(error: ValidationError) -> str:
         return f"there is no key {key!r}{suggestion(key, SweepFile.model_fields)}"
     if first["type"] == "missing":
         return f"the key {key!r} is missing"
-    reason = first["msg"].replace("Input should", "it must")
-    return f"{key} = {first['input']!r}: {reason}"
+    if first["loc"][-1] == "[key]":
+        read = _yaml_word(first["input"])
+        return f"a key of {first['loc'][0]} is read as {read}: put it in quotes"
+    if (key, first["type"]) == ("grid", "too_short"):
+        return "grid is empty: give at least one setting with values"
+    value = "null" if first["input"] is None else repr(first["input"])
+    return f"{key} = {value}: {first['msg'].replace('Input should', 'it must')}"
+
+
+def _yaml_word(value: Any) -> str:
+    """As YAML writes it where Python has another word."""
+    return json.dumps(value) if value is None or isinstance(value, bool) else str(value)
 
 
 def grid_points(file: SweepFile) -> list[Point]:

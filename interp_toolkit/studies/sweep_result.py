@@ -19,14 +19,17 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from interp_toolkit.results import Figure, Result, Table
 from interp_toolkit.studies.result import Unit, shown, study_provenance
 from interp_toolkit.studies.seed_interval import LEVEL, Interval, difference, over_seeds
-from interp_toolkit.studies.sweep_figures import MOST, sweep_figures
+from interp_toolkit.studies.sweep_figures import MOST, Mean, sweep_figures
 from interp_toolkit.studies.sweep_file import VARIANT, Point, SweepFile, said
 from interp_toolkit.training.measured import KEY
 
 if TYPE_CHECKING:
     import pandas as pd
 
-_SELECTED = "Its figure also chose it from among them, so it is likely too good: train it again."
+_SELECTED = (
+    "The best was chosen by this same figure, which is therefore likely too good: train that point "
+    "again, with new seeds, to estimate it."
+)
 
 Runs = Mapping[str, Mapping[int, Mapping[str, Any]]]
 Missing = Mapping[str, Mapping[int, str]]
@@ -59,6 +62,13 @@ class PointResult:
     def complete(self) -> bool:
         """Whether every seed came to an end; the mean of the others would not be of chance."""
         return bool(self.values) and not self.missing
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the mean over seeds; None where there is one seed, which says nothing of others."""
+        if self.low is None or self.high is None or len(self.values) < 2:
+            return None
+        return self.low, self.high
 
 
 @dataclass(frozen=True)
@@ -98,8 +108,8 @@ class SweepResult(Result):
         """One row a point."""
         import pandas as pd
 
-        [table, *_] = self.tables()
-        return pd.DataFrame(list(table.rows), columns=list(table.columns))
+        rows = [[*point.at.values(), *_reached(point)] for point in self.ranked()]
+        return pd.DataFrame(rows, columns=self._columns())
 
     def tables(self) -> list[Table]:
         """The points, the best first; the best of each variant; what is missing; seconds."""
@@ -125,7 +135,11 @@ class SweepResult(Result):
             self.figure.name,
             self.figure.unit,
             self.figure.better,
-            [(point.at, point.mean) for point in self.points if point.mean is not None],
+            [
+                Mean(point.at, point.mean, point.interval)
+                for point in self.points
+                if point.mean is not None
+            ],
         )
 
     def ranked(self) -> list[PointResult]:
@@ -133,15 +147,17 @@ class SweepResult(Result):
         return _ranked(self.points, self.figure)
 
     def _points(self, ranked: Sequence[PointResult]) -> Table:
-        name = self.figure.name if self.figure else "figure"
-        keys = list(self.points[0].at)
-        columns = [*keys, "seeds", f"mean {name}", "low", "high", "lowest", "highest", "missing"]
-        rows = [_row(point) for point in ranked]
+        rows = [[*map(_setting, point.at.values()), *_reached(point)] for point in ranked]
         caption = (
             f"Mean over seeds and its {100 * LEVEL:g} % interval, each by itself; lowest and "
             "highest: of the seeds. A point with runs missing is ranked behind all others."
         )
-        return Table("Points, the best first", columns, rows, caption, highlight=[0])
+        best = [0] if self.evidence.get("choice") == "decided" else []
+        return Table("Points, the best first", self._columns(), rows, caption, highlight=best)
+
+    def _columns(self) -> list[str]:
+        name, keys = self.figure.name if self.figure else "figure", self.points[0].at
+        return [*keys, "seeds", f"mean {name}", "low", "high", "lowest", "highest", "missing"]
 
     def _by_variant(self, ranked: Sequence[PointResult]) -> Table:
         best: dict[str, PointResult] = {}
@@ -152,9 +168,14 @@ class SweepResult(Result):
         return Table("The best point of each variant", table.columns, table.rows)
 
 
-def _row(point: PointResult) -> list[Any]:
+def _setting(value: Any) -> Any:
+    """As the sweep's file has it: 0.003, not with the decimals of the column's others."""
+    return f"{value:g}" if isinstance(value, float) else value
+
+
+def _reached(point: PointResult) -> list[Any]:
     values = [point.mean, point.low, point.high, point.lowest, point.highest]
-    return [*point.at.values(), len(point.values), *values, len(point.missing)]
+    return [len(point.values), *values, len(point.missing)]
 
 
 def sweep_result(
@@ -253,12 +274,14 @@ def _verdict(
     text = f"{_with_interval(best, measure)}, {_lead(best, others[0], measure)}"
     rivals, which = evidence["not_told_from_the_best"], said(best.at)
     if rivals:
-        alone = ": one seed each says nothing of how seeds differ" if len(best.values) < 2 else ""
+        alone = (
+            ": one seed each does not show how much seeds differ" if len(best.values) < 2 else ""
+        )
         share = f"all {rivals}" if rivals == len(others) else f"{rivals} of the {len(others)}"
         most = f"the {MOST[measure.better]} mean"
         text = (
             f"undecided which of {len(complete)} points is best: {which} has {most} {text}, "
-            f"and {share} others cannot be told from it{alone}"
+            f"and {share} others cannot be distinguished from it{alone}"
         )
     else:
         text = (
@@ -278,7 +301,7 @@ def _lead(best: PointResult, second: PointResult, measure: Measure) -> str:
 
 def _with_interval(point: PointResult, measure: Measure) -> str:
     text = f"{measure.name} {shown(point.mean, measure.unit)}"
-    if point.low is None or point.high is None or len(point.values) < 2:
+    if point.interval is None:
         return text
-    low, high = shown(point.low, measure.unit), shown(point.high, measure.unit)
+    low, high = (shown(end, measure.unit) for end in point.interval)
     return f"{text} ({100 * LEVEL:g} % interval {low} to {high})"

@@ -42,5 +42,7 @@ def configure(recipe: Recipe, variant: str | None, preset: str, given: Mapping[s
             hint = suggestion(key, recipe.config.model_fields)
             raise InputError(f"{recipe.name} has no setting {key!r}{hint}") from error
         reason = first["msg"].removeprefix("Value error, ").replace("Input should", "it must")
-        what = "" if key is None else f"{key} = {settings[key]!r}: "
+        reason = reason.partition(", unable to parse")[0]
+        value = None if key is None else settings[key]
+        what = "" if key is None else f"{key} = {'null' if value is None else repr(value)}: "
         raise InputError(f"{recipe.name}: {what}{reason}") from error

@@ -92,6 +92,7 @@ def train_language(
         unit="nats",
         guess=store.unigram,
         examples=len(cut(store.test.tokens, config.length)),
+        guess_rule="token frequencies alone",
     )
     return TrainingRun(
         model=runs.model,
@@ -140,7 +141,7 @@ def _verdict(name: str, config: LanguageTraining, runs: SeedRuns, measured: Meas
     seeds = f"; the worst of {len(reached)} seeds: {max(reached):.3f}" if len(reached) > 1 else ""
     return (
         f"{name}, {config.variant}: log perplexity {measured.value:.3f} nats a token on "
-        f"{measured.examples:,} held-out rows of {config.length}, where token frequencies alone "
+        f"{measured.examples:,} held-out rows of {config.length}, where {measured.guess_rule} "
         f"give {measured.guess:.3f}{seeds}."
     )
 

@@ -22,8 +22,9 @@ class Measured:
         value: reached by the best seed.
         better: which way is better.
         unit: "share" (0 to 1) or "nats".
-        guess: what the best rule without the context reaches; None: not known.
+        guess: what a rule that does not solve the task reaches; None: not known.
         examples: how many independent test examples the value is a mean over.
+        guess_rule: that rule, in words; empty where there is none.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Measured:
     unit: Literal["share", "nats"]
     guess: float | None
     examples: int
+    guess_rule: str = ""
 
     def recorded(self) -> dict[str, Any]:
         """As JSON data, for the training record."""
@@ -41,3 +43,8 @@ class Measured:
 def measured_of(training: Mapping[str, Any]) -> Measured:
     """The figure of a training record that has one."""
     return Measured(**training[KEY])
+
+
+def percent(share: float) -> str:
+    """A share as it is written in a sentence."""
+    return f"{100 * share:.2f} %"

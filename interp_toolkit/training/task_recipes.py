@@ -60,6 +60,7 @@ def _measured(config: SyntheticTraining, runs: SeedRuns) -> Measured:
         unit="share",
         guess=config.task.guess,
         examples=config.tested_rows,
+        guess_rule=config.task.guess_rule,
     )
 
 

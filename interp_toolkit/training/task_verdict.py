@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from scipy import stats
 
+from interp_toolkit.training.measured import percent
 from interp_toolkit.training.seeds import SeedRuns
 from interp_toolkit.training.variant_settings import SyntheticTraining, TaskTraining
 
@@ -15,13 +16,14 @@ def task_verdict(config: SyntheticTraining, runs: SeedRuns) -> str:
     """What the best seed reached, how the others did, and how large the model is."""
     task, scores = config.task, runs.scores
     parts = [
-        f"{task.name}, {config.variant}: {scores['accuracy']:.2%} of {_tested(config)} are right"
+        f"{task.name}, {config.variant}: {percent(scores['accuracy'])} of {_tested(config)} "
+        "are right"
     ]
     if isinstance(config, TaskTraining):
         low, high = share_interval(scores["accuracy"], config.test_examples)
-        parts[0] += f" (95 % interval {low:.2%} to {high:.2%})"
+        parts[0] += f" (95 % interval {percent(low)} to {percent(high)})"
     if task.guess is not None:
-        parts.append(f"guessing without the context gives {task.guess:.2%}")
+        parts.append(f"{task.guess_rule} is right in {percent(task.guess)}")
     parts.append(f"{scores['trainable']:,} parameters are trained")
     if BITS in scores:
         parts[-1] += f" and hold {scores[BITS]:.3g} bits each"
@@ -58,5 +60,5 @@ def _of_seeds(runs: SeedRuns) -> str:
     reached = sorted(scores["accuracy"] for scores in runs.by_seed.values())
     return (
         f" The best of {len(reached)} seeds, chosen on these rows; their accuracies go from "
-        f"{reached[0]:.2%} to {reached[-1]:.2%}."
+        f"{percent(reached[0])} to {percent(reached[-1])}."
     )

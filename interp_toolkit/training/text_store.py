@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from interp_toolkit.data.tokenization import TextTokenizer, learn_tokenizer, rea
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import Session
 from interp_toolkit.training.ranks import named_ranks
-from interp_toolkit.training.text_settings import LEARNED, TextTraining
+from interp_toolkit.training.text_settings import GENERATED, LEARNED, TextTraining
 
 TOKENIZER_FILE = "tokenizer.json"
 
@@ -42,8 +42,22 @@ def text_store(config: TextTraining, session: Session | None = None) -> TokenSto
         store = open_store(folder, config.specials)
         if store is not None:
             return store
-        (session or Session()).say(f"reading {texts.name} into {folder}")
-        return _made(config, texts, folder)
+        say = (session or Session()).say
+        say(f"reading {texts.name} into {folder}")
+        return _made(config, texts, folder, say)
+
+
+def check_text(config: TextTraining) -> None:
+    """Raise InputError where the text cannot be read; of a hub's, no document is asked for."""
+    if config.text == GENERATED:
+        return
+    texts = config.texts()
+    if open_store(cache_folder(config) / _key(config, texts), config.specials) is not None:
+        return
+    if Path(config.text).expanduser().exists():
+        split(texts, config.test_documents)
+    else:
+        texts.parts()
 
 
 def cache_folder(config: TextTraining) -> Path:
@@ -66,8 +80,10 @@ def keep_tokenizer(store: TokenStore, session: Session | None) -> None:
         raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
 
-def _made(config: TextTraining, texts: Texts, folder: Path) -> TokenStore:
-    test, train = split(texts, config.test_documents)
+def _made(
+    config: TextTraining, texts: Texts, folder: Path, say: Callable[[str], None]
+) -> TokenStore:
+    test, train = split(texts, config.test_documents, say)
     learned_from = islice(train(), config.documents or None)
     tokenizer = _tokenizer(config, (document.text for document in learned_from))
     documents = islice(train(), config.documents or None)

@@ -16,7 +16,7 @@ from interp_toolkit.data.token_store import TokenStore
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention import reviews
 from interp_toolkit.toys.random_attention.variants import VARIANTS, trainable_parameters
-from interp_toolkit.training.measured import Measured
+from interp_toolkit.training.measured import Measured, percent
 from interp_toolkit.training.review_problem import LABELS, ReviewProblem
 from interp_toolkit.training.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.text_settings import (
@@ -85,6 +85,7 @@ def train(config: YelpTraining, session: Session | None = None) -> TrainingRun:
         unit="share",
         guess=max(positive, 1 - positive),
         examples=len(store.test.labels),
+        guess_rule="naming the commoner label",
     )
     return TrainingRun(
         model=runs.model,
@@ -123,10 +124,12 @@ def _facts(config: YelpTraining, store: TokenStore) -> dict[str, Any]:
 
 def _verdict(config: YelpTraining, runs: SeedRuns, measured: Measured) -> str:
     reached = [scores["accuracy"] for scores in runs.by_seed.values()]
-    seeds = f"; the worst of {len(reached)} seeds: {min(reached):.2%}" if len(reached) > 1 else ""
+    worst = f"; the worst of {len(reached)} seeds: {percent(min(reached))}"
+    seeds = worst if len(reached) > 1 else ""
+    guess = "" if measured.guess is None else percent(measured.guess)
     return (
-        f"{NAME}, {config.variant}: {measured.value:.2%} of {measured.examples:,} held-out reviews "
-        f"are told right, where naming the commoner label gives {measured.guess:.2%}{seeds}."
+        f"{NAME}, {config.variant}: {percent(measured.value)} of {measured.examples:,} held-out "
+        f"reviews are told right, where {measured.guess_rule} gives {guess}{seeds}."
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
@@ -382,3 +383,17 @@ def test_heads_are_analysed_and_written_as_json(tmp_path: Path, call) -> None:
     code, _, err = call("analyze", "toy:xor-2head", "--probe", "heads")
     assert (code, len(lines(err))) == (2, 1)
     assert "context" in err
+
+
+@pytest.mark.parametrize("command", ["train", "litmus", "sweep", "reproduce"])
+def test_help_is_paragraphs_as_wide_as_the_terminal(
+    call, monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    code, out, _ = call(command, "--help")
+    prose = [line.strip() for line in out.partition("╭")[0].splitlines()]
+    pairs = [(line, after) for line, after in itertools.pairwise(prose) if line and after]
+    assert code == 0
+    assert pairs
+    for line, after in pairs:
+        assert len(f"{line} {after.split()[0]}") > 78, line

@@ -23,7 +23,7 @@ def test_the_answer_everywhere(call, tmp_path: Path) -> None:
     document, page = tmp_path / "r.json", tmp_path / "r.html"
     code, out, err = call("retrieval", *TINY, "--json", document, "--html", page)
     assert code == 0
-    assert "retrieval is undecided" in " ".join(out.split())
+    assert "Whether retrieval needs in-context reasoning is undecided" in " ".join(out.split())
     assert "Standard and MixiT" in out
     assert "4 of 4 jobs done after" in err
     [result] = json.loads(document.read_text())["results"]
@@ -43,7 +43,7 @@ def test_json_alone_on_standard_output_and_a_resumed_test_is_the_same(call, tmp_
     assert (code, err) == (0, "")
     assert json.loads(again) == json.loads(first)
     code, out, _ = call("retrieval", *TINY, "--out", tmp_path / "kept", "--resume", "--quiet")
-    assert out.startswith("? retrieval is undecided: ")
+    assert out.startswith("? Whether retrieval needs in-context reasoning is undecided: ")
 
 
 @pytest.mark.parametrize(

@@ -90,6 +90,17 @@ def test_a_sweep_keeps_its_result_beside_its_file(call, made_up, tmp_path: Path)
     assert "lr=0.01 is the best of 2 points" in " ".join(out.split())
 
 
+def test_one_point_is_not_points_and_refusals_stand_alone(call, made_up, tmp_path: Path) -> None:
+    path = yaml(tmp_path, "recipe: retrieval\ngrid: {lr: [0.1]}")
+    code, _, err = call(path, "--workers", 1)
+    assert code == 0
+    assert "1 point, 1 run, kept in" in err
+    path = yaml(tmp_path, "recipe: retrieval\nsettings: {steps: 3}\ngrid: {lr: [0.1]}")
+    code, out, err = call(path, "--workers", 1, "--resume")
+    assert (code, out) == (2, "")
+    assert "grid.sweep was made with steps" in one_line(err)
+
+
 @pytest.mark.parametrize(
     ("arguments", "text", "says"),
     [
@@ -97,7 +108,7 @@ def test_a_sweep_keeps_its_result_beside_its_file(call, made_up, tmp_path: Path)
         ([], "recipe: retrieval\ngird: {}", "there is no key 'gird'; did you mean grid?"),
         (["--engine", "dusk"], MADE_UP, "no engine is called 'dusk'; did you mean dask?"),
         (["--address", "tcp://a:1"], MADE_UP, "give --engine dask"),
-        (["--out", "no/such/folder"], MADE_UP, "--out no/such/folder cannot be used"),
+        (["--out", "no/such/folder"], MADE_UP, "there is no folder no/such"),
         (["--device", "abacus"], MADE_UP, "'abacus' is no device"),
     ],
 )

@@ -20,7 +20,7 @@ def write(folder: Path, name: str, texts: list[str]) -> None:
     path = folder / name
     path.parent.mkdir(parents=True, exist_ok=True)
     rows = [{"text": text, "label": number % 2} for number, text in enumerate(texts)]
-    if path.suffix == ".txt":
+    if path.suffix in (".txt", ".tokens", ".raw"):
         path.write_text("\n\n".join(texts) + "\n")
     elif path.suffix == ".parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
@@ -34,6 +34,8 @@ def write(folder: Path, name: str, texts: list[str]) -> None:
         ("a.txt", "test.txt", False),
         ("a.jsonl", "valid/b.jsonl", True),
         ("train.parquet", "Test-0.parquet", True),
+        ("wiki.train.tokens", "wiki.test.tokens", False),
+        ("a.raw", "my_validation/b.raw", False),
     ],
 )
 def test_a_folder_of_files_is_read_with_its_held_out_part(
@@ -98,7 +100,14 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
         "/nowhere/at/all"
     )
     (tmp_path / "a").mkdir()
-    assert "holds no such file: give files of text" in refused(tmp_path / "a")
+    assert refused(tmp_path / "a") == f"{tmp_path / 'a'} is empty"
+    (tmp_path / "csv").mkdir()
+    (tmp_path / "csv" / "a.csv").touch()
+    assert refused(tmp_path / "csv") == (
+        f"{tmp_path / 'csv'} holds no .txt, .jsonl, .json, .parquet, .tokens or .raw file; it has "
+        "a.csv"
+    )
+    assert "a.csv is no .txt, .jsonl, " in refused(tmp_path / "csv" / "a.csv")
     write(tmp_path, "mixed/a.txt", TRAIN)
     write(tmp_path, "mixed/b.jsonl", TRAIN)
     assert "holds files of json and text" in refused(tmp_path / "mixed")
@@ -109,9 +118,53 @@ def test_what_cannot_be_read_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "label.jsonl").write_text('{"text": "x", "label": "good"}\n')
     assert "the label 'good' is no whole number" in refused(tmp_path / "label.jsonl")
     (tmp_path / "bad.parquet").write_bytes(b"PAR1 no parquet")
-    assert "bad.parquet cannot be read as text" in refused(tmp_path / "bad.parquet")
     for name in ("mixed", "held", "a"):
         assert "\n" not in refused(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "says"),
+    [
+        (
+            "b.txt",
+            "caf\u00e9".encode("latin-1"),
+            " is not UTF-8: convert it, for example with iconv",
+        ),
+        ("b.jsonl", '{"text": "\u00e9 x"}\n'.encode("latin-1"), " is not UTF-8: convert it, for"),
+        ("b.jsonl", b'{"text": "x"}\n{"te', " cannot be read as JSON Lines ("),
+        ("b.parquet", b"PAR1 no parquet", " cannot be read as Parquet ("),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, capfd, name: str, data: bytes, says: str
+) -> None:
+    write(tmp_path, f"a{Path(name).suffix}", TRAIN)
+    (tmp_path / name).write_bytes(data)
+    said = refused(tmp_path)
+    assert said.startswith(f"{tmp_path / name}{says}")
+    assert "\n" not in said
+    assert capfd.readouterr().err == ""
+
+
+def test_whole_words_of_names_hold_out_and_are_told(tmp_path: Path) -> None:
+    for name in ("testimony.txt", "development/a.txt", "latest.txt", "wiki.train.tokens"):
+        write(tmp_path, name, [name])
+    held = ["b_DEV/b.txt", "corpus-eval.txt", "valid/c.txt", "wiki.test.tokens", "wiki.valid.txt"]
+    for name in held:
+        write(tmp_path, name, [name])
+    said: list[str] = []
+    tested, train = split(find_texts(str(tmp_path)), 0, said.append)
+    assert [d.text.strip() for d in tested] == held
+    assert sorted(d.text.strip() for d in train()) == [
+        "development/a.txt",
+        "latest.txt",
+        "testimony.txt",
+        "wiki.train.tokens",
+    ]
+    assert said == [f"held out by name: {', '.join(held)}"]
+    write(tmp_path, "test/z.txt", ["z"])
+    split(find_texts(str(tmp_path)), 0, said.append)
+    assert said[1].endswith("wiki.test.tokens and 1 more")
 
 
 def test_a_hub_that_cannot_be_reached_is_said_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,3 +81,22 @@ def test_a_scheduler_that_is_not_there(
     engine = Engine("dask", "tcp://127.0.0.1:9")
     with pytest.raises(InputError, match=r"no Dask cluster with workers answers at tcp://127"):
         Runner(tmp_path, engine=engine).run(light.jobs_of(light.squares, 1))
+
+
+@pytest.mark.parametrize("broken", ["cluster", "workers"])
+def test_a_cluster_of_this_machine_that_does_not_start(
+    light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def fails(*given: object, **named: object) -> None:
+        raise TimeoutError("no worker started")
+
+    if broken == "cluster":
+        monkeypatch.setattr(distributed, "LocalCluster", fails)
+    else:
+        monkeypatch.setattr(distributed.Client, "wait_for_workers", fails)
+    with pytest.raises(InputError) as refused:
+        Runner(tmp_path, workers=1, engine=Engine("dask")).run(light.jobs_of(light.squares, 1))
+    assert str(refused.value) == (
+        "no Dask cluster starts on this machine (no worker started): give fewer --workers, or "
+        "leave out --engine dask"
+    )

@@ -134,5 +134,6 @@ def test_one_study_in_a_folder_and_no_other_folder(light, tmp_path: Path) -> Non
     foreign = tmp_path / "foreign"
     foreign.mkdir()
     (foreign / "photo.jpg").touch()
-    with pytest.raises(InputError, match="holds no study to go on with"):
-        Runner(foreign, resume=True)
+    for resume in (False, True):
+        with pytest.raises(InputError, match="holds other files and no study: give a new or empty"):
+            Runner(foreign, resume=resume)

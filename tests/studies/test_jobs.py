@@ -10,6 +10,8 @@ import torch
 
 import interp_toolkit as it
 from interp_toolkit.errors import InputError
+from interp_toolkit.studies.attempt import Attempt
+from interp_toolkit.studies.job_files import JobFiles
 from interp_toolkit.studies.jobs import Job, Runner
 
 
@@ -73,7 +75,7 @@ def test_an_unfinished_study_is_not_overwritten(toy, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is not empty: give --resume"):
         Runner(tmp_path, workers=1)
     runner = Runner(tmp_path, workers=1, resume=True)
-    with pytest.raises(InputError, match=r"draws-0\.json was made with n = 4, not 5"):
+    with pytest.raises(InputError, match=r"/\w+ was made with n=4, not 5: give"):
         runner.run(toy.jobs_of(toy.draws, 1, n=5))
     other = Job("draws-0", toy.refuses, {"seed": 0, "n": 4})
     with pytest.raises(InputError, match="another study"):
@@ -81,6 +83,20 @@ def test_an_unfinished_study_is_not_overwritten(toy, tmp_path: Path) -> None:
     (tmp_path / "draws-0.json").write_text("{")
     with pytest.raises(InputError, match="is damaged: remove it"):
         runner.run(toy.jobs_of(toy.draws, 1, n=4))
+
+
+def test_only_settings_that_differ_are_named(toy, tmp_path: Path) -> None:
+    def files(**arguments: object) -> None:
+        job = Job("draws", toy.draws, arguments)
+        kept = JobFiles(tmp_path)
+        if not kept.has(job.name, job.identity()):
+            kept.write(job.name, job.identity(), Attempt(job.name, {}))
+
+    files(seed=0, settings={"steps": 20, "lr": None, "width": 8, "text": "a"})
+    with pytest.raises(InputError) as refused:
+        files(seed=0, settings={"steps": 30, "lr": 0.1, "text": "a", "rows": 4})
+    says = "was made with lr=none, not 0.1, rows left out, not 4, steps=20, not 30, "
+    assert f"{says}width=8, not left out: give what" in str(refused.value)
 
 
 @pytest.mark.slow
@@ -129,10 +145,10 @@ def test_threads_are_given_back(toy, tmp_path: Path) -> None:
 
 
 def test_places_that_cannot_be_used(toy, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="cannot be used: No such file"):
+    with pytest.raises(InputError, match=r"there is no folder .*no$"):
         Runner(tmp_path / "no" / "folder")
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match="cannot be used: File exists"):
+    with pytest.raises(InputError, match=r"file is a file: give a folder"):
         Runner(tmp_path / "file")
     with pytest.raises(InputError, match="one worker or more"):
         Runner(None, workers=0)

@@ -27,14 +27,20 @@ SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "results.schema.json"
 TINY = {"steps": 8, "d_model": 16, "rows": 4, "examples": 40, "test_examples": 30, "most_pairs": 2}
 
 
-def made(name: str, values: list[float], unit: str = "share", guess: float | None = 0.34) -> Seeds:
+def made(
+    name: str,
+    values: list[float],
+    unit: str = "share",
+    guess: float | None = 0.34,
+    rule: str = "",
+) -> Seeds:
     better = "higher" if unit == "share" else "lower"
     return Seeds(
         name,
         [
             Trained(
                 seed,
-                Measured("accuracy", value, better, unit, guess, 4_000),  # type: ignore[arg-type]
+                Measured("accuracy", value, better, unit, guess, 4_000, rule),  # type: ignore[arg-type]
                 (0, 50, 100),
                 (0.0, value, value),
             )
@@ -62,6 +68,8 @@ def test_the_sentence_names_what_it_rests_on() -> None:
         found.verdict
     )
     assert "no proof of impossibility" in found.verdict
+    named = result(made("standard", [1.0, 1.0], rule="naming any value"), made("MixiT", [0.1, 0.1]))
+    assert ", naming any value 34.00 %; the gap is" in named.verdict
     assert found.status == "needs"
 
 
@@ -70,7 +78,9 @@ def test_the_other_two_sentences() -> None:
     neither = result(made("standard", well), made("MixiT", well))
     assert neither.verdict.startswith("retrieval does not need in-context reasoning: ")
     open_ = result(made("standard", well[:1]), made("MixiT", [0.1]))
-    assert open_.verdict.startswith("retrieval is undecided: one seed says nothing")
+    assert open_.verdict.startswith(
+        "Whether retrieval needs in-context reasoning is undecided: one seed does not show"
+    )
     assert "1 seed each" in open_.verdict
     assert "interval -100.00 to 100.00" in open_.verdict
 
@@ -157,7 +167,7 @@ def test_a_tiny_run_is_undecided_and_resumes_into_a_larger_one(tmp_path: Path) -
     assert settings["mixit"]["variant"] == "mixit"
     model = load(folder / "retrieval-mixit-seed-1.safetensors")
     assert model.cfg.mixing == "1/(d_head m)"
-    with pytest.raises(InputError, match="was made with settings"):
+    with pytest.raises(InputError, match="was made with steps=8, not 9: give"):
         litmus("retrieval", settings={**TINY, "steps": 9}, runner=Runner(folder, resume=True))
 
 

@@ -79,7 +79,7 @@ def test_what_mixit_solves_needs_none_whatever_standard_does() -> None:
         (made("standard", [0.11, 0.2, 0.05]), made("MixiT", BADLY), "neither is clearly above"),
         (made("standard", WELL), made("MixiT", MIDDLING, before=0.3), "MixiT is still improving"),
         (made("standard", WELL), made("MixiT", MIDDLING, curve=False), "keeps no curve"),
-        (made("standard", WELL), made("MixiT", [0.8, 0.81, 0.82]), "learned it too, less well"),
+        (made("standard", WELL), made("MixiT", [0.8, 0.81, 0.82]), "though less well"),
         (
             made("standard", [0.33, 0.34, 0.33], guess=0.3),
             made("MixiT", [0.1, 0.1, 0.11], guess=0.3),
@@ -173,3 +173,33 @@ def test_shares_wrong_get_the_same_sentence_as_shares_right(
     assert (there.status, there.why) == (back.status, back.why)
     assert there.gap.low == pytest.approx(back.gap.low, abs=1e-9)
     assert there.gap.high == pytest.approx(back.gap.high, abs=1e-9)
+
+
+def test_a_margin_beyond_half_of_all_rows_decides_nothing() -> None:
+    for values in ([0.1], [0.10, 0.12, 0.10]):
+        found = decide(made("standard", [1.0] * len(values)), made("MixiT", values), 5)
+        assert (found.status, "500 points" in found.why) == ("undecided", True)
+    wide = decide(made("standard", [1.0] * 3), made("MixiT", [0.56] * 3), 0.45)
+    assert wide.status != "does_not_need"
+
+
+def test_a_task_that_guessing_nearly_solves_says_nothing() -> None:
+    near = made("MixiT", [0.961, 0.962, 0.961], guess=0.96)
+    for standard in ([1.0] * 3, [0.961] * 3):
+        found = decide(made("standard", standard, guess=0.96), near)
+        assert (found.status, "make the task harder" in found.why) == ("undecided", True)
+    # three quarters of the way from guessing are not come
+    found = decide(made("standard", WELL, guess=0.88), made("MixiT", [0.965] * 3, guess=0.88))
+    assert found.why != "MixiT solves it"
+
+
+def test_one_seed_that_takes_off_keeps_it_open() -> None:
+    mixit = made("MixiT", BADLY)
+    late = Trained(3, mixit.runs[0].measured, (0, 75, 100), (0.1, 0.11, 0.25))
+    found = decide(made("standard", WELL), Seeds("MixiT", [*mixit.runs, late]))
+    assert (found.status, "still improving" in found.why) == ("undecided", True)
+
+
+def test_a_curve_that_starts_late_has_no_last_quarter() -> None:
+    measured = made("MixiT", BADLY).measured
+    assert Trained(0, measured, (90, 100), (0.1, 0.2)).rise is None

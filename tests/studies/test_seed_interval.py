@@ -150,3 +150,8 @@ def test_an_interval_ends_at_what_is_possible() -> None:
     interval = Interval(0.9, 0.2, 0.2, 0.0, 1.0)
     assert interval.low == pytest.approx(0.7)
     assert interval.high == 1.0
+
+
+@pytest.mark.parametrize("value", [0.1, 1.7, 2.3, 3.3])
+def test_equal_losses_say_nothing_of_the_spread(value: float) -> None:
+    assert over_seeds([value] * 3).below == math.inf

@@ -54,6 +54,7 @@ def test_points_are_all_combinations_as_the_recipe_reads_them() -> None:
         ({"recipe": "retreival"}, "no recipe is called 'retreival'; did you mean retrieval?"),
         ({"preset": "papr"}, "has no preset 'papr'; did you mean paper?"),
         ({"grid": {"heads": [4], "d_model": [8, 10]}}, "the point heads=4, d_model=10: retrieval:"),
+        ({"grid": {"lr": [None]}}, "the point lr=null: retrieval: lr = null: it must be"),
         ({"grid": {"lr": [0.1, -1]}}, "the point lr=-1: retrieval: lr = -1:"),
         ({"grid": {"rate": [1]}}, "no setting 'rate'"),
         ({"grid": {"variant": ["mixed"]}}, "has no variant 'mixed'; did you mean mixit?"),
@@ -83,7 +84,12 @@ def test_a_grid_that_cannot_be(changed, says: str) -> None:
         ("recipe: r\ngrid: {lr: 1}", "grid.lr = 1: it must be a valid list"),
         ("recipe: r\ngrid: {lr: [1]}\nseeds: 0", "seeds = 0: it must be greater"),
         ("recipe: r\ngrid: {lr: [1]}\nseeds: two", "seeds = 'two': it must be a valid integer"),
-        ("recipe: r\ngrid: {}", "grid = {}"),
+        ("recipe: r\ngrid: {}", "grid is empty: give at least one setting with values"),
+        ("recipe: r\ngrid:", "grid = null: it must be a valid dictionary"),
+        ("recipe: r\ngrid: {yes: [1]}", "a key of grid is read as true: put it in quotes"),
+        ("recipe: r\nrecipe: s\ngrid: {lr: [1]}", "the key 'recipe' stands twice (line 2)"),
+        ("recipe: r\ngrid:\n  lr: [1]\n  lr: [2]", "the key 'lr' stands twice (line 4)"),
+        ("recipe: r\ngrid:\n  a: [{b: 1, b: 2}]", "the key 'b' stands twice (line 3)"),
     ],
 )
 def test_a_file_that_cannot_be_read(tmp_path: Path, text: str, says: str) -> None:
@@ -148,10 +154,35 @@ def test_no_best_is_said_where_another_may_be_as_good() -> None:
     assert found.verdict.startswith("Undecided which of 3 points is best: lr=0.05 has the highest")
     one = result([[0.9], [0.1]])
     assert one.evidence["not_told_from_the_best"] == 1
-    assert "one seed each says nothing of how seeds differ" in one.verdict
+    assert "one seed each does not show how much seeds differ" in one.verdict
     alone = result([[0.9, 0.9]])
     assert "choice" not in alone.evidence
     assert alone.verdict.startswith("lr=0.1 has accuracy 90.00 %")
+
+
+def test_only_a_decided_best_is_bold_and_settings_are_as_given() -> None:
+    decided = result([[0.5, 0.51, 0.5], [0.9, 0.91, 0.9], [0.6, 0.61, 0.6]])
+    open_ = result([[0.5, 0.9], [0.6, 0.9]])
+    assert list(decided.tables()[0].highlight) == [0]
+    assert list(open_.tables()[0].highlight) == []
+    assert [row[0] for row in decided.tables()[0].rows] == ["0.05", "0.025", "0.1"]
+    assert list(decided.to_frame()["lr"]) == [0.05, 0.025, 0.1]
+
+
+def test_a_figure_has_the_intervals_where_there_are_seeds() -> None:
+    several = result([[0.5, 0.51, 0.52], [0.9, 0.91, 0.9]])
+    [figure] = several.figures()
+    bars = figure.data[0]["error_y"]
+    for n, point in enumerate(several.points):
+        assert figure.data[0]["y"][n] + bars["array"][n] == pytest.approx(100 * point.high)
+        assert figure.data[0]["y"][n] - bars["arrayminus"][n] == pytest.approx(100 * point.low)
+    assert "its bar the 95 % interval" in figure.caption
+    [alone] = result([[0.5], [0.9]]).figures()
+    assert "error_y" not in alone.data[0]
+    assert "one seed a point" in alone.caption
+    [mixed] = result([[0.5, 0.51], [0.9, 0.91]], missing={1: [1]}).figures()
+    assert "one without a bar is one seed" in mixed.caption
+    assert mixed.data[0]["error_y"]["array"][1] == 0
 
 
 def test_more_points_need_a_wider_gap() -> None:

@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from interp_toolkit.errors import InputError
+from interp_toolkit.registry import find
+from interp_toolkit.training.configure import configure
 from interp_toolkit.training.schedule import learning_rate
 from interp_toolkit.training.settings import TrainingSettings
 
@@ -109,3 +112,10 @@ def test_settings_come_as_text_and_are_recorded_as_json() -> None:
 def test_settings_that_cannot_work_are_refused(settings, said: str) -> None:
     with pytest.raises(ValidationError, match=said):
         TrainingSettings(**settings)
+
+
+def test_a_value_that_does_not_fit_is_said_in_one_clause() -> None:
+    recipe = find("recipes", "retrieval")
+    for value, says in (("x", "'x': it must be a valid number"), (None, "null: it must be a")):
+        with pytest.raises(InputError, match=rf"^retrieval: lr = {says}[\w ]*$"):
+            configure(recipe, None, "small", {"lr": value})

@@ -119,7 +119,10 @@ def test_a_run_reports_what_it_measured(name: str) -> None:
     assert len(training["curve"]["accuracy"]) == len(training["curve"]["step"])
     assert training["trainable"] == sum(p.numel() for p in run.model.parameters())
     assert run.task["name"] == name
-    assert f"{name}, standard: {measured.value:.2%} of " in run.verdict
+    assert f"{name}, standard: {100 * measured.value:.2f} % of " in run.verdict
+    guess = f"; {measured.guess_rule} is right in {100 * settings.task.guess:.2f} %; "
+    assert measured.guess_rule == settings.task.guess_rule
+    assert guess in run.verdict
     assert "best of 2 seeds" in run.verdict
     assert ("95 % interval" in run.verdict) == (name != "memorization")
     assert ("bits" in run.verdict) == (name == "memorization")

@@ -14,6 +14,7 @@ from interp_toolkit.toys.random_attention.task import Rows
 from interp_toolkit.training.dyck import DyckTraining
 from interp_toolkit.training.memorization import MemorizationTraining
 from interp_toolkit.training.modular_addition import ModularAdditionTraining
+from interp_toolkit.training.retrieval import RetrievalTraining
 from interp_toolkit.training.task_rows import RowSet, task_rows
 
 
@@ -64,7 +65,14 @@ def test_without_a_training_set() -> None:
 @pytest.mark.parametrize("examples", [0, 10])
 def test_a_test_of_all_the_rows_there_are(examples: int) -> None:
     config = DyckTraining(length=2, examples=examples, test_examples=500)
-    with pytest.raises(InputError, match="500 test_examples leave no row of this dyck-1"):
+    with pytest.raises(InputError, match="500 test_examples leave hardly a row of this dyck-1"):
+        task_rows(config, 0)
+
+
+def test_a_test_of_nearly_all_the_rows_there_are() -> None:
+    """One pair of 33 keys and 31 values: 4,000 test rows leave two in a hundred."""
+    config = RetrievalTraining(most_pairs=1, symbols=64, examples=0)
+    with pytest.raises(InputError, match="4,000 test_examples leave hardly a row of this retriev"):
         task_rows(config, 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -146,6 +147,8 @@ def test_a_run_measures_keeps_its_tokenizer_and_can_be_loaded(cache: str, tmp_pa
     assert (
         f"{measured.value:.3f} nats a token on {measured.examples:,} held-out rows" in run.verdict
     )
+    assert measured.guess_rule == "token frequencies alone"
+    assert f", where token frequencies alone give {measured.guess:.3f}" in run.verdict
     facts = run.training["text"]
     assert 0.5 < facts["least"] < measured.guess
     assert 0 < facts["told_by_context"] < people.told_share()
@@ -214,6 +217,8 @@ def test_reviews_are_measured_by_their_labels(cache: str) -> None:
     good = store.test.labels.double().mean().item()
     assert measured.guess == max(good, 1 - good)
     assert (measured.examples, measured.name) == (10, "accuracy")
+    assert measured.guess_rule == "naming the commoner label"
+    assert f"{100 * measured.value:.2f} % of 10 held-out reviews" in run.verdict
     problem = ReviewProblem(config, 0, store, "yelp")
     batch = problem.draw(torch.Generator().manual_seed(0))
     logits = problem.model(batch.tokens)[torch.arange(4), batch.read[:, 0]]
@@ -235,6 +240,39 @@ def test_what_cannot_be_trained_on_is_one_clear_line(cache: str, tmp_path: Path)
     (tmp_path / "file").touch()
     with pytest.raises(InputError, match="give another --set cache=FOLDER"):
         text_store(language(str(tmp_path / "file" / "cache")))
+
+
+@pytest.mark.parametrize(
+    ("train", "settings_of"),
+    [(partial(train_language, "wikitext"), LanguageTraining), (train_yelp, YelpTraining)],
+)
+@pytest.mark.parametrize(
+    ("held_out", "documents", "says"),
+    [
+        (None, ["", " ", "\t"], " has only blank documents to train on: give more text"),
+        ([" "], ["one"], " holds only blank documents out: give more text"),
+        (None, ["one", " "], " holds too few documents (1, without blank ones): the test_doc"),
+        (["one"], ["one"], "there is no document to train on: all of them are among those to te"),
+    ],
+)
+def test_a_text_without_enough_documents_is_one_clear_line(
+    cache: str,
+    tmp_path: Path,
+    train,
+    settings_of,
+    held_out: list[str] | None,
+    documents: list[str],
+    says: str,
+) -> None:
+    for name, texts in (("a", documents), ("test", held_out)):
+        if texts is not None:
+            rows = [json.dumps({"text": text, "label": 1}) for text in texts]
+            (tmp_path / f"{name}.jsonl").write_text("\n".join(rows))
+    given = {**SIZES, "text": str(tmp_path), "test_documents": 2, "cache": cache}
+    with pytest.raises(InputError) as refused:
+        train(settings_of(**given))
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
 
 
 def test_the_cache_is_the_users_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from interp_toolkit.registry import find
+from interp_toolkit.studies.given import as_read
 from interp_toolkit.studies.jobs import Job, Outcome
 from interp_toolkit.studies.result import Better, Unit
 from interp_toolkit.studies.train_seed import train_seed, variant_of
@@ -22,6 +23,7 @@ from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.measured import measured_of
 from interp_toolkit.training.run_files import end_run
 from interp_toolkit.training.task_verdict import BITS
+from interp_toolkit.training.text_settings import GENERATED
 
 SOURCE = "Is random attention sufficient for sequence modeling?"
 
@@ -39,6 +41,7 @@ class Cell:
         differs: from the recipe's preset.
         bits: the source's bits per parameter, where it gives them.
         remark: what else must be known.
+        given: by the user, in place of the preset's and of what differs from it.
     """
 
     group: str
@@ -51,12 +54,22 @@ class Cell:
     differs: Mapping[str, Any] = field(default_factory=dict)
     bits: float | None = None
     remark: str = ""
+    given: Mapping[str, Any] = field(default_factory=dict)
+
+    def with_given(self, preset: str, given: Mapping[str, Any]) -> Cell:
+        """The cell with settings that the user gives.
+
+        Raises InputError where they do not fit.
+        """
+        read = as_read(self.recipe, self.variant, preset, self.differs, given)
+        other_text = read.get("text", GENERATED) != GENERATED
+        return replace(self, given=read, remark="" if other_text else self.remark)
 
     def settings(self, preset: str) -> dict[str, Any]:
         """What differs from the recipe's defaults."""
         settings = dict(find("recipes", self.recipe).presets[preset])
         settings.pop("seeds", None)
-        return {**settings, **variant_of(self.recipe, self.variant), **self.differs}
+        return {**settings, **variant_of(self.recipe, self.variant), **self.differs, **self.given}
 
     def job(self, preset: str, seed: int, device: str) -> Job:
         """The job of one seed."""

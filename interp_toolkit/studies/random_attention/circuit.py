@@ -16,11 +16,13 @@ from typing import Any, Literal
 from interp_toolkit.circuits.causal import MATERIAL
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Table, head_name
+from interp_toolkit.studies.given import said_given
 from interp_toolkit.studies.jobs import Job, Runner
 from interp_toolkit.studies.random_attention.cells import SOURCE
 from interp_toolkit.studies.random_attention.circuit_figures import pattern_figure, score_figure
 from interp_toolkit.studies.random_attention.circuit_job import (
     PREVIOUS,
+    RECIPE,
     RETRIEVING,
     best,
     frozen_circuit,
@@ -54,7 +56,7 @@ Found = Literal["confirmed", "undecided", "not_detected"]
 
 def reproduce_circuit(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
     """Train, score, ablate; `seeds` overrides how many models."""
-    settings = settings_of(preset, DIFFERS[preset])
+    settings = settings_of(preset, DIFFERS[preset], runner.given_for(RECIPE))
     jobs = [
         Job(
             name=f"frozen-qk-circuit-seed-{seed}",
@@ -67,9 +69,10 @@ def reproduce_circuit(preset: str, seeds: int | None, runner: Runner) -> StudyRe
     values = [found[job.name] for job in jobs]
     outcomes = [outcome(seed) for seed in values]
     run = {"preset": preset, "seeds": len(jobs), "settings": settings, "device": runner.device}
+    said = [_counted(outcomes), _told(values[0]), LIMITS[preset], said_given(runner.given)]
     return StudyResult(
         probe=NAME,
-        verdict=f"{_counted(outcomes)} {_told(values[0])} {LIMITS[preset]}",
+        verdict=" ".join(part for part in said if part),
         evidence={
             "status": status(outcomes),
             "seeds": outcomes,
@@ -130,8 +133,9 @@ def _told(seed: Values) -> str:
         }
         detected = [head_name(*at) for at in seed["parts"][name]]
         said.append(
-            f"{where}: {head_name(layer, head)} pays {scores['after']:.2f} ({name}; before "
-            f"training {scores['before']:.2f}), detected {', '.join(detected) or 'none'}"
+            f"{where}: {head_name(layer, head)} gives {scores['after']:.0%} of its attention "
+            f"({name}; before training {scores['before']:.0%}), detected "
+            f"{', '.join(detected) or 'none'}"
         )
     accuracy = written(seed["accuracy"], "share")
     return f"Seed {seed['seed']}, {accuracy} right, {'; '.join(said)}."

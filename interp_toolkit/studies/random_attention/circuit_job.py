@@ -31,6 +31,7 @@ from interp_toolkit.models.interventions import ablate
 from interp_toolkit.models.transformer import Transformer
 from interp_toolkit.registry import find
 from interp_toolkit.results import head_name
+from interp_toolkit.studies.given import as_read
 from interp_toolkit.studies.jobs import Outcome
 from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.toys.random_attention.retrieval import Retrieval
@@ -39,7 +40,7 @@ from interp_toolkit.training.measured import measured_of
 from interp_toolkit.training.run_files import end_run
 from interp_toolkit.training.task_problem import TaskProblem
 
-RECIPE = "retrieval"
+RECIPE, VARIANT = "retrieval", "frozen-qk"
 ROWS_SEED = 2**32  # of the rows that are looked at, apart from those of training and test
 SCORED_ROWS, ABLATED_ROWS = 64, 512
 DIGITS = 3  # of attention, in a figure
@@ -115,11 +116,17 @@ def frozen_circuit(*, folder: Path, settings: Mapping[str, Any], seed: int, devi
     return Outcome(values, trained.model, trained.task, trained.training)
 
 
-def settings_of(preset: str, differs: Mapping[str, Any]) -> dict[str, Any]:
-    """The recipe's preset for frozen-qk, with what differs."""
+def settings_of(
+    preset: str, differs: Mapping[str, Any], given: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The recipe's preset for frozen-qk, with what differs and what the user gives.
+
+    Raises InputError where what is given does not fit.
+    """
     settings = dict(find("recipes", RECIPE).presets[preset])
     settings.pop("seeds", None)
-    return {**settings, "variant": "frozen-qk", **differs}
+    read = as_read(RECIPE, VARIANT, preset, differs, given or {})
+    return {**settings, "variant": VARIANT, **differs, **read}
 
 
 def full_rows(task: Retrieval, n_rows: int) -> Rows:

@@ -3,16 +3,20 @@
 What the source's figures say of two models of a group: one is better, if they are more than APART
 apart, and they are alike otherwise. Here each model has a range: from the lowest seed to the
 highest, each widened by the exact 95 % interval that its test examples allow where the figure is a
-share of them (losses are not widened). Then a pair is
+share of them. Losses and bits have no such interval: there ranges that are no more than APART apart
+count as overlapping. Then a pair is
 
-- "reached" if the ranges do not overlap and the better one is the source's; or, of two that are
-  alike there, if nothing in the ranges is more than APART apart;
+- "reached" if the ranges do not overlap, the better one is the source's, and all of its range is
+  better than guessing; or, of two that are alike there, if nothing in the ranges is more than APART
+  apart;
 - "not_reached" if they do not overlap the other way round; or, of two that are alike there, if all
   of one range is more than APART from all of the other;
-- "undecided" otherwise, and where two that are alike there have not both come half way from
-  guessing to the source's figures: models that learn nothing are alike in another sense.
+- "undecided" otherwise, where the better one may be guessing, and where two that are alike there
+  have not both come half way from guessing to the source's figures: models that learn nothing are
+  alike in another sense.
 
-A group holds when all its pairs do, and fails when one does.
+A group holds when all its pairs do, and fails when one does. Of one seed it is said that it is one:
+nothing here takes in how much seeds differ.
 """
 
 from __future__ import annotations
@@ -58,6 +62,7 @@ class Claim:
         alike: whether they are.
         theirs: both figures, in words.
         half_way: what both must reach to be called alike; None: anything will do.
+        guess: what guessing reaches here; None: not known.
     """
 
     group: str
@@ -66,6 +71,7 @@ class Claim:
     alike: bool = False
     theirs: str = ""
     half_way: float | None = None
+    guess: float | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +128,7 @@ def claims_of(
         gap = abs(theirs[first] - theirs[second])
         words = f"{shown(theirs[first], unit)} and {shown(theirs[second], unit)}"
         half_way = None if guess is None else (guess + theirs[second]) / 2
-        claims.append(Claim(group, first, second, gap <= APART[unit], words, half_way))
+        claims.append(Claim(group, first, second, gap <= APART[unit], words, half_way, guess))
     return claims
 
 
@@ -135,8 +141,11 @@ def judge(claim: Claim, first: Range, second: Range) -> Judged:
     ours = f"{claim.first} {_words(first)}, {claim.second} {_words(second)}"
     if not claim.alike:
         outcome: Outcome = "undecided"
-        if least > 0 or greatest < 0:
+        room = 0.0 if first.unit == "share" else APART[first.unit]
+        if least > room or greatest < -room:
             outcome = "reached" if least > 0 else "not_reached"
+        if outcome == "reached" and not _beats_guessing(claim, first):
+            outcome, ours = "undecided", f"{ours} ({claim.first} not clearly above guessing)"
         return Judged(claim, outcome, [lead > 0 for lead in leads], ours)
     apart = APART[first.unit]
     outcome = _alike(least, greatest, apart)
@@ -145,6 +154,13 @@ def judge(claim: Claim, first: Range, second: Range) -> Judged:
         outcome = "undecided" if outcome == "reached" else outcome
         ours += " (not half way from guessing to the source's)"
     return Judged(claim, outcome, [learnt and abs(lead) <= apart for lead in leads], ours)
+
+
+def _beats_guessing(claim: Claim, of: Range) -> bool:
+    """Whether all of a range is better than guessing, as far as that is known."""
+    if claim.guess is None:
+        return True
+    return of.low > claim.guess if of.better == "higher" else of.high < claim.guess
 
 
 def _learnt(claim: Claim, values: Sequence[float], sign: int) -> bool:
@@ -187,15 +203,22 @@ def sentence(judged: Sequence[Judged]) -> str:
     parts = []
     held = [g for g in groups if of_group(by_group[g]) == "reached"]
     if held:
-        counts = "; ".join(f"{g}, {_seeds(by_group[g])}" for g in held)
-        parts.append(f"The source's ordering holds ({counts}).")
-    for word, text in (("not_reached", "It does not hold"), ("undecided", "It is undecided")):
+        if all(len(pair.by_seed) == 1 for g in held for pair in by_group[g]):
+            where = ", ".join(held)
+            parts.append(
+                f"The source's ordering is seen on {where}, in the one seed trained (others may "
+                "differ: --seeds 3)."
+            )
+        else:
+            counts = "; ".join(f"{g}, {_seeds(by_group[g])}" for g in held)
+            parts.append(f"The source's ordering holds ({counts}).")
+    for word, text in (("not_reached", "does not hold"), ("undecided", "is undecided")):
         for group in groups:
             if of_group(by_group[group]) != word:
                 continue
-            opening = text if parts else text.replace("It", "The source's ordering", 1)
+            ordering = "it" if parts else "the source's ordering"
             pair = next(p for p in by_group[group] if p.outcome == word)
-            parts.append(f"{opening} on {group}: {_said(pair)}.")
+            parts.append(f"On {group} {ordering} {text}: {_said(pair)}.")
     return " ".join(parts)
 
 
@@ -207,10 +230,10 @@ def _seeds(pairs: Sequence[Judged]) -> str:
 
 def _said(pair: Judged) -> str:
     claim = pair.claim
-    relation = "about equal" if claim.alike else f"{claim.first} better"
+    relation = f"{claim.first} {'and' if claim.alike else 'ahead of'} {claim.second}"
+    relation += " about equal" if claim.alike else ""
     theirs = f" ({claim.theirs})" if claim.theirs else ""
-    both = f"of {claim.first} and {claim.second}"
-    return f"{both} the source has {relation}{theirs}, here {pair.ours}"
+    return f"the source has {relation}{theirs}; here {pair.ours}"
 
 
 def ordering_table(judged: Sequence[Judged]) -> Table:
@@ -229,8 +252,8 @@ def ordering_table(judged: Sequence[Judged]) -> Table:
     caption = (
         f">: better. ≈: the source's figures are within {100 * APART['share']:g} points of "
         f"accuracy, {APART['nats']:g} nats or {APART['']:g} bits of each other. A pair is "
-        "undecided where the ranges over seeds, widened by what the test examples allow, do not "
-        "tell."
+        "undecided where the ranges over seeds do not tell; shares are widened by what the test "
+        "examples allow, nats and bits must be further apart than that."
     )
     columns = ["of", "the source's ordering", "theirs", "ours", "seeds", "outcome"]
     return Table("The ordering", columns, rows, caption)

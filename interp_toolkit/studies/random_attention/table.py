@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from interp_toolkit.errors import InputError
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
+from interp_toolkit.studies.given import said_given
 from interp_toolkit.studies.jobs import Runner
 from interp_toolkit.studies.random_attention.cells import SOURCE, Cell
 from interp_toolkit.studies.random_attention.entries import (
@@ -30,6 +33,7 @@ from interp_toolkit.studies.random_attention.ordering import (
     status_of,
 )
 from interp_toolkit.studies.result import Quantity, StudyResult, study_provenance
+from interp_toolkit.studies.texts import check_texts
 
 Entries = Sequence[Entry]
 PAPER = "paper"  # the preset in which figures, not only orderings, are held against the source's
@@ -106,9 +110,10 @@ class TableStudy:
         numbers = range(seeds or self.seeds[preset])
         plan = {
             cell: [cell.job(preset, seed, runner.device) for seed in numbers]
-            for cell in self.cells[preset]
+            for cell in self._cells(preset, runner)
         }
         jobs = {job.name: job for mine in plan.values() for job in mine}
+        check_texts(jobs.values(), runner)
         found = runner.run(list(jobs.values()))
         entries = [Entry(cell, [found[job.name] for job in mine]) for cell, mine in plan.items()]
         members = ranges(entries)
@@ -116,16 +121,17 @@ class TableStudy:
             judge(claim, members[claim.group][claim.first], members[claim.group][claim.second])
             for claim in self.claims(entries)
         ]
-        exact = self.exact()
+        exact, given = self.exact(), said_given(runner.given)
         settings = {
             "preset": preset,
             "seeds": len(numbers),
             "models": {name.rsplit("-seed-", 1)[0]: jobs[name].arguments for name in jobs},
             "device": runner.device,
+            **({"given": runner.given} if runner.given else {}),
         }
         return TableResult(
             probe=self.name,
-            verdict=self._verdict(preset, entries, judged, exact),
+            verdict=f"{self._verdict(preset, entries, judged, exact)} {given}".rstrip(),
             evidence=_evidence(judged, exact, self.notes),
             provenance=study_provenance(self.name, f"{SOURCE} {self.where}", settings, 0),
             quantities=[*quantities(entries, judged=preset == PAPER), *exact],
@@ -135,6 +141,21 @@ class TableStudy:
             shown=self.figures(entries),
             shaped=self.shape(entries),
         )
+
+    def _cells(self, preset: str, runner: Runner) -> list[Cell]:
+        """With what is given; raises InputError where that makes models alike that are compared."""
+        own = self.cells[preset]
+        cells = [cell.with_given(preset, runner.given_for(cell.recipe)) for cell in own]
+        before, after = (
+            {json.dumps([c.recipe, c.settings(preset)], sort_keys=True) for c in each}
+            for each in (own, cells)
+        )
+        if len(after) < len(before):
+            compared = {key for cell in cells for key in cell.given.keys() & cell.differs.keys()}
+            raise InputError(
+                f"{self.name} compares models by their {', '.join(sorted(compared))}: leave it out"
+            )
+        return cells
 
     def _verdict(
         self, preset: str, entries: Entries, judged: Sequence[Judged], exact: Sequence[Quantity]

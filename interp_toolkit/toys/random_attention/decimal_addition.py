@@ -38,6 +38,7 @@ class DecimalAddition(Task):
     reversed: bool = False
 
     name: ClassVar[str] = "decimal-addition"
+    guess_rule: ClassVar[str] = "the best constant answer"
 
     @property
     def d_vocab(self) -> int:

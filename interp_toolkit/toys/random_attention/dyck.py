@@ -35,6 +35,7 @@ class Dyck(Task):
     length: int = 40
 
     name: ClassVar[str] = "dyck-1"
+    guess_rule: ClassVar[str] = "either answer"
 
     @property
     def d_vocab(self) -> int:

@@ -36,6 +36,9 @@ class KHop(Task):
     alphabet: int = 4
 
     name: ClassVar[str] = "k-hop"
+    guess_rule: ClassVar[str] = (
+        "the best rule that knows only k, the position and the current letter"
+    )
     whole_rows: ClassVar[bool] = False
 
     @property

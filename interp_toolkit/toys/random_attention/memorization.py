@@ -36,6 +36,7 @@ class Memorization(FiniteTask):
     table_seed: int = 0
 
     name: ClassVar[str] = "memorization"
+    guess_rule: ClassVar[str] = "the best rule that knows only the second key"
 
     @property
     def d_vocab(self) -> int:

@@ -26,6 +26,7 @@ class ModularAddition(FiniteTask):
     modulus: int = 599
 
     name: ClassVar[str] = "modular-addition"
+    guess_rule: ClassVar[str] = "the best constant answer"
 
     @property
     def d_vocab(self) -> int:

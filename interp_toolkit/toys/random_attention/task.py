@@ -45,9 +45,11 @@ class Task(ABC):
         name: as in its recipe's name and in a checkpoint's task record.
         whole_rows: whether a row counts as right only with all its answers right (sequence
             accuracy); otherwise each answer counts for itself.
+        guess_rule: which rule `guess` is the accuracy of, in words that begin a sentence's clause.
     """
 
     name: ClassVar[str]
+    guess_rule: ClassVar[str]
     whole_rows: ClassVar[bool] = True
 
     @property
@@ -68,7 +70,7 @@ class Task(ABC):
     @property
     @abstractmethod
     def guess(self) -> float | None:
-        """The accuracy of the best rule that does without the context; None: not known."""
+        """The accuracy of a rule that does not solve the task, `guess_rule`; None: not known."""
 
     @abstractmethod
     def draw(self, n_rows: int, generator: torch.Generator) -> Rows:

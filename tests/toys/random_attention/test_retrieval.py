@@ -35,8 +35,17 @@ def test_rows_are_pairs_and_a_key_that_they_have(most: int, symbols: int, repeat
 
 def test_naming_a_value_of_the_context() -> None:
     assert Retrieval(1).guess == 1
-    assert Retrieval(8).guess == pytest.approx(0.3397, abs=5e-5)
-    assert Retrieval(30).guess == pytest.approx(0.1332, abs=5e-5)
+    # the mean of 1/m, and values that are the same by chance
+    assert Retrieval(8, symbols=1_000_000).guess == pytest.approx(0.3397, abs=5e-5)
+    assert Retrieval(30, symbols=1_000_000).guess == pytest.approx(0.1332, abs=5e-5)
+
+
+@pytest.mark.parametrize(("pairs", "symbols"), [(8, 256), (4, 8)])
+def test_guessing_is_naming_the_first_value(pairs: int, symbols: int) -> None:
+    task = Retrieval(pairs, symbols)
+    rows = task.draw(40_000, torch.Generator().manual_seed(1))
+    right = (rows.tokens[:, 1] == rows.answer[:, 0]).double().mean().item()
+    assert right == pytest.approx(task.guess, abs=0.012)
 
 
 def test_the_ceiling_where_keys_repeat() -> None:

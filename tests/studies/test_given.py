@@ -1,0 +1,104 @@
+"""Settings given for a study's recipes: in every job that trains them, or refused before any."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.registry import find
+from interp_toolkit.studies.jobs import Runner
+from interp_toolkit.studies.litmus import litmus
+from interp_toolkit.studies.random_attention import circuit
+from interp_toolkit.studies.random_attention.cells import Cell
+from interp_toolkit.studies.random_attention.tables import GENERATED
+from interp_toolkit.studies.sweep import sweep
+from interp_toolkit.studies.sweep_file import SweepFile
+
+Arguments = Mapping[str, Mapping[str, Any]]
+
+
+class PlannedError(Exception):
+    """Stops a study where its jobs would begin."""
+
+
+def planned(
+    artefact: str, given: Arguments, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> list[Mapping[str, Any]]:
+    """The arguments of a study's jobs; none is run."""
+    found: list[Mapping[str, Any]] = []
+
+    def run(self: Runner, jobs: Any) -> None:
+        self._check_given()
+        found.extend(job.arguments for job in jobs)
+        raise PlannedError
+
+    monkeypatch.setattr(Runner, "run", run)
+    with pytest.raises(PlannedError):
+        find("artefacts", artefact).run("small", 1, Runner(folder, workers=1, given=given))
+    return found
+
+
+def test_every_cell_of_the_recipe_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"retrieval": {"steps": "50", "lr": "1e-2"}}
+    without = planned("random-attention/table-1", {}, tmp_path, monkeypatch)
+    jobs = planned("random-attention/table-1", given, tmp_path, monkeypatch)
+    assert {job["recipe"] for job in jobs} == {"retrieval", "k-hop"}
+    for job, before in zip(jobs, without, strict=True):
+        more = {"steps": 50, "lr": 0.01} if job["recipe"] == "retrieval" else {}
+        assert job == {**before, "settings": {**before["settings"], **more}}
+
+
+def test_the_circuit_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [job] = planned(circuit.NAME, {"retrieval": {"steps": "50"}}, tmp_path, monkeypatch)
+    assert job["settings"]["steps"] == 50
+    assert job["settings"]["variant"] == "frozen-qk"
+
+
+def test_given_text_is_not_called_generated(tmp_path: Path) -> None:
+    cell = Cell("text", "mixit", "toy-text", "mixit", remark=GENERATED)
+    assert cell.with_given("small", {"text": str(tmp_path)}).remark == ""
+    assert cell.with_given("small", {"steps": "5"}).remark == GENERATED
+
+
+@pytest.mark.parametrize(
+    ("artefact", "recipe", "key", "value", "says"),
+    [
+        ("table-1", "wikitext", "text", "x", "the study trains k-hop and retrieval, not wikitext"),
+        ("table-1", "retrieval", "stepz", "5", "retrieval has no setting 'stepz'"),
+        ("table-1", "retrieval", "steps", "x", "steps = 'x': it must be a valid integer$"),
+        ("table-1", "retrieval", "variant", "mixit", "retrieval.variant cannot be set"),
+        ("table-1", "k-hop", "seed", "3", "k-hop.seed cannot be set: .* --seeds"),
+        ("figure-2", "retrieval", "most_pairs", "3", "compares models by their most_pairs"),
+        ("figure-3", "retrieval", "variant", "mixit", "retrieval.variant cannot be set"),
+        ("figure-3", "k-hop", "steps", "5", "the study trains retrieval, not k-hop"),
+        ("table-6", "retrieval", "steps", "5", "the study takes no settings of recipes"),
+        ("table-2", "toy-text", "text", "no/such/folder", "there is no folder no/such/folder"),
+    ],
+)
+def test_what_cannot_be_given_is_refused_before_anything_starts(
+    artefact: str, recipe: str, key: str, value: str, says: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "study"
+    runner = Runner(folder, workers=1, given={recipe: {key: value}})
+    with pytest.raises(InputError, match=says):
+        find("artefacts", f"random-attention/{artefact}").run("small", 1, runner)
+    assert not folder.exists()
+
+
+def test_sweeps_and_litmus_tests_ask_for_their_texts_first(tmp_path: Path) -> None:
+    folder = tmp_path / "study"
+    text = {"text": str(tmp_path / "no such folder")}
+    with pytest.raises(InputError, match="there is no folder"):
+        litmus("toy-text", settings=text, runner=Runner(folder, workers=1))
+    file = SweepFile(recipe="toy-text", settings=text, grid={"lr": [0.1, 0.2]})
+    with pytest.raises(InputError, match="there is no folder"):
+        sweep(file, Runner(folder, workers=1), keep=lambda found: None)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "train.jsonl").write_text('{"words": 3}\n')
+    with pytest.raises(InputError, match="no column text"):
+        litmus("toy-text", settings={"text": str(tmp_path / "odd")}, runner=Runner(folder))
+    assert not folder.exists()
