@@ -69,7 +69,7 @@ def _own_cluster(workers: int | None) -> Any:
         threads_per_worker=1,
         processes=True,
         memory_limit=None,  # what a job needs is not the worker's own
-        dashboard_address=None,
+        dashboard_address="127.0.0.1:0",  # a fixed port is another cluster's
         silence_logs=logging.CRITICAL,
     )
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +41,7 @@ def address(light) -> Iterator[str]:
             threads_per_worker=1,
             processes=True,
             memory_limit=None,
-            dashboard_address=None,
+            dashboard_address="127.0.0.1:0",
             silence_logs=logging.CRITICAL,
         ) as cluster,
     ):
@@ -100,3 +102,13 @@ def test_a_cluster_of_this_machine_that_does_not_start(
         "no Dask cluster starts on this machine (no worker started): give fewer --workers, or "
         "leave out --engine dask"
     )
+
+
+def test_a_cluster_beside_another_one(light, tmp_path: Path) -> None:
+    """The port of Dask's page, 8787, is taken where a cluster runs already."""
+    with socket.socket() as taken:
+        with contextlib.suppress(OSError):
+            taken.bind(("0.0.0.0", 8787))
+            taken.listen()
+        runner = Runner(tmp_path, workers=1, engine=Engine("dask"))
+        assert len(runner.run(light.jobs_of(light.squares, 1))) == 1
