@@ -50,7 +50,8 @@ class RunFiles:
 
     Args:
         folder: where they are, or will be.
-        recipe, settings: of the run.
+        recipe: its name.
+        settings: of the run.
         resume: whether to go on with the unfinished run there.
 
     Raises:
