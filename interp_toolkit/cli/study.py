@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,42 +36,37 @@ Json = Annotated[
 Html = Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")]
 
 
-@dataclass(frozen=True)
 class Outputs:
-    """Where a study's result goes; whether that can be is asked before the work starts.
+    """Where a study's result goes; whether that can be is asked once, before the work starts.
 
-    Attributes:
-        json, html: as on the command line.
+    Args:
+        json: as on the command line.
+        html: as on the command line.
         quiet: print the verdict only, and no progress.
         read: the files that the study reads, by what they are, which may not be overwritten.
+
+    Raises:
+        InputError: a file cannot be written, or would overwrite another.
     """
 
-    json: str | None
-    html: str | None
-    quiet: bool
-    read: dict[str, str | None]
-
-    def __post_init__(self) -> None:
-        options.check_apart({"--json": self._json_path, "--html": self._html_path}, self.read)
-
-    @property
-    def _json_path(self) -> Path | None:
-        return None if self.json == "-" else options.writable(self.json, "--json")
-
-    @property
-    def _html_path(self) -> Path | None:
-        return options.writable(self.html, "--html")
+    def __init__(
+        self, json: str | None, html: str | None, quiet: bool, read: Mapping[str, str | None]
+    ):
+        self._json, self._quiet = json, quiet
+        self._json_path = None if json == "-" else options.writable(json, "--json")
+        self._html_path = options.writable(html, "--html")
+        options.check_apart({"--json": self._json_path, "--html": self._html_path}, read)
 
     def run(self, work: Callable[[Callable[[str], None]], Any]) -> None:
         """Do the work, which is given a place to say how far it is, and show its result."""
         from interp_toolkit.cli.progress import progress
 
         began = time.monotonic()
-        with progress(self.quiet) as say:
+        with progress(self._quiet) as say:
             result = work(say)
-        if not self.quiet:
+        if not self._quiet:
             print(f"done in {time.monotonic() - began:.0f} s", file=sys.stderr)
-        show([result], self.json, self._json_path, self._html_path, self.quiet)
+        show([result], self._json, self._json_path, self._html_path, self._quiet)
 
 
 def folder_of(out: str | None, resume: bool, *, default: Path | None = None) -> Path | None:

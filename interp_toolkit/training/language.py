@@ -17,7 +17,7 @@ from interp_toolkit.data.texts import Document, Parts, Texts
 from interp_toolkit.data.token_store import TokenStore
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention import people
-from interp_toolkit.toys.random_attention.variants import VARIANTS, trainable_parameters
+from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.language_problem import LanguageProblem, cut
 from interp_toolkit.training.measured import Measured
 from interp_toolkit.training.seeds import SeedRuns, train_seeds
@@ -29,6 +29,7 @@ from interp_toolkit.training.text_settings import (
 )
 from interp_toolkit.training.text_store import keep_tokenizer, text_store
 from interp_toolkit.training.trainer import Fitted
+from interp_toolkit.training.variant_settings import BY_VARIANT
 
 MEASURE = "log_perplexity"
 
@@ -152,7 +153,7 @@ def language_recipe(name: str, summary: str, presets: Mapping[str, Mapping[str, 
         name=name,
         summary=summary,
         config=LanguageTraining,
-        variants={variant: {"variant": variant} for variant in VARIANTS},
+        variants=BY_VARIANT,
         presets=presets,
         train=partial(train_language, name),
     )

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from interp_toolkit.registry import Recipe, Session, TrainingRun
-from interp_toolkit.toys.random_attention.variants import VARIANTS, trainable_parameters
+from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.measured import Measured
 from interp_toolkit.training.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.task_problem import TaskProblem
 from interp_toolkit.training.task_verdict import BITS, task_verdict
 from interp_toolkit.training.trainer import Fitted
-from interp_toolkit.training.variant_settings import SyntheticTraining
+from interp_toolkit.training.variant_settings import BY_VARIANT, SyntheticTraining
 
 
 def train_task(config: SyntheticTraining, session: Session | None = None) -> TrainingRun:
@@ -72,7 +72,7 @@ def task_recipe(
         name=config().task.name,
         summary=summary,
         config=config,
-        variants={variant: {"variant": variant} for variant in VARIANTS},
+        variants=BY_VARIANT,
         presets=presets,
         train=train_task,
     )

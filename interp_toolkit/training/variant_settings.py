@@ -14,8 +14,16 @@ from pydantic import Field, model_validator
 from interp_toolkit.models.config import DTYPES, MixingVariance
 from interp_toolkit.models.transformer import Transformer
 from interp_toolkit.toys.random_attention.task import FiniteTask, Task
-from interp_toolkit.toys.random_attention.variants import Variant, variant_config, variant_model
+from interp_toolkit.toys.random_attention.variants import (
+    VARIANTS,
+    Variant,
+    variant_config,
+    variant_model,
+)
 from interp_toolkit.training.settings import Betas, TrainingSettings
+
+#: a recipe's variants
+BY_VARIANT: dict[str, dict[str, str]] = {variant: {"variant": variant} for variant in VARIANTS}
 
 
 class VariantTraining(TrainingSettings):

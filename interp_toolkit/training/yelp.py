@@ -15,7 +15,7 @@ from interp_toolkit.data.texts import Document, Parts, Texts
 from interp_toolkit.data.token_store import TokenStore
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention import reviews
-from interp_toolkit.toys.random_attention.variants import VARIANTS, trainable_parameters
+from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.measured import Measured, percent
 from interp_toolkit.training.review_problem import LABELS, ReviewProblem
 from interp_toolkit.training.seeds import SeedRuns, train_seeds
@@ -27,6 +27,7 @@ from interp_toolkit.training.text_settings import (
 )
 from interp_toolkit.training.text_store import keep_tokenizer, text_store
 from interp_toolkit.training.trainer import Fitted
+from interp_toolkit.training.variant_settings import BY_VARIANT
 
 NAME = "yelp"
 
@@ -138,7 +139,7 @@ RECIPE = Recipe(
     name=NAME,
     summary="is a review positive? Yelp polarity, a local copy (--set text=FOLDER), or generated",
     config=YelpTraining,
-    variants={variant: {"variant": variant} for variant in VARIANTS},
+    variants=BY_VARIANT,
     presets={
         "small": {
             **_YELP,
