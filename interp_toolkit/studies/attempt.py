@@ -54,9 +54,8 @@ class Job:
     cost: float = 1.0
 
     def identity(self) -> dict[str, Any]:
-        """What is computed, as JSON data."""
-        function = f"{self.function.__module__}.{self.function.__qualname__}"
-        return {"function": function, "arguments": dict(self.arguments)}
+        """What is computed, as JSON data: the function by its own name, wherever it lies."""
+        return {"function": self.function.__qualname__, "arguments": dict(self.arguments)}
 
 
 class ProcessKilledError(InputError):

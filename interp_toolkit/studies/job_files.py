@@ -43,7 +43,8 @@ class JobFiles:
         if not self._path(name).exists():
             return False
         found = self._load(name)
-        if found["function"] != identity["function"]:
+        # earlier versions wrote the module's path before the function's name
+        if found["function"].rpartition(".")[2] != identity["function"]:
             raise InputError(f"{self._path(name)} is of another study: give another --out")
         differing = _differing(found["arguments"], jsonable(identity["arguments"]))
         if differing:
@@ -87,7 +88,11 @@ class JobFiles:
             raise InputError(f"{path} cannot be read: {error.strerror}") from error
         except ValueError:
             found = None
-        if not isinstance(found, dict) or found.keys() != _KEYS:
+        if (
+            not isinstance(found, dict)
+            or found.keys() != _KEYS
+            or not isinstance(found["function"], str)
+        ):
             raise InputError(f"{path} is damaged: remove it to do that job again")
         return found
 

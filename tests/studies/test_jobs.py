@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import json
 from pathlib import Path
 
 import pytest
@@ -83,6 +84,17 @@ def test_an_unfinished_study_is_not_overwritten(toy, tmp_path: Path) -> None:
     (tmp_path / "draws-0.json").write_text("{")
     with pytest.raises(InputError, match="is damaged: remove it"):
         runner.run(toy.jobs_of(toy.draws, 1, n=4))
+
+
+def test_a_study_begun_when_the_function_lay_elsewhere_goes_on(toy, tmp_path: Path) -> None:
+    Runner(tmp_path, workers=1).run(toy.jobs_of(toy.draws, 1, n=4))
+    path = tmp_path / "draws-0.json"
+    found = json.loads(path.read_text())
+    assert found["function"] == "draws"
+    path.write_text(json.dumps(found | {"function": "interp_toolkit.old_room.draws"}))
+    said: list[str] = []
+    Runner(tmp_path, workers=1, resume=True, say=said.append).run(toy.jobs_of(toy.draws, 1, n=4))
+    assert said == ["1 of 1 jobs were done before"]
 
 
 def test_only_settings_that_differ_are_named(toy, tmp_path: Path) -> None:
