@@ -27,10 +27,10 @@ import torch
 from rich.progress import track
 from scipy import stats
 
-from interp_toolkit.circuits.heads import HeadScores, detect
-from interp_toolkit.circuits.significance import LEVEL
-from interp_toolkit.toys.planted import planted
-from interp_toolkit.toys.untrained import random_model
+from interp_toolkit.circuits.heads.scores import HeadScores, detect
+from interp_toolkit.circuits.heads.significance import LEVEL
+from interp_toolkit.toys.hand_set.planted import planted
+from interp_toolkit.toys.hand_set.untrained import random_model
 
 DETECTORS = ("induction", "previous-token", "duplicate-token", "k-hop", "first-token")
 KINDS = ("previous-token", "duplicate-token", "induction", "decoy")

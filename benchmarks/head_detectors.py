@@ -30,7 +30,7 @@ def make() -> tuple[Any, Any]:
     import torch
     from transformer_lens import HookedTransformer, HookedTransformerConfig
 
-    from interp_toolkit.circuits.prompts import repeated_prompts
+    from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 
     torch.set_num_threads(1)
     torch.set_grad_enabled(False)

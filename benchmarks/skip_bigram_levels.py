@@ -30,8 +30,8 @@ from interp_toolkit.circuits.skip_bigrams.find import find_skip_bigrams
 from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.head import LEVEL, skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.scores import Features, Scores
-from interp_toolkit.models.config import Normalization
-from interp_toolkit.toys.untrained import Positions, random_model
+from interp_toolkit.models.transformer.config import Normalization
+from interp_toolkit.toys.hand_set.untrained import Positions, random_model
 
 SIZES = ((64, 16), (128, 32), (256, 32))
 FRACTIONS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of d_resid * d_head

@@ -101,7 +101,7 @@ def compare(recipe: str, rounds: int) -> dict[str, float]:
 
 def on_gpu(device: str) -> dict[str, Any]:
     """Seconds for 5,000 steps, the first of them (recording the graph) included."""
-    from interp_toolkit.training.trainer import fit
+    from interp_toolkit.training.engine.trainer import fit
 
     problem = problem_of("sort-causal", device=device, steps=GPU_STEPS)
     torch.cuda.synchronize()

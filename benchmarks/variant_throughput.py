@@ -24,8 +24,8 @@ from typing import Any
 
 import torch
 
-from interp_toolkit.models.config import DTYPES, TransformerConfig
-from interp_toolkit.models.transformer import Transformer, next_token_loss
+from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer, next_token_loss
 from interp_toolkit.toys.random_attention.variants import Variant, freeze, variant_config
 
 SOURCE = {"frozen-qk": 23.9, "mixit": 32.0}  # per cent over standard

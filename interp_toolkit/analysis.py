@@ -13,7 +13,7 @@ from typing import Any
 
 from interp_toolkit.data import FeatureData, read_data
 from interp_toolkit.errors import InputError, suggestion
-from interp_toolkit.models.load import load
+from interp_toolkit.models.loading.loader import load
 from interp_toolkit.registry import Analysis, find, load_all
 from interp_toolkit.results import Result
 

@@ -47,7 +47,7 @@ class Toy:
         name: as in `toy:NAME`.
         summary: one line for `interp list`.
         build: makes the model (a `Transformer`), with its weights.
-        task: what it computes, as a checkpoint records it (see `models.record`).
+        task: what it computes, as a checkpoint records it (see `models.about.record`).
         source: document, section.
     """
 
@@ -128,7 +128,7 @@ class TrainingRun:
         model: the best seed's model.
         verdict: one sentence: what was reached, against what was possible.
         columns, rows: one row a seed, for a table.
-        task: the task record, for the checkpoint (see `models.record`).
+        task: the task record, for the checkpoint (see `models.about.record`).
         training: the training record, for the checkpoint: settings, losses, the best seed's curve.
     """
 
@@ -151,7 +151,7 @@ class Artefact:
         presets: what each `--preset` does, in a few words, by its name.
         run: `run(preset, seeds, runner) -> Result`; `seeds` overrides how many the preset trains
             of each model (None: its own numbers); the jobs go through `runner` (see
-            `studies.jobs`).
+            `studies.jobs.runner`).
     """
 
     name: str

@@ -56,8 +56,8 @@ def _scramble(model):
 
 
 def _own(**options):
-    from interp_toolkit.models.config import TransformerConfig
-    from interp_toolkit.models.transformer import Transformer
+    from interp_toolkit.models.transformer.config import TransformerConfig
+    from interp_toolkit.models.transformer.transformer import Transformer
 
     model = Transformer(TransformerConfig(**(_SIZES | _MLP | options)))
     for parameter in model.parameters():

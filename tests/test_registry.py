@@ -41,7 +41,7 @@ def test_ours_are_registered_like_any_other() -> None:
 
 
 def test_a_plugin_that_fails_to_import_is_named_and_breaks_nothing(plugins) -> None:
-    plugins(mine="interp_toolkit.probes.analysis:XOR", broken="no_such_package:THING")
+    plugins(mine="interp_toolkit.probes.boolean.analysis:XOR", broken="no_such_package:THING")
     assert registry.find("probes", "mine").name == "xor"
     with pytest.warns(UserWarning, match="'broken' .*no_such_package"):
         found = registry.load_all("probes")

@@ -22,11 +22,11 @@ import interp_toolkit as it
 from interp_toolkit.circuits import find_skip_bigrams
 from interp_toolkit.data import FeatureData, read_data
 from interp_toolkit.data.composites import composite_data, sample_composites
-from interp_toolkit.models.activations import collect
-from interp_toolkit.models.features import read_features
-from interp_toolkit.models.sae_files import read_sae
-from interp_toolkit.models.samples import labelled_samples, read_at
-from interp_toolkit.toys.superposition.layer import FeatureLayer, layer_model
+from interp_toolkit.models.features.feature_sets import read_features
+from interp_toolkit.models.features.sae_files import read_sae
+from interp_toolkit.models.features.samples import labelled_samples, read_at
+from interp_toolkit.models.running.streaming import collect
+from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model
 
 N_FEATURES, D_IN, MOST_ON, N_NEURONS, N_LATENTS = 8, 16, 2, 64, 64
 RESID_MID = "blocks.0.hook_resid_mid"

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import false_discovery_control
 
-from interp_toolkit.probes.separability import check_separability
+from interp_toolkit.probes.estimators.separability import check_separability
 from interp_toolkit.stats import (
     benjamini_hochberg,
     cover_probability,

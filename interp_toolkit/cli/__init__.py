@@ -1,1 +1,1 @@
-"""The `interp` command."""
+"""The `interp` command: thin, with late imports; `main` lists the commands, each has a file."""

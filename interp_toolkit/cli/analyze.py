@@ -223,7 +223,7 @@ def _check_graph(path: Path, probes: list[str]) -> None:
 def _write_graph(results: list[Any], path: Path) -> None:
     import sys
 
-    from interp_toolkit.circuits.export import write_graph
+    from interp_toolkit.circuits.edges.export import write_graph
 
     for result in results:
         if result.probe == "circuit":
@@ -248,7 +248,7 @@ def _run(
             raise InputError(f"--probe {probe} is given twice")
     from interp_toolkit import analysis
     from interp_toolkit.data import parse_tokens
-    from interp_toolkit.models.load import load
+    from interp_toolkit.models.loading.loader import load
 
     if wanted["tokens"] is not None:
         wanted["tokens"] = parse_tokens(wanted["tokens"])
@@ -298,7 +298,7 @@ def _tell_assumptions(model: Any, quiet: bool) -> None:
     """What the checkpoint did not say and was assumed, in one line."""
     import sys
 
-    from interp_toolkit.models.record import record_of
+    from interp_toolkit.models.about.record import record_of
 
     assumptions = record_of(model).assumptions
     if assumptions and not quiet:

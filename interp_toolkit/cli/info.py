@@ -51,8 +51,8 @@ def info(
     from rich.table import Table
     from rich.text import Text
 
-    from interp_toolkit.models.info import describe
-    from interp_toolkit.models.load import load
+    from interp_toolkit.models.about.info import describe
+    from interp_toolkit.models.loading.loader import load
     from interp_toolkit.report.format import words
 
     loaded = load(model, device=device, trust_remote_code=trust_remote_code, **settings)

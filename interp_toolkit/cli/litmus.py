@@ -57,7 +57,7 @@ def litmus(
         given["steps"] = steps
 
     def work(say: Callable[[str], None]) -> Any:
-        from interp_toolkit.studies.litmus import litmus as run
+        from interp_toolkit.studies.litmus.study import litmus as run
 
         runner = study.runner(folder, workers, engine, address, device, resume, say)
         return run(task, preset, seeds, settings=given, margin=margin, runner=runner)

@@ -92,7 +92,7 @@ def features(
         return None
 
     def read(model: Any) -> Any:
-        from interp_toolkit.models.features import read_features
+        from interp_toolkit.models.features.feature_sets import read_features
 
         return read_features(spec, model, side=side or "decoder", threshold=threshold or 0.0)
 

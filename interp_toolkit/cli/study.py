@@ -89,8 +89,9 @@ def runner(
     say: Callable[[str], None],
     given: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Any:
-    """Where and how the jobs run (see `studies.jobs.Runner`)."""
-    from interp_toolkit.studies.jobs import Engine, Runner
+    """Where and how the jobs run (see `studies.jobs.runner.Runner`)."""
+    from interp_toolkit.studies.jobs.engines import Engine
+    from interp_toolkit.studies.jobs.runner import Runner
 
     return Runner(
         folder,
@@ -107,6 +108,6 @@ def _device_of(engine: str, device: str) -> str:
     """The device for an engine's jobs; other machines' devices cannot be looked for from here."""
     if engine != "local" and device != "auto":
         return device
-    from interp_toolkit.models.device import find_device
+    from interp_toolkit.models.about.device import find_device
 
     return str(find_device(device))

@@ -42,13 +42,13 @@ def sweep(
     assert folder is not None
 
     from interp_toolkit.report.json import write_json
-    from interp_toolkit.studies.sweep_file import grid_points, read_sweep
+    from interp_toolkit.studies.sweep.file import grid_points, read_sweep
 
     read = read_sweep(Path(file))
     grid_points(read)  # all are checked before there is any progress to show
 
     def work(say: Callable[[str], None]) -> Any:
-        from interp_toolkit.studies.sweep import sweep as run
+        from interp_toolkit.studies.sweep.study import sweep as run
 
         runner = study.runner(folder, workers, engine, address, device, resume, say)
         return run(read, runner, keep=lambda found: write_json([found], folder / RESULT))

@@ -53,8 +53,8 @@ def train(
 
     from interp_toolkit.cli.progress import training_progress
     from interp_toolkit.registry import Session, find
-    from interp_toolkit.training.configure import configure
-    from interp_toolkit.training.ranks import named_ranks
+    from interp_toolkit.training.engine.configure import configure
+    from interp_toolkit.training.engine.ranks import named_ranks
 
     found = find("recipes", recipe)
     config = configure(found, variant, preset, given)
@@ -77,8 +77,8 @@ def train(
 
 def _save(run: Any, path: Path, folder: Path) -> None:
     """Write the model; only then is what could be resumed no longer needed."""
-    from interp_toolkit.models.checkpoint import save
-    from interp_toolkit.training.run_files import end_run
+    from interp_toolkit.models.loading.checkpoint import save
+    from interp_toolkit.training.engine.run_files import end_run
 
     save(run.model, path, task=run.task, training=run.training)
     end_run(folder)
@@ -86,7 +86,7 @@ def _save(run: Any, path: Path, folder: Path) -> None:
 
 
 def _say_how_to_go_on(folder: Path | None) -> None:
-    from interp_toolkit.training.run_files import has_unfinished
+    from interp_toolkit.training.engine.run_files import has_unfinished
 
     if folder is not None and has_unfinished(folder):
         print("the same command with --resume goes on from the last saved state", file=sys.stderr)

@@ -1,8 +1,10 @@
-"""What an analysis runs on: rows of tokens, boolean features of each, a position in each."""
+"""What an analysis runs on: rows of tokens, boolean features of each, a position in each.
 
-from __future__ import annotations
+Read `features` (the record that analyses take), `files` (read from disk), `truth` (all inputs of a
+truth table); then `list_layout` and `lists` (lists to sort), `composites` (features that are on
+together), `texts` and `token_store` (corpora), `task` (inputs of a toy's own task).
+"""
 
-from interp_toolkit.data.features import FeatureData as FeatureData
-from interp_toolkit.data.files import read_data as read_data
-from interp_toolkit.data.truth import parse_tokens as parse_tokens
-from interp_toolkit.data.truth import truth_table as truth_table
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub("interp_toolkit.data", __file__)

@@ -21,9 +21,9 @@ def truth_table(task: Mapping[str, Any], d_vocab: int | None = None) -> FeatureD
     """One prompt for each of the 2^k combinations, in binary order, the first feature first.
 
     Args:
-        task: a task record (see `models.record`): `tokens` gives token ids by name, among them
-            "0" and "1"; `layout` lists the words of a prompt, "a", "b", "c", ... for the features,
-            any other word a name in `tokens`. Without a layout: a, b, query.
+        task: a task record (see `models.about.record`): `tokens` gives token ids by name, among
+            them "0" and "1"; `layout` lists the words of a prompt, "a", "b", "c", ... for the
+            features, any other word a name in `tokens`. Without a layout: a, b, query.
         d_vocab: the model's vocabulary size, if it is to be checked.
 
     Returns:

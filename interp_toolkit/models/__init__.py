@@ -1,1 +1,11 @@
-"""Placeholder."""
+"""Every TransformerLens model seen alike: loaded, run, edited, and its weights read.
+
+Read `loading` (a file or a name becomes a model), `running` (activations streamed through hooks,
+edits that are checked to take effect), `weights` (one view of the weights of every kind of model),
+`transformer` (the toolkit's own, which stands in for `HookedTransformer`), `features` (SAE latents,
+token sets, directions), `about` (what is known of a model: record, provenance, device).
+"""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub("interp_toolkit.models", __file__)

@@ -1,6 +1,5 @@
 """Results to a terminal, to JSON and to one HTML page; knows results, not analyses."""
 
-from interp_toolkit.report.console import render as render
-from interp_toolkit.report.html import write_report as write_report
-from interp_toolkit.report.json import to_json as to_json
-from interp_toolkit.report.json import write_json as write_json
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub("interp_toolkit.report", __file__)

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from interp_toolkit.models.provenance import versions
+from interp_toolkit.models.about.provenance import versions
 from interp_toolkit.results import Figure, Provenance, Result, Table
 
 if TYPE_CHECKING:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from interp_toolkit.registry import find
-from interp_toolkit.studies.jobs import Job, Runner
-from interp_toolkit.training.text_settings import TextTraining
-from interp_toolkit.training.text_store import check_text
+from interp_toolkit.studies.jobs.attempt import Job
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.training.text.settings import TextTraining
+from interp_toolkit.training.text.store import check_text
 
 
 def check_texts(jobs: Iterable[Job], runner: Runner) -> None:

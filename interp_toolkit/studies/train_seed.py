@@ -8,7 +8,7 @@ from typing import Any
 
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.registry import Session, TrainingRun, find
-from interp_toolkit.training.run_files import has_unfinished
+from interp_toolkit.training.engine.run_files import has_unfinished
 
 
 def train_seed(

@@ -7,8 +7,9 @@ Installing the package registers them:
         assert my_probe(tiny_xor_model, hook=truth.hook) == truth.separable
 
 Each is built in milliseconds and new for every test, so that a test may change it. The models'
-own docstrings in `interp_toolkit.toys.xor`, `interp_toolkit.toys.induction`,
-`interp_toolkit.toys.sorting` and `interp_toolkit.toys.superposition.toys` derive the numbers.
+own docstrings in `interp_toolkit.toys.hand_set.xor`, `interp_toolkit.toys.hand_set.induction`,
+`interp_toolkit.toys.sorting.sorters` and `interp_toolkit.toys.superposition.toys` derive the
+numbers.
 """
 
 from __future__ import annotations
@@ -136,7 +137,7 @@ SITE = "blocks.0.hook_resid_post"
 @pytest.fixture
 def tiny_xor_model() -> Any:
     """Two heads that compute XOR; a `Transformer` in float64 with `.ground_truth`."""
-    from interp_toolkit.toys.xor import xor_2head
+    from interp_toolkit.toys.hand_set.xor import xor_2head
 
     A = math.e
     gap = 2 * A * (A - 1) / ((A + 2) * (2 * A + 1))  # along (1, 1); the widest, by symmetry
@@ -148,7 +149,7 @@ def tiny_xor_model() -> Any:
 @pytest.fixture
 def tiny_one_head_model() -> Any:
     """One head on the XOR task, which no hyperplane can read from it; `.ground_truth` says why."""
-    from interp_toolkit.toys.xor import xor_1head
+    from interp_toolkit.toys.hand_set.xor import xor_1head
 
     A = math.e
     total = 2 * A + 4  # Z00 = 3, Z11 = 2A + 1, Z01 = Z10 = A + 2
@@ -161,7 +162,13 @@ def tiny_one_head_model() -> Any:
 @pytest.fixture
 def tiny_induction_model() -> Any:
     """The two-layer induction circuit; a `Transformer` in float64 with `.ground_truth`."""
-    from interp_toolkit.toys.induction import GAIN, INDUCTION_HEAD, PREVIOUS_HEAD, SCORE, induction
+    from interp_toolkit.toys.hand_set.induction import (
+        GAIN,
+        INDUCTION_HEAD,
+        PREVIOUS_HEAD,
+        SCORE,
+        induction,
+    )
 
     d_vocab, n_ctx = 32, 64
     A, last = math.exp(SCORE), n_ctx - 1
@@ -181,7 +188,7 @@ def tiny_induction_model() -> Any:
 @pytest.fixture
 def tiny_sort_model() -> Any:
     """Sorts short lists in place, by algorithm "argmax"; a float64 model with `.ground_truth`."""
-    from interp_toolkit.toys.sorting import SUM_GAIN, sort_argmax
+    from interp_toolkit.toys.sorting.sorters import SUM_GAIN, sort_argmax
 
     n_values, longest = 6, 4
     model = sort_argmax(n_values, longest)

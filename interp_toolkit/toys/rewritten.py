@@ -16,7 +16,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.transformer import Transformer
 
 
 @torch.no_grad()

@@ -12,8 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from interp_toolkit.models.load import load
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Toy
 
 FOLDER = Path(__file__).parent

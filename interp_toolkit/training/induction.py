@@ -18,13 +18,13 @@ from jaxtyping import Bool, Float, Int
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from interp_toolkit.models.config import DTYPES, TransformerConfig
-from interp_toolkit.models.transformer import Transformer, next_token_loss
+from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer, next_token_loss
 from interp_toolkit.registry import Recipe, Session, TrainingRun
-from interp_toolkit.training.problem import Problem
-from interp_toolkit.training.seeds import SeedRuns, train_seeds
-from interp_toolkit.training.settings import Betas, TrainingSettings
-from interp_toolkit.training.trainer import Fitted
+from interp_toolkit.training.engine.problem import Problem
+from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
+from interp_toolkit.training.engine.settings import Betas, TrainingSettings
+from interp_toolkit.training.engine.trainer import Fitted
 
 SOLVED = 0.95  # accuracy on the second repeat
 TEST_ROWS = 256

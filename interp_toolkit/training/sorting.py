@@ -2,8 +2,8 @@
 
 Batches are drawn on the device, from the source's distribution; the loss is the cross-entropy of
 the sorted list's items, each at the position where it is read. Where the model is one layer without
-normalisation, a step goes through its tables (`models.collapsed`): the same gradients, several
-times sooner. Sizes and variants are the source's.
+normalisation, a step goes through its tables (`models.transformer.collapsed`): the same gradients,
+several times sooner. Sizes and variants are the source's.
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023), experiments 1
 to 3. Its optimiser is Adam with an L2 term and a rate from 1e-3 to 1e-4, lowered by hand; here it
 falls geometrically. AdamW from 3e-3 along a cosine, with β₂ = 0.99, reaches lower losses in as many
@@ -26,14 +26,14 @@ from interp_toolkit.circuits.sorting.evaluation import list_accuracy
 from interp_toolkit.data.list_layout import ListLayout, ListRows, parse_layout
 from interp_toolkit.data.lists import ListKind, ListSource
 from interp_toolkit.data.standard_lists import standard_sets
-from interp_toolkit.models.collapsed import at_positions, table_logits, tables_pay
-from interp_toolkit.models.config import DTYPES, TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.collapsed import at_positions, table_logits, tables_pay
+from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Recipe, Session, TrainingRun
-from interp_toolkit.training.problem import Problem
-from interp_toolkit.training.seeds import train_seeds
-from interp_toolkit.training.settings import Betas, TrainingSettings
-from interp_toolkit.training.trainer import Fitted
+from interp_toolkit.training.engine.problem import Problem
+from interp_toolkit.training.engine.seeds import train_seeds
+from interp_toolkit.training.engine.settings import Betas, TrainingSettings
+from interp_toolkit.training.engine.trainer import Fitted
 
 
 class SortTraining(TrainingSettings):

@@ -1,9 +1,9 @@
 """Train small models on a boolean function of two bits: `interp train xor`.
 
-Prompts are those of `toys.xor`; the answer is the logit pair at '='; every step sees all four
-inputs. Several seeds are trained and the one with the least loss is kept, since some get stuck.
-One attention-only head cannot do XOR, and so cannot go below a mean cross-entropy of ln2/2 (with
-positions) or (3 ln3 - 2 ln2)/4 (without): `loss_floor` gives that bound where it holds.
+Prompts are those of `toys.hand_set.xor`; the answer is the logit pair at '='; every step sees all
+four inputs. Several seeds are trained and the one with the least loss is kept, since some get
+stuck. One attention-only head cannot do XOR, and so cannot go below a mean cross-entropy of ln2/2
+(with positions) or (3 ln3 - 2 ln2)/4 (without): `loss_floor` gives that bound where it holds.
 Source: "How many attention heads do you need to do XOR?"; the bounds are derived from its theorem.
 """
 
@@ -18,14 +18,14 @@ from jaxtyping import Float, Int
 from pydantic import Field, field_validator
 from torch import Tensor
 
-from interp_toolkit.models.config import DTYPES, TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Recipe, Session, TrainingRun
-from interp_toolkit.toys.xor import ONE, QUERY, ZERO, task
-from interp_toolkit.training.problem import Problem
-from interp_toolkit.training.seeds import train_seeds
-from interp_toolkit.training.settings import TrainingSettings
-from interp_toolkit.training.trainer import Fitted
+from interp_toolkit.toys.hand_set.xor import ONE, QUERY, ZERO, task
+from interp_toolkit.training.engine.problem import Problem
+from interp_toolkit.training.engine.seeds import train_seeds
+from interp_toolkit.training.engine.settings import TrainingSettings
+from interp_toolkit.training.engine.trainer import Fitted
 
 SOLVED = 0.01  # nats: every answer right with a probability above 0.96
 

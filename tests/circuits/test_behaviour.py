@@ -5,11 +5,11 @@ import pytest
 import torch
 from scipy import stats
 
-from interp_toolkit.circuits.behaviour import Behaviour, behaviour, estimate, why_none
-from interp_toolkit.circuits.prompts import Prompts, given_prompts, repeated_prompts
+from interp_toolkit.circuits.behaviour.advantage import Behaviour, behaviour, estimate, why_none
+from interp_toolkit.circuits.behaviour.prompts import Prompts, given_prompts, repeated_prompts
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.interventions import edit
-from interp_toolkit.toys.induction import GAIN, decoy, induction
+from interp_toolkit.models.running.interventions import edit
+from interp_toolkit.toys.hand_set.induction import GAIN, decoy, induction
 
 
 def by_hand(model, prompts):
@@ -119,8 +119,8 @@ def test_seeing_ahead_is_found_whatever_the_configuration_says(zoo):
 
 
 def test_other_outputs_are_no_next_tokens():
-    from interp_toolkit.models.config import TransformerConfig
-    from interp_toolkit.models.transformer import Transformer
+    from interp_toolkit.models.transformer.config import TransformerConfig
+    from interp_toolkit.models.transformer.transformer import Transformer
 
     sizes = {"n_layers": 1, "d_model": 8, "d_head": 4, "n_heads": 2, "n_ctx": 12, "d_vocab": 11}
     model = Transformer(TransformerConfig(**sizes, d_vocab_out=5, attn_only=True))

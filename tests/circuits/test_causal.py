@@ -2,16 +2,16 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits import causal
-from interp_toolkit.circuits.behaviour import behaviour
-from interp_toolkit.circuits.causal import ablation_effects
-from interp_toolkit.circuits.prompts import repeated_prompts
+from interp_toolkit.circuits.behaviour.advantage import behaviour
+from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.heads import ablation as causal
+from interp_toolkit.circuits.heads.ablation import ablation_effects
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.interventions import edit, put_heads, require_heads
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.running.interventions import edit, put_heads, require_heads
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.stats import holm
-from interp_toolkit.toys.induction import (
+from interp_toolkit.toys.hand_set.induction import (
     DECOY_HEAD,
     GQA_INDUCTION_HEAD,
     INDUCTION_HEAD,

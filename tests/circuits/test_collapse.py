@@ -11,16 +11,16 @@ import pytest
 import torch
 
 import interp_toolkit as it
-from interp_toolkit.circuits.collapse import places_of, random_rows, similarity_by_depth
-from interp_toolkit.circuits.collapse_result import COLLAPSE, run
-from interp_toolkit.circuits.similarity import DirectionMoments, directions, mean_cosines
+from interp_toolkit.circuits.collapse.analysis import COLLAPSE, run
+from interp_toolkit.circuits.collapse.by_depth import places_of, random_rows, similarity_by_depth
+from interp_toolkit.circuits.collapse.similarity import DirectionMoments, directions, mean_cosines
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
+from interp_toolkit.toys.hand_set.untrained import random_model
 from interp_toolkit.toys.random_attention.variants import variant_config
-from interp_toolkit.toys.untrained import random_model
 
 
 def rows_of(*tokens: list[int]) -> FeatureData:

@@ -10,11 +10,11 @@ import pytest
 import torch
 from scipy import stats
 
-from interp_toolkit.circuits.composition import MODES, composition_scores
+from interp_toolkit.circuits.composition.scores import MODES, composition_scores
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.models.weights import weights
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.models.weights.view import weights
 
 KINDS = ("own", "own-rotary", "own-bare", "hooked", "hooked-rotary", "hooked-parallel", "native")
 KINDS += ("gpt2", "gpt2-folded", "llama", "neox", "gemma2", "alibi", "bloom")
@@ -153,7 +153,7 @@ def test_a_head_that_writes_nothing_takes_no_part() -> None:
 
 
 def test_a_layer_that_cannot_be_read_is_noted_and_left_out(monkeypatch) -> None:
-    from interp_toolkit.models import weights_check
+    from interp_toolkit.models.weights import check as weights_check
 
     read = weights_check.read.layer
 

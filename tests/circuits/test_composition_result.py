@@ -9,11 +9,11 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from interp_toolkit.circuits import composition_result
-from interp_toolkit.circuits.composition_result import COMPOSITION, LISTED, run
+from interp_toolkit.circuits.composition import analysis as composition_result
+from interp_toolkit.circuits.composition.analysis import COMPOSITION, LISTED, run
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 
 def random_model(seed: int = 0, **options) -> Transformer:

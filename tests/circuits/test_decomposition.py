@@ -10,15 +10,15 @@ import pytest
 import torch
 
 from interp_toolkit.analysis import options_of
-from interp_toolkit.circuits.composition_result import COMPOSITION
-from interp_toolkit.circuits.decomposition import OV, QK
-from interp_toolkit.circuits.decomposition_result import OVResult, QKResult
-from interp_toolkit.circuits.ov import ov_circuit
-from interp_toolkit.circuits.qk import qk_circuit
+from interp_toolkit.circuits.composition.analysis import COMPOSITION
+from interp_toolkit.circuits.qk_ov.analysis import OV, QK
+from interp_toolkit.circuits.qk_ov.result import OVResult, QKResult
+from interp_toolkit.circuits.weights.ov import ov_circuit
+from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.models.weights import weights
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.models.weights.view import weights
 
 ANALYSES = {"qk": QK, "ov": OV}
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp_toolkit.circuits.detectors import (
+from interp_toolkit.circuits.heads.detectors import (
     DUPLICATE_TOKEN,
     FIRST_TOKEN,
     INDUCTION,

@@ -6,13 +6,13 @@ import math
 import pytest
 import torch
 
-from interp_toolkit.circuits import blocks
-from interp_toolkit.circuits.engine import Engine
-from interp_toolkit.circuits.wiring import Edge, Node
+from interp_toolkit.circuits.edges import blocks
+from interp_toolkit.circuits.edges.patched_pass import Engine
+from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.forward import run
-from interp_toolkit.models.weights import weights
-from interp_toolkit.models.weights_parts import Norm
+from interp_toolkit.models.running.forward import run
+from interp_toolkit.models.weights.parts import Norm
+from interp_toolkit.models.weights.view import weights
 
 KINDS = (
     *("own", "own-rotary", "own-bare", "hooked", "hooked-rotary", "hooked-parallel"),
@@ -192,8 +192,8 @@ def test_cut_edges_as_hooks_cut_them(split, tokens, kind, share):
 
 
 def _bare(n_layers=2, n_heads=2, seed=0):
-    from interp_toolkit.models.config import TransformerConfig
-    from interp_toolkit.models.transformer import Transformer
+    from interp_toolkit.models.transformer.config import TransformerConfig
+    from interp_toolkit.models.transformer.transformer import Transformer
 
     cfg = TransformerConfig(
         n_layers=n_layers,

@@ -8,19 +8,25 @@ import pytest
 import torch
 from scipy import stats
 
-from interp_toolkit.circuits.circuit import SHARE, _connected, _measured, find_circuit, kept_edges
-from interp_toolkit.circuits.engine import Engine
-from interp_toolkit.circuits.graph import circuit_prompts, composition_graph
-from interp_toolkit.circuits.graph_result import CIRCUIT
-from interp_toolkit.circuits.objective import Closeness
-from interp_toolkit.circuits.prompts import repeated_prompts
-from interp_toolkit.circuits.trial import Trial
-from interp_toolkit.circuits.wiring import Edge, Node
+from interp_toolkit.circuits.behaviour.objective import Closeness
+from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.edges.analysis import CIRCUIT
+from interp_toolkit.circuits.edges.cut import Trial
+from interp_toolkit.circuits.edges.graph import circuit_prompts, composition_graph
+from interp_toolkit.circuits.edges.patched_pass import Engine
+from interp_toolkit.circuits.edges.search import (
+    SHARE,
+    _connected,
+    _measured,
+    find_circuit,
+    kept_edges,
+)
+from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.forward import run
+from interp_toolkit.models.running.forward import run
 from interp_toolkit.results import jsonable
 from interp_toolkit.stats import holm
-from interp_toolkit.toys import induction as toys
+from interp_toolkit.toys.hand_set import induction as toys
 
 TRUE_EDGES = {
     "input->a0.h1<v>",  # the token that the previous-token head passes on
@@ -123,8 +129,8 @@ def test_a_decoy_alone_has_no_circuit():
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("scale", [0.1, 0.5])
 def test_random_models_have_no_circuit(seed, scale):
-    from interp_toolkit.models.config import TransformerConfig
-    from interp_toolkit.models.transformer import Transformer
+    from interp_toolkit.models.transformer.config import TransformerConfig
+    from interp_toolkit.models.transformer.transformer import Transformer
 
     cfg = TransformerConfig(
         n_layers=2, d_model=32, n_ctx=32, d_head=8, n_heads=4, d_vocab=40, d_mlp=32, act_fn="relu"
@@ -262,9 +268,9 @@ def test_an_empty_circuit_is_reported_without_tables_or_figures():
 
 
 def test_which_models_it_is_for(zoo, induction):
-    from interp_toolkit.models.config import TransformerConfig
-    from interp_toolkit.models.transformer import Transformer
-    from interp_toolkit.toys.xor import xor_2head
+    from interp_toolkit.models.transformer.config import TransformerConfig
+    from interp_toolkit.models.transformer.transformer import Transformer
+    from interp_toolkit.toys.hand_set.xor import xor_2head
 
     assert CIRCUIT.unfit(induction, None) is None
     assert "repeats need at least" in CIRCUIT.unfit(xor_2head(), None)

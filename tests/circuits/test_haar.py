@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from interp_toolkit.circuits.haar import overlap_null, spectra, trace_p_value
+from interp_toolkit.circuits.weights.haar import overlap_null, spectra, trace_p_value
 
 DRAWS = 20_000
 

@@ -6,16 +6,17 @@ import numpy as np
 import pytest
 
 import interp_toolkit as it
-from interp_toolkit.circuits import head_analysis, head_result
-from interp_toolkit.circuits.head_analysis import run, unfit
-from interp_toolkit.circuits.head_result import HeadVerdict
+from interp_toolkit.circuits.heads import analysis as head_analysis
+from interp_toolkit.circuits.heads import result as head_result
+from interp_toolkit.circuits.heads.analysis import run, unfit
+from interp_toolkit.circuits.heads.result import HeadVerdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import to_json
 from interp_toolkit.results import jsonable
-from interp_toolkit.toys import induction as toys
-from interp_toolkit.toys.untrained import random_model
+from interp_toolkit.toys.hand_set import induction as toys
+from interp_toolkit.toys.hand_set.untrained import random_model
 
 INTERFACE = {
     "detector",

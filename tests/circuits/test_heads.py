@@ -7,18 +7,18 @@ import pytest
 import torch
 
 from interp_toolkit.circuits import score_heads
-from interp_toolkit.circuits.detectors import as_detector
-from interp_toolkit.circuits.heads import detect
-from interp_toolkit.circuits.looks import looks
-from interp_toolkit.circuits.patterns import pattern_sums
-from interp_toolkit.circuits.prompts import repeated_prompts
-from interp_toolkit.circuits.significance import score_families
+from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.heads.controls import looks
+from interp_toolkit.circuits.heads.detectors import as_detector
+from interp_toolkit.circuits.heads.patterns import pattern_sums
+from interp_toolkit.circuits.heads.scores import detect
+from interp_toolkit.circuits.heads.significance import score_families
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.models.weights import weights
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.models.weights.view import weights
 from interp_toolkit.stats import holm
-from interp_toolkit.toys import induction as toys
+from interp_toolkit.toys.hand_set import induction as toys
 
 CAUSAL = ("induction", "previous-token", "duplicate-token", "k-hop", "first-token")
 

@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.detectors import (
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.heads.controls import looks
+from interp_toolkit.circuits.heads.detectors import (
     DUPLICATE_TOKEN,
     FIRST_TOKEN,
     INDUCTION,
     PREVIOUS_TOKEN,
 )
-from interp_toolkit.circuits.looks import looks
-from interp_toolkit.circuits.prompts import Prompts
 
 ALL = [INDUCTION, DUPLICATE_TOKEN, PREVIOUS_TOKEN, FIRST_TOKEN]
 

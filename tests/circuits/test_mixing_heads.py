@@ -5,12 +5,12 @@ import pytest
 import torch
 
 from interp_toolkit import InputError, ablate
-from interp_toolkit.circuits.composition import composition_scores
-from interp_toolkit.circuits.decomposition import OV, QK
-from interp_toolkit.circuits.head_analysis import HEADS
-from interp_toolkit.circuits.heads import detect, score_heads
-from interp_toolkit.models.contributions import head_outputs
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.circuits.composition.scores import composition_scores
+from interp_toolkit.circuits.heads.analysis import HEADS
+from interp_toolkit.circuits.heads.scores import detect, score_heads
+from interp_toolkit.circuits.qk_ov.analysis import OV, QK
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.models.weights.contributions import head_outputs
 from interp_toolkit.toys.random_attention.variants import VARIANTS, variant_config
 
 VARIANCES = ("1/(d_head m)", "1/(n m)", "1/sqrt(n m)")

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.ov import ov_circuit
-from interp_toolkit.circuits.own_token import own_rank
-from interp_toolkit.circuits.residual import token_inputs
-from interp_toolkit.circuits.self_scores import weight_scores
+from interp_toolkit.circuits.weights.ov import ov_circuit
+from interp_toolkit.circuits.weights.own_token import own_rank
+from interp_toolkit.circuits.weights.residual import token_inputs
+from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.forward import run
-from interp_toolkit.models.hooks import hook_points
-from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.models.weights import weights
+from interp_toolkit.models.running.forward import run
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.models.weights.view import weights
 
 KINDS = ("own", "own-rotary", "own-bare", "hooked", "hooked-parallel", "native", "gpt2", "llama")
 KINDS += ("gpt2-folded", "neox", "gemma2")

@@ -2,16 +2,16 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour import Estimate, behaviour
-from interp_toolkit.circuits.causal import ablation_effects
-from interp_toolkit.circuits.partner import _partner, named_partner, partners
-from interp_toolkit.circuits.paths import induction_keys, path_effects
-from interp_toolkit.circuits.prompts import repeated_prompts
+from interp_toolkit.circuits.behaviour.advantage import Estimate, behaviour
+from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.edges.paths import induction_keys, path_effects
+from interp_toolkit.circuits.heads.ablation import ablation_effects
+from interp_toolkit.circuits.heads.partner import _partner, named_partner, partners
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.interventions import edit
-from interp_toolkit.models.weights import weights
+from interp_toolkit.models.running.interventions import edit
+from interp_toolkit.models.weights.view import weights
 from interp_toolkit.stats import holm
-from interp_toolkit.toys.induction import (
+from interp_toolkit.toys.hand_set.induction import (
     DECOY_HEAD,
     GQA_INDUCTION_HEAD,
     INDUCTION_HEAD,

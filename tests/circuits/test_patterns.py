@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.detectors import (
+from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.heads.controls import looks
+from interp_toolkit.circuits.heads.detectors import (
     DUPLICATE_TOKEN,
     FIRST_TOKEN,
     INDUCTION,
     PREVIOUS_TOKEN,
 )
-from interp_toolkit.circuits.looks import looks
-from interp_toolkit.circuits.patterns import _checked, pattern_sums
-from interp_toolkit.circuits.prompts import repeated_prompts
+from interp_toolkit.circuits.heads.patterns import _checked, pattern_sums
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.activations import collect
+from interp_toolkit.models.running.streaming import collect
 
 KINDS = ["own", "own-rotary", "own-bare", "hooked", "native", "gpt2", "llama", "neox", "gemma2"]
 ALL = [INDUCTION, DUPLICATE_TOKEN, PREVIOUS_TOKEN, FIRST_TOKEN]

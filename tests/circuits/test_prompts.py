@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp_toolkit.circuits.prompts import given_prompts, repeated_prompts, walks
+from interp_toolkit.circuits.behaviour.prompts import given_prompts, repeated_prompts, walks
 from interp_toolkit.errors import InputError
 
 

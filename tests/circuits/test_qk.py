@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from interp_toolkit.circuits.qk import qk_circuit
+from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.forward import run
-from interp_toolkit.models.hooks import hook_points
-from interp_toolkit.models.weights import weights
+from interp_toolkit.models.running.forward import run
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.weights.view import weights
 
 #: their hook_attn_scores holds the pattern
 NO_SCORES = ("native", "native-rotary", "bert")

@@ -7,13 +7,13 @@ import pytest
 import torch
 from scipy import stats
 
-from interp_toolkit.circuits.residual import token_inputs
-from interp_toolkit.circuits.self_scores import weight_scores
+from interp_toolkit.circuits.weights.residual import token_inputs
+from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.models.weights import weights
-from interp_toolkit.toys import induction as toys
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.models.weights.view import weights
+from interp_toolkit.toys.hand_set import induction as toys
 
 KINDS = ("own", "own-rotary", "own-bare", "hooked", "hooked-parallel", "native", "gpt2", "llama")
 KINDS += ("gpt2-folded", "neox", "gemma2")
@@ -143,7 +143,7 @@ def test_fewer_outputs_than_inputs_are_compared_where_both_are() -> None:
 
 
 def refuse_layer_0(monkeypatch, *parts):
-    from interp_toolkit.models import weights_check
+    from interp_toolkit.models.weights import check as weights_check
 
     for part in parts:
         read = getattr(weights_check.read, part)

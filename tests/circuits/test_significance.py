@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from interp_toolkit.circuits.significance import (
+from interp_toolkit.circuits.heads.significance import (
     LEVEL,
     Scores,
     corrected,

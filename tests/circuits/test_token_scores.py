@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interp_toolkit.circuits.token_scores import TokenPair, TokenScores
+from interp_toolkit.circuits.weights.token_scores import TokenPair, TokenScores
 from interp_toolkit.errors import InputError
 
 TINY = 4 * 4 * 9  # a tile of 3 x 3

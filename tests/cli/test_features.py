@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from interp_toolkit import registry
-from interp_toolkit.models.samples import labelled_samples
+from interp_toolkit.models.features.samples import labelled_samples
 from interp_toolkit.results import Provenance, Result
 
 
@@ -32,7 +32,7 @@ class Labelled(Result):
 
 
 def label(model, *, data=None, features=None):
-    from interp_toolkit.models.features import read_features
+    from interp_toolkit.models.features.feature_sets import read_features
 
     found = None if features is None else read_features(features, model)
     samples = labelled_samples(model, data, found)
@@ -78,7 +78,7 @@ def sae(tmp_path):
     """Latent k is on at token k of toy:xor-2head; the encoder is three times the decoder."""
     folder = tmp_path / "sae"
     folder.mkdir()
-    from interp_toolkit.toys.xor import XOR_2HEAD
+    from interp_toolkit.toys.hand_set.xor import XOR_2HEAD
 
     W_E = XOR_2HEAD.build().embed.W_E.detach().float()
     decoder = torch.linalg.pinv(W_E).T

@@ -48,7 +48,7 @@ def sweep(call):
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch):
     """Points that train nothing."""
-    from interp_toolkit.studies import sweep
+    from interp_toolkit.studies.sweep import study as sweep
 
     monkeypatch.syspath_prepend(str(STUDIES))
     import light_jobs

@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.activations import activations, collect
-from interp_toolkit.models.hooks import expand_hooks
+from interp_toolkit.models.running.hooks import expand_hooks
+from interp_toolkit.models.running.streaming import activations, collect
 
 HOOKS = ["resid_pre", "attn_out", "z", "pattern", "resid_post", "hook_embed"]
 

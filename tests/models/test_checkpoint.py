@@ -8,9 +8,9 @@ import torch
 from safetensors import safe_open
 
 from interp_toolkit import InputError, load, save
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.record import record_of
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 TASK = {"name": "xor", "function": "0110", "tokens": {"0": 0, "1": 1, "query": 2}}
 TRAINING = {"steps": 1500, "loss": 0.1 + 0.2, "curve": [1.0, 1e-300]}

@@ -7,9 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp_toolkit.models.collapsed import collapses, read_logits, table_logits, tables_pay
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.collapsed import (
+    collapses,
+    read_logits,
+    table_logits,
+    tables_pay,
+)
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 
 def model_of(**options) -> Transformer:

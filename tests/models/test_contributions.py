@@ -3,7 +3,7 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.contributions import head_outputs, head_scores
+from interp_toolkit.models.weights.contributions import head_outputs, head_scores
 
 
 def test_outputs_are_what_ablating_the_head_takes_away(model, tokens):

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.hooks import canonical_names, expand_hooks, layer_of
+from interp_toolkit.models.running.hooks import canonical_names, expand_hooks, layer_of
 
 
 def test_canonical_names_give_each_hook_point_once(model):

@@ -6,9 +6,9 @@ from transformer_lens.config import TransformerBridgeConfig
 from transformer_lens.model_bridge import TransformerBridge
 
 from interp_toolkit import load, save
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.info import describe
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.about.info import describe
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 SHAPE = {"n_layers": 1, "d_model": 8, "n_ctx": 6, "d_head": 4, "n_heads": 2, "d_vocab": 5}
 

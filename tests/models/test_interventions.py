@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError, InterventionError
-from interp_toolkit.models.interventions import ablate, edit, reinitialised
+from interp_toolkit.models.running.interventions import ablate, edit, reinitialised
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from transformer_lens.model_bridge import TransformerBridge
 from transformer_lens.model_bridge.sources import build_bridge_from_module
 
 from interp_toolkit import InputError, load
-from interp_toolkit.models.record import record_of
+from interp_toolkit.models.about.record import record_of
 
 SHAPE = {"n_layers": 2, "d_model": 16, "n_ctx": 9, "d_head": 4, "n_heads": 4, "d_vocab": 7}
 ROTARY = {"positional_embedding_type": "rotary"}

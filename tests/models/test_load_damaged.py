@@ -12,8 +12,8 @@ import torch
 from safetensors.torch import save_file
 
 from interp_toolkit import InputError, load, save
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 
 @pytest.fixture

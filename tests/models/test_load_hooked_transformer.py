@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from interp_toolkit import load
-from interp_toolkit.models.record import record_of
+from interp_toolkit.models.about.record import record_of
 
 try:
     from transformer_lens import HookedTransformer, HookedTransformerConfig

@@ -10,7 +10,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from interp_toolkit import InputError, load
-from interp_toolkit.models.record import record_of
+from interp_toolkit.models.about.record import record_of
 
 SMALL = {
     "vocab_size": 16,

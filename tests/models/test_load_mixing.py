@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from interp_toolkit import InputError, load, save
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.info import describe
-from interp_toolkit.models.record import record_of
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.about.info import describe
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 SHAPE = {"n_layers": 2, "d_model": 12, "n_ctx": 7, "d_head": 6, "n_heads": 2, "d_vocab": 11}
 GATED = {"d_mlp": 10, "act_fn": "silu", "gated_mlp": True, "normalization_type": "RMS"}

@@ -8,9 +8,9 @@ import torch
 from safetensors.torch import save_file
 
 from interp_toolkit import InputError, load
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.record import record_of
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 SHAPE = {"n_layers": 2, "d_model": 12, "n_ctx": 9, "d_head": 4, "n_heads": 2, "d_vocab": 7}
 ATTENTION_ONLY = {"attn_only": True, "normalization_type": None}

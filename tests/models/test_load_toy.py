@@ -3,7 +3,7 @@
 import torch
 
 from interp_toolkit import load, registry
-from interp_toolkit.models.record import record_of
+from interp_toolkit.models.about.record import record_of
 
 
 def test_a_toy_comes_with_its_task():

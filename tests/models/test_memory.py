@@ -3,7 +3,7 @@ from types import SimpleNamespace
 import pytest
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
 
 
 @pytest.mark.parametrize(

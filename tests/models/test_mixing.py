@@ -10,9 +10,9 @@ from hypothesis.extra import numpy as hnp
 from pydantic import ValidationError
 from torch.testing import assert_close
 
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.mixing import mixing_matrices, mixing_variance
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.mixing import mixing_matrices, mixing_variance
+from interp_toolkit.models.transformer.transformer import Transformer
 
 VARIANCES = ["1/(d_head m)", "1/(n m)", "1/sqrt(n m)"]
 SHAPE = {"n_layers": 2, "d_model": 12, "n_ctx": 7, "d_head": 6, "n_heads": 2, "d_vocab": 11}

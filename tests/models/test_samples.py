@@ -6,10 +6,14 @@ import torch
 
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.features import FeatureSet, read_features, token_set_features
-from interp_toolkit.models.hooks import expand_hooks
-from interp_toolkit.models.sae_files import read_sae
-from interp_toolkit.models.samples import labelled_samples, read_at
+from interp_toolkit.models.features.feature_sets import (
+    FeatureSet,
+    read_features,
+    token_set_features,
+)
+from interp_toolkit.models.features.sae_files import read_sae
+from interp_toolkit.models.features.samples import labelled_samples, read_at
+from interp_toolkit.models.running.hooks import expand_hooks
 
 ROWS = [[1, 2, 3], [4, 5], [6], [2, 2, 7, 8], [1, 9]]
 COLUMNS = np.array([[1, 0, 0], [0, 0, 1], [1, 0, 1], [0, 0, 0], [1, 0, 0]], dtype=bool)

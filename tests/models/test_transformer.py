@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from torch.testing import assert_close
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 SHAPE = {"n_layers": 2, "d_model": 12, "n_ctx": 9, "d_head": 6, "n_heads": 4, "d_vocab": 11}
 RICH = {

@@ -6,8 +6,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.testing import assert_close
 
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 try:
     from transformer_lens import HookedTransformer, HookedTransformerConfig

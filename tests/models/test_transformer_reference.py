@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 SHAPE = {"n_layers": 2, "d_model": 10, "n_ctx": 8, "d_head": 6, "n_heads": 4, "d_vocab": 9}
 CONFIGS = {

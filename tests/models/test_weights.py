@@ -8,8 +8,8 @@ import torch
 import torch.nn.functional as F
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models import weights_read
-from interp_toolkit.models.weights import weights
+from interp_toolkit.models.weights import read as weights_read
+from interp_toolkit.models.weights.view import weights
 
 ACTIVATIONS = {
     "relu": F.relu,

@@ -12,9 +12,9 @@ import torch
 import interp_toolkit as it
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.probes.analysis import run
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.probes.boolean.analysis import run
 from interp_toolkit.report.json import to_json
 
 SITE = "blocks.0.hook_resid_post"
@@ -329,7 +329,7 @@ def test_unknown_names_and_options_are_suggested() -> None:
     [{"curve": 3}, {"curve": {"step": [0, 1], "loss": [1.0]}}, {"curve": {"step": ["a"]}}, {}],
 )
 def test_a_malformed_training_record_only_costs_its_figure(training) -> None:
-    from interp_toolkit.probes.pictures import training_curve
+    from interp_toolkit.probes.boolean.figures import training_curve
 
     assert training_curve(training) is None
     good = {"curve": {"step": [0, 1], "loss": [1.0, 0.5]}, "loss_floor": "none"}

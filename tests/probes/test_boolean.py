@@ -10,7 +10,7 @@ from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.probes.boolean import (
+from interp_toolkit.probes.estimators.boolean import (
     TABLES,
     ANDProbe,
     BooleanProbe,

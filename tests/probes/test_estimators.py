@@ -4,7 +4,7 @@ import pytest
 from jaxtyping import config
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from interp_toolkit.probes.estimator import LogisticProbe
+from interp_toolkit.probes.estimators.logistic_probe import LogisticProbe
 
 
 @pytest.fixture(autouse=True)

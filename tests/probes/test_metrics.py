@@ -5,7 +5,7 @@ import pytest
 from scipy.special import expit
 from sklearn import metrics as sk
 
-from interp_toolkit.probes import metrics
+from interp_toolkit.probes.estimators import metrics
 
 
 @pytest.fixture(params=[False, True], ids=["continuous", "tied"])

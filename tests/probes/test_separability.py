@@ -12,9 +12,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.probes import hulls
-from interp_toolkit.probes.separability import FLOORS, Separability, check_separability
-from interp_toolkit.probes.witness import Certificate, Hyperplane
+from interp_toolkit.probes.estimators import hulls
+from interp_toolkit.probes.estimators.separability import FLOORS, Separability, check_separability
+from interp_toolkit.probes.estimators.witness import Certificate, Hyperplane
 
 Points = list[tuple[int, ...]]
 

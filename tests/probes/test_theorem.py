@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from interp_toolkit.data import truth_table
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.probes import theorem
-from interp_toolkit.probes.separability import FLOORS, Separability, check_separability
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.probes.boolean import theorem
+from interp_toolkit.probes.estimators.separability import FLOORS, Separability, check_separability
 
 SITE = "blocks.0.hook_resid_post"
 TASK = {"tokens": {"0": 0, "1": 1, "query": 2}}

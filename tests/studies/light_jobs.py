@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.studies.attempt import Job, Outcome
+from interp_toolkit.studies.jobs.attempt import Job, Outcome
 
 
 class OddError(Exception):

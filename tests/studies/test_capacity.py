@@ -13,9 +13,9 @@ import torch
 
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies import capacity as study
-from interp_toolkit.studies.jobs import Runner
-from interp_toolkit.studies.packing import (
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.superposition import capacity as study
+from interp_toolkit.studies.superposition.packing import (
     capacity,
     free_norms,
     interference,

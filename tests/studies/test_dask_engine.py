@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.studies import dask_engine
-from interp_toolkit.studies.engines import Engine
-from interp_toolkit.studies.jobs import Runner
+from interp_toolkit.studies.jobs import dask_engine
+from interp_toolkit.studies.jobs.engines import Engine
+from interp_toolkit.studies.jobs.runner import Runner
 
 pytestmark = pytest.mark.slow
 dask = pytest.importorskip("dask")

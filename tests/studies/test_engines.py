@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.studies.attempt import ProcessKilledError
-from interp_toolkit.studies.engines import Engine, attempt_apart
-from interp_toolkit.studies.jobs import Runner
-from interp_toolkit.studies.own_process import OwnProcesses, stop_processes
+from interp_toolkit.studies.jobs.attempt import ProcessKilledError
+from interp_toolkit.studies.jobs.engines import Engine, attempt_apart
+from interp_toolkit.studies.jobs.own_process import OwnProcesses, stop_processes
+from interp_toolkit.studies.jobs.runner import Runner
 
 
 @pytest.fixture

@@ -10,13 +10,13 @@ import pytest
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
-from interp_toolkit.studies.jobs import Runner
-from interp_toolkit.studies.litmus import litmus
-from interp_toolkit.studies.random_attention import circuit
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.litmus.study import litmus
 from interp_toolkit.studies.random_attention.cells import Cell
+from interp_toolkit.studies.random_attention.circuit import study as circuit
 from interp_toolkit.studies.random_attention.tables import GENERATED
-from interp_toolkit.studies.sweep import sweep
-from interp_toolkit.studies.sweep_file import SweepFile
+from interp_toolkit.studies.sweep.file import SweepFile
+from interp_toolkit.studies.sweep.study import sweep
 
 Arguments = Mapping[str, Mapping[str, Any]]
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import json
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,9 @@ import torch
 
 import interp_toolkit as it
 from interp_toolkit.errors import InputError
-from interp_toolkit.studies.attempt import Attempt
-from interp_toolkit.studies.job_files import JobFiles
-from interp_toolkit.studies.jobs import Job, Runner
+from interp_toolkit.studies.jobs.attempt import Attempt, Job
+from interp_toolkit.studies.jobs.job_files import JobFiles
+from interp_toolkit.studies.jobs.runner import Runner
 
 
 @pytest.fixture

@@ -13,15 +13,15 @@ import pytest
 
 from interp_toolkit import registry
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.load import load
+from interp_toolkit.models.loading.loader import load
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies import litmus as study
-from interp_toolkit.studies.jobs import Runner
-from interp_toolkit.studies.litmus import litmus
-from interp_toolkit.studies.litmus_result import LitmusResult, litmus_result
-from interp_toolkit.studies.litmus_rules import Seeds, Trained
-from interp_toolkit.training.measured import Measured
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.litmus import study
+from interp_toolkit.studies.litmus.result import LitmusResult, litmus_result
+from interp_toolkit.studies.litmus.rules import Seeds, Trained
+from interp_toolkit.studies.litmus.study import litmus
+from interp_toolkit.training.engine.final_score import Measured
 
 SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "results.schema.json"
 TINY = {"steps": 8, "d_model": 16, "rows": 4, "examples": 40, "test_examples": 30, "most_pairs": 2}

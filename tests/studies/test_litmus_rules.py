@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_toolkit.studies.litmus_rules import Seeds, Trained, decide
-from interp_toolkit.training.measured import Measured
+from interp_toolkit.studies.litmus.rules import Seeds, Trained, decide
+from interp_toolkit.training.engine.final_score import Measured
 
 EXAMPLES = 4_000
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from interp_toolkit.studies.litmus_rules import Seeds, Trained, decide
+from interp_toolkit.studies.litmus.rules import Seeds, Trained, decide
 from interp_toolkit.studies.seed_interval import Interval, difference, over_seeds
-from interp_toolkit.training.measured import Measured
+from interp_toolkit.training.engine.final_score import Measured
 
 DRAWS = 500
 EXAMPLES = 400

@@ -14,9 +14,10 @@ from interp_toolkit.data.standard_lists import standard_sets
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies import sorting, sorting_experiments
-from interp_toolkit.studies.jobs import Runner
-from interp_toolkit.studies.sorting_experiments import EXPERIMENTS
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.sorting import experiments as sorting_experiments
+from interp_toolkit.studies.sorting import study as sorting
+from interp_toolkit.studies.sorting.experiments import EXPERIMENTS
 
 STEPS = {"steps": 20, "batch": 64}
 LAYOUTS = {

@@ -15,12 +15,11 @@ from interp_toolkit.data.composites import all_composites
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies import superposition as study
-from interp_toolkit.studies import superposition_jobs as jobs
-from interp_toolkit.studies.jobs import Runner
-from interp_toolkit.studies.superposition_figures import Row
-from interp_toolkit.studies.superposition_settings import SETTINGS
-from interp_toolkit.toys.superposition.uand import universal_and
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.superposition import jobs, study
+from interp_toolkit.studies.superposition.figures import Row
+from interp_toolkit.studies.superposition.settings import SETTINGS
+from interp_toolkit.toys.superposition.constructions.uand import universal_and
 
 NOWHERE = Path("nowhere")
 

@@ -10,8 +10,8 @@ import torch
 
 from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.data.lists import Lists
-from interp_toolkit.probes.separability import check_separability
-from interp_toolkit.probes.witness import Certificate
+from interp_toolkit.probes.estimators.separability import check_separability
+from interp_toolkit.probes.estimators.witness import Certificate
 
 INPUTS = torch.tensor([[0, 0, 2], [0, 1, 2], [1, 0, 2], [1, 1, 2]])
 pytest_plugins = ["pytester"]

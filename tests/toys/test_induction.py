@@ -10,11 +10,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from interp_toolkit.circuits.prompts import repeated_prompts
+from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.interventions import ablate
-from interp_toolkit.toys import induction as toys
-from interp_toolkit.toys.hand_set import ROTARY_BASE, ROTARY_PAIRS
+from interp_toolkit.models.running.interventions import ablate
+from interp_toolkit.toys.hand_set import induction as toys
+from interp_toolkit.toys.hand_set.heads import ROTARY_BASE, ROTARY_PAIRS
 
 CIRCUITS = [toys.induction, toys.induction_rotary, toys.induction_gqa, toys.induction_decoy]
 ALL = [*CIRCUITS, toys.previous_token, toys.duplicate_token, toys.decoy]

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys import not_sorting as toys
 from interp_toolkit.toys.rewritten import rewritten
 

@@ -9,7 +9,13 @@ import pytest
 import torch
 
 from interp_toolkit import registry
-from interp_toolkit.toys.xor import and_1head, or_1head, xor_1head, xor_1head_mlp, xor_2head
+from interp_toolkit.toys.hand_set.xor import (
+    and_1head,
+    or_1head,
+    xor_1head,
+    xor_1head_mlp,
+    xor_2head,
+)
 
 INPUTS = torch.tensor([[0, 0, 2], [0, 1, 2], [1, 0, 2], [1, 1, 2]])
 SITE = "blocks.0.hook_resid_post"

@@ -26,10 +26,10 @@ from typing import Any
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.checkpoint import save
+from interp_toolkit.models.loading.checkpoint import save
 from interp_toolkit.registry import Session
+from interp_toolkit.training.engine.run_files import end_run
 from interp_toolkit.training.induction import InductionProblem, InductionTraining, train
-from interp_toolkit.training.run_files import end_run
 
 CONFIG = InductionTraining(
     d_vocab=12, n_ctx=12, shortest=3, longest=6, d_model=8, heads=1, d_head=4,

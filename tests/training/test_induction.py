@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import Progress, Session, TrainingRun
-from interp_toolkit.toys.induction import induction
+from interp_toolkit.toys.hand_set.induction import induction
 from interp_toolkit.training.induction import RECIPE, InductionTraining, draw_rows, evaluate, train
 
 TINY = {"d_vocab": 16, "n_ctx": 16, "shortest": 4, "longest": 8, "d_model": 16, "heads": 2}

@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.training.ranks import Ranks, named_ranks, ranks
-from interp_toolkit.training.run_files import kept_checkpoints
-from interp_toolkit.training.trainer import fit
+from interp_toolkit.training.engine.ranks import Ranks, named_ranks, ranks
+from interp_toolkit.training.engine.run_files import kept_checkpoints
+from interp_toolkit.training.engine.trainer import fit
 
 WORKER = Path(__file__).with_name("two_ranks.py")
 

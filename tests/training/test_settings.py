@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
-from interp_toolkit.training.configure import configure
-from interp_toolkit.training.schedule import learning_rate
-from interp_toolkit.training.settings import TrainingSettings
+from interp_toolkit.training.engine.configure import configure
+from interp_toolkit.training.engine.schedule import learning_rate
+from interp_toolkit.training.engine.settings import TrainingSettings
 
 NAMES = ["constant", "linear", "cosine", "exponential"]
 

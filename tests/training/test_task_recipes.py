@@ -10,13 +10,13 @@ import pytest
 from pydantic import ValidationError
 from scipy import stats
 
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Recipe, find
 from interp_toolkit.toys.random_attention.variants import VARIANTS, trainable_parameters
-from interp_toolkit.training.measured import measured_of
-from interp_toolkit.training.task_problem import TaskProblem
-from interp_toolkit.training.task_verdict import share_interval
-from interp_toolkit.training.variant_settings import SyntheticTraining
+from interp_toolkit.training.engine.final_score import measured_of
+from interp_toolkit.training.tasks.problem import TaskProblem
+from interp_toolkit.training.tasks.settings import SyntheticTraining
+from interp_toolkit.training.tasks.verdict import share_interval
 
 NAMES = ("retrieval", "k-hop", "modular-addition", "decimal-addition", "dyck-1", "memorization")
 TINY: dict[str, Any] = {"layers": 1, "heads": 2, "d_model": 8, "rows": 8, "steps": 2}

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.random_attention.task import Rows
-from interp_toolkit.training.dyck import DyckTraining
-from interp_toolkit.training.memorization import MemorizationTraining
-from interp_toolkit.training.modular_addition import ModularAdditionTraining
-from interp_toolkit.training.retrieval import RetrievalTraining
-from interp_toolkit.training.task_rows import RowSet, task_rows
+from interp_toolkit.training.tasks.dyck import DyckTraining
+from interp_toolkit.training.tasks.memorization import MemorizationTraining
+from interp_toolkit.training.tasks.modular_addition import ModularAdditionTraining
+from interp_toolkit.training.tasks.retrieval import RetrievalTraining
+from interp_toolkit.training.tasks.rows import RowSet, task_rows
 
 
 def rows_of(config: Any, seed: int = 0) -> tuple[Rows, Rows]:

@@ -18,19 +18,19 @@ from interp_toolkit.data.texts import Document
 from interp_toolkit.data.token_store import write_store
 from interp_toolkit.data.tokenization import BYTES, learn_tokenizer, read_tokenizer
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.checkpoint import save
-from interp_toolkit.models.load import load
+from interp_toolkit.models.loading.checkpoint import save
+from interp_toolkit.models.loading.loader import load
 from interp_toolkit.registry import Session, find
-from interp_toolkit.toys.random_attention import people
+from interp_toolkit.toys.random_attention import generated_text as people
 from interp_toolkit.toys.random_attention.variants import VARIANTS
-from interp_toolkit.training.language import LanguageTraining, train_language
-from interp_toolkit.training.language_problem import LanguageProblem, cut
-from interp_toolkit.training.measured import measured_of
-from interp_toolkit.training.review_problem import LABELS, ReviewProblem, Reviews
-from interp_toolkit.training.row_parts import mean_in_parts
-from interp_toolkit.training.text_store import cache_folder, text_store
-from interp_toolkit.training.yelp import YelpTraining
-from interp_toolkit.training.yelp import train as train_yelp
+from interp_toolkit.training.engine.final_score import measured_of
+from interp_toolkit.training.engine.row_parts import mean_in_parts
+from interp_toolkit.training.text.language import LanguageTraining, train_language
+from interp_toolkit.training.text.language_problem import LanguageProblem, cut
+from interp_toolkit.training.text.review_problem import LABELS, ReviewProblem, Reviews
+from interp_toolkit.training.text.store import cache_folder, text_store
+from interp_toolkit.training.text.yelp import YelpTraining
+from interp_toolkit.training.text.yelp import train as train_yelp
 
 SIZES = {"d_model": 16, "heads": 2, "layers": 1, "rows": 4, "steps": 6, "length": 24}
 FEW = {"documents": 60, "test_documents": 10, "vocabulary": 700}

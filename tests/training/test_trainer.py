@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as F
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Progress, Session
-from interp_toolkit.training.cuda_graph import records
-from interp_toolkit.training.problem import Problem
-from interp_toolkit.training.ranks import Ranks
-from interp_toolkit.training.seeds import train_seeds
-from interp_toolkit.training.settings import TrainingSettings
-from interp_toolkit.training.trainer import fit
+from interp_toolkit.training.engine.cuda_graph import records
+from interp_toolkit.training.engine.problem import Problem
+from interp_toolkit.training.engine.ranks import Ranks
+from interp_toolkit.training.engine.seeds import train_seeds
+from interp_toolkit.training.engine.settings import TrainingSettings
+from interp_toolkit.training.engine.trainer import fit
 
 CFG = TransformerConfig(
     n_layers=1, d_model=8, n_ctx=4, d_head=4, n_heads=2, d_vocab=5, attn_only=True

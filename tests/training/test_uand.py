@@ -12,11 +12,10 @@ from pydantic import ValidationError
 
 import interp_toolkit as it
 from interp_toolkit.data.composites import all_composites, composite_tokens
-from interp_toolkit.models.checkpoint import save
-from interp_toolkit.models.record import record_of
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.loading.checkpoint import save
 from interp_toolkit.toys.trained import UAND_TRAINED
-from interp_toolkit.training.uand import RECIPE, train, untrained
-from interp_toolkit.training.uand_problem import (
+from interp_toolkit.training.uand.problem import (
     TRAINED,
     UandProblem,
     draw_composites,
@@ -24,7 +23,8 @@ from interp_toolkit.training.uand_problem import (
     pair_truth,
     pairs_of,
 )
-from interp_toolkit.training.uand_settings import UandTraining
+from interp_toolkit.training.uand.recipe import RECIPE, train, untrained
+from interp_toolkit.training.uand.settings import UandTraining
 
 TINY = {"n_features": 5, "n_neurons": 8, "steps": 3, "seeds": 1}
 

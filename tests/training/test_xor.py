@@ -9,7 +9,7 @@ import torch
 from pydantic import ValidationError
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.probes.separability import check_separability
+from interp_toolkit.probes.estimators.separability import check_separability
 from interp_toolkit.registry import Progress, Session
 from interp_toolkit.training.xor import XorTraining, batch, loss_floor, train
 

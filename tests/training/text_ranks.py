@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from interp_toolkit.registry import Session
-from interp_toolkit.training.language import LanguageTraining, train_language
+from interp_toolkit.training.text.language import LanguageTraining, train_language
 
 SETTINGS = {
     "d_model": 16, "heads": 2, "layers": 1, "rows": 4, "steps": 6, "length": 24, "lr": 0.01,

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import torch
 
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer, next_token_loss
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer, next_token_loss
 from interp_toolkit.registry import Session
-from interp_toolkit.training.problem import Problem
-from interp_toolkit.training.seeds import train_seeds
-from interp_toolkit.training.settings import TrainingSettings
-from interp_toolkit.training.trainer import Fitted
+from interp_toolkit.training.engine.problem import Problem
+from interp_toolkit.training.engine.seeds import train_seeds
+from interp_toolkit.training.engine.settings import TrainingSettings
+from interp_toolkit.training.engine.trainer import Fitted
 
 SETTINGS = TrainingSettings(
     steps=8, lr=0.02, seed=3, dtype="float64", log_every=4, save_every=3, checkpoints=2

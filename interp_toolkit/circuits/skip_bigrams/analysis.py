@@ -14,9 +14,9 @@ from interp_toolkit.circuits.skip_bigrams.result import (
     verdict,
 )
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.features import FeatureSet
-from interp_toolkit.models.provenance import provenance
-from interp_toolkit.models.record import record_of
+from interp_toolkit.models.about.provenance import provenance
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.features.feature_sets import FeatureSet
 from interp_toolkit.registry import Analysis
 
 

@@ -1,10 +1,10 @@
 """`find_skip_bigrams`: the skip-bigrams of a model's heads, for features of any kind.
 
-Each head's form is its QK circuit (`circuits.qk`): the norm's centring and weights folded in, keys
-shared between heads given to each, divided by the attention scale. Features are taken as the norm
-sees them, centred behind LN, and as directions: their lengths make no difference. Biases and what
-learned positions add are left out; they favour a query or a key, not a pair. A rotary head is
-looked at from one distance, or from several.
+Each head's form is its QK circuit (`circuits.weights.qk`): the norm's centring and weights folded
+in, keys shared between heads given to each, divided by the attention scale. Features are taken as
+the norm sees them, centred behind LN, and as directions: their lengths make no difference. Biases
+and what learned positions add are left out; they favour a query or a key, not a pair. A rotary head
+is looked at from one distance, or from several.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp_toolkit.circuits.folding import seen_by, seen_dimensions
-from interp_toolkit.circuits.qk import QKCircuit, qk_circuit
 from interp_toolkit.circuits.skip_bigrams.head import LEVEL, HeadBigrams, skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.looks import Look, looks_at
+from interp_toolkit.circuits.skip_bigrams.head_views import Look, looks_at
+from interp_toolkit.circuits.weights.folding import seen_by, seen_dimensions
+from interp_toolkit.circuits.weights.qk import QKCircuit, qk_circuit
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.features import EMBEDDINGS, FeatureSet, read_features
-from interp_toolkit.models.weights import ModelWeights, weights
+from interp_toolkit.models.features.feature_sets import EMBEDDINGS, FeatureSet, read_features
+from interp_toolkit.models.weights.view import ModelWeights, weights
 
 FeatureSpec = str | Path | FeatureSet | Tensor | np.ndarray
 

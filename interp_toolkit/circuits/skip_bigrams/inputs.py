@@ -12,7 +12,7 @@ from torch import Tensor
 from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.scores import least_memory
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.memory import format_size, parse_memory
+from interp_toolkit.models.running.memory import format_size, parse_memory
 
 Directions = Tensor | np.ndarray
 

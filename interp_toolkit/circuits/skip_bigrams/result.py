@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from interp_toolkit.circuits.skip_bigrams.directions import ALIKE
 from interp_toolkit.circuits.skip_bigrams.figures import bigram_figures
 from interp_toolkit.circuits.skip_bigrams.head import Bigram, HeadBigrams
-from interp_toolkit.circuits.skip_bigrams.looks import Look
+from interp_toolkit.circuits.skip_bigrams.head_views import Look
 from interp_toolkit.results import Figure, Result, Table, jsonable
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from interp_toolkit.circuits.sorting.evolution import (
     sorting_evolution,
 )
 from interp_toolkit.circuits.sorting.fingerprint import SortingFingerprint, sorting_fingerprint
+from interp_toolkit.circuits.sorting.measures.weight_tables import separator_line_of_weights
 from interp_toolkit.circuits.sorting.result import SortingResult
-from interp_toolkit.circuits.sorting.weight_tables import separator_line_of_weights
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.provenance import digest_of_tokens, provenance
-from interp_toolkit.models.record import record_of
+from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
+from interp_toolkit.models.about.record import record_of
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure
 

@@ -23,9 +23,9 @@ from interp_toolkit.data.list_layout import ListLayout, ListRows
 from interp_toolkit.data.lists import Lists, ListSource
 from interp_toolkit.data.standard_lists import fresh_generator
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.collapsed import read_logits
-from interp_toolkit.models.forward import device_of
-from interp_toolkit.models.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.models.running.forward import device_of
+from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.models.transformer.collapsed import read_logits
 
 CONFIDENCE = 0.95
 MESSAGES = 10  # that a search says on its way

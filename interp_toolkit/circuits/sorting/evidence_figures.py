@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Mark
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
-from interp_toolkit.circuits.sorting.marks import MIN_GREATER, Mark
 from interp_toolkit.circuits.sorting.panels import axis, numbers
 from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
 from interp_toolkit.results import Figure

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from interp_toolkit.circuits.sorting.fingerprint import find_layout, read_lists
-from interp_toolkit.circuits.sorting.measure import measure
+from interp_toolkit.circuits.sorting.measures.measure import measure
 from interp_toolkit.data.list_layout import ListLayout
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.load import load
-from interp_toolkit.models.record import record_of
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.loading.loader import load
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -9,10 +9,10 @@ import numpy as np
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.sorting.ov_shapes import shared_part
+from interp_toolkit.circuits.sorting.measures.ov_shapes import shared_part
+from interp_toolkit.circuits.sorting.measures.reading import Reading
+from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
 from interp_toolkit.circuits.sorting.panels import axis, numbers, panel
-from interp_toolkit.circuits.sorting.reading import Reading
-from interp_toolkit.circuits.sorting.weight_tables import WeightTables
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure, head_name
 

@@ -17,25 +17,25 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
-from interp_toolkit.circuits.sorting.head_parts import HeadFingerprint, head_parts
-from interp_toolkit.circuits.sorting.marks import (
+from interp_toolkit.circuits.sorting.criteria import (
     Algorithm,
     Mark,
     decide,
     marks_of,
     sorts,
 )
-from interp_toolkit.circuits.sorting.measure import Measures, measure
-from interp_toolkit.circuits.sorting.reading import Reading, read, require_one_layer
-from interp_toolkit.circuits.sorting.sentence import sentence
-from interp_toolkit.circuits.sorting.weight_tables import WeightTables, weight_tables
+from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
+from interp_toolkit.circuits.sorting.measures.head_parts import HeadFingerprint, head_parts
+from interp_toolkit.circuits.sorting.measures.measure import Measures, measure
+from interp_toolkit.circuits.sorting.measures.reading import Reading, read, require_one_layer
+from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables, weight_tables
+from interp_toolkit.circuits.sorting.verdict import sentence
 from interp_toolkit.data.list_layout import ListLayout, parse_layout
 from interp_toolkit.data.lists import ListSource
 from interp_toolkit.data.standard_lists import fresh_generator, standard_sets
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.interventions import reinitialised
-from interp_toolkit.models.record import record_of
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.running.interventions import reinitialised
 
 LISTS = 2_000
 MOST_NUMBERS = 20_000_000  # attention weights held at once: fewer lists where they are long

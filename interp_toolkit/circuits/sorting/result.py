@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Algorithm, Mark
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.circuits.sorting.fingerprint import Lines
-from interp_toolkit.circuits.sorting.head_parts import HeadFingerprint
-from interp_toolkit.circuits.sorting.marks import MIN_GREATER, Algorithm, Mark
-from interp_toolkit.circuits.sorting.weight_tables import WeightTables
+from interp_toolkit.circuits.sorting.measures.head_parts import HeadFingerprint
+from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
 from interp_toolkit.results import Figure, Result, Table, head_name
 
 if TYPE_CHECKING:

@@ -1,1 +1,5 @@
-"""Universal AND: readoffs of all pairs of features, their errors, and what follows from them."""
+"""Universal AND: readoffs of all pairs of features, their errors, and what follows from them.
+
+Read `readoff` and `errors` (arrays), `claims` (the rule), `layers`, `site` (a layer beside its
+controls), `intersections` (the source's construction in the weights), `gates`, `analysis`.
+"""

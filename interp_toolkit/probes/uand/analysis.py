@@ -20,12 +20,12 @@ import numpy as np
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.task import task_data
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.features import read_features
-from interp_toolkit.models.hooks import expand_hooks, hook_points
-from interp_toolkit.models.provenance import provenance
-from interp_toolkit.models.record import record_of
-from interp_toolkit.models.samples import Samples, labelled_samples
-from interp_toolkit.probes.boolean import check_table
+from interp_toolkit.models.about.provenance import provenance
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.features.feature_sets import read_features
+from interp_toolkit.models.features.samples import Samples, labelled_samples
+from interp_toolkit.models.running.hooks import expand_hooks, hook_points
+from interp_toolkit.probes.estimators.boolean import check_table
 from interp_toolkit.probes.uand import figures
 from interp_toolkit.probes.uand.claims import counts, main_claim
 from interp_toolkit.probes.uand.errors import PairErrors
@@ -33,8 +33,8 @@ from interp_toolkit.probes.uand.gates import check_gates, measure_gates
 from interp_toolkit.probes.uand.intersections import Intersections
 from interp_toolkit.probes.uand.layers import Layer, read_layer
 from interp_toolkit.probes.uand.result import SiteSummary, UANDResult
-from interp_toolkit.probes.uand.sentence import joined, verdict
 from interp_toolkit.probes.uand.site import FOLDS, SiteErrors, Split, measure_site, split
+from interp_toolkit.probes.uand.verdict import joined, verdict
 from interp_toolkit.registry import Analysis
 
 NEURONS = "blocks.*.mlp.hook_post"
@@ -66,7 +66,8 @@ def run(
         model: any TransformerLens model.
         data: rows of tokens, with feature columns or (with `features`) without; default: inputs
             of the model's own task.
-        features: what `models.features.read_features` takes; default: the data's columns.
+        features: what `models.features.feature_sets.read_features` takes; default: the data's
+            columns.
         hooks: names or patterns; default: the neurons of every MLP.
         position: where to look; default: the data's own place in each row, else everywhere.
         gates: further readoffs, each the names of two features or more, separated by commas.

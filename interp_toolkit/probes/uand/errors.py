@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Int, Num
 from scipy import sparse
 
 from interp_toolkit.epsilon import Epsilon, after_offset
-from interp_toolkit.probes.splits import Groups, group_codes
+from interp_toolkit.probes.estimators.splits import Groups, group_codes
 
 Pairs = Int[np.ndarray, "pair 2"]
 

@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 
 from interp_toolkit.epsilon import epsilon
 from interp_toolkit.errors import InputError, suggestion
-from interp_toolkit.probes.boolean import truth_values
+from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.uand.readoff import UANDReadoff
 from interp_toolkit.probes.uand.site import Split
 

@@ -22,11 +22,12 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.hooks import hook_points
-from interp_toolkit.models.interventions import reinitialised
-from interp_toolkit.models.mlp import neurons, residual_hook
-from interp_toolkit.models.samples import Samples, read_at
-from interp_toolkit.models.weights import MLPWeights, weights
+from interp_toolkit.models.features.samples import Samples, read_at
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.interventions import reinitialised
+from interp_toolkit.models.weights.mlp import neurons, residual_hook
+from interp_toolkit.models.weights.parts import MLPWeights
+from interp_toolkit.models.weights.view import weights
 
 _NEURONS = re.compile(r"blocks\.(\d+)\.mlp\.hook_post$")
 _IN_BLOCK = re.compile(r"(blocks\.\d+)\.(.+)$")

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from interp_toolkit.models.samples import Samples
-from interp_toolkit.probes.splits import grouped_folds, shuffled_labels
+from interp_toolkit.models.features.samples import Samples
+from interp_toolkit.probes.estimators.splits import grouped_folds, shuffled_labels
 from interp_toolkit.probes.uand.claims import (
     Claim,
     Reading,

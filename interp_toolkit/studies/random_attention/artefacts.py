@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from interp_toolkit.studies.random_attention import circuit, memorization, scaling, tables
+from interp_toolkit.studies.random_attention import memorization, scaling, tables
+from interp_toolkit.studies.random_attention.circuit import study as circuit
 
 TABLE_1 = tables.TABLE_1.artefact()
 TABLE_2 = tables.TABLE_2.artefact()

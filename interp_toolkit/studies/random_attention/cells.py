@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.registry import find
-from interp_toolkit.studies.given import as_read
-from interp_toolkit.studies.jobs import Job, Outcome
+from interp_toolkit.studies.jobs.attempt import Job, Outcome
+from interp_toolkit.studies.recipe_settings import as_read
 from interp_toolkit.studies.result import Better, Unit
 from interp_toolkit.studies.train_seed import train_seed, variant_of
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
-from interp_toolkit.training.measured import measured_of
-from interp_toolkit.training.run_files import end_run
-from interp_toolkit.training.task_verdict import BITS
-from interp_toolkit.training.text_settings import GENERATED
+from interp_toolkit.training.engine.final_score import measured_of
+from interp_toolkit.training.engine.run_files import end_run
+from interp_toolkit.training.tasks.verdict import BITS
+from interp_toolkit.training.text.settings import GENERATED
 
 SOURCE = "Is random attention sufficient for sequence modeling?"
 

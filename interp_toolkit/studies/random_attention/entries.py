@@ -15,7 +15,7 @@ from interp_toolkit.results import Table
 from interp_toolkit.studies.random_attention.cells import Cell
 from interp_toolkit.studies.random_attention.ordering import Claim, Range, claims_of, range_of
 from interp_toolkit.studies.result import Quantity, Unit, compare
-from interp_toolkit.training.measured import Measured
+from interp_toolkit.training.engine.final_score import Measured
 
 Values = Mapping[str, Any]
 BITS = "bits per parameter"

@@ -10,8 +10,7 @@ from typing import Any, ClassVar
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
-from interp_toolkit.studies.given import said_given
-from interp_toolkit.studies.jobs import Runner
+from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.random_attention.cells import SOURCE, Cell
 from interp_toolkit.studies.random_attention.entries import (
     Entry,
@@ -32,6 +31,7 @@ from interp_toolkit.studies.random_attention.ordering import (
     sentence,
     status_of,
 )
+from interp_toolkit.studies.recipe_settings import said_given
 from interp_toolkit.studies.result import Quantity, StudyResult, study_provenance
 from interp_toolkit.studies.texts import check_texts
 

@@ -25,8 +25,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import MixingVariance, TransformerConfig
-from interp_toolkit.models.mixing import MixingAttention
+from interp_toolkit.models.transformer.config import MixingVariance, TransformerConfig
+from interp_toolkit.models.transformer.mixing import MixingAttention
 from interp_toolkit.toys.random_attention.covariance import (
     FULL,
     MixingLaw,

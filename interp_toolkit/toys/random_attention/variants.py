@@ -6,8 +6,8 @@ is four times as wide as the model, heads that share the width out, rotary posit
     standard    everything is trained
     frozen-qk   all but W_Q and W_K
     frozen-mlp  all but the MLPs
-    mixit       fixed random mixing instead of attention (see `models.mixing`), learned positions;
-                everything that is left is trained
+    mixit       fixed random mixing instead of attention (see `models.transformer.mixing`), learned
+                positions; everything that is left is trained
     random      the embedding and the unembedding alone (Zhong & Andreas 2024)
 
 Source: "Is random attention sufficient for sequence modeling?", section 2.
@@ -20,8 +20,8 @@ from typing import Literal, get_args
 
 import torch
 
-from interp_toolkit.models.config import MixingVariance, TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import MixingVariance, TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 Variant = Literal["standard", "frozen-qk", "frozen-mlp", "mixit", "random"]
 VARIANTS: tuple[Variant, ...] = get_args(Variant)

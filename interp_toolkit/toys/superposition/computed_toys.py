@@ -9,19 +9,25 @@ from __future__ import annotations
 from functools import partial
 
 from interp_toolkit.data.composites import all_composites
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Toy
-from interp_toolkit.toys.superposition.boolean_readoffs import fitted_readoffs, function_readoffs
-from interp_toolkit.toys.superposition.fan_in import fan_in_and
-from interp_toolkit.toys.superposition.functions import BooleanFunction, function_of
-from interp_toolkit.toys.superposition.quadratic import quadratic_and
-from interp_toolkit.toys.superposition.separate import separate_ands
-from interp_toolkit.toys.superposition.stacked import (
+from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and
+from interp_toolkit.toys.superposition.constructions.quadratic import quadratic_and
+from interp_toolkit.toys.superposition.constructions.separate import separate_ands
+from interp_toolkit.toys.superposition.constructions.stacked import (
     StackedCircuit,
     random_circuit,
     stacked_circuit,
 )
-from interp_toolkit.toys.superposition.universal_keys import UniversalKeys, universal_keys
+from interp_toolkit.toys.superposition.constructions.universal_keys import (
+    UniversalKeys,
+    universal_keys,
+)
+from interp_toolkit.toys.superposition.layers.boolean_readoffs import (
+    fitted_readoffs,
+    function_readoffs,
+)
+from interp_toolkit.toys.superposition.layers.functions import BooleanFunction, function_of
 
 TRIPLES, TRIPLE_NEURONS, TRIPLE_DENSITY, TRIPLE_MOST_ON = 15, 1_024, 0.36, 4
 SQUARED, SQUARED_DIM, SQUARED_MOST_ON = 40, 24, 3

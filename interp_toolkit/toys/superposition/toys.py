@@ -11,12 +11,16 @@ from typing import Any
 
 import torch
 
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Toy
-from interp_toolkit.toys.superposition.gates import random_gates
-from interp_toolkit.toys.superposition.superposed import superposed_and
-from interp_toolkit.toys.superposition.targeted import targeted_gates
-from interp_toolkit.toys.superposition.uand import UniversalAND, and_layer, universal_and
+from interp_toolkit.toys.superposition.constructions.superposed import superposed_and
+from interp_toolkit.toys.superposition.constructions.targeted import targeted_gates
+from interp_toolkit.toys.superposition.constructions.uand import (
+    UniversalAND,
+    and_layer,
+    universal_and,
+)
+from interp_toolkit.toys.superposition.layers.gates import random_gates
 
 SOURCE = "Computation in superposition, sections 1.1 to 1.3"
 MOST_ON = 3

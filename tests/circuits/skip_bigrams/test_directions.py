@@ -11,7 +11,7 @@ from interp_toolkit.circuits.skip_bigrams.analysis import SKIP_BIGRAMS
 from interp_toolkit.circuits.skip_bigrams.directions import side
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.result import verdict
-from interp_toolkit.toys.untrained import random_model
+from interp_toolkit.toys.hand_set.untrained import random_model
 
 D, M, N = 96, 384, 40
 

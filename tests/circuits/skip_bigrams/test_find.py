@@ -15,10 +15,10 @@ from interp_toolkit.analysis import options_of
 from interp_toolkit.circuits import find_skip_bigrams, skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.analysis import SKIP_BIGRAMS
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.load import load
-from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.models.weights import ModelWeights
+from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.models.weights.view import ModelWeights
 
 N_BIGRAMS, PLACE = 20, (1, 2)
 LEARNED = {"normalization_type": "LN"}

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from interp_toolkit.data.list_layout import ListLayout, ListRows, parse_layout
 from interp_toolkit.data.lists import Lists, ListSource
-from interp_toolkit.models.collapsed import table_logits
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.collapsed import table_logits
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 ROWS = 256
 LAST = 50  # steps whose accuracy counts

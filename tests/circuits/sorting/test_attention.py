@@ -10,11 +10,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp_toolkit.circuits.sorting.attention import above_scores, separator_line, straight_line
-from interp_toolkit.circuits.sorting.reading import Reading, read
+from interp_toolkit.circuits.sorting.measures.attention import (
+    above_scores,
+    separator_line,
+    straight_line,
+)
+from interp_toolkit.circuits.sorting.measures.reading import Reading, read
 from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.data.lists import Lists, ListSource
-from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater
+from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
 
 
 def reading_of(rows: list[list[int]], text: str, pattern: torch.Tensor | None = None) -> Reading:

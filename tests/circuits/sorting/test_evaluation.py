@@ -16,8 +16,8 @@ from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.data.lists import Lists, ListSource, all_sets
 from interp_toolkit.data.standard_lists import fresh_generator, standard_sets
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 N_VALUES, MARGIN = 5, 3.0
 CAUSAL = parse_layout("5 list4 6 sorted4", d_vocab=8, d_vocab_out=5)

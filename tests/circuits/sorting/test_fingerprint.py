@@ -12,13 +12,13 @@ from interp_toolkit.circuits.sorting.fingerprint import (
     sorting_fingerprint,
 )
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.load import load
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Session
 from interp_toolkit.toys.not_sorting import copy_list, echo_previous, reverse_list, sort_descending
 from interp_toolkit.toys.rewritten import rewritten
-from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater, sort_mixed
+from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater, sort_mixed
 from interp_toolkit.training.sorting import SortTraining, train
 
 WRITTEN_AFTER = "10 list10 11 sorted10"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_toolkit.circuits.sorting.marks import (
+from interp_toolkit.circuits.sorting.criteria import (
     ARGMAX,
     MIN_GREATER,
     RULES,

@@ -5,7 +5,7 @@ import pytest
 import torch
 from scipy.optimize import lsq_linear
 
-from interp_toolkit.circuits.sorting.ov_shapes import copy_score, piecewise_fits
+from interp_toolkit.circuits.sorting.measures.ov_shapes import copy_score, piecewise_fits
 from interp_toolkit.errors import InputError
 
 

@@ -9,22 +9,22 @@ import torch
 
 from interp_toolkit.circuits.sorting import evidence_figures, figures
 from interp_toolkit.circuits.sorting.analysis import run, unfit
+from interp_toolkit.circuits.sorting.criteria import Mark
 from interp_toolkit.circuits.sorting.evolution import (
     EvolutionStep,
     evolution_frame,
     sorting_evolution,
 )
-from interp_toolkit.circuits.sorting.marks import Mark
-from interp_toolkit.circuits.sorting.weight_tables import WeightTables
+from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.checkpoint import save
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.load import load
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.loading.checkpoint import save
+from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import to_json
-from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater
+from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
 
 DISTINCT, BOTH_WAYS = "15 list10 16 sorted10", "10 list1-10 11 pad12"
 

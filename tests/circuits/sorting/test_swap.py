@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import torch
 
-from interp_toolkit.circuits.sorting import swap
-from interp_toolkit.circuits.sorting.reading import Reading, read
-from interp_toolkit.circuits.sorting.swap import swap_previous
+from interp_toolkit.circuits.sorting.measures import swap
+from interp_toolkit.circuits.sorting.measures.reading import Reading, read
+from interp_toolkit.circuits.sorting.measures.swap import swap_previous
 from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.data.lists import Lists, ListSource
-from interp_toolkit.toys.sorting import sort_argmax, sort_min_greater, sort_mixed
+from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater, sort_mixed
 
 
 def reading_of(model, text: str, kind: str, n: int = 300) -> Reading:

@@ -6,14 +6,17 @@ import itertools
 import pytest
 import torch
 
-from interp_toolkit.circuits.sorting.reading import read
-from interp_toolkit.circuits.sorting.sources import sources
-from interp_toolkit.circuits.sorting.weight_tables import separator_line_of_weights, weight_tables
+from interp_toolkit.circuits.sorting.measures.reading import read
+from interp_toolkit.circuits.sorting.measures.sources import sources
+from interp_toolkit.circuits.sorting.measures.weight_tables import (
+    separator_line_of_weights,
+    weight_tables,
+)
 from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.data.lists import Lists, ListSource
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.transformer import Transformer
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
 
 HAS_HOOKED_TRANSFORMER = importlib.util.find_spec("transformer_lens.HookedTransformer") is not None
 BARE = {"attn_only": True, "normalization_type": None}

@@ -17,20 +17,20 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.data.composites import all_composites, composite_data
 from interp_toolkit.data.task import task_data
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.config import TransformerConfig
-from interp_toolkit.models.mlp import neurons
-from interp_toolkit.models.record import record_of
-from interp_toolkit.models.samples import labelled_samples
-from interp_toolkit.models.transformer import Transformer
-from interp_toolkit.models.weights import weights
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.features.samples import labelled_samples
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.models.weights.mlp import neurons
+from interp_toolkit.models.weights.view import weights
 from interp_toolkit.probes import UANDReadoff
 from interp_toolkit.probes.uand.analysis import run
 from interp_toolkit.probes.uand.layers import in_random_order, read_layer
-from interp_toolkit.probes.uand.sentence import verdict as sentence
 from interp_toolkit.probes.uand.site import Split, reading, shuffled, split
+from interp_toolkit.probes.uand.verdict import verdict as sentence
 from interp_toolkit.report.json import to_json
-from interp_toolkit.toys.superposition.layer import FeatureLayer, layer_model
-from interp_toolkit.toys.superposition.uand import universal_and
+from interp_toolkit.toys.superposition.constructions.uand import universal_and
+from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model
 
 M, MOST_ON, NEURONS = 12, 4, 300
 

@@ -15,9 +15,10 @@ import interp_toolkit as it
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs import Runner
-from interp_toolkit.studies.random_attention import circuit, circuit_job
-from interp_toolkit.studies.random_attention.circuit_job import (
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.random_attention.circuit import job as circuit_job
+from interp_toolkit.studies.random_attention.circuit import study as circuit
+from interp_toolkit.studies.random_attention.circuit.job import (
     PREVIOUS,
     RETRIEVING,
     ablations,
@@ -29,7 +30,7 @@ from interp_toolkit.studies.random_attention.circuit_job import (
     value_to_key,
 )
 from interp_toolkit.toys.random_attention.retrieval import Retrieval
-from interp_toolkit.training.task_problem import TaskProblem
+from interp_toolkit.training.tasks.problem import TaskProblem
 
 
 def test_where_the_detectors_look_by_hand() -> None:

@@ -8,9 +8,9 @@ import plotly.graph_objects as go
 import pytest
 
 from interp_toolkit.report.html import to_html
-from interp_toolkit.studies.jobs import Runner
-from interp_toolkit.studies.random_attention import depth as study
-from interp_toolkit.studies.random_attention.depth_models import INITIALISATIONS, MAIN, untrained
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.random_attention.depth import study
+from interp_toolkit.studies.random_attention.depth.models import INITIALISATIONS, MAIN, untrained
 
 SIZES = study.Sizes(128, 4, 48, 300, 4, 1)
 

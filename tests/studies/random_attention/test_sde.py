@@ -11,8 +11,8 @@ import pytest
 
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs import Runner
-from interp_toolkit.studies.random_attention import sde as study
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.random_attention.covariance import study
 from interp_toolkit.toys.random_attention.covariance import MixingLaw
 
 

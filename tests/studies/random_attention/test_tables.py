@@ -14,7 +14,8 @@ from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
 from interp_toolkit.results import STATUS_TONES
-from interp_toolkit.studies.jobs import Outcome, Runner
+from interp_toolkit.studies.jobs.attempt import Outcome
+from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.random_attention import cells, memorization, scaling, tables
 from interp_toolkit.studies.random_attention.cells import Cell
 from interp_toolkit.studies.random_attention.entries import (

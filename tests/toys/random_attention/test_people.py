@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp_toolkit.toys.random_attention.people import (
+from interp_toolkit.toys.random_attention.generated_text import (
     END_CHANCE,
     FIRST_NAMES,
     LAST_NAMES,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from interp_toolkit.circuits.qk import qk_circuit
+from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.bigram_model import bigram_model
-from interp_toolkit.toys.superposition.bigrams import (
+from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
+from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
     QKHead,
     bigram_matrix,
     exact_head,
@@ -16,7 +16,7 @@ from interp_toolkit.toys.superposition.bigrams import (
     random_bigrams,
     svd_head,
 )
-from interp_toolkit.toys.superposition.gate_model import random_unit_features
+from interp_toolkit.toys.superposition.skip_bigrams.model import bigram_model
 
 FEATURES = random_unit_features(40, 16, torch.Generator().manual_seed(1))
 TOKENS = torch.randint(40, (3, 10), generator=torch.Generator().manual_seed(0))

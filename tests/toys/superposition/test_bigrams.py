@@ -8,7 +8,8 @@ import torch
 from sklearn.metrics import roc_auc_score
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.bigrams import (
+from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
+from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
     bigram_matrix,
     cliques,
     exact_head,
@@ -20,7 +21,6 @@ from interp_toolkit.toys.superposition.bigrams import (
     score_quality,
     svd_head,
 )
-from interp_toolkit.toys.superposition.gate_model import random_unit_features
 
 
 def unit(m: int, d: int, seed: int = 0) -> torch.Tensor:

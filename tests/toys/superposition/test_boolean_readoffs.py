@@ -11,14 +11,17 @@ import torch
 from interp_toolkit.data.composites import all_composites, composite_tokens
 from interp_toolkit.epsilon import epsilon
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.boolean_readoffs import fitted_readoffs, function_readoffs
-from interp_toolkit.toys.superposition.fan_in import fan_in_and
-from interp_toolkit.toys.superposition.functions import (
+from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and
+from interp_toolkit.toys.superposition.constructions.separate import separate_ands
+from interp_toolkit.toys.superposition.layers.boolean_readoffs import (
+    fitted_readoffs,
+    function_readoffs,
+)
+from interp_toolkit.toys.superposition.layers.functions import (
     BooleanFunction,
     function_of,
     function_values,
 )
-from interp_toolkit.toys.superposition.separate import separate_ands
 
 
 def test_values_are_the_formulas() -> None:

@@ -9,13 +9,13 @@ import torch
 from interp_toolkit import registry
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.data.task import task_data
-from interp_toolkit.models.load import load
-from interp_toolkit.models.record import record_of
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.loading.loader import load
 from interp_toolkit.toys.superposition import computed_toys
-from interp_toolkit.toys.superposition.bigrams import presence, score_quality
-from interp_toolkit.toys.superposition.fan_in import fan_in_and
-from interp_toolkit.toys.superposition.functions import function_values
-from interp_toolkit.toys.superposition.gates import gate_truth
+from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and
+from interp_toolkit.toys.superposition.layers.functions import function_values
+from interp_toolkit.toys.superposition.layers.gates import gate_truth
+from interp_toolkit.toys.superposition.skip_bigrams.bigrams import presence, score_quality
 
 
 def last_logits(model: torch.nn.Module, rows: np.ndarray) -> np.ndarray:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.density import (
+from interp_toolkit.toys.superposition.constructions.uand import universal_and
+from interp_toolkit.toys.superposition.layers.density import (
     choose_density,
     class_means,
     empty_probability,
@@ -15,8 +16,7 @@ from interp_toolkit.toys.superposition.density import (
     source_density,
     sparsest_density,
 )
-from interp_toolkit.toys.superposition.gates import inputs_about, random_gates
-from interp_toolkit.toys.superposition.uand import universal_and
+from interp_toolkit.toys.superposition.layers.gates import inputs_about, random_gates
 
 
 @pytest.mark.parametrize(("density", "n_neurons"), [(0.1, 100), (0.2, 40), (0.05, 900)])

@@ -11,14 +11,14 @@ import torch
 from interp_toolkit.data.composites import all_composites, composite_tokens
 from interp_toolkit.epsilon import gate_after_offset
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.density import choose_density, expected_worst
-from interp_toolkit.toys.superposition.fan_in import (
+from interp_toolkit.toys.superposition.constructions.fan_in import (
     connected,
     fan_in_and,
     least_density,
 )
-from interp_toolkit.toys.superposition.gates import gate_truth
-from interp_toolkit.toys.superposition.partitioned import partitioned_and
+from interp_toolkit.toys.superposition.constructions.partitioned import partitioned_and
+from interp_toolkit.toys.superposition.layers.density import choose_density, expected_worst
+from interp_toolkit.toys.superposition.layers.gates import gate_truth
 
 
 def by_hand(connections: np.ndarray, fan_in: int, on: np.ndarray, gate: tuple[int, ...]) -> list:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.gates import (
+from interp_toolkit.toys.superposition.layers.gates import (
     all_pairs,
     checked_gates,
     gate_truth,

@@ -10,8 +10,8 @@ import torch
 
 from interp_toolkit.data.composites import all_composites, composite_tokens
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.fan_in import connected, fan_in_and
-from interp_toolkit.toys.superposition.inclusion_exclusion import (
+from interp_toolkit.toys.superposition.constructions.fan_in import connected, fan_in_and
+from interp_toolkit.toys.superposition.constructions.inclusion_exclusion import (
     coefficients,
     inclusion_exclusion,
     inclusion_exclusion_and,

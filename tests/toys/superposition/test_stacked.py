@@ -11,12 +11,12 @@ import torch
 from interp_toolkit.data.composites import composite_tokens
 from interp_toolkit.epsilon import epsilon
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.superposition.functions import BooleanFunction
-from interp_toolkit.toys.superposition.stacked import (
+from interp_toolkit.toys.superposition.constructions.stacked import (
     StackedCircuit,
     random_circuit,
     stacked_circuit,
 )
+from interp_toolkit.toys.superposition.layers.functions import BooleanFunction
 
 HALF_ADDERS = [
     [BooleanFunction("0110", (0, 1)), BooleanFunction("0001", (0, 1)), BooleanFunction("01", (2,))],

@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from interp_toolkit.data.composites import all_composites, composite_tokens, sample_composites
 from interp_toolkit.epsilon import epsilon
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.record import record_of
-from interp_toolkit.toys.superposition.gates import all_pairs, gate_truth
-from interp_toolkit.toys.superposition.layer import HOOK
-from interp_toolkit.toys.superposition.triples import exact_epsilon
-from interp_toolkit.toys.superposition.uand import universal_and
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.toys.superposition.constructions.uand import universal_and
+from interp_toolkit.toys.superposition.layers.gates import all_pairs, gate_truth
+from interp_toolkit.toys.superposition.layers.layer import HOOK
+from interp_toolkit.toys.superposition.layers.triples import exact_epsilon
 
 M = 12
 ON = {most_on: all_composites(M, most_on) for most_on in (2, 3, 4)}

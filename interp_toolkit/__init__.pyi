@@ -1,0 +1,10 @@
+from ._version import __version__ as __version__
+from .analysis import analyze as analyze
+from .errors import InputError as InputError
+from .errors import InterventionError as InterventionError
+from .models.loading.checkpoint import save as save
+from .models.loading.loader import load as load
+from .models.running.interventions import ablate as ablate
+from .models.running.streaming import activations as activations
+from .report.html import write_report as write_report
+from .report.json import write_json as write_json

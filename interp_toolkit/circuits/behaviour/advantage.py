@@ -1,0 +1,216 @@
+"""What in-context heads are good for: the second time round, the next token can be known.
+
+On prompts that repeat, the loss at positions whose next token followed the same token before is
+set against the loss at those of the first time round, row by row (the in-context advantage, in
+nats; Olsson et al. 2022, "In-context Learning and Induction Heads"). Losses also fall along a row
+for reasons that have nothing to do with the context, such as logits that get flatter. So there is
+a control from the same logits: the loss of the row's other tokens at the same positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy import stats
+from torch import Tensor
+
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.forward import probe_tokens, run
+from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+
+CONFIDENCE = 0.95
+LEAST_ADVANTAGE = 0.01  # nats; less is no behaviour that a head could be responsible for
+#: how far logits may move, of their largest, when a later token changes: rounding only
+LEAK = 1e-4
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over rows with its confidence interval.
+
+    Attributes:
+        mean: of the rows.
+        low, high: ends of the t interval at CONFIDENCE.
+        p_value: two-sided, against a mean of zero.
+        n: rows.
+    """
+
+    mean: float
+    low: float
+    high: float
+    p_value: float
+    n: int
+
+
+def estimate(values: Float[np.ndarray, " row"]) -> Estimate:
+    """The mean over rows; for paired comparisons, give the differences.
+
+    Raises InputError for fewer than two rows, which have no spread.
+    """
+    n = len(values)
+    if n < 2:
+        raise InputError(f"a mean over {n} rows has no confidence interval; give 2 rows or more")
+    mean = float(values.mean())
+    error = float(values.std(ddof=1)) / n**0.5
+    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * error
+    p_value = 2 * float(stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else float(mean == 0)
+    return Estimate(mean, mean - half, mean + half, p_value, n)
+
+
+@dataclass(frozen=True, eq=False)
+class Behaviour:
+    """Losses and accuracy of the prompts' rows that repeat, one entry a row.
+
+    Attributes:
+        loss_known: nats, of the next token where the context tells it.
+        loss_unknown: of the next token the first time round.
+        loss_others: where the context tells the next token, mean loss of the row's other tokens.
+        accuracy_known: share of positions whose told token gets the largest logit.
+    """
+
+    loss_known: Float[np.ndarray, " row"]
+    loss_unknown: Float[np.ndarray, " row"]
+    loss_others: Float[np.ndarray, " row"]
+    accuracy_known: Float[np.ndarray, " row"]
+
+    @property
+    def advantage(self) -> Float[np.ndarray, " row"]:
+        """Nats by which the second time round is easier than the first."""
+        nats: np.ndarray = self.loss_unknown - self.loss_known
+        return nats
+
+    def is_there(self) -> bool:
+        """Whether the model uses the context.
+
+        The advantage must be LEAST_ADVANTAGE on average, with a confidence interval above zero,
+        and the told token must be preferred to the row's other tokens, by the same rule.
+        """
+        found = (estimate(self.advantage), estimate(self.loss_others - self.loss_known))
+        return all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in found)
+
+
+def behaviour(model: Any, prompts: Prompts, memory: int | str | None = None) -> Behaviour:
+    """The behaviour of a model on prompts that repeat.
+
+    Args:
+        model: any TransformerLens model.
+        prompts: rows that do not repeat are left out.
+        memory: bound for the run (see `models.running.memory`); the logits of a batch only are
+            held.
+
+    Raises:
+        InputError: where `why_none` gives a reason, or not even one row fits in memory.
+    """
+    reason = why_none(model, prompts)
+    if reason is not None:
+        raise InputError(reason)
+    parts = []
+    for rows in row_batches(model, prompts, 0, memory):
+        logits = run(model, prompts.tokens[rows])
+        assert logits is not None
+        parts.append(measured(logits, prompts, rows))
+    return joined(parts)
+
+
+def why_none(model: Any, prompts: Prompts) -> str | None:
+    """Why the behaviour cannot be measured here; None where it can."""
+    n_rows = len(repeating(prompts))
+    if n_rows < 2:
+        return f"{n_rows} of the rows repeat; the in-context advantage needs 2 or more that do"
+    if getattr(model.cfg, "attention_dir", "causal") == "bidirectional":
+        return _AHEAD
+    d_vocab = int(model.cfg.d_vocab)
+    d_out = int(getattr(model.cfg, "d_vocab_out", d_vocab))
+    tokens = probe_tokens(model)
+    logits = run(model, tokens)
+    if logits is None or logits.shape != (*tokens.shape, d_out) or d_out != d_vocab:
+        return "the model's outputs are not next tokens over its input vocabulary"
+    if not bool(logits.isfinite().all()):
+        return "the model's logits are not finite"
+    tokens[:, -1] = (tokens[:, -1] + 1) % d_vocab
+    moved = run(model, tokens)
+    assert moved is not None
+    change = float((moved - logits)[:, :-1].abs().max()) if tokens.shape[1] > 1 else 0.0
+    return _AHEAD if change > LEAK * float(logits.abs().max()) else None
+
+
+_AHEAD = "attention is bidirectional: the model sees the next token, so predicting it shows nothing"
+
+
+def repeating(prompts: Prompts) -> Int[Tensor, " row"]:
+    """The rows that have positions of both kinds, told and not told by the context."""
+    both = prompts.known().any(1) & prompts.unknown().any(1)
+    return both.nonzero()[:, 0]
+
+
+def row_batches(
+    model: Any, prompts: Prompts, kept: int, memory: int | str | None
+) -> Sequence[Int[Tensor, " row"]]:
+    """The rows that repeat, in batches whose full forward pass fits in memory.
+
+    Args:
+        model: any TransformerLens model.
+        prompts: the rows.
+        kept: numbers kept of each row during the pass.
+        memory: bytes or a size in words.
+
+    Raises:
+        InputError: not even one row fits.
+    """
+    itemsize = next(iter(model.parameters())).element_size()
+    row_bytes = bytes_per_row(model.cfg, prompts.n_pos, itemsize, logits=True, kept=kept)
+    size = rows_that_fit(parse_memory(memory), row_bytes, prompts.n_pos)
+    return torch.split(repeating(prompts), size)
+
+
+def measured(
+    logits: Float[Tensor, "batch pos d_vocab"], prompts: Prompts, rows: Int[Tensor, " batch"]
+) -> Behaviour:
+    """The behaviour of a batch, from its logits; a row at a time, so that copies are small."""
+    known, unknown = prompts.known()[rows], prompts.unknown()[rows]
+    values = []
+    for i, row in enumerate(rows.tolist()):
+        tokens = prompts.tokens[row].to(logits.device)
+        end = prompts.first + int(prompts.periods[row])
+        segment = torch.unique(tokens[prompts.first : end])
+        values.append(_row(logits[i], tokens, segment, known[i], unknown[i]))
+    return Behaviour(*torch.stack(values, dim=1).cpu().numpy())
+
+
+def joined(parts: Sequence[Behaviour]) -> Behaviour:
+    """One behaviour of several batches, in their order."""
+    return Behaviour(
+        *(np.concatenate([getattr(part, f.name) for part in parts]) for f in fields(Behaviour))
+    )
+
+
+def _row(
+    logits: Float[Tensor, "pos d_vocab"],
+    tokens: Int[Tensor, " pos"],
+    segment: Int[Tensor, " token"],
+    known: Tensor,
+    unknown: Tensor,
+) -> Float[Tensor, "4"]:
+    """One row's entries of a `Behaviour`."""
+    known, unknown = known[:-1].to(logits.device), unknown[:-1].to(logits.device)
+    targets = tokens[1:]
+    logits = logits[:-1].to(torch.promote_types(logits.dtype, torch.float32))
+    total = logits.logsumexp(-1)
+    loss = total - logits.gather(-1, targets[:, None])[:, 0]
+    others = segment != targets[known][:, None]
+    of_segment = total[known][:, None] - logits[known][:, segment]
+    found = logits[known].argmax(-1) == targets[known]
+    return torch.stack(
+        [
+            loss[known].mean(),
+            loss[unknown].mean(),
+            of_segment[others].mean(),
+            found.to(loss).mean(),
+        ]
+    ).double()

@@ -1,0 +1,74 @@
+"""Forward passes for experiments on heads: what is kept of them, and what stands in for a head.
+
+What a head is replaced with comes from the *other* rows of the same prompts, position by position:
+their mean, or one of them. It is found once for all rows, so that running them in batches of any
+size gives the same result. A mean that included the row itself would leave part of it in place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.models.running.forward import run
+from interp_toolkit.models.running.hooks import hook_points, layer_of
+from interp_toolkit.models.running.streaming import activations
+
+
+def hook_z(layer: int) -> str:
+    """Where the heads of a layer are read and edited."""
+    return f"blocks.{layer}.attn.hook_z"
+
+
+def capture(
+    model: Any, tokens: Int[Tensor, "batch pos"], names: Sequence[str]
+) -> tuple[Float[Tensor, "batch pos d_vocab"], dict[str, Tensor]]:
+    """The logits, and what these hook points carry: one full pass."""
+    seen: dict[str, Tensor] = {}
+
+    def keeper(name: str) -> Callable[..., None]:
+        def keep(value: Any, hook: Any) -> None:
+            seen[name] = value.detach().clone()
+
+        return keep
+
+    points = hook_points(model)
+    logits = run(model, tokens, [(points[name], keeper(name)) for name in names])
+    assert logits is not None
+    return logits, seen
+
+
+class OtherRows:
+    """For each row, the mean over all other rows of what the heads of some layers hold.
+
+    Args:
+        model: any TransformerLens model.
+        tokens: at least two rows, all of them.
+        layers: which layers.
+        memory: bound for the run.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        tokens: Int[Tensor, "row pos"],
+        layers: Sequence[int],
+        memory: int | str | None,
+    ):
+        self._n = len(tokens)
+        self._sums: dict[int, Tensor] = {}
+        for batch in activations(model, tokens, [hook_z(n) for n in layers], "all", memory=memory):
+            for name, z in batch.items():
+                layer = layer_of(name)
+                assert layer is not None
+                total = z.double().sum(0)
+                self._sums[layer] = self._sums[layer] + total if layer in self._sums else total
+
+    def mean(
+        self, layer: int, z: Float[Tensor, "batch pos head d_head"]
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        """Of rows among those given, with what their heads hold in the intact model."""
+        return ((self._sums[layer] - z.double()) / (self._n - 1)).to(z)

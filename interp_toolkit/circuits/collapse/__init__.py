@@ -1,0 +1,1 @@
+"""How alike the hidden states of different tokens are, by depth: `--probe collapse`."""

@@ -1,0 +1,205 @@
+"""How alike a model's hidden states become with depth: from the embedding to the final norm.
+
+Rows of tokens run through the model; at the embedding (with positions), behind every block and
+behind the final norm, `circuits.collapse.similarity` says how alike the hidden states of different
+tokens of a row are. At random initialisation deep transformers tend to make them all alike ("rank
+collapse", Dong et al. 2021, "Attention is not all you need"; Noci et al. 2022); table 6 of "Is
+random attention sufficient for sequence modeling?" sets a random transformer against one with
+shaped mixing in this way. What it is read against is in `circuits.collapse.analysis`.
+
+The rows' BOS token, where the tokenizer's or the model's says there is one, is left out: many
+models keep a state there that is like no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.behaviour.prompts import bos_token
+from interp_toolkit.circuits.collapse.similarity import DirectionMoments, directions, mean_cosines
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.forward import device_of
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.models.running.streaming import activations
+from interp_toolkit.models.weights.view import weights
+
+ROWS, LONGEST = 32, 128  # of random tokens, where none are given
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where hidden states are read.
+
+    Attributes:
+        name: "embedding", "block 0", ..., "final norm".
+        hook: that carries them, or what the final norm is applied to.
+        normed: whether the final norm is applied.
+    """
+
+    name: str
+    hook: str
+    normed: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity:
+    """Of the hidden states, by depth.
+
+    Attributes:
+        places: from the embedding on.
+        cosines: of each row, the mean cosine between positions of different tokens; NaN: a row has
+            no two.
+        dimensions: the participation ratio of the directions' second moments.
+        centred_dimensions: the same of their covariance; NaN: all are one.
+        positions: how many hidden states there are at each place.
+        pairs: how many pairs of positions of different tokens.
+    """
+
+    places: Sequence[Place]
+    cosines: Float[np.ndarray, "place row"]
+    dimensions: Float[np.ndarray, " place"]
+    centred_dimensions: Float[np.ndarray, " place"]
+    positions: int
+    pairs: int
+
+
+def places_of(model: Any) -> list[Place]:
+    """The embedding, every block's end, and the final norm where the model has one.
+
+    Raises InputError for a model without blocks, or without the usual hook points.
+    """
+    n_layers = int(model.cfg.n_layers)
+    if n_layers < 1:
+        raise InputError("the model has no blocks, so that nothing can change with depth")
+    places = [Place("embedding", "blocks.0.hook_resid_pre")]
+    places += [Place(f"block {n}", f"blocks.{n}.hook_resid_post") for n in range(n_layers)]
+    points = hook_points(model)
+    for place in places:
+        if place.hook not in points:
+            raise InputError(f"the model has no hook point {place.hook}")
+    if _final_norm(model) is not None:
+        places.append(Place("final norm", places[-1].hook, normed=True))
+    return places
+
+
+def random_rows(model: Any, *, rows: int = ROWS, seed: int = 0) -> FeatureData:
+    """Rows of random tokens, each as likely as any, as long as the context but at most LONGEST.
+
+    Each begins with the BOS token, if the tokenizer has one and the model wants it.
+
+    Raises InputError for a context or vocabulary of less than two.
+    """
+    bos = bos_token(model)
+    ids = np.setdiff1d(np.arange(int(model.cfg.d_vocab)), [] if bos is None else [bos])
+    n_pos = min(int(model.cfg.n_ctx), LONGEST)
+    if len(ids) < 2 or n_pos - (bos is not None) < 2:
+        raise InputError("rows of two different tokens do not fit the model")
+    tokens = np.random.default_rng(seed).choice(ids, (rows, n_pos))
+    if bos is not None:
+        tokens[:, 0] = bos
+    return FeatureData(
+        tokens, np.zeros((rows, 0), bool), (), source=f"random tokens, {rows} × {n_pos}"
+    )
+
+
+@torch.no_grad()
+def similarity_by_depth(
+    model: Any,
+    data: FeatureData,
+    *,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Similarity:
+    """How alike hidden states of different tokens are, at every place.
+
+    Args:
+        model: any TransformerLens model with blocks.
+        data: rows of tokens; their features and positions are not looked at.
+        memory: bound on what is held at once, such as "4GiB": smaller batches, and more passes
+            where the second moments of all places are more than half of it.
+        progress: told what is being done.
+
+    Raises:
+        InputError: hidden states that are not finite, no row with two different tokens.
+    """
+    places, budget = places_of(model), parse_memory(memory)
+    counted = [_counted(row, bos_token(model)) for row in data.tokens]
+    pairs = sum(_pairs(row[keep]) for row, keep in zip(data.tokens, counted, strict=True))
+    if not pairs:
+        raise InputError(f"{data.source}: no row has two different tokens to compare")
+    moment_bytes = 8 * int(model.cfg.d_model) ** 2
+    at_once = max(1, min(len(places), budget // 2 // moment_bytes))
+    cosines = np.full((len(places), len(data)), np.nan)
+    moments: list[DirectionMoments] = []
+    for start in range(0, len(places), at_once):
+        group = places[start : start + at_once]
+        progress(f"{group[0].name} to {group[-1].name}")
+        rest = max(1, budget - len(group) * moment_bytes)
+        moments += _read(model, data, group, counted, cosines[start : start + at_once], rest)
+    return Similarity(
+        places=places,
+        cosines=cosines,
+        dimensions=np.array([moment.dimensions(centred=False) for moment in moments]),
+        centred_dimensions=np.array([moment.dimensions(centred=True) for moment in moments]),
+        positions=int(sum(keep.sum() for keep in counted)),
+        pairs=pairs,
+    )
+
+
+def _read(
+    model: Any,
+    data: FeatureData,
+    places: Sequence[Place],
+    counted: Sequence[Bool[np.ndarray, " _"]],
+    cosines: Float[np.ndarray, "place row"],
+    memory: int,
+) -> list[DirectionMoments]:
+    """Fill in the cosines of some places, and give their moments: one pass over the rows."""
+    hooks = list(dict.fromkeys(place.hook for place in places))
+    device, norm = device_of(model), _final_norm(model)
+    moments = [DirectionMoments(int(model.cfg.d_model), device) for _ in places]
+    for batch in activations(model, data, hooks, "all", memory=memory):
+        index = batch.index.tolist()
+        tokens = torch.from_numpy(np.stack([data.tokens[row] for row in index])).to(device)
+        keep = torch.from_numpy(np.stack([counted[row] for row in index])).to(device)
+        for number, place in enumerate(places):
+            hidden = batch[place.hook]
+            if place.normed and norm is not None:
+                hidden = norm(hidden)
+            if not hidden[keep].isfinite().all():
+                raise InputError(f"hidden states at the {place.name} are NaN or infinite")
+            units, nonzero = directions(hidden)
+            cosines[number, index] = mean_cosines(units, tokens, keep & nonzero).cpu().numpy()
+            moments[number].add(units[keep & nonzero])
+    return moments
+
+
+def _counted(tokens: Int[np.ndarray, " pos"], bos: int | None) -> Bool[np.ndarray, " pos"]:
+    """All positions but that of a BOS token in front."""
+    keep = np.ones(len(tokens), dtype=bool)
+    keep[0] = bos is None or int(tokens[0]) != bos
+    return keep
+
+
+def _pairs(tokens: Int[np.ndarray, " pos"]) -> int:
+    """Pairs of positions with different tokens."""
+    counts = np.unique(tokens, return_counts=True)[1]
+    return int((len(tokens) ** 2 - (counts**2).sum()) // 2)
+
+
+def _final_norm(model: Any) -> Callable[[Tensor], Tensor] | None:
+    """The final norm; None where there is none, or where it cannot be read."""
+    try:
+        norm = weights(model).final_norm
+    except InputError:
+        return None
+    return None if norm.kind is None else norm

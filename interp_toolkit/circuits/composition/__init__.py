@@ -1,0 +1,1 @@
+"""Which heads read what earlier heads write: scores, their null, `--probe composition`."""

@@ -1,0 +1,174 @@
+"""What each node of a transformer writes, from what it reads, when readers read differently.
+
+The arithmetic of attention, MLP and unembedding on the checked view of the weights, with one
+addition: to what a stage reads, something may be added for some of its readers alone (one channel
+of one head, say), in front of the norm. Nothing here knows edges; see `engine`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.weights.parts import LayerWeights, MLPWeights, Norm
+from interp_toolkit.models.weights.view import weights
+
+Stream = Float[Tensor, "row pos d_model"]
+#: queries, keys and values, before any turn
+Projected = tuple[
+    Float[Tensor, "row pos head d_head"],
+    Float[Tensor, "row pos head d_head"],
+    Float[Tensor, "row pos head d_head"],
+]
+Parts = TypeVar("Parts", LayerWeights, MLPWeights, Norm)
+
+#: has a norm inside the MLP, which is not among its weights
+_NO_FUNCTION = ("solu_ln",)
+
+
+@dataclass(frozen=True, eq=False)
+class Change:
+    """What is added to the input of some readers of a stage.
+
+    Attributes:
+        readers: their places among the stage's readers: for attention the query inputs of all
+            heads, then the key inputs, then the value inputs; ascending, each once.
+        delta: what is added for each.
+    """
+
+    readers: Int[Tensor, " n"]
+    delta: Float[Tensor, "n row pos d_model"]
+
+
+class Blocks:
+    """The nodes' computations.
+
+    Raises InputError for a part that the view of the weights cannot give, for layers that
+    normalise the sum over their heads (Gemma 2) or the residual stream behind each addition
+    (BERT), and for an unknown activation function.
+
+    Attributes:
+        n_layers, n_heads, d_model: sizes.
+        layers: attention weights, at least float32.
+        mlps: MLP weights, None where a layer has none.
+        W_U: the unembedding.
+    """
+
+    def __init__(self, model: Any):
+        view = weights(model)
+        self.n_layers, self.n_heads, self.d_model = view.n_layers, view.n_heads, view.d_model
+        self.layers = [_wide(_additive(view.layer(i), i)) for i in range(view.n_layers)]
+        self.mlps = [_usable(view.mlp(i), i) for i in range(view.n_layers)]
+        self._final = _wide(view.final_norm)
+        self.W_U, self._b_U = as_float(view.W_U), as_float(view.b_U)
+        self._cap = view.logit_soft_cap
+
+    def projected(self, layer: int, x: Stream) -> Projected:
+        """Queries, keys and values of every head, with nothing added."""
+        w = self.layers[layer]
+        x = w.norm(x)
+        q, k, v = (torch.einsum("bpm,hmd->bphd", x, W) + b for W, b in _projections(w))
+        return q, k, v
+
+    def heads(
+        self, layer: int, x: Stream, plain: Projected, change: Change | None, *, apart: bool
+    ) -> list[Stream]:
+        """What each head writes, the layer's output bias left out.
+
+        Args:
+            layer: which.
+            x: the residual stream that the layer reads.
+            plain: `projected(layer, x)`.
+            change: what is added to x for some readers.
+            apart: whether to keep the heads apart; False gives their sum alone.
+        """
+        w = self.layers[layer]
+        q, k, v = plain if change is None else self._altered(w, x, plain, change)
+        scores = w.scores(q, k).masked_fill(~w.visible(x.shape[1]), -torch.inf)
+        z = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
+        if not apart:
+            return [torch.einsum("bphd,hdm->bpm", z, w.W_O)]
+        return list(torch.einsum("bphd,hdm->hbpm", z, w.W_O).unbind(0))
+
+    def _altered(self, w: LayerWeights, x: Stream, plain: Projected, change: Change) -> Projected:
+        """The projections, with those of the changed readers made anew."""
+        altered = []
+        for c, ((W, b), out) in enumerate(zip(_projections(w), plain, strict=True)):
+            here = (change.readers >= c * len(W)) & (change.readers < (c + 1) * len(W))
+            if bool(here.any()):
+                heads = change.readers[here] - c * len(W)
+                anew = w.norm(x + change.delta[here])
+                anew = torch.einsum("hbpm,hmd->bphd", anew, W[heads]) + b[heads]
+                out = out.index_copy(2, heads, anew)
+            altered.append(out)
+        q, k, v = altered
+        return q, k, v
+
+    def mlp(self, layer: int, x: Stream, change: Change | None) -> Stream:
+        """What an MLP writes, its output bias included."""
+        w = self.mlps[layer]
+        assert w is not None
+        x = w.norm(x if change is None else x + change.delta[0])
+        post = x @ w.W_in + w.b_in
+        act = SUPPORTED_ACTIVATIONS[w.act_fn]
+        if w.W_gate is None or w.b_gate is None:
+            post = act(post)
+        else:
+            post = act(x @ w.W_gate + w.b_gate) * post + w.b_post
+        return w.post_norm(post @ w.W_out + w.b_out)
+
+    def unembed(self, x: Stream, change: Change | None) -> Float[Tensor, "row pos d_vocab"]:
+        """The logits."""
+        logits = self._final(x if change is None else x + change.delta[0]) @ self.W_U + self._b_U
+        return logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
+
+
+def _projections(w: LayerWeights) -> tuple[tuple[Tensor, Tensor], ...]:
+    return (w.W_Q, w.b_Q), (w.W_K, w.b_K), (w.W_V, w.b_V)
+
+
+def _additive(layer: LayerWeights, number: int) -> LayerWeights:
+    if layer.post_norm.kind is not None:
+        raise InputError(
+            f"layer {number} normalises the sum over its heads, so what one head writes is not "
+            "defined and its edges cannot be cut"
+        )
+    if layer.residual_norm.kind is not None:
+        raise InputError(
+            f"layer {number} normalises the residual stream behind each addition, so what a node "
+            "reads is no sum of what others wrote and edges cannot be cut"
+        )
+    return layer
+
+
+def _usable(mlp: MLPWeights | None, number: int) -> MLPWeights | None:
+    if mlp is None:
+        return None
+    if mlp.act_fn not in SUPPORTED_ACTIVATIONS or mlp.act_fn in _NO_FUNCTION:
+        raise InputError(
+            f"the activation function of layer {number}, {mlp.act_fn}, is none that edges can be "
+            "cut in front of"
+        )
+    return _wide(mlp)
+
+
+def as_float(x: Tensor) -> Tensor:
+    """Half precision as float32; anything wider as it is."""
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def _wide(parts: Parts) -> Parts:
+    """The same weights in float32 or float64: sums over edges lose too much in half precision."""
+    wide: dict[str, Any] = {
+        f.name: as_float(value) if isinstance(value, Tensor) else _wide(value)
+        for f in dataclasses.fields(parts)
+        if isinstance(value := getattr(parts, f.name), Tensor | Norm)
+    }
+    return dataclasses.replace(parts, **wide)

@@ -1,0 +1,223 @@
+"""The circuit behind in-context prediction, as a networkx graph.
+
+Nodes are named as EAP-IG names them: `input`, `a0.h1`, `m0`, `logits`. Only the circuit's nodes and
+edges are there (see `circuit` for how they are chosen), and always `input` and `logits`.
+
+Node attributes: kind ("input", "head", "mlp", "logits"), layer and head where they have one, and
+effect: what is lost of the behaviour when all that the node writes is cut.
+Edge attributes: effect (what is lost when this edge alone is cut) and p_value (Holm-adjusted over
+all of the model's edges; not where outputs are compared by KL divergence). A head reads by three
+channels, so its edges have `channels`, such as "qk", and for each channel effect_k, p_value_k, and
+between heads composition_k and composition_p_k, from the weights (see `composition`); effect and
+p_value are then those of the channel with the largest effect.
+Graph attributes: see `composition_graph`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import torch
+
+from interp_toolkit.circuits.behaviour.prompts import Prompts, given_prompts, repeated_prompts
+from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
+from interp_toolkit.circuits.edges.search import SHARE, Circuit, EdgeEffect, find_circuit
+from interp_toolkit.circuits.edges.wiring import CHANNELS, Node
+from interp_toolkit.errors import InputError
+
+ROWS = 32  # 16 to choose edges on, 16 to judge them on
+LONGEST = 48  # positions a row: enough for a repeat, and a pass for each edge stays cheap
+
+
+def composition_graph(
+    model: Any,
+    tokens: Any = None,
+    *,
+    seed: int = 0,
+    level: float = 0.05,
+    max_edges: int = 512,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> nx.DiGraph:
+    """The heads and MLPs that carry a model's use of repeated tokens, and the edges between them.
+
+    Graph attributes: `behaviour`, `definition` and `unit` (what was measured); `value_intact`,
+    `value_circuit`, `value_all_cut`, `faithfulness`, `faithfulness_low` and `faithfulness_high` on
+    `rows` held-out rows; `faithfulness_choosing` on the rows that edges were chosen on; `n_edges`,
+    `n_kept`, `n_measured` (the others were estimated by attribution only); `cut` (what stands in
+    for what is cut); `level`, `share` (the rule); `data`; `nothing` (why there is no behaviour, if
+    there is none: then nothing is kept and there is no faithfulness); `cfg` and `edges`, what
+    `write_graph` needs for EAP-IG's format.
+
+    Args:
+        model: any TransformerLens model whose heads add up (not Gemma 2).
+        tokens: rows of token ids [row pos]; default: repeated random tokens, made for the model.
+        seed: of prompts and bootstrap.
+        level: of significance.
+        max_edges: how many edges are measured at most.
+        memory: bound on what is held at once beside the weights, such as "4GiB".
+        progress: told what is being done.
+
+    Raises:
+        InputError: tokens that are not the model's, options out of range, or a model whose
+            computation cannot be taken apart into edges.
+    """
+    prompts = circuit_prompts(model, tokens, seed)
+    circuit = find_circuit(
+        model,
+        prompts,
+        seed=seed,
+        level=level,
+        max_edges=max_edges,
+        memory=memory,
+        progress=progress,
+    )
+    return as_graph(circuit, prompts, composition_of(model, circuit, memory), level)
+
+
+def circuit_prompts(model: Any, tokens: Any, seed: int) -> Prompts:
+    """The rows a circuit is looked for on.
+
+    Repeated random tokens; where the context or the vocabulary is too small for repeats, random
+    ones. Raises InputError for given tokens that do not fit the model.
+    """
+    if tokens is not None:
+        return given_prompts(tokens, model)
+    n_ctx = int(model.cfg.n_ctx)
+    try:
+        return repeated_prompts(model, rows=ROWS, n_pos=min(n_ctx, LONGEST), seed=seed)
+    except InputError as error:
+        n_pos = min(n_ctx, LONGEST)
+        generator = torch.Generator().manual_seed(seed)
+        random = torch.randint(int(model.cfg.d_vocab), (ROWS, n_pos), generator=generator)
+        source = f"random tokens, {ROWS} × {n_pos} ({error})"
+        return Prompts(random, 0, np.zeros(ROWS, dtype=np.int64), source)
+
+
+def composition_of(
+    model: Any, circuit: Circuit, memory: int | str | None = None
+) -> CompositionScores | None:
+    """The composition scores, if any edge of the circuit joins two heads."""
+    between = any(e.edge.source.kind == e.edge.target.kind == "head" for e in circuit.kept)
+    return composition_scores(model, memory) if between else None
+
+
+def as_graph(
+    circuit: Circuit, prompts: Prompts, composition: CompositionScores | None, level: float
+) -> nx.DiGraph:
+    """The circuit as a graph; see the module and `composition_graph`.
+
+    Args:
+        circuit: what was found.
+        prompts: what it was found on.
+        composition: the model's, if edges join heads.
+        level: of significance, as used.
+    """
+    graph = nx.DiGraph(**_graph_attributes(circuit, prompts, level))
+    nodes = {n for e in circuit.kept for n in (e.edge.source, e.edge.target)}
+    for node in [Node("input"), *sorted(nodes, key=_place), Node("logits")]:
+        graph.add_node(node.name, **_node_attributes(node, circuit.node_effects.get(node)))
+    for effect in circuit.kept:
+        edge = effect.edge
+        ends = edge.source.name, edge.target.name
+        if ends not in graph.edges:
+            values = [("effect", effect.effect), ("p_value", effect.p_value)]
+            graph.add_edge(*ends, **_known(values))
+        if edge.channel is not None:
+            attributes = graph.edges[ends]
+            attributes["channels"] = "".join(
+                c for c in CHANNELS if c in attributes.get("channels", "") + edge.channel
+            )
+            attributes.update(_channel_attributes(effect, composition))
+    return graph
+
+
+def composition_of_edge(
+    effect: EdgeEffect, composition: CompositionScores | None
+) -> tuple[float, float] | None:
+    """Score and Holm-adjusted p-value of the weights' composition; None where there is none."""
+    edge = effect.edge
+    if composition is None or edge.channel is None or edge.source.kind != "head":
+        return None
+    mode = MODES.index(edge.channel.upper())
+    at = (mode, edge.source.layer, edge.source.head, edge.target.layer, edge.target.head)
+    score, p = float(composition.score[at]), float(composition.p_adjusted[at])
+    return None if np.isnan(score) or np.isnan(p) else (score, p)
+
+
+def _place(node: Node) -> tuple[int, bool, int]:
+    """The order of the forward pass."""
+    layer = {"input": -1, "logits": 10**9}.get(node.kind, node.layer)
+    return layer or 0, node.kind == "mlp", node.head or 0
+
+
+def _known(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {key: value for key, value in pairs if value is not None}
+
+
+def _node_attributes(node: Node, effect: float | None) -> dict[str, Any]:
+    return _known([*node._asdict().items(), ("effect", effect)])
+
+
+def _channel_attributes(
+    effect: EdgeEffect, composition: CompositionScores | None
+) -> dict[str, Any]:
+    channel = effect.edge.channel
+    score, p = composition_of_edge(effect, composition) or (None, None)
+    return _known(
+        [
+            (f"effect_{channel}", effect.effect),
+            (f"p_value_{channel}", effect.p_value),
+            (f"composition_{channel}", score),
+            (f"composition_p_{channel}", p),
+        ]
+    )
+
+
+def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[str, Any]:
+    wiring, held_out, chosen_on = circuit.wiring, circuit.held_out, circuit.chosen_on
+    attributes: dict[str, Any] = {
+        "behaviour": circuit.objective.name,
+        "definition": circuit.objective.definition,
+        "unit": circuit.objective.unit,
+        "data": prompts.source,
+        "cut": "mean over other rows, position by position",
+        "level": level,
+        "share": SHARE,
+        "n_edges": len(circuit.edges),
+        "n_kept": len(circuit.kept),
+        "n_measured": circuit.n_measured,
+        "value_intact": circuit.intact,
+        "value_all_cut": circuit.all_cut,
+        "cfg": {
+            "n_layers": wiring.n_layers,
+            "n_heads": wiring.n_heads,
+            "parallel_attn_mlp": wiring.parallel,
+            "d_model": wiring.d_model,
+        },
+        "edges": {e.edge.name: {"score": _score(e), "in_graph": e.kept} for e in circuit.edges},
+    }
+    if circuit.nothing is not None:
+        attributes["nothing"] = circuit.nothing
+    if held_out is not None and chosen_on is not None:
+        attributes |= {
+            "value_intact": held_out.intact,
+            "value_circuit": held_out.circuit,
+            "value_all_cut": held_out.all_cut,
+            "faithfulness": held_out.share,
+            "faithfulness_low": held_out.low,
+            "faithfulness_high": held_out.high,
+            "rows": held_out.n_rows,
+            "faithfulness_choosing": chosen_on.share,
+        }
+    return attributes
+
+
+def _score(effect: EdgeEffect) -> float:
+    """The effect, measured or else estimated; 0 where there was none to measure."""
+    if effect.effect is not None:
+        return effect.effect
+    return effect.attribution or 0.0

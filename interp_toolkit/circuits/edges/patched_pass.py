@@ -1,0 +1,269 @@
+"""A forward pass edge by edge: what each node reads of each other node can be replaced.
+
+The pass is computed from the checked view of the weights. What a node reads is the sum of what
+the nodes before it wrote; where an edge is cut, the source's reference stands in for what it wrote
+on this prompt, for that reader and that channel alone, and norms are taken of the altered sum.
+With one edge cut this is path patching (Goldowsky-Dill et al. 2023, arXiv 2304.05969); with all
+but a circuit's cut it is the circuit (Conmy et al. 2023, arXiv 2304.14997).
+
+`input` writes what enters the first block, positions included. The output bias of an attention
+layer belongs to no head and is never cut; an MLP's belongs to what the MLP writes, and cancels
+against the same bias in a mean. With no edge cut the logits are the model's own, and `Engine`
+checks that on its first tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.edges.blocks import Blocks, Change, Projected, as_float
+from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Stage, Wiring
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.forward import StopForwardError, probe_tokens, run
+from interp_toolkit.models.running.hooks import hook_points
+
+STEPS = 8  # of the integral over the input; EAP-IG's authors use 5
+
+#: what stands in for each writer, in the wiring's order: one row for all, or one for each
+Reference = Sequence[Float[Tensor, "*row pos d_model"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a forward pass leaves behind for another that begins in its midst.
+
+    Attributes:
+        writes: what each writer wrote, in the wiring's order.
+        reads: the residual stream that each stage reads.
+        totals: everything written before each stage; differs from `reads` in parallel blocks.
+        projected: queries, keys and values of each layer.
+    """
+
+    writes: list[Float[Tensor, "row pos d_model"]] = field(default_factory=list)
+    reads: list[Float[Tensor, "row pos d_model"]] = field(default_factory=list)
+    totals: list[Float[Tensor, "row pos d_model"]] = field(default_factory=list)
+    projected: dict[int, Projected] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A forward pass with no edge cut.
+
+    Attributes:
+        trace: see `Trace`.
+        logits: the output.
+    """
+
+    trace: Trace
+    logits: Float[Tensor, "row pos d_vocab"]
+
+
+class Engine:
+    """The model as a circuit.
+
+    Raises InputError for a model whose computation the view of its weights does not give, naming
+    the part; for layers that normalise the sum over their heads (Gemma 2): what one head writes is
+    not defined there; and where the residual stream is no sum (BERT).
+
+    Attributes:
+        wiring: the nodes and edges.
+    """
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._blocks = Blocks(model)
+        self.wiring = Wiring(
+            n_layers=self._blocks.n_layers,
+            n_heads=self._blocks.n_heads,
+            d_model=self._blocks.d_model,
+            mlps=tuple(mlp is not None for mlp in self._blocks.mlps),
+            parallel=any(layer.parallel for layer in self._blocks.layers),
+        )
+        self._check()
+
+    @property
+    def hidden(self) -> int:
+        """Numbers a position that a pass keeps inside MLPs and the unembedding, for gradients."""
+        inside = sum(4 * mlp.W_in.shape[1] for mlp in self._blocks.mlps if mlp is not None)
+        return int(inside + 6 * self._blocks.W_U.shape[1])
+
+    @torch.no_grad()
+    def whole(self, tokens: Int[Tensor, "row pos"]) -> Pass:
+        """The pass with no edge cut."""
+        trace = Trace([self._embedded(tokens)])
+        return Pass(trace, self._go_on(trace, 0, trace.writes[0], trace.writes[0]))
+
+    @torch.no_grad()
+    def logits(
+        self, whole: Pass, reference: Reference, cut: Collection[Edge]
+    ) -> Float[Tensor, "row pos d_vocab"]:
+        """The logits with these edges cut.
+
+        Args:
+            whole: the pass of the same rows with no edge cut; what comes before the first cut is
+                not computed again.
+            reference: what the targets read in place of what the sources wrote.
+            cut: the edges.
+        """
+        by_stage: dict[int, list[Edge]] = {}
+        for edge in cut:
+            by_stage.setdefault(self.wiring.stage_of(edge), []).append(edge)
+        if not by_stage:
+            return whole.logits
+        first, known = min(by_stage), whole.trace
+        trace = Trace(known.writes[: self.wiring.written_before(first)])
+        layer = self.wiring.stages[first].layer
+        if layer in known.projected:  # what enters the first stage is as in the whole pass
+            trace.projected[layer] = known.projected[layer]
+        return self._go_on(
+            trace, first, known.reads[first], known.totals[first], (by_stage, reference)
+        )
+
+    def attribute(
+        self,
+        tokens: Int[Tensor, "row pos"],
+        reference: Reference,
+        value: Callable[[Tensor], Tensor],
+    ) -> Float[Tensor, "row edge"]:
+        """A first-order estimate of how much cutting each edge would change a value.
+
+        Edge attribution patching with integrated gradients: the gradient of the value at what the
+        target reads, averaged while the input goes from its own to its reference, times what the
+        cut would change there (Hanna et al. 2024). One gradient at the row's own input would miss
+        the queries and keys of a head whose attention is saturated.
+
+        Args:
+            tokens: the rows.
+            reference: as `logits` takes it.
+            value: a function of the logits, one number a row.
+        """
+        whole = self.whole(tokens).trace
+        pairs = zip(reference, whole.writes, strict=True)
+        changes = torch.stack([there - own for there, own in pairs])
+        gradients = [torch.zeros(())] * len(self.wiring.stages)
+        for i in range(STEPS):
+            at = self._gradients(whole.writes[0] + (i + 0.5) / STEPS * changes[0], value)
+            gradients = [a.to(b) + b / STEPS for a, b in zip(gradients, at, strict=True)]
+        columns: list[Tensor] = []
+        for stage, gradient in zip(self.wiring.stages, gradients, strict=True):
+            sources = changes[: stage.n_sources]
+            columns.append(torch.einsum("nbpm,ubpm->bnu", gradient, sources).flatten(1))
+        return torch.cat(columns, dim=1)
+
+    def _gradients(self, start: Tensor, value: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
+        """Of the value, at what every reader reads, stage by stage."""
+        taps: list[Tensor] = []
+        with torch.enable_grad():
+            logits = self._go_on(Trace([start]), 0, start, start, taps=taps)
+            return torch.autograd.grad(value(logits).sum(), taps)
+
+    def _go_on(
+        self,
+        trace: Trace,
+        first: int,
+        read: Tensor,
+        total: Tensor,
+        cuts: tuple[Mapping[int, Collection[Edge]], Reference] | None = None,
+        taps: list[Tensor] | None = None,
+    ) -> Tensor:
+        """The logits, from a stage on; `trace` is added to as far as cuts to come need it."""
+        last = max(cuts[0]) if cuts else len(self.wiring.stages)
+        for i, stage in enumerate(self.wiring.stages[first:], start=first):
+            if not self.wiring.beside_attention(stage):
+                read = total
+            trace.reads.append(read)
+            trace.totals.append(total)
+            change = None
+            if taps is not None:
+                change = self._tap(read, stage)
+                taps.append(change.delta)
+            elif cuts and i in cuts[0]:
+                change = self._change(trace, cuts[0][i], cuts[1])
+            if stage.kind == "logits":
+                return self._blocks.unembed(read, change)
+            if stage.kind == "mlp":
+                writes = [self._blocks.mlp(stage.layer, read, change)]
+            else:
+                if stage.layer not in trace.projected:
+                    trace.projected[stage.layer] = self._blocks.projected(stage.layer, read)
+                plain = trace.projected[stage.layer]
+                writes = self._blocks.heads(stage.layer, read, plain, change, apart=i < last)
+                total = total + self._blocks.layers[stage.layer].b_O
+            trace.writes.extend(writes)
+            total = total + (writes[0] if len(writes) == 1 else torch.stack(writes).sum(0))
+        raise AssertionError("the last stage is the logits")
+
+    def _change(self, trace: Trace, cut: Collection[Edge], reference: Reference) -> Change:
+        """What cutting these edges adds to the input of a stage's readers."""
+        slots = [self._slot(edge) for edge in cut]
+        sources = [self.wiring.index[edge.source] for edge in cut]
+        readers, used = sorted(set(slots)), sorted(set(sources))
+        row, column = {s: i for i, s in enumerate(readers)}, {s: i for i, s in enumerate(used)}
+        changes = torch.stack([reference[s] - trace.writes[s] for s in used])
+        mask = changes.new_zeros(len(readers), len(used))
+        mask[[row[s] for s in slots], [column[s] for s in sources]] = 1
+        delta = torch.einsum("nu,ubpm->nbpm", mask, changes)
+        return Change(torch.tensor(readers, device=delta.device), delta)
+
+    def _slot(self, edge: Edge) -> int:
+        """The reader's place among its stage's (see `Wiring.readers`)."""
+        if edge.channel is None or edge.target.head is None:
+            return 0
+        return CHANNELS.index(edge.channel) * self.wiring.n_heads + edge.target.head
+
+    def _tap(self, read: Tensor, stage: Stage) -> Change:
+        """Zeros at every reader of a stage, where gradients are taken."""
+        n = len(self.wiring.readers(stage))
+        zeros = torch.zeros(n, *read.shape, dtype=read.dtype, device=read.device)
+        return Change(torch.arange(n, device=read.device), zeros.requires_grad_())
+
+    def _check(self) -> None:
+        """Raise InputError where the engine's logits are not the model's own."""
+        tokens = probe_tokens(self._model)
+        whole = self.whole(tokens)
+        for i, stage in enumerate(self.wiring.stages):
+            if stage.kind != "attention":
+                continue
+            theirs = self._residual(tokens, stage.layer)
+            if not _agree(whole.trace.totals[i], theirs):
+                raise InputError(
+                    f"what layer {stage.layer - 1} writes cannot be computed from its weights "
+                    f"({self._words(stage.layer - 1)}), so its edges cannot be cut"
+                )
+        logits = run(self._model, tokens)
+        if logits is None or not _agree(whole.logits, logits):
+            raise InputError(
+                f"the output of this {type(self._model).__name__} cannot be computed from its "
+                f"weights ({self._words(self.wiring.n_layers - 1)}), so no edge can be cut"
+            )
+
+    def _words(self, layer: int) -> str:
+        mlp = self._blocks.mlps[layer]
+        return "attention only" if mlp is None else f"activation {mlp.act_fn}"
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        return as_float(self._residual(tokens, 0))
+
+    def _residual(self, tokens: Tensor, layer: int) -> Tensor:
+        """The model's own residual stream in front of a layer."""
+        name, seen = f"blocks.{layer}.hook_resid_pre", list[Tensor]()
+
+        def keep(value: Any, hook: Any) -> None:
+            seen.append(value.detach().clone())
+            raise StopForwardError
+
+        run(self._model, tokens, [(hook_points(self._model)[name], keep)])
+        return seen[0]
+
+
+def _agree(ours: Tensor, theirs: Tensor) -> bool:
+    tolerance = max(math.sqrt(torch.finfo(theirs.dtype).eps), 1e-5)
+    gap, size = (ours - theirs.to(ours)).abs().max(), theirs.abs().max()
+    return bool((gap <= tolerance * size).item())

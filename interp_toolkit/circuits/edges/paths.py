@@ -1,0 +1,290 @@
+"""Path patching: what a later head would do if it did not read one earlier head.
+
+Only the direct path through the residual stream is cut, and only for one input of one query head:
+from the residual stream that the reader's query, key or value input reads, what the writer wrote is
+taken out and the mean of the other rows is put in, everything else stays as it was,
+
+    r' = r - (z_writer - mean z_writer) W_O,    k' = norm(r') W_K + b_K    (channel "k"),
+
+then the head's pattern and output are computed anew from `LayerWeights` and the rest of the model
+runs on (Wang et al. 2022, "Interpretability in the Wild", arXiv 2211.00593; Goldowsky-Dill et al.
+2023, arXiv 2304.05969). As the output of a single query head is edited, heads that share keys and
+values with it keep theirs. The pattern without any cut is compared with the model's own first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.behaviour.advantage import measured, repeating, row_batches, why_none
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
+from interp_toolkit.circuits.edges.wiring import Channel
+from interp_toolkit.circuits.weights.folding import at_least_single
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.forward import probe_tokens, run
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.interventions import put_heads, require_heads
+from interp_toolkit.models.weights.parts import LayerWeights
+from interp_toolkit.models.weights.view import ModelWeights, weights
+
+Head = tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class PathEffects:
+    """What one reader loses when one path into it is cut, for several writers.
+
+    Attributes:
+        writers: (layer, head) pairs.
+        reader, channel: the head that reads, and by which input.
+        attention: the intact reader's induction attention, a row: of its attention from where the
+            context tells the next token, the share on keys that follow the same token.
+        attention_drop: how much of it is lost.
+        advantage_drop: nats of in-context advantage lost; None if that was not asked for.
+    """
+
+    writers: Sequence[Head]
+    reader: Head
+    channel: Channel
+    attention: Float[np.ndarray, " row"]
+    attention_drop: Float[np.ndarray, "writer row"]
+    advantage_drop: Float[np.ndarray, "writer row"] | None
+
+
+@torch.no_grad()
+def path_effects(
+    model: Any,
+    prompts: Prompts,
+    writers: Sequence[Head],
+    reader: Head,
+    channel: Channel = "k",
+    *,
+    advantage: bool = True,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> PathEffects:
+    """Cut the path from each of these heads into one later head, one path at a time.
+
+    Args:
+        model: any TransformerLens model.
+        prompts: rows that repeat.
+        writers: (layer, head) pairs of layers before the reader's.
+        reader: the (layer, query head) that reads.
+        channel: "q", "k" or "v": its query, key or value input.
+        advantage: whether to run the model on from the cut and measure its in-context advantage,
+            one forward pass for each writer; attention alone takes one for all.
+        memory: bound for the run (see `models.running.memory`).
+        progress: told what is being done.
+
+    Raises:
+        InputError: the behaviour cannot be measured (see `behaviour.why_none`), heads that are not
+            there or in the wrong order, layers whose heads do not add up (norms behind attention or
+            on the residual stream), weights that cannot be given exactly.
+        InterventionError: the model ignores edits of the reader.
+    """
+    reason = why_none(model, prompts)
+    if reason is not None:
+        raise InputError(reason)
+    if advantage:
+        require_heads(model, [reader])
+    view = _checked(model, writers, reader)
+    layers = sorted({layer for layer, _ in writers})
+    cutter = _Cutter(model, prompts, view, reader, channel, layers, memory)
+    intact, drops, losses = [], [], []
+    for n, cut in enumerate(cutter.batches()):
+        share = cut.share(cut.pattern)
+        intact.append(share)
+        drop, loss = [], []
+        for i, writer in enumerate(writers):
+            progress(f"path {i + 1} of {len(writers)}, batch {n + 1}")
+            pattern, z = cut.without(writer)
+            drop.append(share - cut.share(pattern))
+            if advantage:
+                loss.append(cut.advantage - cut.advantage_with(z))
+        drops.append(np.reshape(drop, (len(writers), len(share))))
+        losses.append(np.reshape(loss, (-1, len(share))))
+    return PathEffects(
+        writers,
+        reader,
+        channel,
+        np.concatenate(intact),
+        np.concatenate(drops, axis=1),
+        np.concatenate(losses, axis=1) if advantage else None,
+    )
+
+
+def _checked(model: Any, writers: Sequence[Head], reader: Head) -> ModelWeights:
+    """The view of the weights, where all paths from the writers to the reader can be cut."""
+    for layer, head in (*writers, reader):
+        if not (0 <= layer < int(model.cfg.n_layers) and 0 <= head < int(model.cfg.n_heads)):
+            raise InputError(f"there is no head {head} in layer {layer}")
+    if not writers:
+        raise InputError("no head to cut the path from was given")
+    late = [writer for writer in writers if writer[0] >= reader[0]]
+    if late:
+        raise InputError(f"head {late[0]} is in no earlier layer than {reader}, which reads it")
+    view = weights(model)
+    for layer in {layer for layer, _ in writers}:
+        if not view.layer(layer).additive:
+            raise InputError(
+                f"layer {layer} normalises what its heads write, so what one of them adds is not "
+                "defined and no path from it can be cut"
+            )
+    _require_stream(model, range(min(writers)[0], reader[0]))
+    return view
+
+
+def _require_stream(model: Any, layers: Sequence[int]) -> None:
+    """Check that blocks only add to the residual stream.
+
+    Raises InputError where they do not (scaled branches, norms on the stream).
+    """
+    points = hook_points(model)
+    kinds = ("hook_resid_pre", "hook_attn_out", "hook_mlp_out")
+    wanted = [f"blocks.{n}.{kind}" for n in layers for kind in kinds]
+    wanted += [f"blocks.{n + 1}.hook_resid_pre" for n in layers]
+    _, seen = capture(model, probe_tokens(model), [n for n in dict.fromkeys(wanted) if n in points])
+    for n in layers:
+        before, after = (seen[f"blocks.{m}.hook_resid_pre"] for m in (n, n + 1))
+        added = seen[f"blocks.{n}.hook_attn_out"] + seen.get(f"blocks.{n}.hook_mlp_out", 0)
+        if not _near(before + added, after):
+            raise InputError(
+                f"layer {n} does more than add to the residual stream, so what one head writes "
+                "does not reach later heads as it is and no path from it can be cut"
+            )
+
+
+def _near(ours: Tensor, theirs: Tensor) -> bool:
+    tolerance = math.sqrt(torch.finfo(theirs.dtype).eps)
+    difference = (ours.float() - theirs.float()).abs().max()
+    return bool(difference <= tolerance * theirs.float().abs().max().clamp(min=1e-6))
+
+
+@dataclass(frozen=True, eq=False)
+class _Cutter:
+    """Makes the batches in which paths to one reader are cut."""
+
+    model: Any
+    prompts: Prompts
+    view: ModelWeights
+    reader: Head
+    channel: Channel
+    layers: Sequence[int]
+    memory: int | str | None
+
+    def batches(self) -> Iterator[_Batch]:
+        layer, head = self.reader
+        view, prompts, attn = self.view, self.prompts, f"blocks.{layer}.attn"
+        everyone = prompts.tokens[repeating(prompts)]
+        means = OtherRows(self.model, everyone, self.layers, self.memory)
+        names = [*(hook_z(n) for n in self.layers), hook_z(layer), f"{attn}.hook_pattern"]
+        names.append(f"blocks.{layer}.hook_resid_pre")
+        width = (len(self.layers) + 2) * view.n_heads * view.d_head + 4 * view.d_model
+        kept = (width + (view.n_heads + 4) * prompts.n_pos) * prompts.n_pos
+        w = _one_head(view.layer(layer), head)
+        for rows in row_batches(self.model, prompts, kept, self.memory):
+            logits, seen = capture(self.model, prompts.tokens[rows], names)
+            batch = _Batch(self, rows, logits, seen, w, means)
+            batch.check()
+            yield batch
+
+
+class _Batch:
+    """Some rows, intact; paths are cut from here."""
+
+    def __init__(
+        self,
+        cutter: _Cutter,
+        rows: Int[Tensor, " row"],
+        logits: Tensor,
+        seen: dict[str, Tensor],
+        w: LayerWeights,
+        means: OtherRows,
+    ):
+        self._cutter, self._rows, self._seen = cutter, rows, seen
+        self._w, self._means = w, means
+        self._residual = at_least_single(seen[f"blocks.{cutter.reader[0]}.hook_resid_pre"])
+        self._keys = induction_keys(cutter.prompts, rows).to(logits.device)
+        self._known = cutter.prompts.known()[rows].to(logits.device)
+        self.advantage = measured(logits, cutter.prompts, rows).advantage
+        self.pattern, self._z = self._attend(self._residual)
+
+    def check(self) -> None:
+        """Raises InputError where the recomputed pattern is not the model's own."""
+        layer, head = self._cutter.reader
+        theirs = self._seen[f"blocks.{layer}.attn.hook_pattern"][:, head]
+        if not _near(self.pattern, theirs):
+            raise InputError(
+                f"the attention of head {head} in layer {layer} cannot be computed from its "
+                "weights, so no path into it can be cut"
+            )
+
+    def without(self, writer: Head) -> tuple[Tensor, Tensor]:
+        """The reader's pattern and what it holds at `hook_z`, with the path from a writer cut."""
+        layer, head = writer
+        z = self._seen[hook_z(layer)]
+        moved = (z - self._means.mean(layer, z))[:, :, head].to(self._residual)
+        W_O = self._cutter.view.layer(layer).W_O[head].to(self._residual)
+        pattern, output = self._attend(self._residual - moved @ W_O)
+        own = self._seen[hook_z(self._cutter.reader[0])][:, :, self._cutter.reader[1]]
+        return pattern, own + (output - self._z).to(own)
+
+    def share(self, pattern: Float[Tensor, "row query key"]) -> Float[np.ndarray, " row"]:
+        """Attention to the induction keys, a row's mean over the queries that know what is next."""
+        paid = (pattern * self._keys).sum(-1) * self._known
+        share: np.ndarray = (paid.sum(1) / self._known.sum(1)).double().cpu().numpy()
+        return share
+
+    def advantage_with(self, z: Tensor) -> Float[np.ndarray, " row"]:
+        """The in-context advantage when the reader holds this at `hook_z`."""
+        cutter = self._cutter
+        with put_heads(cutter.model, {cutter.reader: z}):
+            logits = run(cutter.model, cutter.prompts.tokens[self._rows])
+        assert logits is not None
+        return measured(logits, cutter.prompts, self._rows).advantage
+
+    def _attend(self, altered: Tensor) -> tuple[Tensor, Tensor]:
+        """The reader's pattern and output when its channel reads an altered residual stream."""
+        w = self._w
+        q, k, v = (
+            torch.einsum("bpm,hmd->bphd", w.norm(x), W) + b
+            for x, W, b in (
+                (altered if self._cutter.channel == "q" else self._residual, w.W_Q, w.b_Q),
+                (altered if self._cutter.channel == "k" else self._residual, w.W_K, w.b_K),
+                (altered if self._cutter.channel == "v" else self._residual, w.W_V, w.b_V),
+            )
+        )
+        scores = w.scores(q, k)[:, 0]
+        pattern = scores.masked_fill(~w.visible(scores.shape[-1]), -torch.inf).softmax(-1)
+        return pattern, pattern @ v[:, :, 0]
+
+
+def induction_keys(prompts: Prompts, rows: Int[Tensor, " row"]) -> Bool[Tensor, "row query key"]:
+    """Earlier keys that follow the query's own token."""
+    tokens = prompts.tokens[rows]
+    keys = torch.zeros(*tokens.shape, prompts.n_pos, dtype=torch.bool)
+    first = prompts.first
+    keys[:, :, first + 1 :] = tokens[:, :, None] == tokens[:, None, first:-1]
+    return keys.tril(-1)
+
+
+def _one_head(w: LayerWeights, head: int) -> LayerWeights:
+    """The layer as if it had this head alone, in float32 at least."""
+    own: dict[str, Any] = {
+        f.name: at_least_single(value[head : head + 1])
+        for f in dataclasses.fields(w)
+        if f.name != "b_O" and isinstance(value := getattr(w, f.name), Tensor)
+    }
+    if w.alibi is not None:
+        own["alibi"] = dataclasses.replace(w.alibi, slopes=w.alibi.slopes[head : head + 1])
+    return dataclasses.replace(w, **own)

@@ -1,0 +1,316 @@
+"""Where detectors look: for each, its target places and the matched controls, as lists of places.
+
+A look is a set of (row, query, key) places; its score is the mean over its queries of the
+attention that they pay to its keys. For every detector there is one target and three families of
+controls, each of which keeps all but one thing:
+
+- shifted: the same queries, keys a few steps away. Where all shifts go one way (detectors by
+  position) all looks have exactly the same queries.
+- relabelled (detectors by token that can be asked so): as if the query held another token, by
+  permutations of the alphabet without fixed points. A head that relates tokens, but not each to
+  itself, scores there.
+- displaced (detectors by token): the same places in other rows, where other tokens stand. A head
+  that attends by position alone scores there.
+
+Places that are also targets are left out of controls. What uniform attention over the visible keys
+would give is known for every look and taken off later.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.heads.detectors import Detector
+from interp_toolkit.errors import InputError
+
+SHIFTS = (4, 16)  # fewest and most shifted controls of a detector by position: a third of the row
+SHIFTS_BY_TOKEN = 6  # either way
+RELABELLINGS = 24
+DISPLACEMENTS = 4
+SMALL_ALPHABET = 6  # up to here all permutations without fixed points are listed
+SHARED_ALPHABET = 0.5  # rows that hold this share of all tokens are relabelled alike
+
+Held = Bool[np.ndarray, "row query key"]  # which places are targets
+Places = Int[np.ndarray, "3 _"]  # row, query, key; as many places as there are
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """The looks of one detector with one kind of control.
+
+    Attributes:
+        detector: its name.
+        kind: "shifted", "relabelled" or "displaced".
+        target: number of the target look. controls: numbers of the controls' looks.
+        moved: for displaced controls, how many rows each lies further on (cyclically).
+        spread: what the controls' variance over heads is to be multiplied with (see `_spread`).
+    """
+
+    detector: str
+    kind: str
+    target: int
+    controls: Sequence[int]
+    moved: Sequence[int] = ()
+    spread: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Looks:
+    """Every look of every detector, ready for the streaming pass.
+
+    Attributes:
+        tokens: rows to run, the prompts' and those added as hosts for displaced controls.
+        places: of all looks, sorted by row, then by look.
+        look: each place's look.
+        families: which looks are compared with which.
+        n_looks: how many there are.
+        n_queries: queries of each look in each row.
+        causal: whether keys after the query are hidden.
+    """
+
+    tokens: Int[torch.Tensor, "row pos"]
+    places: Places
+    look: Int[np.ndarray, " place"]
+    families: Sequence[Family]
+    n_looks: int
+    n_queries: Int[np.ndarray, "row look"]
+    causal: bool
+
+    def uniform(self, window: int | None = None) -> Float[np.ndarray, "row look"]:
+        """What uniform attention over the visible keys pays to each look, summed over queries."""
+        row, query, key = self.places
+        n_pos = self.tokens.shape[1]
+        n_visible = np.minimum(query + 1, window or n_pos) if self.causal else n_pos
+        share = np.where((query - key < window) if window else True, 1 / n_visible, 0.0)
+        sums = np.zeros(self.n_queries.shape)
+        np.add.at(sums, (row, self.look), share)
+        return sums
+
+
+def looks(
+    prompts: Prompts,
+    detectors: Sequence[Detector],
+    *,
+    causal: bool,
+    d_model: int,
+    seed: int = 0,
+) -> Looks:
+    """The looks of these detectors on these prompts.
+
+    Args:
+        prompts: rows of tokens.
+        detectors: each must see some target, or its looks are empty and its scores missing.
+        causal: whether keys after the query are hidden.
+        d_model: width of the model, which says how alike tokens' embeddings are by chance.
+        seed: of the relabellings.
+
+    Raises:
+        InputError: a detector whose mask does not fit the rows.
+    """
+    tokens, n_pos = prompts.tokens.numpy(), prompts.n_pos
+    rng = np.random.default_rng(seed)
+    hosts = _hosts(tokens, prompts, rng)
+    collector = _Collector(np.concatenate([tokens, hosts]) if len(hosts) else tokens)
+    sought = _relabelled(tokens, prompts.first, rng)
+    for detector in detectors:
+        target = _places(detector, tokens, tokens, causal)
+        held = _held(target, len(collector.tokens), n_pos)
+        steps = _steps(detector, n_pos)
+        shifted = [_shifted(target, step, held, causal) for step in steps]
+        if detector.shifts != "both":
+            target, shifted = _same_queries(target, shifted)
+        number = collector.add(target)
+        family = [collector.add(look) for look in shifted]
+        collector.families.append(Family(detector.name, "shifted", number, family))
+        if not detector.by_token:
+            continue
+        if detector.seeks:
+            asked = [_places(detector, tokens, other, causal) for other in sought.rows]
+            family = [collector.add(_without(look, held)) for look in asked]
+            spread = sought.spread * (1 + sought.n_tokens / d_model)
+            collector.families.append(
+                Family(detector.name, "relabelled", number, family, spread=spread)
+            )
+        moves = [len(tokens)] if len(hosts) else range(1, min(DISPLACEMENTS, len(tokens) - 1) + 1)
+        displaced = [_displaced(target, move, held) for move in moves]
+        family = [collector.add(look) for look in displaced]
+        collector.families.append(
+            Family(detector.name, "displaced", number, family, moved=list(moves))
+        )
+    return collector.looks(causal)
+
+
+@dataclass(frozen=True)
+class _Sought:
+    """Relabelled tokens, an array like the tokens for each; how they spread, over how many ids."""
+
+    rows: Sequence[Int[np.ndarray, "row pos"]]
+    spread: float
+    n_tokens: int
+
+
+class _Collector:
+    """Looks, numbered as they come."""
+
+    def __init__(self, tokens: Int[np.ndarray, "row pos"]):
+        self.tokens = tokens
+        self.parts: list[Places] = []
+        self.families: list[Family] = []
+
+    def add(self, places: Places) -> int:
+        self.parts.append(places)
+        return len(self.parts) - 1
+
+    def looks(self, causal: bool) -> Looks:
+        n_looks, n_rows, n_pos = len(self.parts), *self.tokens.shape
+        places = np.concatenate(self.parts, axis=1)
+        look = np.repeat(np.arange(n_looks), [part.shape[1] for part in self.parts])
+        order = np.lexsort((look, places[0]))
+        places, look = places[:, order], look[order]
+        queries = np.zeros((n_rows, n_looks, n_pos), dtype=np.bool_)
+        queries[places[0], look, places[1]] = True
+        return Looks(
+            tokens=torch.from_numpy(self.tokens),
+            places=places,
+            look=look,
+            families=self.families,
+            n_looks=n_looks,
+            n_queries=queries.sum(2),
+            causal=causal,
+        )
+
+
+def _places(detector: Detector, tokens: np.ndarray, sought: np.ndarray, causal: bool) -> Places:
+    """Where the detector's relation holds, keys that the query cannot see left out."""
+    n_pos = tokens.shape[1]
+    masks = [detector.relation(t, s) for t, s in zip(tokens, sought, strict=True)]
+    for mask in masks:
+        if mask.shape != (n_pos, n_pos):
+            raise InputError(
+                f"the detector {detector.name} gives a mask of shape {list(mask.shape)} for rows "
+                f"of {n_pos} positions; it must be [{n_pos}, {n_pos}]"
+            )
+    held = np.stack(masks)
+    if causal:
+        held &= np.tri(n_pos, dtype=np.bool_)
+    row, place = np.divmod(np.flatnonzero(held), n_pos**2)  # as nonzero, but much faster
+    return np.stack([row, *np.divmod(place, n_pos)])
+
+
+def _steps(detector: Detector, n_pos: int) -> list[int]:
+    """How far the keys of each shifted control lie from the target's."""
+    if detector.shifts == "both":
+        both = range(-SHIFTS_BY_TOKEN, SHIFTS_BY_TOKEN + 1)
+        return [step for step in both if step != 0 and step not in detector.others]
+    fewest, most = SHIFTS
+    count = min(max(n_pos // 3, fewest), most)
+    sign = -1 if detector.shifts == "back" else 1
+    return [sign * step for step in range(1, count + 1)]
+
+
+def _shifted(target: Places, step: int, held: Held, causal: bool) -> Places:
+    """The targets' keys moved; without the query itself, without hidden keys and other targets."""
+    row, query, key = target[0], target[1], target[2] + step
+    seen = (key >= 0) & (key != query) & (key <= (query if causal else held.shape[2] - 1))
+    return _without(np.stack([row, query, key])[:, seen], held)
+
+
+def _same_queries(target: Places, shifted: list[Places]) -> tuple[Places, list[Places]]:
+    """Only the queries that every look has."""
+    n_pos = 1 + max(int(part[1].max(initial=0)) for part in (target, *shifted))
+    codes = [part[0] * n_pos + part[1] for part in (target, *shifted)]
+    common = codes[0]
+    for code in codes[1:]:
+        common = np.intersect1d(common, code)
+    kept = [
+        part[:, np.isin(code, common)] for part, code in zip((target, *shifted), codes, strict=True)
+    ]
+    return kept[0], kept[1:]
+
+
+def _held(target: Places, n_rows: int, n_pos: int) -> Held:
+    held = np.zeros((n_rows, n_pos, n_pos), dtype=np.bool_)
+    held[tuple(target)] = True
+    return held
+
+
+def _without(places: Places, held: Held) -> Places:
+    kept: Places = places[:, ~held[tuple(places)]]
+    return kept
+
+
+def _displaced(target: Places, move: int, held: Held) -> Places:
+    """The targets' places in the row `move` further on, cyclically, targets there left out."""
+    return _without(np.stack([(target[0] + move) % len(held), target[1], target[2]]), held)
+
+
+def _hosts(
+    tokens: np.ndarray, prompts: Prompts, rng: np.random.Generator
+) -> Int[np.ndarray, "row pos"]:
+    """Rows to add when the given ones all repeat alike: the same tokens in random order.
+
+    With one period everywhere the places of one row's targets are targets in the others too.
+    """
+    periods = prompts.periods
+    if not (len(set(periods.tolist())) == 1 and periods[0] > 0):
+        return tokens[:0]
+    shuffled = tokens.copy()
+    for row in shuffled:
+        rng.shuffle(row[prompts.first :])
+    return shuffled
+
+
+def _relabelled(tokens: np.ndarray, first: int, rng: np.random.Generator) -> _Sought:
+    """The tokens under permutations of the alphabet without fixed points; BOS stays.
+
+    Rows that share their alphabet are relabelled alike: the mean over rows then hides no more of a
+    head's chance preferences than the target's own mean does. Rows with tokens of their own are
+    relabelled each for itself, which averages over more pairs of tokens than the target has
+    tokens; `spread` is that ratio, by which the variance is to be raised.
+    """
+    alphabets = [np.unique(row[first:]) for row in tokens]
+    union = np.unique(np.concatenate(alphabets))
+    shared = np.mean([len(a) for a in alphabets]) >= SHARED_ALPHABET * len(union)
+    if shared:
+        maps = _derangements(union, rng)
+        rows = [_mapped(tokens, first, [(union, to)] * len(tokens)) for to in maps]
+        return _Sought(rows, 1.0, len(union))
+    rows = []
+    for _ in range(RELABELLINGS):
+        maps_by_row = [(alphabet, _cycle(alphabet, rng)) for alphabet in alphabets]
+        rows.append(_mapped(tokens, first, maps_by_row))
+    spread = sum(len(a) for a in alphabets) / len(union)
+    return _Sought(rows, float(spread), len(union))
+
+
+def _mapped(
+    tokens: np.ndarray, first: int, maps: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> np.ndarray:
+    asked = tokens.copy()
+    for row, (source, to) in zip(asked, maps, strict=True):
+        row[first:] = to[np.searchsorted(source, row[first:])]
+    return asked
+
+
+def _derangements(alphabet: np.ndarray, rng: np.random.Generator) -> list[np.ndarray]:
+    """Permutations without fixed points: all of a small alphabet, random cycles of a larger one."""
+    if len(alphabet) > SMALL_ALPHABET:
+        return [_cycle(alphabet, rng) for _ in range(RELABELLINGS)]
+    every = [np.array(p) for p in itertools.permutations(alphabet.tolist())]
+    moved = [p for p in every if (p != alphabet).all()]
+    chosen = rng.permutation(len(moved))[:RELABELLINGS]
+    return [moved[i] for i in chosen]
+
+
+def _cycle(alphabet: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    order = rng.permutation(len(alphabet))
+    to = np.empty_like(alphabet)
+    to[order] = alphabet[np.roll(order, 1)]
+    return to

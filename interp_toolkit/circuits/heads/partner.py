@@ -1,0 +1,156 @@
+"""The previous-token partner of an induction head: whose writing makes its keys.
+
+An induction head finds keys that follow its query's token. Its keys must therefore hold the token
+before, which an earlier head has written there (K-composition; Elhage et al. 2021, "A Mathematical
+Framework for Transformer Circuits"). For every head of earlier layers two independent figures:
+
+- from weights: the K-composition score (see `composition`);
+- from behaviour: the path from its output to the reader's keys is cut (see `paths`), and the
+  reader's induction attention and the model's in-context advantage are measured again.
+
+The partner named is the candidate whose cut costs most attention, if that is significant (t test
+over rows, Holm's correction over candidates, LEVEL) and at least MATERIAL of what the reader has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
+from interp_toolkit.circuits.edges.paths import Head, path_effects
+from interp_toolkit.circuits.heads.ablation import LEVEL, MATERIAL
+from interp_toolkit.stats import holm
+
+RUNS = 5  # candidates whose cut is also measured on the advantage: a forward pass each
+
+
+@dataclass(frozen=True)
+class Partner:
+    """A candidate: an earlier head, and what cutting its path to the reader's keys costs.
+
+    Attributes:
+        layer, head: which.
+        k_composition: the Frobenius ratio; NaN where it cannot be computed.
+        attention: the intact reader's induction attention, mean over rows.
+        attention_drop, low, high: how much of it is lost, with its 95 % confidence interval.
+        p_value, p_adjusted: t test of the drop against zero; Holm's over the candidates.
+        advantage_drop, adv_low, adv_high: nats of the in-context advantage lost; None where not
+            measured (only RUNS candidates with the largest attention drops are).
+        named: whether this is the reader's partner by the module's rule; at most one is.
+    """
+
+    layer: int
+    head: int
+    k_composition: float
+    attention: float
+    attention_drop: float
+    low: float
+    high: float
+    p_value: float
+    p_adjusted: float
+    advantage_drop: float | None
+    adv_low: float | None
+    adv_high: float | None
+    named: bool
+
+
+def partners(
+    model: Any,
+    prompts: Prompts,
+    head: Head,
+    *,
+    candidates: Iterable[Head] | None = None,
+    composition: CompositionScores | None = None,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> list[Partner]:
+    """The candidates, those whose cut costs most attention first.
+
+    Args:
+        model: any TransformerLens model.
+        prompts: rows that repeat.
+        head: the (layer, query head) whose keys are asked about.
+        candidates: (layer, head) pairs of earlier layers; None: all of them, of which a head of
+            layer 0 has none.
+        composition: `composition_scores(model)`, if it is at hand.
+        memory: bound for the run (see `models.running.memory`).
+        progress: told what is being done.
+
+    Raises:
+        InputError: as `paths.path_effects` and `composition_scores` do.
+        InterventionError: the model ignores edits of the head.
+    """
+    n_heads = int(model.cfg.n_heads)
+    if candidates is None:
+        candidates = [(layer, h) for layer in range(head[0]) for h in range(n_heads)]
+    writers = list(dict.fromkeys((int(layer), int(h)) for layer, h in candidates))
+    if not writers:
+        return []
+    found = path_effects(
+        model, prompts, writers, head, advantage=False, memory=memory, progress=progress
+    )
+    if composition is None:
+        composition = composition_scores(model, memory)
+    drops = [estimate(drop) for drop in found.attention_drop]
+    adjusted = holm(np.array([drop.p_value for drop in drops]))
+    order = sorted(range(len(writers)), key=lambda i: -drops[i].mean)
+    runs = [writers[i] for i in order[:RUNS]]
+    after = path_effects(model, prompts, runs, head, memory=memory, progress=progress)
+    assert after.advantage_drop is not None
+    advantages = dict(zip(runs, map(estimate, after.advantage_drop), strict=True))
+    attention = float(found.attention.mean())
+    return [
+        _partner(
+            writers[i],
+            _score(composition, writers[i], head),
+            attention,
+            drops[i],
+            float(adjusted[i]),
+            advantages.get(writers[i]),
+            may_be_named=i == order[0],
+        )
+        for i in order
+    ]
+
+
+def named_partner(found: Sequence[Partner]) -> Partner | None:
+    """The partner by the module's rule; None where no candidate is one."""
+    return next((partner for partner in found if partner.named), None)
+
+
+def _score(composition: CompositionScores, writer: Head, reader: Head) -> float:
+    return float(composition.score[(MODES.index("K"), *writer, *reader)])
+
+
+def _partner(
+    writer: Head,
+    k_composition: float,
+    attention: float,
+    drop: Estimate,
+    p_adjusted: float,
+    advantage: Estimate | None,
+    *,
+    may_be_named: bool,
+) -> Partner:
+    material = drop.mean > 0 and drop.mean >= MATERIAL * attention
+    return Partner(
+        layer=writer[0],
+        head=writer[1],
+        k_composition=k_composition,
+        attention=attention,
+        attention_drop=drop.mean,
+        low=drop.low,
+        high=drop.high,
+        p_value=drop.p_value,
+        p_adjusted=p_adjusted,
+        advantage_drop=None if advantage is None else advantage.mean,
+        adv_low=None if advantage is None else advantage.low,
+        adv_high=None if advantage is None else advantage.high,
+        named=may_be_named and material and p_adjusted <= LEVEL,
+    )

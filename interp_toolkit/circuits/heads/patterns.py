@@ -1,0 +1,187 @@
+"""Attention patterns reduced as they appear: one streaming pass, nothing kept but sums.
+
+For every layer, row and head, the attention paid to each look's places is summed inside the hook;
+no pattern outlives its layer. The pass stops at the last pattern: the last layer's values and MLP,
+and the unembedding, never run. Patterns that are no softmax (MixiT's mix with signs) are divided
+by the sum of their rows' absolute values, so that a share of 1 is still "all of it", and named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.circuits.heads.controls import Looks
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.forward import StopForwardError, run
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+
+RowKind = Literal["softmax", "unnormalised", "signed"]
+ROW_SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
+COARSE_TOLERANCE = 3e-2  # half precision
+
+
+@dataclass(frozen=True, eq=False)
+class PatternSums:
+    """Attention paid to every look.
+
+    Attributes:
+        sums: attention summed over a row's places of a look.
+        kinds: of each layer's patterns: "softmax", or "signed" or "unnormalised" ones, which were
+            divided by the sum of their rows' absolute values.
+    """
+
+    sums: Float[np.ndarray, "layer row head look"]
+    kinds: tuple[RowKind, ...]
+
+
+def pattern_sums(
+    model: Any,
+    looks: Looks,
+    *,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> PatternSums:
+    """One pass over the looks' tokens.
+
+    Raises InputError for a model whose patterns cannot be seen or are not finite, or too little
+    memory.
+    """
+    cfg = model.cfg
+    n_layers, n_heads = int(cfg.n_layers), int(cfg.n_heads)
+    points = pattern_points(model)
+    n_rows, n_pos = looks.tokens.shape
+    itemsize = next(iter(model.parameters())).element_size()
+    per_row = bytes_per_row(cfg, n_pos, itemsize, logits=False, kept=0)
+    size = rows_that_fit(parse_memory(memory), per_row, n_pos)
+    sums = np.zeros((n_layers, n_rows, n_heads, looks.n_looks))
+    kinds: list[RowKind] = ["softmax"] * n_layers
+    indices = _Indices(looks)
+    for start in range(0, n_rows, size):
+        rows = range(start, min(start + size, n_rows))
+        if n_rows > size:
+            progress(f"attention patterns, row {start + 1} of {n_rows}")
+        seen: set[int] = set()
+
+        def reduce(
+            pattern: Any, hook: Any, *, layer: int, rows: range = rows, seen: set[int] = seen
+        ) -> None:
+            pattern, kind = _shares(_checked(pattern, len(rows), n_heads, n_pos), layer)
+            if kind != "softmax":
+                kinds[layer] = kind
+            for i, row in enumerate(rows):
+                sums[layer, row] = indices.reduce(pattern[i], row)
+            seen.add(layer)
+            if len(seen) == n_layers:
+                raise StopForwardError
+
+        hooks = [(point, _at(reduce, layer)) for layer, point in points.items()]
+        run(model, looks.tokens[start : start + size], hooks)
+        if len(seen) < n_layers:
+            missing = min(set(range(n_layers)) - seen)
+            raise InputError(
+                f"layer {missing} shows no attention pattern: fused attention hides it; load the "
+                "model with interp_toolkit.load, or with attn_implementation='eager'"
+            )
+    return PatternSums(sums, tuple(kinds))
+
+
+def pattern_points(model: Any) -> Mapping[int, Any]:
+    """Layer -> the hook point that carries its pattern.
+
+    Raises InputError where a layer has none.
+    """
+    points = hook_points(model)
+    found = {}
+    for layer in range(int(model.cfg.n_layers)):
+        name = f"blocks.{layer}.attn.hook_pattern"
+        if name not in points:
+            raise InputError(f"layer {layer} has no hook_pattern, so its heads cannot be scored")
+        found[layer] = points[name]
+    if not found:
+        raise InputError("the model has no layers, so it has no heads to score")
+    return found
+
+
+def _at(reduce: Callable[..., None], layer: int) -> Callable[..., None]:
+    def hook_pattern(value: Any, hook: Any) -> None:
+        reduce(value, hook, layer=layer)
+
+    return hook_pattern
+
+
+class _Indices:
+    """Where each row's places lie in its flattened pattern, on the pattern's device."""
+
+    def __init__(self, looks: Looks):
+        n_rows, n_pos = looks.tokens.shape
+        row, query, key = looks.places
+        bounds = np.searchsorted(row, np.arange(n_rows + 1))
+        slices = [slice(low, high) for low, high in pairwise(bounds.tolist())]
+        flat = torch.from_numpy(query * n_pos + key)
+        self.flat = [flat[part] for part in slices]
+        self.lengths = [
+            torch.from_numpy(np.bincount(looks.look[part], minlength=looks.n_looks))
+            for part in slices
+        ]
+
+    def reduce(
+        self, pattern: Float[Tensor, "head query key"], row: int
+    ) -> Float[np.ndarray, "head look"]:
+        """Sums over the row's places, by look."""
+        flat, lengths = (part[row].to(pattern.device) for part in (self.flat, self.lengths))
+        values = pattern.flatten(1).index_select(1, flat)
+        values = values if values.dtype == torch.float64 else values.float()
+        each = lengths.expand(len(values), -1).contiguous()
+        sums = torch.segment_reduce(values, "sum", lengths=each, axis=1, unsafe=True, initial=0)
+        reduced: np.ndarray = sums.double().cpu().numpy()
+        return reduced
+
+
+def _checked(
+    pattern: Any, n_rows: int, n_heads: int, n_pos: int
+) -> Float[Tensor, "row head query key"]:
+    if not isinstance(pattern, Tensor) or pattern.ndim != 4:
+        raise InputError("hook_pattern carries no [batch head query key] tensor in this model")
+    if len(pattern) == 1 and n_rows > 1:  # mixing that does not depend on the input
+        pattern = pattern.expand(n_rows, -1, -1, -1)
+    if pattern.shape != (n_rows, n_heads, n_pos, n_pos):
+        raise InputError(
+            f"hook_pattern has shape {list(pattern.shape)}, not {[n_rows, n_heads, n_pos, n_pos]}"
+        )
+    detached: Tensor = pattern.detach()
+    return detached
+
+
+def _shares(
+    pattern: Float[Tensor, "row head query key"], layer: int
+) -> tuple[Float[Tensor, "row head query key"], RowKind]:
+    """The pattern as shares of each query's attention, and what kind it was.
+
+    Raises InputError for a pattern that is not finite, or a head that is 0 all over a row:
+    TransformerLens writes 0 for what is not finite.
+    """
+    signed = bool(pattern.min() < 0)
+    sums = pattern.sum(-1, dtype=torch.promote_types(pattern.dtype, torch.float32))
+    nowhere = (sums == 0).all(-1).any(0).nonzero() if not signed else sums.new_zeros(0)
+    if len(nowhere) or not bool(sums.isfinite().all()):
+        which = f"head {int(nowhere[0])} of layer {layer}" if len(nowhere) else f"layer {layer}"
+        raise InputError(
+            f"{which} shows no attention to score: its scores are not finite (weights that are "
+            "not, or overflow), or it is masked out"
+        )
+    tolerance = ROW_SUM_TOLERANCE.get(pattern.dtype, COARSE_TOLERANCE)
+    off = (sums - 1).abs() > tolerance
+    if not signed and not bool((off & (sums != 0)).any()):
+        return pattern, "softmax"
+    size = pattern.abs().sum(-1, keepdim=True)
+    shares = pattern / torch.where(size > 0, size, 1)
+    return shares, "signed" if signed else "unnormalised"

@@ -1,0 +1,202 @@
+"""Scores of every attention head under every detector, with their significance.
+
+Prompts are made for the model (or given), the places to look at are listed, one streaming pass sums
+the attention there, and the controls say what the sums mean: `prompts`, `looks`, `patterns` and
+`significance` are these four steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from interp_toolkit.circuits.behaviour.prompts import (
+    Prompts,
+    given_prompts,
+    repeated_prompts,
+    walks,
+)
+from interp_toolkit.circuits.heads.controls import Looks, looks
+from interp_toolkit.circuits.heads.detectors import Detector, as_detectors
+from interp_toolkit.circuits.heads.patterns import RowKind, pattern_sums
+from interp_toolkit.circuits.heads.significance import Scores, corrected, detected, score_families
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.weights.read import visibility
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+DEFAULT_DETECTORS = ("induction", "previous-token", "duplicate-token")
+
+
+@dataclass(frozen=True, eq=False)
+class HeadScores:
+    """What `detect` found.
+
+    Attributes:
+        scores: by detector.
+        p_adjusted, q_value, detected: over all heads and detectors together.
+        prompts: the repeated rows, on which heads are also ablated.
+        kinds: of each layer's patterns (see `patterns`).
+        notes: what was left out or is not as usual.
+    """
+
+    scores: Sequence[Scores]
+    p_adjusted: Float[np.ndarray, "detector layer head"]
+    q_value: Float[np.ndarray, "detector layer head"]
+    detected: Bool[np.ndarray, "detector layer head"]
+    prompts: Prompts
+    kinds: tuple[RowKind, ...]
+    notes: tuple[str, ...] = ()
+
+    def found(self, detector: str) -> list[tuple[int, int]]:
+        """The (layer, head) pairs that a detector detected, by layer."""
+        names = [s.detector for s in self.scores]
+        layers, heads = np.nonzero(self.detected[names.index(detector)])
+        return list(zip(layers.tolist(), heads.tolist(), strict=True))
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a detector and head."""
+        import pandas as pd
+
+        rows = []
+        for d, s in enumerate(self.scores):
+            for layer, head in np.ndindex(*s.score.shape):
+                at = layer, head
+                rows.append(
+                    {
+                        "detector": s.detector,
+                        "layer": layer,
+                        "head": head,
+                        "score": float(s.score[at]),
+                        "uniform": float(s.uniform[at]),
+                        "null_mean": float(s.null_mean[at]),
+                        "excess": float(s.excess[at]),
+                        "p_value": float(s.p_value[at]),
+                        "p_adjusted": float(self.p_adjusted[(d, *at)]),
+                        "q_value": float(self.q_value[(d, *at)]),
+                        "detected": bool(self.detected[(d, *at)]),
+                    }
+                )
+        return pd.DataFrame(rows)
+
+
+def score_heads(
+    model: Any,
+    tokens: Any = None,
+    detectors: Sequence[Any] = DEFAULT_DETECTORS,
+    *,
+    hops: int = 2,
+    bos: int | Literal["auto"] | None = "auto",
+    seed: int = 0,
+    memory: int | str | None = None,
+) -> pd.DataFrame:
+    """Every head's score under every detector, beside its null: one row a detector and head.
+
+    Args:
+        model: any TransformerLens model.
+        tokens: rows of token ids, [row pos]; default: repeated random tokens made for the model.
+        detectors: registered names, `Detector` objects, masks [query key], or functions of a row's
+            tokens that return one.
+        hops: of the k-hop detector.
+        bos: as `repeated_prompts` takes it.
+        seed: of prompts and controls.
+        memory: bound on activations held at once, such as "4GiB".
+
+    Returns:
+        Columns detector, layer, head, score (mean share of a query's attention on its targets, 0 to
+        1), uniform (what uniform attention would give), null_mean (mean of the matched controls),
+        excess ((score - uniform) / (1 - uniform)), p_value, p_adjusted (Holm, over the model),
+        q_value (Benjamini-Hochberg), detected. NaN where the data has no targets.
+
+    Raises:
+        InputError: a model without visible patterns, unfit tokens, an unknown detector.
+    """
+    return detect(model, tokens, detectors, hops=hops, bos=bos, seed=seed, memory=memory).to_frame()
+
+
+def detect(
+    model: Any,
+    tokens: Any = None,
+    detectors: Sequence[Any] = DEFAULT_DETECTORS,
+    *,
+    hops: int = 2,
+    bos: int | Literal["auto"] | None = "auto",
+    seed: int = 0,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> HeadScores:
+    """As `score_heads`, with the prompts and the row-by-row scores; raises the same."""
+    chosen = as_detectors(detectors, hops)
+    causal = is_causal(model)
+    for detector in chosen:
+        if detector.later and causal:
+            raise InputError(
+                f"{detector.name} looks for attention to later tokens, which this model's causal "
+                "attention does not see; leave it out"
+            )
+    if tokens is None:
+        repeats = repeated_prompts(model, bos=bos, seed=seed)
+        groups = [(repeats, [d for d in chosen if d.rows == "repeats"])]
+        groups.append((walks(model, repeats, seed=seed), [d for d in chosen if d.rows == "walks"]))
+    else:
+        repeats = given_prompts(tokens, model)
+        groups = [(repeats, chosen)]
+    scores: list[Scores] = []
+    kinds: tuple[RowKind, ...] = ()
+    windows = [visibility(model, layer)[1] for layer in range(int(model.cfg.n_layers))]
+    for prompts, members in groups:
+        if not members:
+            continue
+        progress(f"attention patterns on {prompts.source}")
+        places = looks(prompts, members, causal=causal, d_model=int(model.cfg.d_model), seed=seed)
+        sums = pattern_sums(model, places, memory=memory, progress=progress)
+        kinds = sums.kinds
+        scores += score_families(members, places, sums, _uniform(places, windows))
+    order = [detector.name for detector in chosen]
+    scores.sort(key=lambda s: order.index(s.detector))
+    stacked = np.stack([s.p_value for s in scores])
+    adjusted, q = (part.reshape(stacked.shape) for part in corrected(stacked.ravel()))
+    return HeadScores(
+        scores=scores,
+        p_adjusted=adjusted,
+        q_value=q,
+        detected=np.stack([detected(p, s) for p, s in zip(adjusted, scores, strict=True)]),
+        prompts=repeats,
+        kinds=kinds,
+        notes=tuple(_notes(scores, kinds, chosen)),
+    )
+
+
+def is_causal(model: Any) -> bool:
+    """Whether no layer lets a query see later keys."""
+    layers = range(int(model.cfg.n_layers))
+    return all(visibility(model, layer)[0] == "causal" for layer in layers)
+
+
+def _uniform(places: Looks, windows: Sequence[int | None]) -> Float[np.ndarray, "layer row look"]:
+    by_window = {window: places.uniform(window) for window in set(windows)}
+    return np.stack([by_window[window] for window in windows])
+
+
+def _notes(
+    scores: Sequence[Scores], kinds: Sequence[RowKind], chosen: Sequence[Detector]
+) -> list[str]:
+    notes = []
+    for kind in ("signed", "unnormalised"):
+        layers = [str(i) for i, k in enumerate(kinds) if k == kind]
+        if layers:
+            notes.append(
+                f"patterns of layer {', '.join(layers)} are {kind}: shares are of the sum of a "
+                "row's absolute values"
+            )
+    for s in scores:
+        if np.isnan(s.score).all():
+            notes.append(f"{s.detector}: these rows have no place where such a head would look")
+        elif np.isnan(s.p_value).all():
+            notes.append(f"{s.detector}: too few controls on these rows, so nothing is decided")
+    return notes

@@ -1,0 +1,220 @@
+"""Is a head's score more than chance? P-values from matched controls, and the rule for `detected`.
+
+Scores are compared as *excess*: (score - uniform) / (1 - uniform), where uniform is what uniform
+attention over the visible keys would give at the same places, so that 0 means no preference and 1
+means all attention. Each family of controls (see `looks`) answers one way in which a head could
+score without being what the detector says:
+
+- shifted and relabelled controls: the target's excess x against the controls' c1 ... cC of the same
+  head. Where some control reaches x, the p-value is its rank, (1 + number reaching it) / (1 + C).
+  Beyond them the tail of a t distribution goes on: t = (x - mean c) / (s sqrt(1 + 1/C)) with
+  C - 1 degrees of freedom. s^2 is the larger of the head's own variance over controls and the
+  model's mean of it over heads, so that a head whose controls happen to be alike (all its attention
+  is elsewhere) gains nothing by it, and it is raised where the target's mean over tokens varies
+  more among random heads than a control's does (`Family.spread`).
+- displaced controls: the difference to the same places in other rows, row by row; a t test of its
+  mean over rows.
+
+The p-value of a head is the *largest* over the families: every explanation must fail (Berger 1982,
+intersection-union). Then, over all heads and detectors of the model:
+
+- p_adjusted, Holm (1979): the chance that any head is wrongly detected *in a model* stays below
+  LEVEL, whatever the heads' dependence. `detected` rests on it.
+- q_value, Benjamini & Hochberg (1995): the false discovery rate, for reading long tables.
+
+THE RULE: a head is detected when p_adjusted <= LEVEL and its excess, and that excess less the
+controls' mean, are at least its detector's floor, a convention: 0.3 for relations
+between tokens and 0.4 for positions. Random heads do have preferences, small ones, and enough data
+would make any of them significant; the floor says how much attention makes a head of that kind.
+The tail beyond the controls is a model, not a theorem; `benchmarks/head_calibration.py` checks the
+error on random models of many shapes. So far out that no check reaches, at SMALLEST_P, it is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+from interp_toolkit.circuits.heads.controls import Family, Looks
+from interp_toolkit.circuits.heads.detectors import Detector
+from interp_toolkit.circuits.heads.patterns import PatternSums
+from interp_toolkit.stats import benjamini_hochberg, holm
+
+LEVEL = 0.05
+SMALLEST_P = 1e-9
+FEWEST_CONTROLS = 4
+SMALLEST_SPREAD = 1e-4  # of excesses among controls: below, differences are rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Scores:
+    """One detector's scores on every head; NaN where the data has no target for it.
+
+    Attributes:
+        detector: its name.
+        score: mean attention that a query pays to its targets.
+        uniform: what uniform attention would pay.
+        null_mean: mean of the controls' scores, of the family where it is largest.
+        excess: (score - uniform) / (1 - uniform).
+        p_value: the largest over the families of controls.
+        weakest: the family it comes from.
+        by_row: the score in each row of the prompts.
+        floor: the detector's.
+    """
+
+    detector: str
+    score: Float[np.ndarray, "layer head"]
+    uniform: Float[np.ndarray, "layer head"]
+    null_mean: Float[np.ndarray, "layer head"]
+    excess: Float[np.ndarray, "layer head"]
+    p_value: Float[np.ndarray, "layer head"]
+    weakest: tuple[tuple[str, ...], ...]
+    by_row: Float[np.ndarray, "layer row head"]
+    floor: float
+
+
+def detected(
+    p_adjusted: Float[np.ndarray, "layer head"], scores: Scores
+) -> Bool[np.ndarray, "layer head"]:
+    """The rule (see the module)."""
+    with np.errstate(invalid="ignore", divide="ignore"):
+        over_null = (scores.score - scores.null_mean) / (1 - scores.uniform)
+        least = np.minimum(scores.excess, over_null)
+        found: np.ndarray = (p_adjusted <= LEVEL) & (least >= scores.floor)
+    return found
+
+
+def corrected(
+    p_values: Float[np.ndarray, " look"],
+) -> tuple[Float[np.ndarray, " look"], Float[np.ndarray, " look"]]:
+    """Holm's adjusted p-values and Benjamini and Hochberg's q-values, over one model."""
+    return holm(p_values), benjamini_hochberg(p_values)
+
+
+def score_families(
+    detectors: Sequence[Detector],
+    looks: Looks,
+    sums: PatternSums,
+    uniform: Float[np.ndarray, "layer row look"],
+) -> list[Scores]:
+    """Every detector's scores.
+
+    Args:
+        detectors: those whose looks these are.
+        looks: what was looked at.
+        sums: what the pass saw there.
+        uniform: what uniform attention would have given, by layer (windows differ).
+    """
+    return [
+        _scores(d, [f for f in looks.families if f.detector == d.name], looks, sums, uniform)
+        for d in detectors
+    ]
+
+
+def _scores(
+    detector: Detector,
+    families: list[Family],
+    looks: Looks,
+    sums: PatternSums,
+    uniform: Float[np.ndarray, "layer row look"],
+) -> Scores:
+    target = families[0].target
+    queries = looks.n_queries.sum(0)  # look
+    with np.errstate(invalid="ignore", divide="ignore"):
+        score = sums.sums.sum(1) / queries  # layer head look
+        flat = uniform.sum(1)[:, None] / queries
+        excess = (score - flat) / (1 - flat)
+        by_row = sums.sums[..., target] / looks.n_queries[:, None, target]
+    null = np.full(score.shape[:2], np.nan)
+    p_values = np.full(score.shape[:2], 0.0)
+    weakest = np.full(score.shape[:2], "", dtype=object)
+    for family in families:
+        controls = [c for c in family.controls if queries[c] > 0]
+        if family.kind == "displaced":
+            p = _displaced_p(family, looks, sums, uniform)
+        elif queries[target] and len(controls) >= FEWEST_CONTROLS:
+            p = tail_p_values(excess[..., target], excess[..., controls], family.spread)
+        else:
+            p = np.full(score.shape[:2], np.nan)
+        if controls:
+            null = np.fmax(null, score[..., controls].mean(-1))
+        larger = np.isnan(p) | (p > p_values)
+        weakest[larger & ~np.isnan(p_values)] = family.kind
+        # NaN stays: a family that cannot be asked
+        p_values = np.maximum(p_values, np.maximum(p, SMALLEST_P))
+    return Scores(
+        detector=detector.name,
+        score=score[..., target],
+        uniform=np.broadcast_to(flat[..., target], score.shape[:2]).copy(),
+        null_mean=null,
+        excess=excess[..., target],
+        p_value=p_values,
+        weakest=tuple(tuple(row) for row in weakest.tolist()),
+        by_row=by_row,
+        floor=detector.floor,
+    )
+
+
+def tail_p_values(
+    target: Float[np.ndarray, "layer head"],
+    controls: Float[np.ndarray, "layer head control"],
+    spread: float = 1.0,
+) -> Float[np.ndarray, "layer head"]:
+    """Rank among the controls, and beyond them a t tail (see the module)."""
+    count = controls.shape[-1]
+    own = controls.var(-1, ddof=1)
+    variance = np.maximum(own, own.mean()) * spread + SMALLEST_SPREAD**2
+    t = (target - controls.mean(-1)) / np.sqrt(variance * (1 + 1 / count))
+    tail = stats.t.sf(t, count - 1)
+    reaching = (controls >= target[..., None] - SMALLEST_SPREAD).sum(-1)
+    rank = (1 + reaching) / (1 + count)
+    p: np.ndarray = np.where(reaching > 0, np.maximum(rank, tail), np.minimum(tail, rank))
+    return p
+
+
+def _displaced_p(
+    family: Family,
+    looks: Looks,
+    sums: PatternSums,
+    uniform: Float[np.ndarray, "layer row look"],
+) -> Float[np.ndarray, "layer head"]:
+    """A t test, over rows, of the target's excess less that at the same places in other rows."""
+    target = _by_row(looks, sums, uniform, family.target)
+    others = [
+        _by_row(looks, sums, uniform, look, move)
+        for look, move in zip(family.controls, family.moved, strict=True)
+    ]
+    stacked = np.stack(others)
+    known = ~np.isnan(stacked)
+    counts = known.sum(0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        control = np.where(known, stacked, 0).sum(0) / counts
+    difference = target - control
+    held = ~np.isnan(difference).any(axis=(0, 2))  # rows with both, the same for every head
+    difference = difference[:, held]
+    count = difference.shape[1]
+    if count < 2:
+        return np.full(target.shape[::2], np.nan)
+    error = np.sqrt(difference.var(1, ddof=1) / count + SMALLEST_SPREAD**2)
+    p: np.ndarray = stats.t.sf(difference.mean(1) / error, count - 1)
+    return p
+
+
+def _by_row(
+    looks: Looks,
+    sums: PatternSums,
+    uniform: Float[np.ndarray, "layer row look"],
+    look: int,
+    move: int = 0,
+) -> Float[np.ndarray, "layer row head"]:
+    """A look's excess in each row, of displaced looks in the row whose targets they are."""
+    queries = np.roll(looks.n_queries[:, look], -move)[None, :, None]
+    paid = np.roll(sums.sums[..., look], -move, axis=1)
+    flat = np.roll(uniform[..., look], -move, axis=1)[:, :, None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        excess: np.ndarray = (paid - flat) / (queries - flat)
+    return np.where(queries > 0, excess, np.nan)

@@ -1,0 +1,47 @@
+"""The verdict on a sorting model in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from interp_toolkit.circuits.sorting.criteria import Algorithm, Mark
+from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
+
+_PHRASES = {
+    "min_greater_than_previous": "the least value above the previous one",
+    "argmax_piecewise_linear": "the largest of f(x) + (k + 0.5) x",
+}
+_NUMBERS = {name: f"algorithm {i}" for i, name in enumerate(_PHRASES, 1)}
+
+
+def sentence(
+    algorithm: Algorithm,
+    marks: Sequence[Mark],
+    accuracy: Mapping[str, ListAccuracy],
+    sorting: bool,
+) -> str:
+    """What is sorted, by which algorithm, and how many marks of each there are."""
+    found = ", ".join(
+        f"{a.lists_right:.2%} of {a.n:,} {'sets' if name == 'sets' else name + ' lists'}"
+        for name, a in accuracy.items()
+    )
+    if not sorting:
+        return f"It does not sort ({found} right), so neither algorithm is named."
+    tallies = "; ".join(
+        f"{number}: {_tally(marks, name)}"
+        for name, number in _NUMBERS.items()
+        if any(m.algorithm == name for m in marks)
+    )
+    if algorithm in _PHRASES:
+        how = f"by taking {_PHRASES[algorithm]} ({_NUMBERS[algorithm]})"
+    elif algorithm == "mixed":
+        how = f"by a mix of two algorithms, {' and '.join(_PHRASES.values())}"
+    else:
+        how = "but by neither algorithm as far as their marks tell"
+    return f"It sorts {found}, {how}. Marks of {tallies}."
+
+
+def _tally(marks: Sequence[Mark], algorithm: str) -> str:
+    states = [m.state for m in marks if m.algorithm == algorithm and m.state != "unknown"]
+    strong, weak = states.count("strong"), states.count("weak")
+    return f"{strong} strong, {weak} weak, of {len(states)}"

@@ -1,0 +1,236 @@
+"""What a head writes for the token it attends to: its OV circuit, factored.
+
+With `x @ W` as everywhere in TransformerLens, a head that attends to a source adds `n W_OV` to the
+residual stream, `W_OV = W_V W_O` of rank d_head and n the source as the layer's norm leaves it
+(Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"). Norms are folded in where
+they are linear (see `folding`), in front of the head, behind it (Gemma 2), and before the
+unembedding. What is exact and what is not:
+
+- source: exact at layer 0; deeper, the direct path, where only embeddings have written. Learned
+  positions enter as asked for, or as their mean.
+- logits: the direct path, up to one positive number per position, which the final norm (and a norm
+  behind the head) divides by, and up to a constant per source, which no softmax sees: rows are
+  centred over targets. Before a soft cap of the logits.
+- biases: attention sums to 1, so b_V and the norm's bias write the same whatever the source is:
+  `constant`, which scores leave out. b_O belongs to the layer, not to a head.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.weights.folding import at_least_single, read_through, written_through
+from interp_toolkit.circuits.weights.own_token import OwnRank, own_rank
+from interp_toolkit.circuits.weights.residual import token_residual
+from interp_toolkit.circuits.weights.self_scores import copying
+from interp_toolkit.circuits.weights.token_moments import TokenMomentsCache, shared_tokens
+from interp_toolkit.circuits.weights.token_scores import TokenPair, TokenScores
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.models.weights.parts import Norm, OVWeights
+from interp_toolkit.models.weights.view import ModelWeights, weights
+from interp_toolkit.results import head_name
+
+CHUNK = 4096  # tokens whose inputs are made at once
+
+
+@dataclass(frozen=True)
+class Copying:
+    """How much a head raises the logit of the token it attends to.
+
+    Attributes:
+        eigenvalue: sum of the circuit's eigenvalues over the sum of their sizes, -1 to 1.
+        diagonal: mean own logit less the mean of others, in root mean squares of all entries.
+        z: of the trace, in standard deviations under random rotations (see `weight_scores`).
+        p_value: the chance of so large a trace under random rotations, one-sided.
+        rank: where tokens' own logits stand among all.
+    """
+
+    eigenvalue: float
+    diagonal: float
+    z: float
+    p_value: float
+    rank: OwnRank
+
+
+@dataclass(frozen=True, eq=False)
+class OVDecomposition:
+    """`W_OV = reads diag(singular_values) writes`, what each component reads and writes.
+
+    Attributes:
+        singular_values: the largest first.
+        reads: unit directions of the normed source, one a row.
+        writes: unit directions of the residual stream, one a row.
+        source_readout: each token's projection on `reads`; its sign goes with `logit_readout`'s.
+        logit_readout: what a unit along `writes` adds to each logit, centred over tokens.
+    """
+
+    singular_values: Float[Tensor, " component"]
+    reads: Float[Tensor, "component d_model"]
+    writes: Float[Tensor, "component d_model"]
+    source_readout: Float[Tensor, "component d_vocab"]
+    logit_readout: Float[Tensor, "component d_vocab_out"]
+
+    def effective_rank(self) -> float:
+        """How many equal singular values have the same sum and sum of squares (squared values)."""
+        squares = self.singular_values.double() ** 2
+        return float(squares.sum() ** 2 / (squares**2).sum())
+
+
+@dataclass(frozen=True, eq=False)
+class OVCircuit:
+    """One head's OV circuit; see the module.
+
+    Attributes:
+        layer: of the head.
+        head: query head (its values may be shared with others).
+        W_V: what it reads, norm folded in: `n @ W_V`, with n normed and without the norm's weights.
+        W_O: what it writes to the residual stream, a norm behind it folded in.
+        constant: what its biases write, whatever it attends to.
+        notes: what is approximate for this head in this model.
+    """
+
+    layer: int
+    head: int
+    W_V: Float[Tensor, "d_model d_head"]
+    W_O: Float[Tensor, "d_head d_model"]
+    constant: Float[Tensor, " d_model"]
+    notes: Sequence[str]
+    _view: ModelWeights = field(repr=False)
+
+    @torch.no_grad()
+    def tokens(self, position: int | None = None) -> TokenScores:
+        """What attending to each source token adds to each logit, factored.
+
+        Args:
+            position: of the source, for learned positions; None takes their mean.
+
+        Raises:
+            InputError: a position that is not there, or an unembedding that cannot be read.
+        """
+        notes = list(self.notes)
+        if self._view.W_pos is not None and position is None:
+            notes.append("the source stands at the mean of all positions")
+        left, right = self._sources(position), self._logits()
+        return TokenScores(left, right, exact=not notes, note="; ".join(notes))
+
+    def top(
+        self, k: int = 10, position: int | None = None, memory: int | str | None = None
+    ) -> list[TokenPair]:
+        """The k largest scores: source token, target token, score. See `tokens`."""
+        return self.tokens(position).top(k, memory)
+
+    @torch.no_grad()
+    def svd(self, position: int | None = None) -> OVDecomposition:
+        """Singular directions, with the tokens that each reads and the logits that each raises.
+
+        Raises:
+            InputError: a position that is not there, or an unembedding that cannot be read.
+        """
+        Q_in, R_in = torch.linalg.qr(self.W_V)
+        Q_out, R_out = torch.linalg.qr(self.W_O.T)
+        U, S, Vh = torch.linalg.svd(R_in @ R_out.T)
+        reads, writes = (Q_in @ U).T, Vh @ Q_out.T
+        return OVDecomposition(
+            singular_values=S,
+            reads=reads,
+            writes=writes,
+            source_readout=self._sources(position, reads.T).T,
+            logit_readout=self._logits(writes).T,
+        )
+
+    @torch.no_grad()
+    def copying(self, memory: int | str | None = None) -> Copying:
+        """Eigenvalue, diagonal and rank scores of the circuit from source token to logits.
+
+        Raises:
+            InputError: fewer than two ids that are both input and output.
+        """
+        limit = parse_memory(memory)
+        moments = TokenMomentsCache(self._view, limit)
+        scores = copying(self._view, self._view.ov(self.layer), moments)
+        if scores is None:
+            raise InputError(
+                f"{head_name(self.layer, self.head)} has no copying score: its circuit does not "
+                "lead from two tokens or more to their own logits"
+            )
+        count = shared_tokens(self._view)
+        logits = self._logits()[:count]
+        return Copying(
+            eigenvalue=float(scores.eigenvalue[self.head]),
+            diagonal=float(scores.diagonal[self.head]),
+            z=float(scores.z[self.head]),
+            p_value=float(scores.p_value[self.head]),
+            rank=own_rank(self._sources(None)[:count], logits - logits.mean(0), limit),
+        )
+
+    def _sources(
+        self, position: int | None, reads: Float[Tensor, "d_model rank"] | None = None
+    ) -> Float[Tensor, "d_vocab rank"]:
+        """Every token's input, without its constant part, read by W_V or other directions."""
+        norm = self._view.ov(self.layer).norm
+        bare = Norm(norm.kind, eps=norm.eps)
+        tokens: Int[Tensor, " token"] = torch.arange(self._view.d_vocab, device=self.W_V.device)
+        W = self.W_V if reads is None else reads
+        rows = [
+            at_least_single(bare(token_residual(self._view, chunk, position))) @ W
+            for chunk in torch.split(tokens, CHUNK)
+        ]
+        return torch.cat(rows)
+
+    def _logits(
+        self, writes: Float[Tensor, "rank d_model"] | None = None
+    ) -> Float[Tensor, "d_vocab_out rank"]:
+        """What W_O, or other directions, add to every logit, centred over tokens."""
+        W = self.W_O if writes is None else writes
+        logits = (W @ read_through(self._view.final_norm, self._view.W_U)).T
+        return logits - logits.mean(0)
+
+
+@torch.no_grad()
+def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None = None) -> OVCircuit:
+    """The OV circuit of one head.
+
+    Args:
+        model: any TransformerLens model.
+        layer: of the head.
+        head: query head.
+        view: `weights(model)`, if it is at hand.
+
+    Raises:
+        InputError: a head that is not there, a layer whose weights cannot be given exactly, or one
+            that does not add to the residual stream (BERT's norm behind the addition).
+    """
+    view = weights(model) if view is None else view
+    w = view.ov(layer)
+    if not 0 <= head < view.n_heads:
+        raise InputError(f"there is no head {head}; the model has heads 0 to {view.n_heads - 1}")
+    if w.residual_norm.kind is not None:
+        raise InputError(
+            f"{head_name(layer, head)} has no path of its own to the logits: a norm behind the "
+            "addition divides the whole residual stream"
+        )
+    W_V, W_O = read_through(w.norm, w.W_V[head]), written_through(w.post_norm, w.W_O[head])
+    value = at_least_single(w.b_V[head])
+    if w.norm.b is not None:
+        value = value + at_least_single(w.norm.b) @ at_least_single(w.W_V[head])
+    return OVCircuit(layer, head, W_V, W_O, value @ W_O, _notes(view, w, layer), view)
+
+
+def _notes(view: ModelWeights, w: OVWeights, layer: int) -> list[str]:
+    notes = []
+    if layer > 0:
+        notes.append("sources are the embeddings alone: what earlier layers write is left out")
+    if w.post_norm.kind is not None:
+        notes.append("the division by the norm behind attention is left out")
+    if view.final_norm.kind is not None:
+        notes.append("the division by the final norm is left out: logits are up to that factor")
+    if view.logit_soft_cap is not None:
+        notes.append("logits are those before the soft cap")
+    return notes

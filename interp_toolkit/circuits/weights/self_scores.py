@@ -1,0 +1,213 @@
+"""What weights alone say of every head: does it copy, does it match?
+
+A head copies when its circuit from source token to logits, `M = N W_V W_O U`, raises the token's
+own logit; it matches when its scores, `M = N W_Q W_K^T N^T`, are higher between a token and itself.
+N are the embeddings as the layer's norm leaves them (exact at layer 0; deeper, the direct path), U
+the unembedding; norms are folded in where they are linear (see `folding`), the final norm's
+division is left out. Three figures each, of M centred over sources and over targets:
+
+- eigenvalue score: `sum(lambda) / sum(|lambda|)` of M, -1 to 1; 1 where all eigenvalues are
+  positive (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", on copying).
+- diagonal score: the mean of M's diagonal less the mean off it, over the root mean square of all
+  its entries: how far a token's own entry stands out.
+- z and p: M's trace, which is the numerator of both, against random rotations of the stream between
+  embedding and head, whose standard deviation is exact (see `haar`); p is one-sided, adjusted over
+  all heads and both circuits (Holm).
+
+Learned positions enter as their mean. Rotary heads are taken without the turn (distance 0). Biases
+add the same to all sources, or to all keys of a query, and drop out with the centring (b_Q's part
+differs by key, but not by query); b_O belongs to no head. Scores are those before a soft cap.
+No matrix over the vocabulary squared is made: see `token_moments`.
+The rotations turn the stream behind the norm's weights. Where those are near 1, random models have
+p <= 0.05 as often as they should; where they scatter around 0, more often (up to three times).
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.circuits.weights.folding import read_through, seen_dimensions, written_through
+from interp_toolkit.circuits.weights.haar import trace_p_value
+from interp_toolkit.circuits.weights.token_moments import (
+    TokenMoments,
+    TokenMomentsCache,
+    shared_tokens,
+)
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.models.weights.parts import LayerWeights, OVWeights
+from interp_toolkit.models.weights.view import ModelWeights, weights
+from interp_toolkit.stats import holm
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ROUNDING = 8 * torch.finfo(torch.float64).eps
+
+
+@dataclass(frozen=True, eq=False)
+class SelfScores:
+    """How much the circuits of a layer's heads join each token to itself; see the module.
+
+    Attributes:
+        eigenvalue: sum of the eigenvalues over the sum of their sizes.
+        diagonal: mean on the diagonal less mean off it, in root mean squares of all entries.
+        z: the trace, in standard deviations under random rotations.
+        p_value: the chance of so large a trace under random rotations.
+    """
+
+    eigenvalue: Float[np.ndarray, " head"]
+    diagonal: Float[np.ndarray, " head"]
+    z: Float[np.ndarray, " head"]
+    p_value: Float[np.ndarray, " head"]
+
+
+@torch.no_grad()
+def weight_scores(model: Any, memory: int | str | None = None) -> pd.DataFrame:
+    """Copying and matching scores of every head, from weights alone.
+
+    Args:
+        model: any TransformerLens model.
+        memory: bound on what is held at once beside the weights, such as "4GiB".
+
+    Returns:
+        One row per head: layer, head, ov_copying and qk_matching (eigenvalue scores), ov_diagonal,
+        qk_diagonal, and z, p and p_adjusted of each (see the module). NaN where the weights cannot
+        be read, and for heads of zeros; `frame.attrs["notes"]` says what was left out.
+
+    Raises:
+        InputError: a model whose embedding cannot be read.
+    """
+    import pandas as pd
+
+    view = weights(model)
+    moments = TokenMomentsCache(view, parse_memory(memory))
+    notes = unreadable(view)
+    rows = []
+    for layer in range(view.n_layers):
+        ov = qk = None
+        with suppress(InputError):  # named in the notes
+            ov = copying(view, view.ov(layer), moments)
+        with suppress(InputError):
+            qk = matching(view, view.layer(layer), moments)
+        for head in range(view.n_heads):
+            row: dict[str, Any] = {"layer": layer, "head": head}
+            row |= _named(ov, head, "ov", "copying") | _named(qk, head, "qk", "matching")
+            rows.append(row)
+    frame = pd.DataFrame(rows)
+    both = holm(np.concatenate([frame.ov_p.to_numpy(float), frame.qk_p.to_numpy(float)]))
+    frame.insert(6, "ov_p_adjusted", both[: len(frame)])
+    frame["qk_p_adjusted"] = both[len(frame) :]
+    frame.attrs["notes"] = notes
+    return frame
+
+
+def copying(view: ModelWeights, w: OVWeights, moments: TokenMomentsCache) -> SelfScores | None:
+    """Source token to logits, for every head of a layer; None where there is no path."""
+    try:
+        if shared_tokens(view) < 2 or w.residual_norm.kind is not None:
+            return None
+        found = moments(w.norm, unembedding=True)
+    except InputError:
+        return None
+    assert found.crossed is not None
+    assert found.unembedding is not None
+    reads = read_through(w.norm, w.W_V).double()
+    writes = written_through(w.post_norm, w.W_O).double()
+    crossed, unembedding = _product(writes, found.crossed), writes @ found.unembedding @ writes.mT
+    size = _trace(reads.mT @ found.embedding @ reads, unembedding)
+    return _self_scores(reads, crossed, size, found, seen_dimensions(w.norm, view.d_model))
+
+
+def matching(view: ModelWeights, w: LayerWeights, moments: TokenMomentsCache) -> SelfScores | None:
+    """Query token to key token, for every head of a layer; None for a vocabulary of one."""
+    if view.d_vocab < 2:
+        return None
+    found = moments(w.norm, unembedding=False)
+    queries = read_through(w.norm, w.W_Q).double()
+    keys = read_through(w.norm, w.W_K).double()
+    crossed = _product(keys.mT, found.embedding)
+    size = _trace(queries.mT @ found.embedding @ queries, crossed @ keys)
+    return _self_scores(queries, crossed, size, found, seen_dimensions(w.norm, view.d_model))
+
+
+def unreadable(view: ModelWeights) -> list[str]:
+    """What of a model the view cannot give, and why. Raises InputError without an embedding."""
+    notes = []
+    assert view.W_E is not None
+    try:
+        if view.W_U.shape[1] != view.d_vocab:
+            notes.append(f"copying is over the {shared_tokens(view)} ids that are input and output")
+    except InputError as error:
+        notes.append(f"no copying scores: {error}")
+    for layer in range(view.n_layers):
+        try:
+            w = view.ov(layer)
+        except InputError as error:
+            notes.append(f"layer {layer} is left out: {error}")
+            continue
+        if w.residual_norm.kind is not None:
+            notes.append(
+                f"no copying scores of layer {layer}: a norm behind the addition divides the "
+                "whole residual stream"
+            )
+        try:
+            view.layer(layer)
+        except InputError as error:
+            notes.append(f"no matching scores of layer {layer}: {error}")
+    return notes
+
+
+def _self_scores(
+    reads: Float[Tensor, "head d_model d_head"],
+    crossed: Float[Tensor, "head d_head d_model"],
+    size: Float[Tensor, " head"],
+    found: TokenMoments,
+    dimensions: int,
+) -> SelfScores:
+    """From the circuit's factors: `M = N reads (...)`, with `crossed` its other half over tokens.
+
+    The nonzero eigenvalues of a product are those of the product the other way round, [d_head
+    d_head]; rotations leave M's trace the standard deviation `||reads crossed|| / sqrt(d)`.
+    """
+    eigenvalues = torch.linalg.eigvals(_product(crossed, reads))
+    trace = eigenvalues.real.sum(-1)
+    spread = _trace(reads.mT @ reads, crossed @ crossed.mT).clamp(min=0).sqrt()
+    root_mean_square = size.clamp(min=0).sqrt() / found.count
+    z = (trace / (spread / dimensions**0.5)).cpu().numpy()
+    return SelfScores(
+        eigenvalue=(trace / eigenvalues.abs().sum(-1)).cpu().numpy(),
+        diagonal=(trace / (found.count - 1) / root_mean_square).cpu().numpy(),
+        z=z,
+        p_value=trace_p_value(z),
+    )
+
+
+def _product(a: Float[Tensor, "head i j"], b: Float[Tensor, "*head j k"]) -> Tensor:
+    """`a @ b`, with zero for entries that are nothing but rounding.
+
+    They would give a head that reads nothing a score, and eigenvalue solvers fail on them.
+    """
+    product = a @ b
+    largest = b.norm(dim=-2).amax(-1)[..., None, None]  # b may hold the rounding already
+    rounding = a.norm(dim=-1)[..., None] * largest * ROUNDING
+    return torch.where(product.abs() > rounding, product, 0)
+
+
+def _trace(a: Float[Tensor, "head k k"], b: Float[Tensor, "head k k"]) -> Float[Tensor, " head"]:
+    return torch.einsum("hij,hji->h", a, b)
+
+
+def _named(scores: SelfScores | None, head: int, circuit: str, name: str) -> dict[str, float]:
+    columns = {name: "eigenvalue", "diagonal": "diagonal", "z": "z", "p": "p_value"}
+    return {
+        f"{circuit}_{column}": float("nan") if scores is None else getattr(scores, field)[head]
+        for column, field in columns.items()
+    }

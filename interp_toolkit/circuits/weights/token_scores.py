@@ -1,0 +1,187 @@
+"""Scores of all pairs of tokens, kept as factors: `left @ right.T` and never the whole matrix.
+
+A head's circuit between tokens has the rank of the head, so a vocabulary of 50,000 needs two
+matrices of 50,000 by d_head and no 10 GB of pairs. Pairs, rows and the diagonal come straight
+from the factors; the highest pairs of all are found tile by tile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.memory import format_size, parse_memory
+
+#: a tile, the sum it is made of, and what picking its best entries takes
+_COPIES = 4
+_MAX_TILE = 1024
+
+TokenIds = int | Sequence[int] | Int[Tensor, "..."]
+
+
+class TokenPair(NamedTuple):
+    """One entry of a `TokenScores`: its row, its column and the score."""
+
+    row: int
+    column: int
+    score: float
+
+
+@dataclass(frozen=True, eq=False)
+class TokenScores:
+    """`cap(left @ right.T + row_term[:, None] + column_term) + offset`: rows and columns tokens.
+
+    For attention rows are query tokens and columns key tokens; for what a head writes rows are
+    source tokens and columns the logits of output tokens.
+
+    Attributes:
+        left, right: the factors, one row per token.
+        row_term, column_term: what is added to every entry of a row or column, if not None.
+        soft_cap: `soft_cap * tanh(score / soft_cap)`, if not None.
+        offset: added to every entry last.
+        exact: whether the model computes these very numbers for such tokens.
+        note: what they are, and why not exact where they are not; "" when there is nothing to say.
+    """
+
+    left: Float[Tensor, "n_rows r"]
+    right: Float[Tensor, "n_columns r"]
+    row_term: Float[Tensor, " n_rows"] | None = None
+    column_term: Float[Tensor, " n_columns"] | None = None
+    soft_cap: float | None = None
+    offset: float = 0.0
+    exact: bool = True
+    note: str = ""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and columns."""
+        return len(self.left), len(self.right)
+
+    def score(self, rows: TokenIds, columns: TokenIds) -> Float[Tensor, "..."]:
+        """The scores of pairs: entry `rows[i], columns[i]` for each i.
+
+        Args:
+            rows: ids: one number, a list, or a tensor of integers.
+            columns: as many, or one.
+
+        Raises:
+            InputError: a row or column that is not there, or no integers.
+        """
+        rows = self._checked(rows, len(self.left), "row")
+        columns = self._checked(columns, len(self.right), "column")
+        scores = (self.left[rows] * self.right[columns]).sum(-1)
+        scores = scores if self.row_term is None else scores + self.row_term[rows]
+        scores = scores if self.column_term is None else scores + self.column_term[columns]
+        return self._finish(scores)
+
+    def row(self, row: int) -> Float[Tensor, " n_columns"]:
+        """One whole row: a query token against all keys, or what a source token writes to logits.
+
+        Raises:
+            InputError: a row that is not there.
+        """
+        self._checked(torch.tensor([row]), len(self.left), "row")
+        return self._tile(slice(row, row + 1), slice(None))[0]
+
+    def diagonal(self) -> Float[Tensor, " n"]:
+        """Each token with itself, over the ids that are both rows and columns."""
+        both = torch.arange(min(self.shape), device=self.left.device)
+        return self.score(both, both)
+
+    def matrix(self, memory: int | str | None = None) -> Float[Tensor, "n_rows n_columns"]:
+        """All scores at once.
+
+        Args:
+            memory: a bound on what the matrix and its making take, such as "4GiB"; None: 1 GiB.
+
+        Raises:
+            InputError: a matrix larger than that.
+        """
+        limit = parse_memory(memory)
+        needed = _COPIES * self.left.element_size() * len(self.left) * len(self.right)
+        if needed > limit:
+            raise InputError(
+                f"all {len(self.left)} x {len(self.right)} scores take {format_size(needed)}, more "
+                f"than the {format_size(limit)} allowed; use tiles(), top() or row(), or "
+                "raise memory"
+            )
+        return self._tile(slice(None), slice(None))
+
+    def tiles(
+        self, memory: int | str | None = None
+    ) -> Iterator[tuple[slice, slice, Float[Tensor, "tile_rows tile_columns"]]]:
+        """All scores, a tile at a time, with the rows and columns each covers.
+
+        Args:
+            memory: a bound on what one tile and its making take; None: 1 GiB.
+        """
+        numbers = parse_memory(memory) // (_COPIES * self.left.element_size())
+        side = max(1, min(math.isqrt(numbers), _MAX_TILE))
+        for start in range(0, len(self.left), side):
+            rows = slice(start, min(start + side, len(self.left)))
+            for begin in range(0, len(self.right), side):
+                columns = slice(begin, min(begin + side, len(self.right)))
+                yield rows, columns, self._tile(rows, columns)
+
+    def top(self, k: int, memory: int | str | None = None) -> list[TokenPair]:
+        """The k highest pairs of all, highest first; fewer where there are not so many.
+
+        Args:
+            k: how many.
+            memory: as for `tiles`.
+
+        Raises:
+            InputError: k below 1.
+        """
+        if k < 1:
+            raise InputError(f"k is {k}; at least one pair must be asked for")
+        best = self.left.new_empty(0)
+        place = torch.empty(0, dtype=torch.long, device=self.left.device)
+        for rows, columns, tile in self.tiles(memory):
+            values, index = _candidates(tile.flatten(), best, k)
+            row = rows.start + index // tile.shape[1]
+            index = row * len(self.right) + columns.start + index % tile.shape[1]
+            best, place = torch.cat([best, values]), torch.cat([place, index])
+            best, order = best.topk(min(k, len(best)))
+            place = place[order]
+        rows_columns = (place // len(self.right), place % len(self.right))
+        return [
+            TokenPair(*pair)
+            for pair in zip(*(part.tolist() for part in (*rows_columns, best)), strict=True)
+        ]
+
+    def _tile(self, rows: slice, columns: slice) -> Tensor:
+        scores = self.left[rows] @ self.right[columns].T
+        scores = scores if self.row_term is None else scores + self.row_term[rows, None]
+        return self._finish(
+            scores if self.column_term is None else scores + self.column_term[columns]
+        )
+
+    def _finish(self, scores: Tensor) -> Tensor:
+        if self.soft_cap is not None:
+            scores = self.soft_cap * torch.tanh(scores / self.soft_cap)
+        return scores + self.offset if self.offset else scores
+
+    def _checked(self, given: TokenIds, end: int, what: str) -> Int[Tensor, "..."]:
+        index = torch.as_tensor(given)
+        if index.is_floating_point() or index.dtype == torch.bool:
+            raise InputError(f"a {what} is an integer id, not {index.dtype}")
+        if index.numel() and not 0 <= int(index.min()) <= int(index.max()) < end:
+            raise InputError(f"a {what} is not there; these scores have {what}s 0 to {end - 1}")
+        return index.to(self.left.device)
+
+
+def _candidates(values: Tensor, best: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k highest values, and where they are, of those that can still be among the k best."""
+    if len(best) < k:
+        return values.topk(min(k, len(values)))
+    index = (values > best[-1]).nonzero()[:, 0]
+    values, order = values[index].topk(min(k, len(index)))
+    return values, index[order]

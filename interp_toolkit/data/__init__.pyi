@@ -1,0 +1,6 @@
+from .features import FeatureData as FeatureData
+from .files import read_data as read_data
+from .list_layout import parse_layout as parse_layout
+from .lists import ListSource as ListSource
+from .truth import parse_tokens as parse_tokens
+from .truth import truth_table as truth_table

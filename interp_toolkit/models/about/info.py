@@ -1,0 +1,118 @@
+"""What a model is, in one small object: what `interp info MODEL` prints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from interp_toolkit.models.about.record import record_of
+
+_SHAPE = (
+    "n_layers",
+    "n_heads",
+    "n_key_value_heads",
+    "d_model",
+    "d_head",
+    "d_mlp",
+    "d_vocab",
+    "d_vocab_out",
+    "n_ctx",
+)
+
+
+@dataclass(frozen=True)
+class ModelInfo:
+    """A model's kind, size, options and origin.
+
+    Attributes:
+        name: what was asked for.
+        kind: what it was loaded from (see `models.about.record`).
+        class_name: of the Python object.
+        path: the file or folder, if any.
+        sha256: of the file, if it is one.
+        n_params: how many numbers the weights hold, shared ones counted once.
+        dtype: of the weights.
+        device: where the weights are.
+        shape: sizes by `cfg`'s names; None for what the model does not have.
+        normalization: "LN", "LNPre", "RMS", "RMSPre" or "none".
+        positions: "standard" (learned, absolute), "rotary", "none", or what else `cfg` calls it.
+        attention: "causal" or "bidirectional".
+        mixing: what stands in for attention patterns, if something fixed does; None for a model
+            with queries and keys.
+        act_fn: the MLPs' activation; None without MLPs.
+        n_hooks: how many hook points there are.
+        assumptions: what the file did not say and was assumed, one phrase each.
+        task: what the model was made for, if known.
+        training: how it was trained, if known.
+    """
+
+    name: str
+    kind: str
+    class_name: str
+    path: str | None
+    sha256: str | None
+    n_params: int
+    dtype: str
+    device: str
+    shape: Mapping[str, int | None]
+    normalization: str
+    positions: str
+    attention: str
+    mixing: str | None
+    act_fn: str | None
+    n_hooks: int
+    assumptions: tuple[str, ...]
+    task: Mapping[str, Any] | None
+    training: Mapping[str, Any] | None
+
+
+def describe(model: Any) -> ModelInfo:
+    """What is known about any TransformerLens model; runs nothing."""
+    record, cfg = record_of(model), model.cfg
+    attn_only = bool(getattr(cfg, "attn_only", False))
+    shape = {name: getattr(cfg, name, None) for name in _SHAPE}
+    if attn_only:
+        shape["d_mlp"] = None
+    first = next(model.parameters())
+    return ModelInfo(
+        name=record.name,
+        kind=record.kind,
+        class_name=type(model).__name__,
+        path=record.path,
+        sha256=record.sha256,
+        n_params=_count(model),
+        dtype=str(first.dtype).removeprefix("torch."),
+        device=str(first.device),
+        shape=shape,
+        normalization=getattr(cfg, "normalization_type", None) or "none",
+        positions=str(getattr(cfg, "positional_embedding_type", "unknown")),
+        attention=str(getattr(cfg, "attention_dir", "causal")),
+        mixing=_mixing(cfg),
+        act_fn=None if attn_only else getattr(cfg, "act_fn", None),
+        n_hooks=len(model.hook_dict),
+        assumptions=record.assumptions,
+        task=record.task,
+        training=record.training,
+    )
+
+
+def _mixing(cfg: Any) -> str | None:
+    variance = getattr(cfg, "mixing", None)
+    return variance and f"fixed random matrices of entry variance {variance}, never trained"
+
+
+def _count(model: Any) -> int:
+    """Numbers in the weights, each storage once.
+
+    A bridge holds fused and split projections side by side; its state dict lists the split ones
+    only, and a zero unembedding bias that many models do not have.
+    """
+    weights = dict(model.named_parameters())
+    if hasattr(model, "original_model"):
+        weights = model.state_dict()
+        if not bool(weights.get("unembed.bias", torch.ones(1)).any()):
+            weights.pop("unembed.bias")
+    return sum({t.data_ptr(): t.numel() for t in weights.values() if t.numel()}.values())

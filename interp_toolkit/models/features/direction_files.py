@@ -1,0 +1,94 @@
+"""Files of directions: one matrix [feature d_model], read as data and never as code.
+
+`.npy` holds the matrix; `.npz` holds `directions` and maybe `names`; `.safetensors` holds one
+matrix, of any name.
+"""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import torch
+from jaxtyping import Shaped
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.files import read_file
+
+SUFFIXES = (".npy", ".npz", ".safetensors")
+_NPZ_ARRAYS = ("directions", "names")
+
+
+def read_directions(path: Path) -> tuple[Shaped[Tensor, "feature d"], list[str]]:
+    """The matrix in a file and the features' names, by default f0, f1, ...
+
+    Raises InputError when the file is missing, empty, damaged, needs code to be read, or holds
+    something else than one matrix of real numbers.
+    """
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    if path.stat().st_size == 0:
+        raise InputError(f"{path}: the file is empty")
+    if path.suffix.lower() == ".safetensors":
+        return _read_safetensors(path)
+    arrays = _load_numpy(path)
+    if "directions" not in arrays:
+        raise InputError(f"{path}: there is no array 'directions'")
+    unknown = [name for name in arrays if name not in _NPZ_ARRAYS]
+    if unknown:
+        raise InputError(f"{path}: unknown array {unknown[0]!r}; known: {', '.join(_NPZ_ARRAYS)}")
+    matrix = arrays["directions"]
+    if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
+        raise InputError(
+            f"{path}: directions must be numbers [feature d_model], not {matrix.dtype} "
+            f"{list(matrix.shape)}"
+        )
+    if matrix.dtype.kind != "f" or matrix.dtype.itemsize > 8:
+        matrix = matrix.astype(np.float64)
+    values = torch.from_numpy(np.ascontiguousarray(matrix, matrix.dtype.newbyteorder("=")))
+    return values, _names(path, arrays.get("names"), len(matrix))
+
+
+def direction_names(n_features: int) -> list[str]:
+    """What features without names are called: f0, f1, ..."""
+    return [f"f{k}" for k in range(n_features)]
+
+
+def _load_numpy(path: Path) -> dict[str, np.ndarray]:
+    try:
+        with path.open("rb") as file:
+            if path.suffix.lower() == ".npy":
+                return {"directions": np.lib.format.read_array(file, allow_pickle=False)}
+            if not zipfile.is_zipfile(file):
+                raise ValueError("it is no archive of arrays; save it with numpy.savez")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:
+                return {name: archive[name] for name in archive.files}
+    except Exception as error:  # numpy meets a broken file in many ways
+        if "Object arrays" in str(error):
+            raise InputError(
+                f"{path}: it holds pickled objects, which could run code; save plain arrays"
+            ) from error
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise InputError(f"{path}: this is no readable {path.suffix} file ({reason})") from error
+
+
+def _read_safetensors(path: Path) -> tuple[Shaped[Tensor, "feature d"], list[str]]:
+    found = read_file(path).data
+    matrices = [t for t in found.values() if isinstance(t, Tensor)] if len(found) == 1 else []
+    if len(matrices) != 1 or matrices[0].ndim != 2:
+        raise InputError(f"{path}: it must hold one matrix of directions [feature d_model]")
+    return matrices[0], direction_names(len(matrices[0]))
+
+
+def _names(path: Path, names: np.ndarray | None, n_features: int) -> list[str]:
+    if names is None:
+        return direction_names(n_features)
+    if names.dtype.kind != "U" or names.shape != (n_features,):
+        raise InputError(f"{path}: names must be {n_features} strings, not {list(names.shape)}")
+    found = [str(name) for name in names]
+    if len(set(found)) < n_features or not all(found):
+        raise InputError(f"{path}: names must differ and not be empty")
+    return found

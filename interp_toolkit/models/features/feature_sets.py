@@ -1,0 +1,288 @@
+"""Features: named directions, and which of them are on at a place in a text.
+
+- **Token sets**, `.json` {"name": [token ids], ...}: on where the token is in the set.
+- **Embeddings**, the word `embeddings`: every token of the vocabulary is a feature.
+- **SAE latents**, a folder as SAELens saves it: on where the latent is above a threshold.
+- **Directions**, `.npy`, `.npz` or `.safetensors` [feature d_model], or an array: directions only,
+  which say nothing of when they are on.
+
+The direction of a token is what it adds to the residual stream that enters block 0 (behind the
+norm of the embeddings, where a model has one), that of a set the mean of its tokens'; that of a
+latent is its decoder row or its encoder column. Directions are as they were found, not normalised.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.features.direction_files import (
+    SUFFIXES,
+    direction_names,
+    read_directions,
+)
+from interp_toolkit.models.features.sae import Side, SparseAutoencoder
+from interp_toolkit.models.features.sae_files import read_sae
+from interp_toolkit.models.loading.files import sha256
+from interp_toolkit.models.running.forward import device_of, probe_tokens
+from interp_toolkit.models.running.hooks import expand_hooks, hook_points
+from interp_toolkit.models.running.streaming import collect
+from interp_toolkit.models.weights.view import weights
+
+EMBEDDINGS = "embeddings"
+#: what `FeatureSet.reads` says of features that are on by the token alone
+TOKENS = "tokens"
+
+
+@dataclass(frozen=True, eq=False)
+class FeatureSet:
+    """Named features; see the module.
+
+    Attributes:
+        names: one a feature, all different.
+        source: where they come from, in a few words.
+        directions: one a feature; None where features have none.
+        reads: what tells which are on: "tokens", or the name of a hook point; None: nothing does.
+        sha256: of the file they come from, if it is one.
+        on: what `label` computes.
+    """
+
+    names: tuple[str, ...]
+    source: str
+    directions: Float[Tensor, "feature d"] | None = None
+    reads: str | None = None
+    sha256: str | None = None
+    on: Callable[[Tensor], Tensor] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        if len(set(self.names)) < len(self.names) or not all(self.names):
+            raise InputError(f"{self.source}: feature names must differ and not be empty")
+        if self.directions is not None and len(self.directions) != len(self.names):
+            raise InputError(
+                f"{self.source}: {len(self.names)} names for {len(self.directions)} directions"
+            )
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def label(self, values: Shaped[Tensor, "place ..."]) -> Bool[Tensor, "place feature"]:
+        """Which features are on, for token ids or for activations at the hook point `reads`.
+
+        Raises InputError for features that are directions only, and for activations of a width
+        that they do not read.
+        """
+        if self.on is None:
+            raise InputError(
+                f"{self.source}: directions alone do not say when a feature is on; give token "
+                "sets, an SAE whose cfg.json names its hook point, or data with feature columns"
+            )
+        return self.on(values)
+
+    def described(self) -> dict[str, Any]:
+        """For a result's provenance."""
+        return {"source": self.source, "sha256": self.sha256, "features": len(self)}
+
+
+def read_features(
+    spec: str | Path | FeatureSet | Tensor | np.ndarray,
+    model: Any,
+    *,
+    side: Side = "decoder",
+    threshold: float = 0.0,
+) -> FeatureSet:
+    """The features that a word, a file, a folder or an array stands for.
+
+    Args:
+        spec: "embeddings", a file or an SAE's folder (see the module), directions
+            [feature d_model], or a `FeatureSet`, which comes back as it is.
+        model: any TransformerLens model; the features are checked against it.
+        side: of SAE latents: directions from the "decoder" or the "encoder".
+        threshold: SAE latents above it are on.
+
+    Raises:
+        InputError: what is asked for is not there, cannot be read or does not fit the model.
+    """
+    if isinstance(spec, FeatureSet):
+        return spec
+    if isinstance(spec, Tensor | np.ndarray):
+        return _directions(_as_tensor(spec), None, "the directions given", model)
+    try:
+        path = Path(spec).expanduser()
+        is_folder = str(spec) not in (EMBEDDINGS, "") and path.is_dir()
+    except (OSError, ValueError, RuntimeError) as error:  # as `load` has it
+        raise InputError(f"features {str(spec)[:200]!r} cannot be looked up: {error}") from error
+    if is_folder:
+        sae = read_sae(path, device=device_of(model))
+        return sae_features(sae, model, side=side, threshold=threshold)
+    if side != "decoder" or threshold:
+        raise InputError(f"a side and a threshold are for the folder of an SAE, not for {spec}")
+    return embedding_features(model) if str(spec) == EMBEDDINGS else _read_file(path, model)
+
+
+def _read_file(path: Path, model: Any) -> FeatureSet:
+    if path.suffix.lower() in SUFFIXES:
+        matrix, names = read_directions(path)
+        return _directions(matrix, names, f"the directions in {path}", model, sha256(path))
+    if path.suffix.lower() == ".json":
+        return token_set_features(_read_token_sets(path), model, f"the token sets in {path}", path)
+    raise InputError(
+        f"features {str(path)!r} are neither {EMBEDDINGS!r} nor the folder of an SAE, nor a file "
+        f"of token sets (.json) or directions ({', '.join(SUFFIXES)})"
+    )
+
+
+def embedding_features(model: Any) -> FeatureSet:
+    """Every token as a feature. Raises InputError where the embedding cannot be read."""
+    directions = _token_directions(model)
+    n_tokens = len(directions)
+    everyone = torch.arange(n_tokens)
+    return FeatureSet(
+        names=_token_names(model, n_tokens),
+        source="the model's token embeddings",
+        directions=directions,
+        reads=TOKENS,
+        on=lambda tokens: tokens.cpu()[:, None] == everyone,
+    )
+
+
+def token_set_features(
+    sets: Mapping[str, Sequence[int]],
+    model: Any,
+    source: str = "token sets",
+    path: Path | None = None,
+) -> FeatureSet:
+    """Features that are on at the tokens of a set, by name.
+
+    Raises InputError for a set that is empty or has tokens that the model has not.
+    """
+    d_vocab = int(model.cfg.d_vocab)
+    if not sets:
+        raise InputError(f"{source}: there are none")
+    members = torch.zeros(len(sets), d_vocab, dtype=torch.bool)
+    for number, (name, tokens) in enumerate(sets.items()):
+        outside = [token for token in tokens if not 0 <= token < d_vocab]
+        if outside:
+            raise InputError(
+                f"{source}: {name!r} has token {outside[0]}; the vocabulary is 0 to {d_vocab - 1}"
+            )
+        if not tokens:
+            raise InputError(f"{source}: {name!r} has no token")
+        members[number, list(tokens)] = True
+    embedded = _token_directions(model)
+    return FeatureSet(
+        names=tuple(sets),
+        source=source,
+        directions=torch.stack([embedded[row.to(embedded.device)].mean(0) for row in members]),
+        reads=TOKENS,
+        sha256=None if path is None else sha256(path),
+        on=lambda tokens: members.T[tokens.cpu()],
+    )
+
+
+def sae_features(
+    sae: SparseAutoencoder, model: Any, *, side: Side = "decoder", threshold: float = 0.0
+) -> FeatureSet:
+    """The latents of a sparse autoencoder that was trained on this model.
+
+    Raises InputError where the model lacks its hook point or has another width there, for a
+    threshold below zero, and for a side that is none.
+    """
+    if side not in ("decoder", "encoder"):
+        raise InputError(f"directions are of the 'decoder' or the 'encoder', not {side!r}")
+    if not 0 <= threshold < float("inf"):
+        raise InputError(f"the threshold of a latent is {threshold}; it must be 0 or above")
+    if sae.hook is not None:
+        _check_hook(sae, model)
+    at = f", above {threshold:g}" if threshold else ""
+    return FeatureSet(
+        names=tuple(f"latent{k}" for k in range(len(sae))),
+        source=f"the latents of {sae.source}{at}, directions of the {side}",
+        directions=sae.directions(side),
+        reads=sae.hook,
+        sha256=sae.sha256,
+        on=None if sae.hook is None else lambda activations: sae.on(activations, threshold),
+    )
+
+
+def _check_hook(sae: SparseAutoencoder, model: Any) -> None:
+    assert sae.hook is not None
+    if sae.hook not in hook_points(model):
+        raise InputError(f"{sae.source} was trained at {sae.hook}, which this model has not")
+    expand_hooks(model, sae.hook)  # says it if a setting of the model silences it
+    sae.flat_input(collect(model, probe_tokens(model), sae.hook, -1)[sae.hook])
+
+
+def _as_tensor(array: Tensor | np.ndarray) -> Tensor:
+    if isinstance(array, np.ndarray) and array.dtype.kind not in "fiu":
+        raise InputError(f"directions must be numbers, not {array.dtype}")
+    return torch.as_tensor(array)
+
+
+def _directions(
+    matrix: Tensor,
+    names: Sequence[str] | None,
+    source: str,
+    model: Any,
+    digest: str | None = None,
+) -> FeatureSet:
+    d_model = int(model.cfg.d_model)
+    if matrix.ndim != 2 or not len(matrix) or matrix.shape[1] != d_model:
+        raise InputError(
+            f"{source} are {list(matrix.shape)}; this model's are [feature, {d_model}]"
+        )
+    matrix = matrix if matrix.is_floating_point() else matrix.double()
+    for what, bad in (("not finite", ~matrix.isfinite().all(1)), ("zero", ~matrix.any(1))):
+        if bad.any():
+            raise InputError(f"{source}: direction {int(bad.nonzero()[0])} is {what}")
+    names = direction_names(len(matrix)) if names is None else names
+    return FeatureSet(tuple(names), source, matrix.to(device_of(model)), sha256=digest)
+
+
+def _token_directions(model: Any) -> Float[Tensor, "d_vocab d_model"]:
+    view = weights(model)
+    if view.embed_norm.kind is None:
+        return view.W_E.detach()
+    with torch.no_grad():
+        return view.embed(torch.arange(view.d_vocab))
+
+
+def _token_names(model: Any, n_tokens: int) -> tuple[str, ...]:
+    """Token ids, with their text where there is a tokenizer (texts alone may be alike)."""
+    decode = getattr(getattr(model, "tokenizer", None), "decode", None)
+    if decode is None:
+        return tuple(map(str, range(n_tokens)))
+    return tuple(f"{token} {decode([token])!r}" for token in range(n_tokens))
+
+
+def _read_token_sets(path: Path) -> dict[str, list[int]]:
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    try:
+        found = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_no_repeats)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is no JSON of token sets: {error}") from error
+    if not isinstance(found, dict) or not found:
+        raise InputError(f'{path} must hold one JSON object of token sets: {{"name": [ids], ...}}')
+    for name, tokens in found.items():
+        if not name or not isinstance(tokens, list) or not all(type(t) is int for t in tokens):
+            raise InputError(f"{path}: {name!r} is no list of token ids")
+    return found
+
+
+def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"two sets are called {next(n for n in names if names.count(n) > 1)!r}")
+    return found

@@ -1,0 +1,214 @@
+"""Labelled places: where an analysis of features looks, and which features are on there.
+
+A sample is a (row, position) pair with one boolean a feature. Labels are the data's own columns,
+one place a row, or come from a `FeatureSet`: from the tokens, or, in batches, from the activations
+at the hook point that an SAE reads. Features that are on nowhere are left out. `read_at` gives the
+model's activations at the samples' places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.features.feature_sets import TOKENS, FeatureSet
+from interp_toolkit.models.features.row_positions import Places, TokenRows, all_places, draw, stream
+from interp_toolkit.models.features.row_positions import Position as Position
+from interp_toolkit.models.features.sae import BATCH
+from interp_toolkit.models.running.hooks import expand_hooks
+
+_RAGGED = ("hook_attn_scores", "hook_pattern")  # as wide as the row is long
+
+
+@dataclass(frozen=True, eq=False)
+class Samples:
+    """Places with the features that are on there.
+
+    Attributes:
+        data: the rows.
+        rows, positions: one a sample, by row and then by position.
+        labels: which features are on; each is on somewhere.
+        names: of these features.
+        kept: their numbers in the feature set, or among the data's columns.
+        groups: of each sample; what is of one group must not be split: the data's groups, or, where
+            it has none, rows of the same tokens.
+        source: rows and features, in a few words, and what was left out.
+        dropped: how many features are on nowhere, and left out.
+    """
+
+    data: TokenRows
+    rows: Int[np.ndarray, " n"]
+    positions: Int[np.ndarray, " n"]
+    labels: Bool[np.ndarray, "n feature"]
+    names: tuple[str, ...]
+    kept: Int[np.ndarray, " feature"]
+    groups: Int[np.ndarray, " n"]
+    source: str
+    dropped: int
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def labelled_samples(
+    model: Any,
+    data: TokenRows | None,
+    features: FeatureSet | None = None,
+    *,
+    position: Position = None,
+    most: int | None = None,
+    seed: int = 0,
+    memory: int | str | None = None,
+) -> Samples:
+    """The places of some rows, labelled.
+
+    Args:
+        model: any TransformerLens model.
+        data: the rows.
+        features: what is to be labelled; None: the data's own columns, at one place a row.
+        position: where to look in each row (negative: from its end); "all" for everywhere; None:
+            the data's own positions, else everywhere, else (for the data's columns) the last.
+        most: at most so many places, of whole rows drawn at random; None: all.
+        seed: of that draw.
+        memory: bound on activations held at once, such as "4GiB".
+
+    Raises:
+        InputError: no rows, no columns, "all" places for columns, positions outside a row, a row
+            with more places than `most`, no feature that is ever on.
+    """
+    if data is None:
+        raise InputError("no data: features are looked at in rows of tokens (--data FILE)")
+    if features is None and not data.features.shape[1]:
+        raise InputError(f"{data.source}: there is no feature column, and no --features are given")
+    places = all_places(data, position, one_a_row=features is None)
+    total = len(places.rows)
+    if most is not None:
+        places = draw(places, most, seed)
+    source = data.source if features is None else f"{features.source}, on {data.source}"
+    if len(places.rows) < total:
+        source += f" ({len(places.rows):,} of {total:,} places, of whole rows drawn at random)"
+    if features is None:
+        names, labels = data.names, data.features[places.rows]
+        kept = np.flatnonzero(labels.any(0))
+        labels = labels[:, kept]
+    else:
+        names = features.names
+        labels, kept = _labels(model, data, features, places, memory)
+    if not len(kept):
+        raise InputError(f"{source}: none of the {len(names)} features is on at any place")
+    return Samples(
+        data=data,
+        rows=places.rows,
+        positions=places.positions,
+        labels=labels,
+        names=tuple(names[k] for k in kept),
+        kept=kept,
+        groups=_groups(data)[places.rows],
+        source=source,
+        dropped=len(names) - len(kept),
+    )
+
+
+def read_at(
+    model: Any,
+    samples: Samples,
+    hooks: str | Iterable[str],
+    *,
+    memory: int | str | None = None,
+) -> dict[str, Float[np.ndarray, "n _"]]:
+    """The activations at the samples' places: hook -> [sample, d], heads side by side.
+
+    Half precisions come back as float32, all else as the model computes it.
+
+    Raises:
+        InputError: unknown hooks, hooks that never fire or are as wide as the row is long, values
+            that are NaN or infinite.
+    """
+    names = _readable(expand_hooks(model, hooks))
+    places = Places(samples.rows, samples.positions)
+    out: dict[str, np.ndarray] = {}
+    for index, values in stream(model, samples.data, places, names, memory):
+        for hook, value in values.items():
+            flat = _as_numpy(value.flatten(1))
+            if hook not in out:
+                out[hook] = np.empty((len(samples), flat.shape[1]), dtype=flat.dtype)
+            if not np.isfinite(flat).all():
+                raise InputError(f"{hook} has NaN or infinite activations on this data")
+            out[hook][index] = flat
+    return out
+
+
+def _groups(data: TokenRows) -> Int[np.ndarray, " row"]:
+    """The data's groups, or, where it has none, rows of the same tokens together."""
+    if data.groups is None:
+        codes: dict[bytes, int] = {}
+        rows = (np.asarray(row).tobytes() for row in data.tokens)
+        return np.array([codes.setdefault(row, len(codes)) for row in rows], dtype=np.int64)
+    return np.unique(np.asarray(data.groups), return_inverse=True)[1].reshape(-1)
+
+
+def _labels(
+    model: Any,
+    data: TokenRows,
+    features: FeatureSet,
+    places: Places,
+    memory: int | str | None,
+) -> tuple[Bool[np.ndarray, "n feature"], Int[np.ndarray, " feature"]]:
+    """Labels of the features that are on somewhere, and which features these are.
+
+    Only what is on is kept until it is known which features ever are.
+    """
+    samples: list[np.ndarray] = []
+    numbers: list[np.ndarray] = []
+    for index, values in _label_inputs(model, data, features, places, memory):
+        for start in range(0, len(index), BATCH):
+            on = features.label(values[start : start + BATCH])
+            sample, number = np.nonzero(on.cpu().numpy())
+            samples.append(index[start + sample])
+            numbers.append(number)
+    kept, columns = np.unique(np.concatenate(numbers), return_inverse=True)
+    labels = np.zeros((len(places.rows), len(kept)), dtype=bool)
+    labels[np.concatenate(samples), columns.reshape(-1)] = True
+    return labels, kept
+
+
+def _label_inputs(
+    model: Any,
+    data: TokenRows,
+    features: FeatureSet,
+    places: Places,
+    memory: int | str | None,
+) -> Iterator[tuple[Int[np.ndarray, " batch"], Tensor]]:
+    """What a feature set reads of the places: token ids, or activations."""
+    if features.reads is None:
+        features.label(torch.zeros(0, 0))  # says that nothing tells which are on
+    elif features.reads == TOKENS:
+        starts = np.cumsum([0, *(len(row) for row in data.tokens)])[:-1]
+        tokens = np.concatenate(list(data.tokens))[starts[places.rows] + places.positions]
+        if len(tokens) and tokens.max() >= int(model.cfg.d_vocab):
+            raise InputError(f"{data.source}: token {tokens.max()} is not in the vocabulary")
+        yield np.arange(len(tokens)), torch.from_numpy(tokens)
+    else:
+        hook = features.reads
+        for index, values in stream(model, data, places, [hook], memory):
+            yield index, values[hook]
+
+
+def _readable(hooks: list[str]) -> list[str]:
+    """Raise InputError for hooks whose width is the row's length."""
+    for hook in hooks:
+        if hook.endswith(_RAGGED):
+            raise InputError(f"{hook} is as wide as the row is long: choose another hook")
+    return hooks
+
+
+def _as_numpy(value: Tensor) -> np.ndarray:
+    value = value.cpu()
+    return (value.float() if value.dtype in (torch.bfloat16, torch.float16) else value).numpy()

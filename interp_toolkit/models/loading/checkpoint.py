@@ -1,0 +1,115 @@
+"""The toolkit's own checkpoints: the weights, the configuration, the task and the training record.
+
+`.safetensors`: the weights as tensors, the rest as JSON in the file's metadata.
+`.pt`: a dictionary `{format, config, task, training, state_dict}` of tensors and plain data, which
+`torch.load(..., weights_only=True)` reads. Both give back the same bits, and both are written
+beside their place and then moved there, so that no half-written file is ever found.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor, nn
+
+from interp_toolkit.atomic import replacing
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.transformer.transformer import Transformer
+
+FORMAT = "interp-toolkit/1"
+#: one key for all of it: safetensors writes several in an order that changes from run to run
+METADATA_KEY = "interp_toolkit"
+
+
+def save(
+    model: nn.Module,
+    path: str | Path,
+    *,
+    task: Mapping[str, Any] | None = None,
+    training: Mapping[str, Any] | None = None,
+) -> None:
+    """Write a `Transformer` to a `.safetensors` or `.pt` file that `load` reads back bit for bit.
+
+    Args:
+        model: the model; others than this package's own have their own way to be saved.
+        path: the file; its suffix chooses the format.
+        task: what the model was made for (see `models.about.record`); the model's record has it
+            already when the model was loaded from a checkpoint.
+        training: how it was trained, as JSON data; likewise.
+
+    Raises:
+        InputError: for another model class, another suffix, a missing folder, or records that are
+            not JSON data.
+    """
+    path = Path(path)
+    if not isinstance(model, Transformer):
+        raise InputError(
+            f"save writes this package's Transformer, not a {type(model).__name__}: "
+            "keep its state dict with torch.save(model.state_dict(), path)"
+        )
+    if path.suffix not in (".safetensors", ".pt"):
+        raise InputError(f"{path} must end in .safetensors or .pt")
+    if not path.parent.is_dir():
+        raise InputError(f"{path} cannot be written: there is no folder {path.parent}")
+    record = record_of(model)
+    about = {
+        "format": FORMAT,
+        "config": model.cfg.model_dump(mode="json"),
+        "task": _json(record.task if task is None else task, "task"),
+        "training": _json(record.training if training is None else training, "training"),
+    }
+    tensors = {name: t.detach().cpu().contiguous() for name, t in model.state_dict().items()}
+    _write(path, about, tensors)
+
+
+def read_own(data: Any, metadata: Mapping[str, str], source: str) -> dict[str, Any] | None:
+    """`{config, task, training, state_dict}` if a file's contents are a checkpoint of ours.
+
+    Raises InputError when they say so but are of another version or damaged.
+    """
+    about: dict[str, Any]
+    if METADATA_KEY in metadata:
+        try:
+            about = {**json.loads(metadata[METADATA_KEY]), "state_dict": data}
+        except (TypeError, ValueError) as error:
+            raise InputError(f"{source} has damaged metadata: {error}") from error
+    elif isinstance(data, Mapping) and str(data.get("format")).startswith("interp-toolkit/"):
+        about = dict(data)
+    else:
+        return None
+    if about.get("format") != FORMAT:
+        raise InputError(f"{source} has format {about.get('format')}; this version reads {FORMAT}")
+    for what in ("task", "training"):
+        if not isinstance(about.get(what), Mapping | None):
+            raise InputError(f"{source} is damaged: its {what} record is no dictionary")
+    missing = {"config", "state_dict"} - about.keys()
+    if missing or not isinstance(about["config"], Mapping):
+        raise InputError(f"{source} is damaged: it has no {', '.join(sorted(missing)) or 'config'}")
+    return about
+
+
+def _json(value: Mapping[str, Any] | None, what: str) -> Any:
+    """The value as it will be read back: JSON data, tuples as lists."""
+    try:
+        return json.loads(json.dumps(None if value is None else dict(value)))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the {what} record is not JSON data: {error}") from error
+
+
+def _write(path: Path, about: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    try:
+        with replacing(path) as partial:
+            if path.suffix == ".safetensors":
+                save_file(dict(tensors), partial, metadata={METADATA_KEY: json.dumps(about)})
+            else:
+                torch.save({**about, "state_dict": dict(tensors)}, partial)
+    except (OSError, RuntimeError, SafetensorError) as error:  # PyTorch's own is a RuntimeError
+        reason = getattr(error, "strerror", None) or str(error).partition("\n")[0]
+        raise InputError(f"{path} cannot be written: {reason}") from error

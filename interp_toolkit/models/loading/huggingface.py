@@ -1,0 +1,211 @@
+"""Models in Hugging Face's format: a local folder, or a name on the hub, as a `TransformerBridge`.
+
+A local folder is loaded with the network switched off, and with or without a tokenizer: bridges
+otherwise insist on one, so without tokenizer files the model is loaded by transformers itself and
+wrapped afterwards. Code that comes with a model is not run unless the caller trusts it. Progress
+bars and log lines of the libraries underneath are switched off meanwhile.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import logging
+import pickle
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.strict import check_finite, first_few
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "spiece.model",
+    "vocab.json",
+    "vocab.txt",
+)
+
+
+def load_folder(
+    folder: Path, device: torch.device, dtype: torch.dtype | None, trust_remote_code: bool
+) -> Any:
+    """The bridge to the model in a local folder; `tokenizer` is None when the folder has none.
+
+    Raises InputError when the folder has no usable configuration or weights, or wants code run.
+    """
+    config = _read_config(folder, trust_remote_code)
+    dtype = dtype or _saved_dtype(config)
+    with _quiet(), _offline():
+        try:
+            model, loading = _load_module(folder, config, dtype, trust_remote_code)
+            _check_complete(folder, loading)
+            check_finite(model.named_parameters(), str(folder))
+            bridge = _bridge(folder, model.to(device), trust_remote_code)
+        except InputError:
+            raise
+        except pickle.UnpicklingError as error:
+            raise InputError(
+                f"{folder} has pickled weights that are damaged or would run code; nothing was run"
+            ) from error
+        except Exception as error:  # whatever transformers raises on a damaged folder
+            raise InputError(f"{folder} cannot be loaded: {_one_line(error)}") from error
+    return bridge.eval()
+
+
+def load_hub(
+    name: str, device: torch.device, dtype: torch.dtype | None, trust_remote_code: bool
+) -> Any:
+    """The bridge to a model on the Hugging Face hub (or in its local cache).
+
+    Raises InputError when there is no such model, the hub cannot be reached, or TransformerLens
+    has no bridge to it.
+    """
+    with _quiet():
+        try:
+            bridge = _boot(
+                name,
+                device=str(device),
+                dtype=dtype or torch.float32,
+                trust_remote_code=trust_remote_code,
+            )
+        except Exception as error:
+            raise InputError(
+                f"{name!r} is no file here and could not be loaded from the Hugging Face hub: "
+                f"{_one_line(error)}"
+            ) from error
+    return bridge.eval()
+
+
+def _read_config(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(f"{folder} is a folder without a config.json: not a Hugging Face model")
+    config = _read_json(path)
+    files = [path, folder / "tokenizer_config.json"]
+    wanting = [file for file in files if file.is_file() and "auto_map" in _read_json(file)]
+    if wanting and not trust_remote_code:
+        raise InputError(
+            f"{folder} wants its own code run (auto_map in {wanting[0].name}); it was not run: "
+            "if you trust it, give --trust-remote-code (trust_remote_code=True)"
+        )
+    return config
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} is not readable JSON: {_one_line(error)}") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is not a JSON object")
+    return content
+
+
+def _saved_dtype(config: dict[str, Any]) -> torch.dtype:
+    """The dtype the folder's configuration names; float32 when it names none."""
+    dtype = getattr(torch, str(config.get("dtype") or config.get("torch_dtype")), None)
+    return dtype if isinstance(dtype, torch.dtype) else torch.float32
+
+
+def _load_module(
+    folder: Path, config: dict[str, Any], dtype: torch.dtype, trust_remote_code: bool
+) -> tuple[Any, dict[str, Any]]:
+    """The model as transformers loads it, and its account of what was missing or left over."""
+    import transformers
+
+    named = str((config.get("architectures") or [None])[0])
+    loader = getattr(transformers, named, transformers.AutoModelForCausalLM)
+    extra = {"trust_remote_code": True} if trust_remote_code else {}
+    model, loading = loader.from_pretrained(
+        folder,
+        local_files_only=True,
+        attn_implementation="eager",  # the others hide the attention pattern from hooks
+        dtype=dtype,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are listed instead, and refused below
+        **extra,
+    )
+    return model, loading
+
+
+def _check_complete(folder: Path, loading: dict[str, Any]) -> None:
+    """What transformers would fill with random numbers, or drop, is an error here."""
+    problems = {
+        "lacks": sorted(loading.get("missing_keys", ())),
+        "has no use for": sorted(loading.get("unexpected_keys", ())),
+        "has misshapen": sorted(str(key[0]) for key in loading.get("mismatched_keys", ())),
+    }
+    found = [f"{what} {first_few(names)}" for what, names in problems.items() if names]
+    if found:
+        raise InputError(f"{folder} does not fit its config.json: it {'; it '.join(found)}")
+
+
+def _bridge(folder: Path, model: Any, trust_remote_code: bool) -> Any:
+    if any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        return _boot(
+            str(folder),
+            hf_model=model,
+            device=str(model.device),
+            dtype=model.dtype,
+            trust_remote_code=trust_remote_code,
+        )
+    from transformer_lens.model_bridge.sources import build_bridge_from_module
+
+    return build_bridge_from_module(
+        model, type(model).__name__, hf_config=model.config, model_name=str(folder)
+    )
+
+
+def _boot(name: str, **options: Any) -> Any:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    return TransformerBridge.boot_transformers(name, **options)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """No progress bars, log lines or warnings from the libraries underneath."""
+    from transformers.utils import logging as transformers_logging
+
+    bars, level = (
+        transformers_logging.is_progress_bar_enabled(),
+        transformers_logging.get_verbosity(),
+    )
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity(logging.CRITICAL)
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def _offline() -> Iterator[None]:
+    """The Hugging Face libraries' own switch that keeps them off the network."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def _one_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).rstrip(".:")

@@ -1,0 +1,134 @@
+"""`load`: a model from a checkpoint file, a Hugging Face folder, a toy's or a hub's name.
+
+This finds out which of these the source is (`from_file` and `huggingface` read them), checks that
+the weights are finite, and leaves in the model's record where it came from and what was assumed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interp_toolkit import registry
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.about.device import find_device
+from interp_toolkit.models.about.record import ModelRecord, plain_config, record_of, set_record
+from interp_toolkit.models.loading.from_file import load_file
+from interp_toolkit.models.loading.huggingface import load_folder, load_hub
+from interp_toolkit.models.loading.strict import check_finite, model_weights
+from interp_toolkit.models.transformer.config import DTYPES
+
+_MODEL_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl", ".h5", ".zip")
+_DATA_SUFFIXES = (".npz", ".npy", ".json", ".jsonl", ".parquet")
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+
+
+def load(
+    source: Any,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
+    trust_remote_code: bool = False,
+    **settings: Any,
+) -> Any:
+    """A TransformerLens model, in eval mode, its weights checked to be all there and finite.
+
+    Args:
+        source: a checkpoint file (ours, a `{cfg, state_dict}` dictionary, or a bare state dict of a
+            `HookedTransformer` or a `TransformerBridge`), a local Hugging Face folder, `toy:NAME`,
+            a hub name, or a live model, which comes back as it is.
+        device: where to put it; "auto" is a GPU if there is one.
+        dtype: what to convert the weights to; None leaves them as they were saved.
+        trust_remote_code: run code that comes with a Hugging Face model.
+        settings: configuration fields that a file without configuration cannot say
+            (`act_fn="relu"`, `n_heads=4`); strings are read by the field's type.
+
+    Returns:
+        A `Transformer` for files and toys, a `TransformerBridge` for Hugging Face models;
+        `record_of(model)` says where it came from and what was assumed.
+
+    Raises:
+        InputError: the source is missing, damaged, would run code, does not fit together, has NaN
+            or infinite weights, or a setting is unknown, missing or contradicts the file.
+    """
+    if not isinstance(source, str | Path):
+        return _live(source, dtype, settings)
+    name, place, kind = str(source), find_device(device), _dtype(dtype)
+    if not name:
+        raise InputError("the model's name is empty: give a file, a folder, toy:NAME or a hub name")
+    if name.startswith("toy:"):
+        _refuse(settings, name)
+        return _toy(name, place, kind)
+    try:
+        path = Path(source).expanduser()
+        is_folder, exists = path.is_dir(), path.exists()
+    except (OSError, ValueError, RuntimeError) as error:
+        # no permission, a name too long, a zero byte in it, ~ of somebody unknown
+        raise InputError(f"{name[:200]!r} cannot be looked up: {error}") from error
+    if is_folder:
+        _refuse(settings, name)
+        bridge = load_folder(path, place, kind, trust_remote_code)
+        path = path.resolve()
+        return _recorded(bridge, ModelRecord(path.name, "huggingface", str(path)))
+    if exists or _looks_like_path(name, path):
+        return load_file(path, place, kind, settings)
+    _refuse(settings, name)
+    bridge = load_hub(name, place, kind, trust_remote_code)
+    return _recorded(bridge, ModelRecord(name, "huggingface"))
+
+
+def _live(model: Any, dtype: Any, settings: Mapping[str, Any]) -> Any:
+    if not all(hasattr(model, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
+        raise InputError(
+            f"a {type(model).__name__} is no TransformerLens model "
+            "(it needs cfg, hook_dict and run_with_hooks), nor a path or a name"
+        )
+    _refuse(settings, "a live model")
+    if dtype is not None:
+        raise InputError("a live model is used as it is: convert it with model.to(dtype) yourself")
+    check_finite(model_weights(model), type(model).__name__)
+    set_record(model, record_of(model))
+    return model
+
+
+def _toy(name: str, device: torch.device, dtype: torch.dtype | None) -> Any:
+    toy = registry.find("toys", name.removeprefix("toy:"))
+    model = toy.build().to(device)
+    if dtype is not None:
+        model = model.to(dtype)
+    return _recorded(model.eval(), ModelRecord(name, "toy", task=toy.task))
+
+
+def _recorded(model: Any, record: ModelRecord) -> Any:
+    """The model, with its record completed and its weights checked."""
+    check_finite(model_weights(model), record.name)
+    about = {**vars(record), "config": plain_config(model.cfg)}
+    set_record(model, ModelRecord(**about))
+    return model
+
+
+def _refuse(settings: Mapping[str, Any], name: str) -> None:
+    if settings:
+        raise InputError(
+            f"{name} has its own configuration; {', '.join(sorted(settings))} "
+            "can be set only for a checkpoint file"
+        )
+
+
+def _looks_like_path(name: str, path: Path) -> bool:
+    if path.suffix.lower() in _MODEL_SUFFIXES + _DATA_SUFFIXES or not _HUB_NAME.fullmatch(name):
+        return True
+    return name.startswith(".") or ("/" in name and path.parent.is_dir())
+
+
+def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:
+    if dtype is None or isinstance(dtype, torch.dtype):
+        return dtype
+    name = str(dtype).removeprefix("torch.")
+    if name not in DTYPES:
+        raise InputError(f"dtype {dtype!r} is not one of {', '.join(DTYPES)}")
+    return DTYPES[name]

@@ -1,0 +1,92 @@
+"""Does an edit at a hook point reach the model's output?
+
+Some hook points only report: on a native bridge the attention pattern is shown after it was used,
+and an edit there is thrown away without a word. So before any intervention a tiny input is run
+twice, once with the edited entries replaced by NaN. NaN reaches everything that depends on them,
+through weights of zero too (a head that writes nothing is still a head that was edited). Where a
+model scrubs NaN, the question is put to autograd: is the output connected to the edited value?
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.errors import InterventionError
+from interp_toolkit.models.running.forward import attached, evaluating, probe_tokens, run
+from interp_toolkit.models.running.hooks import hook_points
+
+#: marks the entries of a hook's value that an intervention may change, in place
+Mark = Callable[[Tensor], None]
+
+
+def require_effect(model: Any, marks: dict[str, Mark]) -> None:
+    """Check that edits at each of these hook points change the logits.
+
+    Args:
+        model: any TransformerLens model.
+        marks: hook name -> a function that sets the entries to be edited to 1 in a tensor of
+            zeros shaped like the hook's value.
+
+    Raises:
+        InterventionError: naming the first hook point whose edits do nothing.
+    """
+    plain = run(model, probe_tokens(model))
+    if plain is None or bool(plain.isnan().any()):
+        raise InterventionError("the model's own output is NaN, so no edit can be checked")
+    points = hook_points(model)
+    for name, mark in marks.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TransformerLens 4 warns where this raises
+            reached = _spoils(model, points[name], mark, plain) or _connected(
+                model, points[name], mark
+            )
+        if not reached:
+            raise InterventionError(
+                f"edits at {name} do not reach the output of this {type(model).__name__}; "
+                "heads can be edited at hook_z"
+            )
+
+
+def everything(marked: Tensor) -> None:
+    """Mark every entry."""
+    marked.fill_(1)
+
+
+def _spoils(model: Any, point: Any, mark: Mark, plain: Float[Tensor, "batch pos d_vocab"]) -> bool:
+    def spoil(value: Any, hook: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return None
+        marked = torch.zeros(value.shape, device=value.device)
+        mark(marked)
+        if not value.is_floating_point():  # token ids: another one
+            return torch.where(marked.bool(), (value + 1) % int(model.cfg.d_vocab), value)
+        return value.masked_fill(marked.bool(), torch.nan)
+
+    edited = run(model, probe_tokens(model), [(point, spoil)])
+    return edited is not None and not torch.equal(edited, plain)
+
+
+def _connected(model: Any, point: Any, mark: Mark) -> bool:
+    leaves: list[Tensor] = []
+
+    def tap(value: Any, hook: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return None
+        marked = torch.zeros(value.shape, device=value.device)
+        mark(marked)
+        leaves.append(torch.zeros_like(value, requires_grad=True))
+        return value.detach() + leaves[-1] * marked.to(value.dtype)
+
+    with torch.enable_grad(), evaluating(model), attached([(point, tap)]):
+        output = model(probe_tokens(model))
+    logits = getattr(output, "logits", output)
+    if not leaves or not logits.requires_grad:
+        return False
+    (gradient,) = torch.autograd.grad(logits.sum(), leaves[-1], allow_unused=True)
+    return gradient is not None

@@ -1,0 +1,320 @@
+"""Interventions: edits at hook points, ablated heads, a model with shuffled weights.
+
+Each is a context manager. It checks on entry that it takes effect (`models.running.effect`) and
+leaves the model as it was, whatever happened inside. Heads are ablated at `hook_z`, the one place
+where every kind of model lets a head be edited; it holds one entry per query head, grouped keys or
+not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.models.running.effect import everything, require_effect
+from interp_toolkit.models.running.forward import attached, probe_tokens, run
+from interp_toolkit.models.running.hooks import expand_hooks, hook_points, layer_of
+from interp_toolkit.models.running.streaming import activations, collect
+
+HOWS = ("mean", "zero", "resample")
+Edit = Callable[..., Any]
+
+
+@contextmanager
+def edit(model: Any, edits: Mapping[str, Edit]) -> Iterator[Any]:
+    """Replace what hook points carry: hook name -> `function(value, hook=...)`, its new value.
+
+    Args:
+        model: any TransformerLens model.
+        edits: names as `expand_hooks` takes them; a pattern edits every hook that it matches. A
+            function may return None to leave the value alone.
+
+    Yields:
+        The model, edited until the block ends.
+
+    Raises:
+        InputError: a name that matches no hook.
+        InterventionError: edits at one of these hooks do not reach the model's output.
+    """
+    hooks = [
+        (name, function)
+        for pattern, function in edits.items()
+        for name in expand_hooks(model, pattern)
+    ]
+    if not hooks:
+        raise InputError("no edit was given")
+    require_effect(model, {name: everything for name, _ in hooks})
+    points = hook_points(model)
+    with attached((points[name], function) for name, function in hooks):
+        yield model
+
+
+@contextmanager
+def ablate(
+    model: Any,
+    heads: Iterable[tuple[int, int]],
+    how: str = "mean",
+    *,
+    reference: Any = None,
+    seed: int = 0,
+) -> Iterator[Any]:
+    """Take heads out: what they hold at `hook_z` is replaced, at every position.
+
+    Args:
+        model: any TransformerLens model.
+        heads: (layer, query head) pairs.
+        how: "zero"; "mean", each position's mean over the reference's rows; "resample", another
+            row's values, the same row's for all heads. Positions count from the row's start.
+        reference: tokens or data, as `activations` takes them; None: the other rows of the batch
+            that is running, which must then have at least two.
+        seed: of the rows that "resample" draws.
+
+    Yields:
+        The model, ablated until the block ends.
+
+    Raises:
+        InputError: heads the model does not have; a running batch of one row without reference, or
+            rows longer than the reference's.
+        InterventionError: the model ignores edits of its heads.
+    """
+    by_layer = _by_layer(model, heads)
+    if how not in HOWS:
+        raise InputError(f'how is {how!r}; it must be "mean", "zero" or "resample"')
+    hooks = {layer: _hook_z(model, layer) for layer in by_layer}
+    require_effect(model, {hooks[n]: _marker(by_layer[n]) for n in by_layer})
+    replace: Edit
+    if how == "zero":
+        replace = _zero
+    elif how == "mean":
+        replace = _Mean(None if reference is None else _mean_z(model, reference, by_layer, hooks))
+    else:
+        donors = None if reference is None else _donor_z(model, reference, by_layer, hooks)
+        replace = _Resample(donors, min(by_layer), seed)
+    points = hook_points(model)
+    with attached((points[hooks[n]], _replacing(by_layer[n], n, replace)) for n in by_layer):
+        yield model
+
+
+def require_heads(model: Any, heads: Iterable[tuple[int, int]]) -> None:
+    """Check once that these (layer, query head) pairs can be edited, before many `put_heads`.
+
+    Raises:
+        InputError: heads the model does not have.
+        InterventionError: the model ignores edits of its heads.
+    """
+    by_layer = _by_layer(model, heads)
+    require_effect(model, {_hook_z(model, n): _marker(by_layer[n]) for n in by_layer})
+
+
+@contextmanager
+def put_heads(
+    model: Any, values: Mapping[tuple[int, int], Float[Tensor, "batch pos d_head"]]
+) -> Iterator[Any]:
+    """Put given values in place of what heads hold at `hook_z`, for one batch.
+
+    For many runs of the same rows; unlike `ablate` it does not check that the edits take effect,
+    see `require_heads`.
+
+    Args:
+        model: any TransformerLens model.
+        values: (layer, query head) -> what it is to hold for the rows of the batch.
+
+    Yields:
+        The model, edited until the block ends.
+
+    Raises:
+        InputError: heads the model does not have.
+    """
+    by_layer = _by_layer(model, values)
+
+    def replace(z: Tensor, layer: int) -> Tensor:
+        return torch.stack([values[layer, head] for head in by_layer[layer]], dim=2)
+
+    points = hook_points(model)
+    with attached(
+        (points[_hook_z(model, n)], _replacing(by_layer[n], n, replace)) for n in by_layer
+    ):
+        yield model
+
+
+@contextmanager
+def reinitialised(model: Any, seed: int = 0) -> Iterator[Any]:
+    """A control: the same model with every weight tensor's entries in random order.
+
+    Each tensor keeps its distribution and loses its structure. Tied weights stay tied, and of
+    fused weights the parts are shuffled. The original values wait in CPU memory, as large as the
+    model, and are put back exactly.
+
+    Yields:
+        The model, shuffled until the block ends.
+
+    Raises:
+        InterventionError: shuffling changed nothing in the output.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    before = run(model, probe_tokens(model))
+    saved: list[tuple[Tensor, Tensor]] = []
+    try:
+        with torch.no_grad():
+            for tensor in _separate_parameters(model):
+                original = tensor.detach().to("cpu", copy=True)
+                saved.append((tensor, original))
+                order = torch.randperm(original.numel(), generator=generator)
+                tensor.copy_(original.flatten()[order].view(original.shape))
+        after = run(model, probe_tokens(model))
+        if before is not None and after is not None and torch.equal(before, after):
+            raise InterventionError("shuffling the weights did not change the model's output")
+        yield model
+    finally:
+        with torch.no_grad():
+            for tensor, original in saved:
+                tensor.copy_(original)
+
+
+def _separate_parameters(model: Any) -> list[Tensor]:
+    """The floating-point parameters, without those that share memory with one listed before.
+
+    Smallest first, so that of a fused tensor and the views that split it the views are listed.
+    """
+    listed, seen = [], set()
+    for parameter in sorted((p.data for p in model.parameters()), key=Tensor.numel):
+        place = (parameter.untyped_storage().data_ptr(), parameter.storage_offset())
+        if parameter.is_floating_point() and parameter.numel() > 1 and place not in seen:
+            seen.add(place)
+            listed.append(parameter)
+    return listed
+
+
+def _by_layer(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+    n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+    by_layer: dict[int, list[int]] = {}
+    for layer, head in heads:
+        if not (0 <= layer < n_layers and 0 <= head < n_heads):
+            raise InputError(
+                f"there is no head {head} in layer {layer}; the model has layers 0 to "
+                f"{n_layers - 1} with heads 0 to {n_heads - 1}"
+            )
+        chosen = by_layer.setdefault(int(layer), [])
+        if head not in chosen:
+            chosen.append(int(head))
+    if not by_layer:
+        raise InputError("no head to ablate was given")
+    return dict(sorted(by_layer.items()))
+
+
+def _hook_z(model: Any, layer: int) -> str:
+    name = f"blocks.{layer}.attn.hook_z"
+    if name not in hook_points(model):
+        raise InputError(f"layer {layer} has no hook_z, so its heads cannot be edited")
+    return name
+
+
+def _marker(heads: Sequence[int]) -> Callable[[Tensor], None]:
+    def mark(z: Tensor) -> None:
+        if z.ndim != 4:
+            raise InputError("hook_z is not split into heads, so heads cannot be edited")
+        z[:, :, heads] = 1
+
+    return mark
+
+
+def _replacing(heads: list[int], layer: int, replace: Edit) -> Edit:
+    def hook_z(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Tensor:
+        edited = z.clone()
+        edited[:, :, heads] = replace(z[:, :, heads], layer).to(z)
+        return edited
+
+    return hook_z
+
+
+def _zero(z: Tensor, layer: int) -> Tensor:
+    return torch.zeros_like(z)
+
+
+class _Mean:
+    """Each position's mean, over the reference or the running batch."""
+
+    def __init__(self, reference: dict[int, Tensor] | None):
+        self.reference = reference
+
+    def __call__(self, z: Tensor, layer: int) -> Tensor:
+        if self.reference is None:
+            _two_rows(z)
+            return z.mean(0, keepdim=True).expand_as(z)
+        return _prefix(self.reference[layer], 0, z.shape[1]).expand_as(z)
+
+
+class _Resample:
+    """Another row's values: of the reference, or of the running batch in a cycle without rest."""
+
+    def __init__(self, donors: dict[int, Tensor] | None, first: int, seed: int):
+        self.donors, self.first = donors, first
+        self.generator = torch.Generator().manual_seed(seed)
+        self.chosen = torch.empty(0, dtype=torch.long)
+
+    def __call__(self, z: Tensor, layer: int) -> Tensor:
+        if layer == self.first:  # a new forward pass: draw anew, once for all layers
+            self.chosen = self._draw(z)
+        if self.donors is None:
+            return z[self.chosen.to(z.device)]
+        donors = _prefix(self.donors[layer], 1, z.shape[1])
+        return donors[self.chosen]
+
+    def _draw(self, z: Tensor) -> Tensor:
+        if self.donors is not None:
+            n_donors = len(self.donors[self.first])
+            return torch.randint(n_donors, (len(z),), generator=self.generator)
+        _two_rows(z)
+        order = torch.randperm(len(z), generator=self.generator)
+        chosen = torch.empty_like(order)
+        chosen[order] = order.roll(1)
+        return chosen
+
+
+def _two_rows(z: Tensor) -> None:
+    if len(z) < 2:
+        raise InputError("a batch of one row has no other rows to ablate with; give a reference")
+
+
+def _prefix(values: Tensor, axis: int, n_pos: int) -> Tensor:
+    if values.shape[axis] < n_pos:
+        raise InputError(
+            f"the model runs on {n_pos} positions, the reference of the ablation has "
+            f"{values.shape[axis]}; give a longer reference"
+        )
+    return values.narrow(axis, 0, n_pos)
+
+
+def _mean_z(
+    model: Any, reference: Any, by_layer: dict[int, list[int]], hooks: dict[int, str]
+) -> dict[int, Tensor]:
+    """Layer -> [pos head d_head], the mean over the rows that reach the position."""
+    sums: dict[int, Tensor] = {}
+    counts = torch.zeros(int(model.cfg.n_ctx))
+    longest = 0
+    for batch in activations(model, reference, list(hooks.values()), "all"):
+        for name, z in batch.items():
+            layer = layer_of(name)
+            assert layer is not None
+            z = z[:, :, by_layer[layer]].double().sum(0)
+            total = sums.setdefault(layer, z.new_zeros((int(model.cfg.n_ctx), *z.shape[1:])))
+            total[: len(z)] += z
+        n_pos = len(z)
+        counts[:n_pos] += len(batch.index)
+        longest = max(longest, n_pos)
+    seen = counts[:longest, None, None]
+    return {layer: total[:longest] / seen.to(total) for layer, total in sums.items()}
+
+
+def _donor_z(
+    model: Any, reference: Any, by_layer: dict[int, list[int]], hooks: dict[int, str]
+) -> dict[int, Tensor]:
+    """Layer -> [row pos head d_head] of the ablated heads, on the CPU."""
+    values = collect(model, reference, list(hooks.values()), "all")
+    return {layer: values[hooks[layer]][:, :, by_layer[layer]] for layer in by_layer}

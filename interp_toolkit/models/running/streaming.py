@@ -1,0 +1,309 @@
+"""Reading activations: streamed in batches, only the hooks and positions asked for.
+
+Rows of equal length are run together, so nothing is ever padded. A hook keeps only the positions
+asked for, and the forward pass stops as soon as every hook has fired: layers above the last one
+needed do not run. Nothing is kept between batches.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Int, Shaped
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.forward import StopForwardError, run
+from interp_toolkit.models.running.hooks import expand_hooks, hook_points
+from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+
+#: one position, "all", several, or None: the data's own
+Positions = int | str | slice | Sequence[int] | None
+
+#: hook points whose axes are [batch head query key]; everywhere else positions are on axis 1
+_QUERY_BY_KEY = ("hook_attn_scores", "hook_pattern")
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationBatch(Mapping[str, Tensor]):
+    """What the hooks saw for some rows: hook name -> tensor, the batch first.
+
+    Attributes:
+        index: which rows of the data these are.
+        tensors: for one position, the hook's axes without the position; else with it.
+    """
+
+    index: Int[Tensor, " batch"]
+    tensors: Mapping[str, Tensor] = field(repr=False)
+
+    def __getitem__(self, hook: str) -> Tensor:
+        return self.tensors[hook]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.tensors)
+
+    def __len__(self) -> int:
+        return len(self.tensors)
+
+
+def activations(
+    model: Any,
+    data: Any,
+    hooks: str | Iterable[str],
+    positions: Positions = None,
+    *,
+    batch_size: int | None = None,
+    memory: int | str | None = None,
+    device: str | torch.device | None = None,
+) -> Iterator[ActivationBatch]:
+    """The model's activations at some hooks and positions, batch by batch.
+
+    Args:
+        model: any TransformerLens model.
+        data: integer tokens [n pos], or an object with `.tokens` (those, or a sequence of rows of
+            any lengths) and maybe `.positions` ([n] integers or None).
+        hooks: names or patterns, as `expand_hooks` takes them.
+        positions: one position (negative: from the row's end), "all", a slice or a list; None is
+            the data's own position for each row, or the last one if it has none.
+        batch_size: rows a batch; None: as many as `memory` holds.
+        memory: bytes, or text such as "4GiB", for activations (see `models.running.memory`); 1 GiB
+            if None.
+        device: where to keep what was read; None: where the model computes.
+
+    Yields:
+        Batches in the order of row length, then row. Values are detached; one position gives
+        [batch ...], several [batch pos ...] (patterns and scores: the query's position, axis 2).
+
+    Raises:
+        InputError: unknown hooks, hooks that never fire, positions outside a row, tokens that the
+            model does not have, too little memory.
+    """
+    names = expand_hooks(model, hooks)
+    rows = _rows(data, model)
+    chosen = _row_positions(data, rows, positions)
+    if batch_size is not None and batch_size < 1:
+        raise InputError(f"batch_size is {batch_size}; it must be at least 1")
+    budget = parse_memory(memory)
+    return _stream(model, rows, names, chosen, batch_size, budget, device)
+
+
+def collect(
+    model: Any,
+    data: Any,
+    hooks: str | Iterable[str],
+    positions: Positions = None,
+    *,
+    batch_size: int | None = None,
+    memory: int | str | None = None,
+    device: str | torch.device = "cpu",
+) -> dict[str, Shaped[Tensor, "n ..."]]:
+    """`activations` of every row in one tensor a hook, in the data's order: hook -> [n ...].
+
+    Raises InputError as `activations` does, and when rows keep different numbers of positions.
+    """
+    n_rows = len(_rows(data, model))
+    batches = activations(
+        model, data, hooks, positions, batch_size=batch_size, memory=memory, device=device
+    )
+    out: dict[str, Tensor] = {}
+    for batch in batches:
+        for hook, value in batch.items():
+            if hook not in out:
+                out[hook] = value.new_empty((n_rows, *value.shape[1:]))
+            if value.shape[1:] != out[hook].shape[1:]:
+                raise InputError(
+                    f"rows keep different numbers of positions at {hook}: "
+                    f"{tuple(out[hook].shape[1:])} and {tuple(value.shape[1:])}; "
+                    "ask for one position, or read them with activations()"
+                )
+            out[hook][batch.index.to(out[hook].device)] = value
+    return out
+
+
+def _stream(
+    model: Any,
+    rows: list[np.ndarray],
+    names: list[str],
+    chosen: _Chosen,
+    batch_size: int | None,
+    budget: int,
+    device: str | torch.device | None,
+) -> Iterator[ActivationBatch]:
+    lengths = np.array([len(row) for row in rows])
+    named = hook_points(model)
+    points = {name: named[name] for name in names}
+    for n_pos in np.unique(lengths).tolist():
+        where = np.flatnonzero(lengths == n_pos)
+        size = batch_size or _fitting(model, names, chosen.count(n_pos), n_pos, budget)
+        for start in range(0, len(where), size):
+            index = torch.from_numpy(where[start : start + size])
+            tokens = torch.from_numpy(np.stack([rows[i] for i in index.tolist()]))
+            at = chosen.of(index, n_pos)
+            values = _read(model, tokens, points, at, device)
+            yield ActivationBatch(index, values)
+
+
+def _read(
+    model: Any,
+    tokens: Int[Tensor, "batch pos"],
+    points: Mapping[str, Any],
+    at: _At,
+    device: str | torch.device | None,
+) -> dict[str, Tensor]:
+    """One forward pass, stopped once every hook has fired."""
+    values: dict[str, Tensor] = {}
+
+    def keep(value: Any, hook: Any, *, name: str) -> None:
+        values[name] = _keep(value, name, at, len(tokens)).to(device)
+        if len(values) == len(points):
+            raise StopForwardError
+
+    run(model, tokens, [(p, functools.partial(keep, name=n)) for n, p in points.items()])
+    missing = [name for name in points if name not in values]
+    if missing:
+        raise InputError(f"hook {missing[0]} never fires in this model; leave it out")
+    return {name: values[name] for name in points}
+
+
+def _keep(value: Any, name: str, at: _At, n_rows: int) -> Tensor:
+    if not isinstance(value, Tensor) or value.ndim < 2:
+        raise InputError(f"hook {name} carries no tensor with positions; leave it out")
+    if value.shape[0] == 1 and n_rows > 1:  # what is the same for every row, such as positions
+        value = value.expand(n_rows, *value.shape[1:])
+    axis = 2 if name.endswith(_QUERY_BY_KEY) else 1
+    return at.take(value.detach(), axis)
+
+
+@dataclass(frozen=True)
+class _At:
+    """Positions to keep in one batch: one a row, or the same several in every row."""
+
+    one: Int[Tensor, " batch"] | None
+    several: Int[Tensor, " kept"] | None
+
+    def take(self, value: Tensor, axis: int) -> Tensor:
+        if self.several is not None:
+            return value.index_select(axis, self.several.to(value.device))
+        assert self.one is not None
+        rows = torch.arange(len(value), device=value.device)
+        return value.movedim(axis, 1)[rows, self.one.to(value.device)]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """Positions to keep in all rows, checked against their lengths."""
+
+    per_row: Int[np.ndarray, " n"] | None
+    selection: slice | list[int] | None
+
+    def of(self, index: Int[Tensor, " batch"], n_pos: int) -> _At:
+        if self.per_row is not None:
+            one = torch.from_numpy(self.per_row[index.numpy()])
+            return _At(torch.where(one < 0, one + n_pos, one), None)
+        several = torch.arange(n_pos)[self.selection]
+        if not len(several):
+            raise InputError(f"positions {self.selection} are none of a row of {n_pos} tokens")
+        return _At(None, several)
+
+    def count(self, n_pos: int) -> int:
+        return 1 if self.per_row is not None else len(range(n_pos)[self._slice(n_pos)])
+
+    def _slice(self, n_pos: int) -> slice:
+        if isinstance(self.selection, slice):
+            return self.selection
+        return slice(0, len(self.selection or ()))
+
+
+def _row_positions(data: Any, rows: list[np.ndarray], positions: Positions) -> _Chosen:
+    """Which positions to keep.
+
+    Raises InputError where a row does not have them.
+    """
+    if positions is None:
+        own = getattr(data, "positions", None)
+        positions = -1 if own is None else own
+        if own is not None:
+            return _Chosen(_checked(np.asarray(own), rows), None)
+    if isinstance(positions, str):
+        if positions != "all":
+            raise InputError(f'positions is {positions!r}; give numbers, a slice or "all"')
+        return _Chosen(None, slice(None))
+    if isinstance(positions, slice):
+        return _Chosen(None, _forward(positions))
+    if isinstance(positions, int | np.integer):
+        return _Chosen(_checked(np.full(len(rows), int(positions)), rows), None)
+    listed = [int(position) for position in positions]
+    if not listed:
+        raise InputError("positions is an empty list")
+    for position in listed:
+        _checked(np.full(len(rows), position), rows)
+    return _Chosen(None, listed)
+
+
+def _forward(positions: slice) -> slice:
+    if positions.step is not None and positions.step < 1:
+        raise InputError("positions is a slice that runs backwards")
+    return positions
+
+
+def _checked(positions: np.ndarray, rows: list[np.ndarray]) -> np.ndarray:
+    if len(positions) != len(rows):
+        raise InputError(f"{len(positions)} positions for {len(rows)} rows")
+    lengths = np.array([len(row) for row in rows])
+    bad = np.flatnonzero((positions >= lengths) | (positions < -lengths))
+    if len(bad):
+        row = int(bad[0])
+        raise InputError(f"position {positions[row]} is outside row {row} of {lengths[row]} tokens")
+    return positions.astype(np.int64)
+
+
+def _rows(data: Any, model: Any) -> list[np.ndarray]:
+    """The data's rows of token ids.
+
+    Raises InputError for what is not tokens of this model.
+    """
+    tokens = getattr(data, "tokens", data)
+    if isinstance(tokens, Tensor):
+        tokens = tokens.detach().cpu().numpy()
+    if isinstance(tokens, np.ndarray) and tokens.ndim != 2 and tokens.dtype != object:
+        raise InputError(f"tokens have {tokens.ndim} axes; they must be [row position]")
+    try:
+        rows = [np.asarray(row) for row in tokens]
+    except TypeError:
+        raise InputError(f"a {type(data).__name__} is no tokens; give an integer array") from None
+    if not rows:
+        raise InputError("the data has no rows")
+    d_vocab, n_ctx = int(model.cfg.d_vocab), int(model.cfg.n_ctx)
+    for number, row in enumerate(rows):
+        if row.ndim != 1 or not len(row) or row.dtype.kind not in "iu":
+            raise InputError(f"row {number} is no list of token ids")
+        if len(row) > n_ctx:
+            raise InputError(f"row {number} has {len(row)} tokens; the model takes {n_ctx}")
+        if row.min() < 0 or row.max() >= d_vocab:
+            raise InputError(f"row {number} has token ids outside the vocabulary of {d_vocab}")
+    return [row.astype(np.int64, copy=False) for row in rows]
+
+
+def _fitting(model: Any, names: list[str], n_kept: int, n_pos: int, budget: int) -> int:
+    """How many rows to run at once, from the memory estimate."""
+    cfg = model.cfg
+    widest = max(int(cfg.d_model), int(cfg.n_heads) * int(cfg.d_head))
+    kept = 0
+    for name in names:
+        if name.endswith(_QUERY_BY_KEY):
+            kept += int(cfg.n_heads) * n_pos
+        elif ".mlp." in name:
+            kept += max(widest, int(getattr(cfg, "d_mlp", None) or 0))
+        elif name.endswith("hook_result"):
+            kept += int(cfg.n_heads) * int(cfg.d_model)
+        else:
+            kept += widest
+    logits = any("unembed" in name for name in names)
+    itemsize = next(iter(model.parameters())).element_size()
+    row = bytes_per_row(cfg, n_pos, itemsize, logits=logits, kept=kept * n_kept)
+    return rows_that_fit(budget, row, n_pos)

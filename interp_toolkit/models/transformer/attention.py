@@ -1,0 +1,233 @@
+"""Attention as `HookedTransformer` computes it, every step of it behind a hook point.
+
+q, k, v are projected, turned by their positions (rotary models), compared, scaled, capped, masked
+with -inf and put through a softmax; the pattern mixes the values into z, and W_O writes z back.
+No fused kernel replaces these steps when nobody is watching: a result must not change, in its
+last digits, because a hook was attached.
+
+Source: TransformerLens 3.9, `components/abstract_attention.py` and
+`components/grouped_query_attention.py`.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor, nn
+from transformer_lens.hook_points import HookPoint
+
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.layers import bias, fire, soft_cap, weight
+
+FIRST_TABLE = 2048  # positions a rotary table starts with, if the context is that long
+
+
+class Rotary:
+    """Turns pairs of coordinates of q and k by angles proportional to the position (RoPE).
+
+    Pair `i` turns by `position / rotary_base ** (2 i / rotary_dim)`. The pairs are neighbours
+    `(2 i, 2 i + 1)` with `rotary_adjacent_pairs` (GPT-J), else `(i, i + rotary_dim / 2)` (GPT-NeoX,
+    Llama); coordinates from `rotary_dim` on are left alone.
+    The tables of sines are made when first needed, in the dtype and on the device of what is
+    turned, and kept; they are in no state dict. Angles are computed in float64 for float64 tensors
+    and in float32 for all others, as TransformerLens does.
+    """
+
+    def __init__(self, cfg: TransformerConfig):
+        assert cfg.rotary_dim is not None
+        self.dim = cfg.rotary_dim
+        self.base = cfg.rotary_base
+        self.adjacent = cfg.rotary_adjacent_pairs
+        self.n_ctx = cfg.n_ctx
+        self._tables: tuple[Tensor, Tensor] | None = None
+
+    def __call__(
+        self, x: Float[Tensor, "batch pos head d_head"]
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        """`x` with each vector turned by the angles of its position."""
+        sin, cos = self.tables(x.shape[1], x)
+        turning, rest = x[..., : self.dim], x[..., self.dim :]
+        turned = turning * cos[:, None] + self._quarter_turn(turning) * sin[:, None]
+        return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+
+    def tables(
+        self, n_positions: int, like: Tensor
+    ) -> tuple[Float[Tensor, "pos rotary_dim"], Float[Tensor, "pos rotary_dim"]]:
+        """Sines and cosines of the angles of positions 0 to `n_positions - 1`."""
+        kept = self._tables
+        if (
+            kept is None
+            or len(kept[0]) < n_positions
+            or kept[0].dtype != like.dtype
+            or kept[0].device != like.device
+        ):
+            kept = self._tables = self._make_tables(n_positions, like)
+        return kept[0][:n_positions], kept[1][:n_positions]
+
+    def _make_tables(self, n_positions: int, like: Tensor) -> tuple[Tensor, Tensor]:
+        n_positions = max(n_positions, min(self.n_ctx, FIRST_TABLE))
+        precise = torch.float64 if like.dtype == torch.float64 else torch.float32
+        with torch.inference_mode(False):  # tables made in inference must serve training too
+            pair = torch.arange(self.dim // 2, dtype=precise)
+            wavelength = self.base ** (pair / (self.dim / 2))
+            spread = wavelength.repeat_interleave(2) if self.adjacent else wavelength.repeat(2)
+            angles = torch.arange(n_positions, dtype=precise)[:, None] / spread
+            return angles.sin().to(like), angles.cos().to(like)
+
+    def _quarter_turn(self, x: Tensor) -> Tensor:
+        """Each pair `(a, b)` becomes `(-b, a)`."""
+        if self.adjacent:
+            return torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
+        first, second = x.chunk(2, dim=-1)
+        return torch.cat([-second, first], dim=-1)
+
+
+def project(
+    x: Float[Tensor, "batch pos d_model"],
+    W: Float[Tensor, "head d_model d_head"],
+    b: Float[Tensor, "head d_head"] | None,
+) -> Float[Tensor, "batch pos head d_head"]:
+    """`x @ W[head] + b[head]` for every head."""
+    n_heads, d_model, d_head = W.shape
+    rows = W.transpose(1, 2).reshape(n_heads * d_head, d_model)
+    out = F.linear(x, rows, None if b is None else b.reshape(-1))
+    return out.view(*x.shape[:2], n_heads, d_head)
+
+
+class Attention(nn.Module):
+    """Multi-head attention; parameters `W_Q, W_K, W_V [head d_model d_head]`, `W_O`, and biases.
+
+    Hook points: hook_q, hook_k, hook_v, hook_z `[batch, pos, head, d_head]`, hook_rot_q and
+    hook_rot_k (rotary models: q and k after turning), hook_attn_scores (masked, -inf) and
+    hook_pattern `[batch, head, query, key]`; hook_result `[batch, pos, head, d_model]` only if
+    `use_attn_result`, so that no edit can be attached where it would do nothing.
+    """
+
+    def __init__(self, cfg: TransformerConfig, rotary: Rotary | None):
+        super().__init__()
+        self.rotary = rotary
+        self.scale = cfg.attn_scale if cfg.use_attn_scale else 1.0
+        self.scores_soft_cap = cfg.attn_scores_soft_cap
+        self.causal = cfg.attention_dir == "causal"
+        self.W_Q = weight(cfg, cfg.n_heads, cfg.d_model, cfg.d_head)
+        self.W_O = weight(cfg, cfg.n_heads, cfg.d_head, cfg.d_model)
+        self.b_Q = bias(cfg, cfg.n_heads, cfg.d_head)
+        self.b_O = bias(cfg, cfg.d_model)
+        self._add_keys_and_values(cfg)
+        self.hook_q = HookPoint()
+        self.hook_k = HookPoint()
+        self.hook_v = HookPoint()
+        self.hook_z = HookPoint()
+        self.hook_attn_scores = HookPoint()
+        self.hook_pattern = HookPoint()
+        if rotary is not None:
+            self.hook_rot_q = HookPoint()
+            self.hook_rot_k = HookPoint()
+        self.hook_result = HookPoint() if cfg.use_attn_result else None
+
+    def _add_keys_and_values(self, cfg: TransformerConfig) -> None:
+        self.W_K = weight(cfg, cfg.n_heads, cfg.d_model, cfg.d_head)
+        self.W_V = weight(cfg, cfg.n_heads, cfg.d_model, cfg.d_head)
+        self.b_K = bias(cfg, cfg.n_heads, cfg.d_head)
+        self.b_V = bias(cfg, cfg.n_heads, cfg.d_head)
+
+    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
+        """What the heads together write to the residual stream."""
+        q = fire(self.hook_q, project(x, self.W_Q, self.b_Q))
+        k = fire(self.hook_k, self._keys(x))
+        v = fire(self.hook_v, self._values(x))
+        if self.rotary is not None:
+            q = fire(self.hook_rot_q, self.rotary(q))
+            k = fire(self.hook_rot_k, self.rotary(k))
+        scores = fire(self.hook_attn_scores, self._scores(q, self._per_query_head(k)))
+        pattern = F.softmax(scores, dim=-1).nan_to_num(nan=0.0)
+        pattern = fire(self.hook_pattern, pattern).to(v.dtype)
+        mixed = pattern @ self._per_query_head(v).transpose(1, 2)
+        return self._write(fire(self.hook_z, mixed.transpose(1, 2)))
+
+    def _keys(self, x: Tensor) -> Tensor:
+        return project(x, self.W_K, self.b_K)
+
+    def _values(self, x: Tensor) -> Tensor:
+        return project(x, self.W_V, self.b_V)
+
+    def _per_query_head(
+        self, x: Float[Tensor, "batch pos kv_head d_head"]
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        return x
+
+    def _scores(
+        self, q: Float[Tensor, "batch pos head d_head"], k: Float[Tensor, "batch pos head d_head"]
+    ) -> Float[Tensor, "batch head pos pos"]:
+        scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1)
+        scores = soft_cap(scores / self.scale, self.scores_soft_cap)
+        if not self.causal:
+            return scores
+        place = torch.arange(q.shape[1], device=q.device)
+        return scores.masked_fill(place > place[:, None], -torch.inf)
+
+    def _write(
+        self, z: Float[Tensor, "batch pos head d_head"]
+    ) -> Float[Tensor, "batch pos d_model"]:
+        z = z.to(self.W_O.dtype)
+        if self.hook_result is None:
+            return F.linear(z.flatten(2), self.W_O.flatten(0, 1).T, self.b_O)
+        by_head = torch.einsum("bphd,hdm->bphm", z, self.W_O)
+        out = fire(self.hook_result, by_head).sum(2)
+        return out if self.b_O is None else out + self.b_O
+
+
+class GroupedQueryAttention(Attention):
+    """Attention in which groups of consecutive query heads share one key and one value head.
+
+    The parameters are `_W_K`, `_W_V`, `_b_K`, `_b_V` with one entry per key-value head; `W_K`,
+    `W_V`, `b_K`, `b_V` repeat them for every query head. hook_k, hook_v and hook_rot_k see the
+    `n_key_value_heads` heads. Source: Ainslie et al. 2023, arXiv 2305.13245.
+    """
+
+    def _add_keys_and_values(self, cfg: TransformerConfig) -> None:
+        n_heads = cfg.n_key_value_heads
+        assert n_heads is not None
+        self.group = cfg.n_heads // n_heads
+        self._W_K = weight(cfg, n_heads, cfg.d_model, cfg.d_head)
+        self._W_V = weight(cfg, n_heads, cfg.d_model, cfg.d_head)
+        self._b_K = bias(cfg, n_heads, cfg.d_head)
+        self._b_V = bias(cfg, n_heads, cfg.d_head)
+
+    def _keys(self, x: Tensor) -> Tensor:
+        return project(x, self._W_K, self._b_K)
+
+    def _values(self, x: Tensor) -> Tensor:
+        return project(x, self._W_V, self._b_V)
+
+    def _per_query_head(
+        self, x: Float[Tensor, "batch pos kv_head d_head"]
+    ) -> Float[Tensor, "batch pos head d_head"]:
+        return x.repeat_interleave(self.group, dim=2)
+
+    @property
+    def W_K(self) -> Float[Tensor, "head d_model d_head"]:  # type: ignore[override]
+        """Key weights, one per query head."""
+        return self._W_K.repeat_interleave(self.group, dim=0)
+
+    @property
+    def W_V(self) -> Float[Tensor, "head d_model d_head"]:  # type: ignore[override]
+        """Value weights, one per query head."""
+        return self._W_V.repeat_interleave(self.group, dim=0)
+
+    @property
+    def b_K(self) -> Float[Tensor, "head d_head"] | None:  # type: ignore[override]
+        """Key biases, one per query head."""
+        return None if self._b_K is None else self._b_K.repeat_interleave(self.group, dim=0)
+
+    @property
+    def b_V(self) -> Float[Tensor, "head d_head"] | None:  # type: ignore[override]
+        """Value biases, one per query head."""
+        return None if self._b_V is None else self._b_V.repeat_interleave(self.group, dim=0)
+
+
+def attention(cfg: TransformerConfig, rotary: Rotary | None) -> Attention:
+    """The attention layer of this configuration."""
+    kind = Attention if cfg.n_key_value_heads is None else GroupedQueryAttention
+    return kind(cfg, rotary)

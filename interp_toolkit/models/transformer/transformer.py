@@ -1,0 +1,302 @@
+"""The toolkit's own transformer: `HookedTransformer`'s names and numbers, in both TransformerLens.
+
+`HookedTransformer` exists up to TransformerLens 3.x; its state dicts are what researchers have on
+disk. `Transformer` has its parameter names and shapes, its hook points and its semantics, for the
+options of `TransformerConfig`, on `HookedRootModule`, which both majors keep. Tokens are embedded,
+each block adds what its heads and its MLP write to the residual stream, and the last residual is
+normalised and unembedded.
+
+Differences from `HookedTransformer`, none of which changes a value at a hook:
+    - the state dict holds parameters only (no masks, no rotary tables), and mixing matrices;
+    - `ln1` runs once a block, not once each for queries, keys and values, so its hooks fire once;
+    - hook points that would never fire do not exist, so an edit there is a KeyError;
+    - a seed is used through its own generator and leaves the global ones alone;
+    - `cfg` is frozen; `.to(dtype)` replaces it by one that names the parameters' new dtype.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple, NoReturn
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from transformer_lens import ActivationCache, HookedRootModule
+from transformer_lens.hook_points import HookPoint
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.transformer.attention import Rotary, attention
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.layers import (
+    MLP,
+    Embed,
+    GatedMLP,
+    PosEmbed,
+    TiedUnembed,
+    Unembed,
+    block_norm,
+    final_norm,
+    fire,
+    has_hooks,
+    soft_cap,
+)
+from interp_toolkit.models.transformer.mixing import MixingAttention
+from interp_toolkit.models.transformer.stacked_weights import StackedWeights
+
+RETURN_TYPES = ("logits", "loss", "both", None)
+
+
+class Output(NamedTuple):
+    """What `return_type="both"` gives."""
+
+    logits: Float[Tensor, "batch pos d_vocab"]
+    loss: Float[Tensor, "*batch_pos"]
+
+
+class Block(nn.Module):
+    """Attention, then (unless `attn_only`) an MLP, each added to the residual stream.
+
+    Hook points `[batch, pos, d_model]`: hook_resid_pre, hook_attn_out, hook_resid_post; with an
+    MLP also hook_resid_mid and hook_mlp_out.
+    """
+
+    def __init__(self, cfg: TransformerConfig, rotary: Rotary | None):
+        super().__init__()
+        self.ln1 = block_norm(cfg)
+        self.attn = MixingAttention(cfg) if cfg.mixing else attention(cfg, rotary)
+        self.hook_resid_pre = HookPoint()
+        self.hook_attn_out = HookPoint()
+        self.hook_resid_post = HookPoint()
+        self.attn_only = cfg.attn_only
+        if not cfg.attn_only:
+            self.ln2 = block_norm(cfg)
+            self.mlp = GatedMLP(cfg) if cfg.gated_mlp else MLP(cfg)
+            self.hook_resid_mid = HookPoint()
+            self.hook_mlp_out = HookPoint()
+
+    def forward(
+        self, resid: Float[Tensor, "batch pos d_model"]
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """The residual stream after this block."""
+        resid = fire(self.hook_resid_pre, resid)
+        resid = resid + fire(self.hook_attn_out, self.attn(self.ln1(resid)))
+        if not self.attn_only:
+            resid = fire(self.hook_resid_mid, resid)
+            resid = resid + fire(self.hook_mlp_out, self.mlp(self.ln2(resid)))
+        return fire(self.hook_resid_post, resid)
+
+
+class Transformer(HookedRootModule, StackedWeights):
+    """A decoder or (with `attention_dir="bidirectional"`) encoder with hooks everywhere.
+
+    Attributes:
+        cfg: the configuration; `cfg.dtype` is the parameters' dtype, also after `.to(dtype)`.
+        tokenizer: None; the model reads token ids.
+        check_tokens: whether `forward` checks that ids lie within the vocabulary. On a GPU this
+            waits for the device once a call; CUDA graphs and `torch.func.vmap` need it off, and
+            `torch.compile` makes one graph only without it.
+
+    Args:
+        cfg: the configuration.
+        init_weights: False leaves the weights unset, for a caller that fills them from a file.
+
+    The methods `run_with_hooks`, `run_with_cache`, `hooks`, `reset_hooks` are TransformerLens's.
+    """
+
+    tokenizer: None = None
+
+    def __init__(self, cfg: TransformerConfig, *, init_weights: bool = True):
+        super().__init__()
+        self.cfg = cfg
+        self.check_tokens = True
+        self.embed = Embed(cfg)
+        self.hook_embed = HookPoint()
+        if cfg.positional_embedding_type == "standard":
+            self.pos_embed = PosEmbed(cfg)
+            self.hook_pos_embed = HookPoint()
+        rotary = Rotary(cfg) if cfg.positional_embedding_type == "rotary" else None
+        self.blocks = nn.ModuleList(Block(cfg, rotary) for _ in range(cfg.n_layers))
+        if cfg.normalization_type is not None:
+            self.ln_final = final_norm(cfg)
+        tied = cfg.tied_embeddings
+        self.unembed = TiedUnembed(cfg, self.embed) if tied else Unembed(cfg)
+        if init_weights:
+            self.init_weights()
+        self.setup()
+
+    def init_weights(self, seed: int | torch.Generator | None = None) -> None:
+        """GPT-2's initialisation: every `W_` normal, biases zero, normalisation scales one.
+
+        The standard deviation is `cfg.initializer_range`, `0.8 / sqrt(d_model)` by default.
+        Values are drawn in float64 on the generator's device, so one seed means the same weights
+        in every dtype and on every device.
+
+        Args:
+            seed: a seed, or a generator to draw from; None: `cfg.seed`. With a seed or a generator
+                PyTorch's global generator is neither used nor advanced; without any, it is drawn
+                from, as everywhere in PyTorch.
+        """
+        seed = self.cfg.seed if seed is None else seed
+        generator = torch.Generator().manual_seed(seed) if isinstance(seed, int) else seed
+        device = generator.device if generator is not None else torch.device("cpu")
+        for name, parameter in self.named_parameters():
+            if "W_" in name:
+                shape, kind = parameter.shape, torch.float64
+                drawn = torch.randn(shape, generator=generator, dtype=kind, device=device)
+                parameter.data.copy_(drawn * self.cfg.initializer_range)
+            else:
+                parameter.data.fill_(1.0 if name.endswith(".w") else 0.0)
+        for block in self.blocks if self.cfg.mixing else ():
+            block.attn.draw_mixing(generator)
+
+    def forward(
+        self,
+        input: Any,
+        return_type: str | None = "logits",
+        *,
+        loss_per_token: bool = False,
+        start_at_layer: int | None = None,
+        stop_at_layer: int | None = None,
+        tokens: Tensor | None = None,
+    ) -> Float[Tensor, "..."] | Output | None:
+        """Run the model, or some of its layers.
+
+        Args:
+            input: token ids, integers `[batch, pos]`; with `start_at_layer` the residual stream
+                before that layer, `[batch, pos, d_model]`.
+            return_type: "logits" `[batch, pos, d_vocab_out]`; "loss", the next-token cross-entropy
+                in nats; "both" as an `Output`; None runs the model for its hooks only.
+            loss_per_token: the loss as `[batch, pos - 1]` instead of its mean.
+            start_at_layer: the first block to run, as an index into `blocks` (may be negative).
+            stop_at_layer: the block to stop before, likewise; the residual stream there is
+                returned, whatever `return_type` says.
+            tokens: the token ids a loss needs when `start_at_layer` is given.
+
+        Raises:
+            InputError: what was given is not token ids (or a residual stream) of this model, or
+                no loss can be computed from it.
+        """
+        if return_type not in RETURN_TYPES:
+            raise InputError(f"return_type is logits, loss, both or None, not {return_type!r}")
+        if start_at_layer is None:
+            tokens = self._checked_tokens(input)
+            resid = self._embedded(tokens)
+        else:
+            tokens = None if tokens is None else self._checked_tokens(tokens)
+            resid = self._checked_residual(input)
+        for block in list(self.blocks)[start_at_layer:stop_at_layer]:
+            resid = block(resid)
+        if stop_at_layer is not None:
+            return resid
+        if self.cfg.normalization_type is not None:
+            resid = self.ln_final(resid)
+        if return_type is None:
+            return None
+        logits = soft_cap(self.unembed(resid), self.cfg.output_logits_soft_cap)
+        if return_type == "logits":
+            return logits
+        loss = self._loss(logits, tokens, per_token=loss_per_token)
+        return loss if return_type == "loss" else Output(logits, loss)
+
+    def run_with_cache(
+        self, *model_args: Any, return_cache_object: bool = True, **kwargs: Any
+    ) -> tuple[Any, Any]:
+        """The output, and every activation by its hook's name; see `HookedRootModule`.
+
+        The activations come as TransformerLens's `ActivationCache` (`cache["pattern", 0]`), or as
+        a plain dictionary with `return_cache_object=False`.
+        """
+        output, cache = super().run_with_cache(*model_args, **kwargs)
+        if return_cache_object:
+            has_batch = not kwargs.get("remove_batch_dim", False)
+            cache = ActivationCache(cache, self, has_batch_dim=has_batch)
+        return output, cache
+
+    def to_tokens(self, text: object, *args: Any, **kwargs: Any) -> NoReturn:
+        """Raise InputError: there is no tokenizer."""
+        raise InputError(
+            "this model has no tokenizer: give it token ids, an integer tensor [batch, pos]"
+        )
+
+    def _embedded(self, tokens: Tensor) -> Float[Tensor, "batch pos d_model"]:
+        resid: Tensor = fire(self.hook_embed, self.embed(tokens))
+        if self.cfg.positional_embedding_type != "standard":
+            return resid
+        position: Tensor = self.pos_embed(tokens)
+        if has_hooks(self.hook_pos_embed):
+            position = self.hook_pos_embed(position.clone())
+        return resid + position
+
+    def _loss(
+        self, logits: Tensor, tokens: Tensor | None, per_token: bool
+    ) -> Float[Tensor, "*batch_pos"]:
+        if tokens is None:
+            raise InputError("a loss needs the token ids: pass tokens= beside start_at_layer=")
+        d_out = self.cfg.d_vocab_out
+        if d_out < self.cfg.d_vocab and self.check_tokens and (tokens[:, 1:] >= d_out).any():
+            raise InputError(f"a token to predict has no logit: there are only {d_out}")
+        return next_token_loss(logits, tokens, per_token=per_token)
+
+    def _checked_tokens(self, tokens: Any) -> Int[Tensor, "batch pos"]:
+        if not isinstance(tokens, Tensor):
+            self.to_tokens(tokens)
+        if tokens.dtype == torch.bool or tokens.is_floating_point() or tokens.is_complex():
+            raise InputError(f"token ids are integers, got a tensor of {tokens.dtype}")
+        if tokens.ndim != 2 or not tokens.shape[1]:
+            raise InputError(f"token ids have the shape [batch, pos], got {list(tokens.shape)}")
+        if tokens.shape[1] > self.cfg.n_ctx:
+            raise InputError(
+                f"{tokens.shape[1]} positions are more than the model's context, {self.cfg.n_ctx}"
+            )
+        if self.check_tokens and len(tokens):
+            low, high = (int(end) for end in tokens.aminmax())
+            if low < 0 or high >= self.cfg.d_vocab:
+                raise InputError(
+                    f"token id {low if low < 0 else high} is outside the model's vocabulary, "
+                    f"0 to {self.cfg.d_vocab - 1}"
+                )
+        return tokens.long()
+
+    def _checked_residual(self, resid: Any) -> Float[Tensor, "batch pos d_model"]:
+        d_model, n_ctx = self.cfg.d_model, self.cfg.n_ctx
+        shape = list(resid.shape) if isinstance(resid, Tensor) else type(resid).__name__
+        if not isinstance(resid, Tensor) or not resid.is_floating_point():
+            raise InputError("with start_at_layer the input is a residual stream of floats")
+        if resid.ndim != 3 or resid.shape[2] != d_model or not 0 < resid.shape[1] <= n_ctx:
+            raise InputError(
+                f"with start_at_layer the input is [batch, pos, {d_model}] with at most "
+                f"{n_ctx} positions, got {shape}"
+            )
+        return resid
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Transformer:
+        """What `.to`, `.double`, `.cuda` go through: keep `cfg.dtype` true."""
+        super()._apply(fn, recurse)
+        dtype = self.W_E.dtype
+        if dtype != self.cfg.dtype:
+            self.cfg = self.cfg.model_copy(update={"dtype": dtype})
+        return self
+
+
+def next_token_loss(
+    logits: Float[Tensor, "batch pos d_vocab"],
+    tokens: Int[Tensor, "batch pos"],
+    *,
+    per_token: bool = False,
+) -> Float[Tensor, "*batch_pos"]:
+    """Cross-entropy, in nats, of each token (the first has none) given the logits one place before.
+
+    The mean over all of them, or with `per_token` each, `[batch, pos - 1]`.
+    Raises InputError where there is nothing to predict.
+    """
+    batch, n_pos, d_vocab = logits.shape
+    if n_pos < 2:
+        raise InputError("a next-token loss needs at least 2 positions, got 1")
+    targets = tokens[:, 1:].to(device=logits.device, dtype=torch.int64)
+    reduction = "none" if per_token else "mean"
+    loss = F.cross_entropy(
+        logits[:, :-1].reshape(-1, d_vocab), targets.reshape(-1), reduction=reduction
+    )
+    return loss.view(batch, n_pos - 1) if per_token else loss

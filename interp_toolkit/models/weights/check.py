@@ -1,0 +1,225 @@
+"""Does the view of the weights say what the model does? One tiny forward pass, computed twice.
+
+Each part is compared on its own, from the model's own input to it, so that a part the view cannot
+give (experts, latent attention, ...) spoils no other:
+
+- embedding: `W_E[token] * scale + W_pos` against the first residual stream, with token type and
+  norm where there are any (BERT). The scale is fitted where there is no norm; Gemma's is
+  sqrt(d_model).
+- values and output of each layer's attention; its queries, keys and pattern.
+- MLP of each layer: what enters the activation, what leaves it, and the output from that.
+- residual streams that are normalised behind each addition (BERT): the stream behind attention,
+  where `hook_attn_out` stands on bridges, and behind the MLP.
+- unembedding: the logits from the last residual stream.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.forward import probe_tokens, run
+from interp_toolkit.models.running.hooks import hook_points, layer_of
+from interp_toolkit.models.weights import read
+from interp_toolkit.models.weights.mlp import plain_activation, residual_hook
+from interp_toolkit.models.weights.parts import LayerWeights, MLPWeights
+from interp_toolkit.models.weights.positions import positions
+
+Problems = dict[tuple[str, int], str]
+Seen = dict[str, Tensor]
+
+_WATCHED = (
+    *("hook_resid_pre", "hook_resid_mid", "hook_resid_post", "hook_attn_out", "hook_mlp_out"),
+    *("hook_q", "hook_k", "hook_v", "hook_z", "hook_pattern"),
+    *("hook_pre", "hook_pre_linear", "hook_post"),
+)
+
+
+class _DisagreementError(Exception):
+    """What the view gives and what the model does differ."""
+
+
+def check(model: Any) -> tuple[Problems, float]:
+    """What the view cannot give, as {(part, layer): why}, and the embedding's scale.
+
+    Raises InputError for a model without the parts of a decoder.
+    """
+    for part in ("embed", "blocks", "unembed"):
+        if part not in getattr(model, "_modules", {}):
+            raise InputError(f"a {type(model).__name__} has no {part}; its weights are not known")
+    tokens = probe_tokens(model)
+    seen: Seen = {}
+
+    def keeper(name: str) -> Callable[..., None]:
+        def keep(value: Any, hook: Any) -> None:
+            if isinstance(value, Tensor):
+                seen[name] = value.detach()
+
+        return keep
+
+    watched = [
+        (point, keeper(name))
+        for name, point in hook_points(model).items()
+        if name.rpartition(".")[2] in _WATCHED and layer_of(name) is not None
+    ]
+    logits = run(model, tokens, watched)
+    problems: Problems = {}
+    scale = 1.0
+    with torch.no_grad():
+        try:
+            scale = _embedding_scale(model, tokens, seen)
+        except (InputError, _DisagreementError) as error:
+            problems["embedding", -1] = str(error)
+        tests = [("unembedding", -1, partial(_check_unembedding, model, seen, logits))]
+        for layer in range(int(model.cfg.n_layers)):
+            tests.append(("ov", layer, partial(_check_ov, model, layer, seen)))
+            tests.append(("attention", layer, partial(_check_attention, model, layer, seen)))
+            tests.append(("mlp", layer, partial(_check_mlp, model, layer, seen)))
+        for part, layer, test in tests:
+            try:
+                test()
+            except (InputError, _DisagreementError) as error:
+                problems[part, layer] = str(error)
+    return problems, scale
+
+
+def _embedding_scale(model: Any, tokens: Tensor, seen: Seen) -> float:
+    residual = _get(seen, "blocks.0.hook_resid_pre")
+    W_pos = positions(model)
+    embedded, token_type = read.embedding(model)[tokens], read.token_type(model)
+    norm = read.embedding_norm(model)
+    added = torch.zeros_like(embedded)
+    if W_pos is not None:
+        added = added + W_pos[: tokens.shape[1]]
+    if token_type is not None:
+        added = added + token_type
+    if norm.kind is not None:
+        _agree("the embedding", residual, norm(embedded + added))
+        return 1.0
+    residual = residual - added
+    size = float(embedded.double().pow(2).sum())
+    fitted = float((residual * embedded).sum().double()) / size if size else 1.0
+    plain = (1.0, math.sqrt(int(model.cfg.d_model)))
+    scale = next((s for s in plain if math.isclose(s, fitted, rel_tol=1e-3)), fitted)
+    _agree("the embedding", residual, embedded * scale)
+    return scale
+
+
+def _check_ov(model: Any, layer: int, seen: Seen) -> None:
+    w = read.ov(model, layer)
+    where, attn = f"blocks.{layer}", f"blocks.{layer}.attn"
+    residual = _get(seen, f"{where}.hook_resid_pre")
+    v = _agree_projection(seen, layer, "v", w.norm(residual), w.W_V, w.b_V)
+    pattern, z = _get(seen, f"{attn}.hook_pattern"), _get(seen, f"{attn}.hook_z")
+    _agree(f"hook_z of layer {layer}", z, torch.einsum("bhqk,bkhd->bqhd", pattern, v))
+    out = w.post_norm(torch.einsum("bphd,hdm->bpm", z, w.W_O) + w.b_O)
+    if w.residual_norm.kind is not None:
+        out = w.residual_norm(residual + out)
+    _agree(f"hook_attn_out of layer {layer}", _get(seen, f"{where}.hook_attn_out"), out)
+
+
+def _check_attention(model: Any, layer: int, seen: Seen) -> None:
+    w = read.layer(model, layer)
+    _check_ov(model, layer, seen)
+    x = w.norm(_get(seen, f"blocks.{layer}.hook_resid_pre"))
+    q = _agree_projection(seen, layer, "q", x, w.W_Q, w.b_Q)
+    k = _agree_projection(seen, layer, "k", x, w.W_K, w.b_K)
+    pattern = _get(seen, f"blocks.{layer}.attn.hook_pattern")
+    _agree_pattern(layer, w, pattern, w.scores(q, k))
+
+
+def _agree_projection(seen: Seen, layer: int, name: str, x: Tensor, W: Tensor, b: Tensor) -> Tensor:
+    ours = torch.einsum("bpm,hmd->bphd", x, W) + b
+    theirs = _get(seen, f"blocks.{layer}.attn.hook_{name}")
+    group = ours.shape[2] // theirs.shape[2]
+    _agree(f"hook_{name} of layer {layer}", theirs, ours[:, :, ::group])
+    return ours
+
+
+def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor) -> None:
+    """Log-probabilities against scores, both centred over the keys that a query may see.
+
+    Scores themselves are not everywhere hooked (native bridges), and patterns of small scores
+    are nearly uniform whatever the positions do.
+    """
+    masked = scores.masked_fill(~w.visible(scores.shape[-1]), -torch.inf)
+    wide = torch.promote_types(pattern.dtype, torch.float32)
+    ours, theirs = masked.to(wide).softmax(-1), pattern.to(wide)
+    _agree(f"the pattern of layer {layer}", theirs, ours, pattern.dtype)
+    clear = (ours > 1e-4) & (theirs > 1e-4)
+    count = clear.sum(-1, keepdim=True).clamp(min=1)
+    centred = []
+    for values in (theirs.clamp(min=1e-30).log(), ours.clamp(min=1e-30).log()):
+        values = values.masked_fill(~clear, 0)
+        centred.append((values - values.sum(-1, keepdim=True) / count).masked_fill(~clear, 0))
+    if float(centred[1].abs().max()) > max(100 * torch.finfo(pattern.dtype).eps, 1e-9):
+        _agree(f"the scores of layer {layer}", centred[0], centred[1], pattern.dtype)
+
+
+def _check_mlp(model: Any, layer: int, seen: Seen) -> None:
+    w = read.mlp(model, layer)
+    if w is None:
+        return
+    where = f"blocks.{layer}"
+    residual = _get(seen, residual_hook(model, layer, w))
+    x = w.norm(residual)
+    pre, linear = x @ w.W_in + w.b_in, None
+    if w.W_gate is not None and w.b_gate is not None:
+        pre, linear = x @ w.W_gate + w.b_gate, pre
+        theirs = _get(seen, f"{where}.mlp.hook_pre_linear")
+        _agree(f"hook_pre_linear of layer {layer}", theirs, linear)
+    _agree(f"hook_pre of layer {layer}", _get(seen, f"{where}.mlp.hook_pre"), pre)
+    post = _get(seen, f"{where}.mlp.hook_post")
+    _agree_activation(layer, w, pre, linear, post)
+    out = w.post_norm(post @ w.W_out + w.b_out)
+    _agree(f"hook_mlp_out of layer {layer}", _get(seen, f"{where}.hook_mlp_out"), out)
+    if w.residual_norm.kind is not None:
+        after = _get(seen, f"{where}.hook_resid_post")
+        _agree(f"the residual stream behind layer {layer}", after, w.residual_norm(residual + out))
+
+
+def _agree_activation(
+    layer: int, w: MLPWeights, pre: Tensor, linear: Tensor | None, post: Tensor
+) -> None:
+    """What leaves the activation, for functions that are one function of one number."""
+    act = plain_activation(w.act_fn)
+    if act is None:
+        return
+    ours = act(pre) if linear is None else act(pre) * linear + w.b_post
+    _agree(f"hook_post of layer {layer}", post, ours)
+
+
+def _check_unembedding(model: Any, seen: Seen, logits: Tensor | None) -> None:
+    W_U, b_U = read.unembedding(model)
+    norm = read.norm(model, "ln_final", model.cfg)
+    last = f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post"
+    ours = norm(_get(seen, last)) @ W_U + b_U
+    cap = read.positive(getattr(model.cfg, "output_logits_soft_cap", None))
+    if cap is not None:
+        ours = cap * torch.tanh(ours / cap)
+    assert logits is not None
+    _agree("the logits", logits, ours)
+
+
+def _get(seen: Seen, name: str) -> Tensor:
+    if name not in seen:
+        raise _DisagreementError(f"{name} does not fire, so the weights there cannot be checked")
+    return seen[name]
+
+
+def _agree(what: str, theirs: Tensor, ours: Tensor, dtype: torch.dtype | None = None) -> None:
+    tolerance = max(math.sqrt(torch.finfo(dtype or theirs.dtype).eps), 1e-5)
+    fits = theirs.shape == ours.shape
+    theirs, ours = theirs.float(), ours.float()
+    if fits and bool(((theirs - ours).abs().max() <= tolerance * theirs.abs().max()).item()):
+        return
+    raise _DisagreementError(
+        f"{what} cannot be computed from the model's weights as TransformerLens defines them; "
+        "this architecture does something else there"
+    )

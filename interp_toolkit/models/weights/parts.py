@@ -1,0 +1,153 @@
+"""The parts of a model's weights as the toolkit sees them: an attention layer, an MLP, a norm.
+
+`models.weights.view` gives them for every kind of model; here is what they mean and how they
+compute.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp_toolkit.models.weights.alibi import Alibi
+from interp_toolkit.models.weights.rotation import Rotary
+
+Direction = Literal["causal", "bidirectional"]
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    """A normalisation over the last axis: `(x - mean) / sqrt(var + eps) * w + b`.
+
+    Attributes:
+        kind: "LN", or "RMS" without the mean; None: no normalisation at all.
+        w, b: None where the norm has none (folded into later weights, or RMS).
+        eps: added to the variance.
+    """
+
+    kind: Literal["LN", "RMS"] | None
+    w: Float[Tensor, " d_model"] | None = None
+    b: Float[Tensor, " d_model"] | None = None
+    eps: float = 0.0
+
+    def __call__(self, x: Float[Tensor, "*batch d_model"]) -> Float[Tensor, "*batch d_model"]:
+        """The normalised input."""
+        if self.kind is None:
+            return x
+        dtype = x.dtype
+        x = x if dtype in (torch.float32, torch.float64) else x.float()
+        x = x - x.mean(-1, keepdim=True) if self.kind == "LN" else x
+        x = (x / (x.pow(2).mean(-1, keepdim=True) + self.eps).sqrt()).to(dtype)
+        x = x if self.w is None else x * self.w
+        return x if self.b is None else x + self.b
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class OVWeights:
+    """What an attention layer writes for what it attends to, every tensor per query head.
+
+    Attributes:
+        W_V, W_O, b_V, b_O: as in `v = norm(x) @ W_V + b_V`, `attn_out = sum over heads of z @ W_O,
+            + b_O`; absent biases are zero.
+        direction: "causal", or "bidirectional": every position sees every other.
+        window: a query sees only this many positions back, itself included, if not None.
+        norm: in front of the layer. post_norm: behind the sum over heads (kind None mostly).
+        parallel: the MLP reads the same residual stream as attention, not its output.
+        residual_norm: behind the addition to the residual stream, which then is
+            `residual_norm(x + attn_out)` (BERT, with no norm in front); kind None mostly.
+    """
+
+    W_V: Float[Tensor, "head d_model d_head"]
+    W_O: Float[Tensor, "head d_head d_model"]
+    b_V: Float[Tensor, "head d_head"]
+    b_O: Float[Tensor, " d_model"]
+    direction: Direction
+    window: int | None
+    norm: Norm
+    post_norm: Norm
+    parallel: bool
+    residual_norm: Norm = field(default_factory=lambda: Norm(None))
+
+    @property
+    def additive(self) -> bool:
+        """Whether what the heads write is added to the residual stream as it is.
+
+        Not where a norm stands behind their sum (Gemma 2) or behind the addition (BERT).
+        """
+        return self.post_norm.kind is None and self.residual_norm.kind is None
+
+    def visible(self, n_pos: int) -> Bool[Tensor, "query key"]:
+        """Which keys a query may see, [query key] booleans."""
+        device = self.W_V.device
+        back = torch.arange(n_pos, device=device)[:, None] - torch.arange(n_pos, device=device)
+        if self.direction == "bidirectional":
+            return torch.ones_like(back, dtype=torch.bool)
+        return (back >= 0) & (back < (self.window or n_pos))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class LayerWeights(OVWeights):
+    """One attention layer, queries and keys too.
+
+    Attributes:
+        W_Q, W_K, b_Q, b_K: as in `q = norm(x) @ W_Q + b_Q`; absent biases are zero.
+        attn_scale: scores are `q · k / attn_scale`.
+        soft_cap: then `soft_cap * tanh(scores / soft_cap)` (Gemma 2), if not None.
+        rotary: how q and k are turned before they meet, if not None.
+        alibi: what is added to the scores last, for distance, if not None.
+    """
+
+    W_Q: Float[Tensor, "head d_model d_head"]
+    W_K: Float[Tensor, "head d_model d_head"]
+    b_Q: Float[Tensor, "head d_head"]
+    b_K: Float[Tensor, "head d_head"]
+    attn_scale: float
+    soft_cap: float | None
+    rotary: Rotary | None
+    alibi: Alibi | None = None
+
+    def scores(
+        self, q: Float[Tensor, "batch pos head d_head"], k: Float[Tensor, "batch pos head d_head"]
+    ) -> Float[Tensor, "batch head pos pos"]:
+        """Attention scores before the mask, from unturned queries and keys."""
+        if self.rotary is not None:
+            q, k = self.rotary.rotate(q), self.rotary.rotate(k)
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / self.attn_scale
+        if self.soft_cap is not None:
+            scores = self.soft_cap * (scores / self.soft_cap).tanh()
+        if self.alibi is None:
+            return scores
+        positions = torch.arange(q.shape[1], device=q.device)
+        return scores + self.alibi.bias(positions, positions).to(scores)
+
+
+@dataclass(frozen=True, eq=False)
+class MLPWeights:
+    """One MLP: `post @ W_out + b_out`, then `post_norm`.
+
+    `post = act(x @ W_in + b_in)`, or gated `act(x @ W_gate + b_gate) * (x @ W_in + b_in) + b_post`
+    with `x = norm(residual)`.
+
+    Attributes:
+        act_fn: TransformerLens's name of the activation.
+        b_post: what HookedTransformer's gated MLPs add after the product (they have no other
+            bias inside); zero elsewhere.
+        norm: in front. post_norm: behind the output.
+        residual_norm: behind the addition to the residual stream, as in `LayerWeights`.
+    """
+
+    W_in: Float[Tensor, "d_model d_mlp"]
+    b_in: Float[Tensor, " d_mlp"]
+    W_gate: Float[Tensor, "d_model d_mlp"] | None
+    b_gate: Float[Tensor, " d_mlp"] | None
+    b_post: Float[Tensor, " d_mlp"]
+    W_out: Float[Tensor, "d_mlp d_model"]
+    b_out: Float[Tensor, " d_model"]
+    act_fn: str
+    norm: Norm
+    post_norm: Norm
+    residual_norm: Norm = field(default_factory=lambda: Norm(None))

@@ -1,0 +1,284 @@
+"""Reading the parts of a model's weights, whatever kind of model it is; nothing is checked here.
+
+`HookedTransformer` and the toolkit's transformer keep tensors under the same names; bridges wrap
+modules of other shapes and read TransformerLens's names off them, keys and values not repeated.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.weights.parts import (
+    Direction,
+    LayerWeights,
+    MLPWeights,
+    Norm,
+    OVWeights,
+)
+from interp_toolkit.models.weights.positions import alibi, read_tensor, rotary
+
+
+def embedding(model: Any) -> Tensor:
+    """W_E as stored, [d_vocab d_model]."""
+    return read_tensor(getattr(model, "embed", None), "W_E", "the token embedding")
+
+
+def embedding_norm(model: Any) -> Norm:
+    """The norm of what tokens and positions add up to (Bloom, BERT); kind None mostly."""
+    if "embed_ln" in model._modules:
+        return norm(model, "embed_ln", model.cfg)
+    return norm(model.embed, "ln", model.cfg)  # HookedTransformer's post_embedding_ln
+
+
+def token_type(model: Any) -> Tensor | None:
+    """What tokens of the first type add (BERT: all, unless told otherwise); None without types."""
+    module = model._modules.get("token_type_embed")
+    if module is None:
+        return None
+    return read_tensor(module, "W_E", "the token type embedding")[0]
+
+
+def unembedding(model: Any) -> tuple[Tensor, Tensor]:
+    """W_U [d_model d_vocab] and b_U [d_vocab]."""
+    if "mlm_head" in model._modules:
+        raise InputError(
+            "the unembedding stands behind a masked-language-modelling head of its own (a layer "
+            "and an activation), which no weights view can give exactly"
+        )
+    W_U = read_tensor(getattr(model, "unembed", None), "W_U", "the unembedding")
+    return W_U, _bias(model.unembed, "b_U", W_U.new_zeros(W_U.shape[1]))
+
+
+def norm(owner: Any, name: str, cfg: Any) -> Norm:
+    """The norm of this name in a module; kind None when there is none."""
+    module = owner._modules.get(name)
+    inner = getattr(module, "original_component", None)
+    if module is None or isinstance(module if inner is None else inner, torch.nn.Identity):
+        return Norm(None)
+    if inner is None:
+        centred = getattr(module, "centre", not type(module).__name__.startswith("RMS"))
+        return Norm(
+            "LN" if centred else "RMS",
+            getattr(module, "w", None),
+            getattr(module, "b", None),
+            float(module.eps),
+        )
+    rms, w = bool(module.uses_rms_norm), getattr(inner, "weight", None)
+    if w is not None and getattr(cfg, "rmsnorm_uses_offset", False):
+        w = 1 + w
+    eps = getattr(inner, "eps", getattr(inner, "variance_epsilon", None)) if rms else None
+    b = None if rms else getattr(inner, "bias", None)
+    return Norm("RMS" if rms else "LN", w, b, float(cfg.eps if eps is None else eps))
+
+
+def layer(model: Any, layer: int) -> LayerWeights:
+    """The attention weights of a layer, unchecked."""
+    values, attn, cfg = ov(model, layer), _attention(model, layer), model.cfg
+    if mixes(model, layer):
+        raise InputError(
+            f"the heads of layer {layer} mix by fixed matrices and have no queries or keys"
+        )
+    _refuse_attention(attn, cfg, layer)
+    W_Q, b_Q = _projection(attn, cfg, layer, "Q")
+    W_K, b_K = _projection(attn, cfg, layer, "K")
+    return LayerWeights(
+        **vars(values),
+        W_Q=W_Q,
+        W_K=W_K,
+        b_Q=b_Q,
+        b_K=b_K,
+        attn_scale=_scale(attn, cfg, layer),
+        soft_cap=_soft_cap(attn, cfg),
+        rotary=rotary(model, attn, cfg),
+        alibi=alibi(attn, cfg),
+    )
+
+
+def ov(model: Any, layer: int) -> OVWeights:
+    """The value and output weights of a layer, unchecked."""
+    cfg, block, attn = model.cfg, model.blocks[layer], _attention(model, layer)
+    if "mla" in type(attn).__name__.lower():
+        _refuse_attention(attn, cfg, layer)
+    heads, d_model, d_head = int(cfg.n_heads), int(cfg.d_model), int(cfg.d_head)
+    W_V, b_V = _projection(attn, cfg, layer, "V")
+    what = f"W_O of layer {layer}"
+    W_O = _per_query_head(read_tensor(attn, "W_O", what), heads, (d_head, d_model), what)
+    behind = _normalises_sums(block)
+    return OVWeights(
+        W_V=W_V,
+        W_O=W_O,
+        b_V=b_V,
+        b_O=_bias(attn, "b_O", W_O.new_zeros(d_model)),
+        direction=_direction(attn, cfg),
+        window=_window(attn, cfg, layer),
+        norm=Norm(None) if behind else norm(block, "ln1", cfg),
+        post_norm=norm(block, "ln1_post", cfg),
+        parallel=bool(getattr(cfg, "parallel_attn_mlp", False)),
+        residual_norm=norm(block, "ln1", cfg) if behind else Norm(None),
+    )
+
+
+def mixes(model: Any, layer: int) -> bool:
+    """Whether fixed matrices stand in for the attention of a layer (see `transformer.mixing`)."""
+    return isinstance(getattr(_attention(model, layer), "mixing", None), Tensor)
+
+
+def _attention(model: Any, layer: int) -> Any:
+    attn = model.blocks[layer]._modules.get("attn")
+    if attn is None:
+        raise InputError(f"layer {layer} has no attention")
+    return attn
+
+
+def _projection(attn: Any, cfg: Any, layer: int, which: str) -> tuple[Tensor, Tensor]:
+    """`W_Q` and `b_Q`, or those of keys or values, one per query head."""
+    heads, d_model, d_head = int(cfg.n_heads), int(cfg.d_model), int(cfg.d_head)
+    what = f"W_{which} of layer {layer}"
+    W = _per_query_head(read_tensor(attn, f"W_{which}", what), heads, (d_model, d_head), what)
+    b = _bias(attn, f"b_{which}", W.new_zeros(heads, d_head))
+    return W, _per_query_head(b, heads, (d_head,), f"b_{which} of layer {layer}")
+
+
+def mlp(model: Any, layer: int) -> MLPWeights | None:
+    """The MLP weights of a layer, unchecked; None where there is no MLP."""
+    cfg, block = model.cfg, model.blocks[layer]
+    mlp = block._modules.get("mlp")
+    if mlp is None:
+        return None
+    if _has_experts(mlp, cfg):
+        raise InputError(f"layer {layer} is a mixture of experts, which has no single MLP")
+    W_in = read_tensor(mlp, "W_in", f"W_in of layer {layer}")
+    gated = isinstance(getattr(mlp, "W_gate", None), Tensor)
+    zero = W_in.new_zeros(W_in.shape[1])
+    b_in = _bias(mlp, "b_in", zero)
+    bridge = getattr(mlp, "original_component", None) is not None
+    b_gate = getattr(mlp, "b_gate", None)
+    after = gated and not bridge and b_gate is None  # HookedTransformer adds b_in behind
+    before = "ln2" if "ln2" in block._modules else "ln1"
+    return MLPWeights(
+        W_in=W_in,
+        b_in=zero if after else b_in,
+        W_gate=mlp.W_gate if gated else None,
+        b_gate=_bias(mlp, "b_gate", zero) if gated else None,
+        b_post=b_in if after else zero,
+        W_out=read_tensor(mlp, "W_out", f"W_out of layer {layer}"),
+        b_out=_bias(mlp, "b_out", W_in.new_zeros(W_in.shape[0])),
+        act_fn=_act_fn(mlp, cfg),
+        norm=Norm(None) if _normalises_sums(block) else norm(block, before, cfg),
+        post_norm=norm(block, "ln2_post", cfg),
+        residual_norm=norm(block, before, cfg) if _normalises_sums(block) else Norm(None),
+    )
+
+
+def visibility(model: Any, layer: int) -> tuple[Direction, int | None]:
+    """Which way a layer's queries see, and how many positions back (None: all), unchecked."""
+    attn = _attention(model, layer)
+    return _direction(attn, model.cfg), _window(attn, model.cfg, layer)
+
+
+def positive(value: Any) -> float | None:
+    """The number, or None where TransformerLens writes -1 (or nothing) for "not used"."""
+    return float(value) if value is not None and float(value) > 0 else None
+
+
+def _refuse_attention(attn: Any, cfg: Any, layer: int) -> None:
+    """Name what makes attention more than scores and values. Raises InputError if anything does."""
+    kind, inner = type(attn).__name__.lower(), getattr(attn, "original_component", attn)
+    positions = getattr(cfg, "positional_embedding_type", "standard")
+    reasons = {
+        "multi-head latent attention": "mla" in kind,
+        f"{positions} positions": positions not in ("standard", "none", "rotary", "alibi"),
+        "query-key norms": any(_has(attn, n) for n in ("q_norm", "k_norm")),
+        "attention sinks": isinstance(getattr(inner, "sinks", None), Tensor),
+        "clipped queries and keys": getattr(cfg, "clip_qkv", None) is not None,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            raise InputError(f"layer {layer} has {reason}, which no weights view can give exactly")
+
+
+def _normalises_sums(block: Any) -> bool:
+    """Whether norms stand behind the additions to the residual stream (BERT), by their place."""
+    first, attn = (getattr(block._modules.get(part), "name", None) for part in ("ln1", "attn"))
+    return first is not None and attn is not None and str(first).startswith(f"{attn}.")
+
+
+def _act_fn(mlp: Any, cfg: Any) -> str:
+    """TransformerLens's name of the activation; its configs do not know Bloom's."""
+    inner = getattr(mlp, "original_component", None)
+    return "gelu_new" if type(inner).__name__ == "BloomMLP" else str(cfg.act_fn)
+
+
+def _has_experts(mlp: Any, cfg: Any) -> bool:
+    """Whether an MLP is a mixture; bridges of mixtures may have layers that are dense."""
+    if getattr(mlp, "original_component", None) is None:
+        return bool(getattr(cfg, "num_experts", None))
+    return "moe" in type(mlp).__name__.lower() and not getattr(mlp, "bound_dense", False)
+
+
+def _has(module: Any, name: str) -> bool:
+    return module._modules.get(name) is not None
+
+
+def _bias(module: Any, name: str, zero: Tensor) -> Tensor:
+    value = getattr(module, name, None)
+    return value.detach() if isinstance(value, Tensor) else zero
+
+
+def _per_query_head(value: Tensor, n_heads: int, shape: tuple[int, ...], what: str) -> Tensor:
+    if value.ndim != len(shape) + 1 or value.shape[1:] != shape or n_heads % value.shape[0]:
+        raise InputError(f"{what} has shape {tuple(value.shape)}, not {(n_heads, *shape)}")
+    if value.shape[0] == n_heads:
+        return value
+    return value.repeat_interleave(n_heads // value.shape[0], dim=0)
+
+
+def _scale(attn: Any, cfg: Any, layer: int) -> float:
+    """What scores are divided by."""
+    inner = getattr(attn, "original_component", None)
+    if inner is None:  # HookedTransformer, the toolkit's
+        return float(attn.attn_scale if hasattr(attn, "attn_scale") else attn.scale)
+    if isinstance(getattr(inner, "scaling", None), float):  # transformers' factor
+        return 1.0 / float(inner.scaling)
+    if isinstance(getattr(inner, "scale", None), float):  # the native bridge's divisor
+        return float(inner.scale)
+    if not getattr(inner, "scale_attn_weights", True):
+        return 1.0
+    scale = positive(cfg.attn_scale) or math.sqrt(cfg.d_head)
+    by_layer = getattr(inner, "scale_attn_by_inverse_layer_idx", False)
+    return scale * (layer + 1) if by_layer else scale
+
+
+def _soft_cap(attn: Any, cfg: Any) -> float | None:
+    inner = getattr(attn, "original_component", None)
+    own = getattr(inner, "attn_logit_softcapping", None)
+    return positive(getattr(cfg, "attn_scores_soft_cap", None) if own is None else own)
+
+
+def _direction(attn: Any, cfg: Any) -> Direction:
+    override = getattr(attn, "_attention_dir_override", None)
+    direction = override or getattr(cfg, "attention_dir", "causal")
+    inner = getattr(attn, "original_component", attn)
+    inside = getattr(inner, "self", inner)  # BERT's attention wraps another
+    if not (getattr(attn, "is_causal", True) and getattr(inside, "is_causal", True)):
+        direction = "bidirectional"
+    return "bidirectional" if direction == "bidirectional" else "causal"
+
+
+def _window(attn: Any, cfg: Any, layer: int) -> int | None:
+    """How far back a sliding-window layer sees."""
+    inner = getattr(attn, "original_component", None)
+    if inner is not None:
+        holder = inner if hasattr(inner, "sliding_window") else getattr(inner, "config", None)
+        window = getattr(holder, "sliding_window", None)  # of the config: Mistral, Phi-3
+        kinds = getattr(cfg, "layer_types", None)
+        slides = kinds is None or kinds[layer] == "sliding_attention"
+        return int(window) if isinstance(window, int) and slides else None
+    if getattr(attn, "attn_type", "global") == "local":
+        return int(cfg.window_size)
+    return None

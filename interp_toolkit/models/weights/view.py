@@ -1,0 +1,173 @@
+"""One view of the weights of every TransformerLens model, in HookedTransformer's conventions.
+
+`weights(model)` hides what differs between `HookedTransformer`, `TransformerBridge` and the
+toolkit's own transformer: key and value heads are repeated for every query head, absent biases are
+zero, scales are what scores are divided by, norm weights are what is multiplied with. Layers are
+read when asked for; nothing is stacked.
+
+Conventions on a bridge are the architecture's affair, and there are a hundred of them. So the
+view checks itself when it is made: one tiny forward pass, compared with the same pass computed
+from the view (`weights_check`). A part that does not agree raises InputError when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.weights import read
+from interp_toolkit.models.weights.check import check
+from interp_toolkit.models.weights.parts import LayerWeights as LayerWeights
+from interp_toolkit.models.weights.parts import MLPWeights as MLPWeights
+from interp_toolkit.models.weights.parts import Norm as Norm
+from interp_toolkit.models.weights.parts import OVWeights as OVWeights
+from interp_toolkit.models.weights.positions import positions
+
+
+class ModelWeights:
+    """The weights of a model; see `weights`.
+
+    Attributes:
+        n_layers, n_heads, d_model, d_head, d_vocab: sizes.
+    """
+
+    def __init__(self, model: Any, problems: Mapping[tuple[str, int], str], embed_scale: float):
+        self._model = model
+        self._problems = problems
+        self._embed_scale = embed_scale
+        cfg = model.cfg
+        self.n_layers, self.n_heads = int(cfg.n_layers), int(cfg.n_heads)
+        self.d_model, self.d_head = int(cfg.d_model), int(cfg.d_head)
+        self.d_vocab = int(cfg.d_vocab)
+
+    @property
+    def W_E(self) -> Float[Tensor, "d_vocab d_model"]:
+        """What each token adds to the residual stream, an embedding scale (Gemma) included.
+
+        Where there is an `embed_norm`, what it adds in front of that norm; see `embed`.
+        """
+        self._refuse("embedding")
+        W_E = read.embedding(self._model)
+        return W_E if self._embed_scale == 1.0 else W_E * self._embed_scale
+
+    @property
+    def W_pos(self) -> Float[Tensor, "pos d_model"] | None:
+        """What each position adds to the residual stream; None without learned positions."""
+        self._refuse("embedding")
+        return positions(self._model)
+
+    @property
+    def token_type(self) -> Float[Tensor, " d_model"] | None:
+        """What every token adds as one of the first type (BERT); None without token types."""
+        self._refuse("embedding")
+        return read.token_type(self._model)
+
+    @property
+    def embed_norm(self) -> Norm:
+        """The norm behind the sum of the embeddings (Bloom, BERT); kind None mostly."""
+        self._refuse("embedding")
+        return read.embedding_norm(self._model)
+
+    def embed(
+        self, tokens: Int[Tensor, "*n"], positions: Int[Tensor, "*n"] | None = None
+    ) -> Float[Tensor, "*n d_model"]:
+        """The residual stream that enters block 0.
+
+        Args:
+            tokens: the tokens.
+            positions: where they stand; None takes the mean position embedding where the model
+                has learned positions, a stand-in that is exact for no position.
+
+        Raises:
+            InputError: tokens or positions that are not there, or an embedding that this view
+                cannot give exactly.
+        """
+        W_E, W_pos, token_type = self.W_E, self.W_pos, self.token_type
+        residual = W_E[_within(tokens, self.d_vocab, "token").to(W_E.device)]
+        if positions is not None:
+            end = None if W_pos is None else len(W_pos)
+            positions = _within(positions, end, "position").to(W_E.device)
+        if W_pos is not None:
+            residual = residual + (W_pos.mean(0) if positions is None else W_pos[positions])
+        return self.embed_norm(residual if token_type is None else residual + token_type)
+
+    @property
+    def W_U(self) -> Float[Tensor, "d_model d_vocab"]:
+        """`logits = final_norm(x) @ W_U + b_U`, then `logit_soft_cap`."""
+        self._refuse("unembedding")
+        return read.unembedding(self._model)[0]
+
+    @property
+    def b_U(self) -> Float[Tensor, " d_vocab"]:
+        """The unembedding's bias, zero where absent."""
+        self._refuse("unembedding")
+        return read.unembedding(self._model)[1]
+
+    @property
+    def final_norm(self) -> Norm:
+        """The normalisation before the unembedding."""
+        self._refuse("unembedding")
+        return read.norm(self._model, "ln_final", self._model.cfg)
+
+    @property
+    def logit_soft_cap(self) -> float | None:
+        """`soft_cap * tanh(logits / soft_cap)` (Gemma 2), if not None."""
+        return read.positive(getattr(self._model.cfg, "output_logits_soft_cap", None))
+
+    def layer(self, layer: int) -> LayerWeights:
+        """The attention weights of a layer.
+
+        Raises InputError for a layer that is not there or that this view cannot give exactly, and
+        for one without queries and keys (fixed mixing), whose values and outputs `ov` gives.
+        """
+        self._refuse("attention", checked_layer(self._model, layer))
+        return read.layer(self._model, layer)
+
+    def ov(self, layer: int) -> OVWeights:
+        """The value and output weights of a layer; raises InputError as `layer` does."""
+        self._refuse("ov", checked_layer(self._model, layer))
+        return read.ov(self._model, layer)
+
+    def mlp(self, layer: int) -> MLPWeights | None:
+        """The MLP weights of a layer; None without MLPs. Raises InputError as `layer` does."""
+        self._refuse("mlp", checked_layer(self._model, layer))
+        return read.mlp(self._model, layer)
+
+    def _refuse(self, part: str, layer: int = -1) -> None:
+        if (part, layer) in self._problems:
+            raise InputError(self._problems[part, layer])
+
+
+def weights(model: Any) -> ModelWeights:
+    """One view of the weights of any TransformerLens model, checked against its forward pass.
+
+    Raises InputError for a model without embedding, blocks and unembedding; parts that cannot be
+    given exactly (latent attention, mixtures of experts, query-key norms, ...) raise it
+    when they are asked for.
+    """
+    return ModelWeights(model, *check(model))
+
+
+def checked_layer(model: Any, layer: int) -> int:
+    """The layer's number.
+
+    Raises InputError when the model does not have it.
+    """
+    n_layers = int(model.cfg.n_layers)
+    if not 0 <= layer < n_layers:
+        raise InputError(f"there is no layer {layer}; the model has layers 0 to {n_layers - 1}")
+    return layer
+
+
+def _within(index: Tensor, end: int | None, what: str) -> Tensor:
+    """The index, none of it negative or past the end."""
+    low, high = (int(index.min()), int(index.max())) if index.numel() else (0, 0)
+    if low >= 0 and (end is None or high < end):
+        return index
+    wrong = low if low < 0 else high
+    known = f"; the model has {what}s 0 to {end - 1}" if end is not None else "; the first is 0"
+    raise InputError(f"there is no {what} {wrong}{known}")

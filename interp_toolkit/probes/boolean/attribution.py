@@ -1,0 +1,115 @@
+"""Which heads carry a readable function: the probe's score split by head, and heads taken away.
+
+The residual stream is a sum over everything that wrote to it, so a linear probe's score is too:
+each head contributes `direction · (z W_O)`. Its contrast is that contribution where the function
+is true less where it is false. What a head's absence leaves is measured, not inferred: the head
+is replaced by its mean over the data, the activations are read again, and the same probe and the
+same separability test are applied to them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.interventions import ablate
+from interp_toolkit.models.running.streaming import collect
+from interp_toolkit.models.weights.contributions import head_scores
+from interp_toolkit.probes.boolean.result import HeadEffect
+from interp_toolkit.probes.estimators.separability import Status, check_separability
+from interp_toolkit.results import head_name
+
+#: TransformerLens's names, and a bridge's own for the block's and its attention's output
+SUMS = re.compile(
+    r"blocks\.(\d+)\.(hook_attn_out|attn\.hook_out|hook_resid_mid|hook_resid_post|hook_out)$"
+)
+MOST_ABLATED = 24  # heads, those with the largest contrast: each costs passes over the data
+MOST_ABLATED_SAMPLED = 8  # which, sampled, is long
+
+
+def layers_written(hook: str) -> range | None:
+    """Layers whose heads are summed at this hook point; None where the value is no such sum."""
+    found = SUMS.match(hook)
+    if found is None:
+        return None
+    layer = int(found[1])
+    return range(layer, layer + 1) if "attn" in found[2] else range(layer + 1)
+
+
+def head_effects(
+    model: Any,
+    data: FeatureData,
+    hook: str,
+    position: int | None,
+    X: Float[np.ndarray, "n d"],
+    precision: str,
+    direction: Float[np.ndarray, " d"],
+    threshold: float,
+    positive: Bool[np.ndarray, " n"],
+    *,
+    ask_separability: bool,
+    memory: int | str | None,
+    progress: Callable[[str], None],
+) -> tuple[list[HeadEffect], list[str]]:
+    """Every head's contrast, the strongest ones ablated; and notes on what was left out.
+
+    Args:
+        model: any TransformerLens model.
+        data: the prompts.
+        hook: a site that is a sum over heads.
+        position: of the site; None for the data's own.
+        X: the site's activations, every head in place.
+        precision: dtype they were computed in.
+        direction: of the probe, in activation units.
+        threshold: of the probe.
+        positive: the function's value for each row.
+        ask_separability: whether to settle separability after each ablation.
+        memory: bound on activations.
+        progress: told what is being done.
+    """
+    layers = layers_written(hook)
+    if layers is None:
+        return [], [f"the score at {hook} is not a sum over heads, so it was not split"]
+    progress("splitting the score by head")
+    try:
+        scores = head_scores(model, data, layers, direction, position, memory=memory)
+    except InputError as error:
+        return [], [f"the score was not split by head: {error}"]
+    gains = scores[positive].mean(axis=0) - scores[~positive].mean(axis=0)
+    contrasts = {
+        (layer, head): float(gains[i, head])
+        for i, layer in enumerate(layers)
+        for head in range(gains.shape[1])
+    }
+    total = float((X[positive] @ direction).mean() - (X[~positive] @ direction).mean())
+    intact = float(((X @ direction > threshold) == positive).mean())
+    order = sorted(contrasts, key=lambda key: -abs(contrasts[key]))
+    notes = []
+    most = MOST_ABLATED if ask_separability else MOST_ABLATED_SAMPLED
+    if len(order) > most:
+        notes.append(
+            f"{len(order) - most} of {len(order)} heads (those with the least contrast) were "
+            "not ablated"
+        )
+    effects = []
+    for layer, head in order[:most]:
+        progress(f"ablating {head_name(layer, head)}")
+        with ablate(model, [(layer, head)], how="mean", reference=data):
+            after = collect(model, data, hook, position, memory=memory)[hook]
+        without = after.double().cpu().numpy()
+        status: Status | None = None
+        if ask_separability:
+            status = check_separability(
+                without[positive], without[~positive], precision=precision
+            ).status
+        right = ((without @ direction > threshold) == positive).mean()
+        contrast = contrasts[layer, head]
+        share = contrast / total if total else float("nan")
+        effects.append(HeadEffect(layer, head, contrast, share, status, float(right), intact))
+    return sorted(effects, key=lambda e: (e.layer, e.head)), notes

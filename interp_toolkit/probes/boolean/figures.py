@@ -1,0 +1,315 @@
+"""Figures of the boolean analysis, as plotly data: the classes in the plane that shows the verdict.
+
+When the classes are separable, the horizontal axis is the hyperplane's normal, so that the gap is
+seen as it is; otherwise the plane holds most of the points' spread, and the point where the two
+hulls meet is marked. Other directions are projected away, and the caption says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.spatial import ConvexHull, QhullError
+
+from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, translucent
+from interp_toolkit.probes.boolean.result import HeadEffect, SiteVerdict
+from interp_toolkit.results import Figure, head_name
+
+MOST_POINTS = 2_000  # drawn per class; a page with more is slow and shows no more
+LABELLED_POINTS = 16  # up to so many points get their input written beside them
+
+
+def plane(
+    site: SiteVerdict,
+    X: Float[np.ndarray, "n d"],
+    positive: Bool[np.ndarray, " n"],
+    labels: Sequence[str],
+    seed: int,
+) -> Figure:
+    """The two classes, their hulls, and the witness, in one plane."""
+    centre = X.mean(axis=0)
+    axes = _axes(site, X - centre)
+    at = (X - centre) @ axes.T
+    data: list[dict[str, Any]] = []
+    for side in (0, 1):
+        members = positive == bool(side)
+        data += _hull(at[members], side)
+    data += _witness(site, X, positive, centre, axes, at)
+    rng = np.random.default_rng(seed)
+    for side in (0, 1):
+        rows = np.flatnonzero(positive == bool(side))
+        if len(rows) > MOST_POINTS:
+            rows = np.sort(rng.choice(rows, MOST_POINTS, replace=False))
+        places, names = at[rows], [labels[i] for i in rows.tolist()]
+        if len(X) <= LABELLED_POINTS:
+            places, names = _merged(places, names)
+        data.append(_points(places, names, side, site.function, len(X)))
+    along = "normal to the hyperplane" if site.status == "separable" else "first direction"
+    layout = {
+        "xaxis": {"title": {"text": f"{along} (activation units)"}, "zeroline": False},
+        "yaxis": {"title": {"text": "largest other direction"}, "zeroline": False},
+    }
+    if _comparable(at):
+        layout["yaxis"] |= {"scaleanchor": "x", "scaleratio": 1}
+    return Figure(f"{site.function} at {site.name}", _plane_caption(site), data, layout)
+
+
+def _plane_caption(site: SiteVerdict) -> str:
+    points = "Each point is an activation; the other directions are projected away."
+    if site.status == "separable":
+        return (
+            f"The dashed line is the separating hyperplane, seen edge on; the band is the gap "
+            f"of {site.margin:.4g} that it leaves. {points}"
+        )
+    if site.certificate is not None:
+        return (
+            "The cross marks a point that is a convex combination of either class"
+            + (", weighted by the softmax denominators" if site.denominators else "")
+            + ": the hulls meet there, so no hyperplane can have the classes on its two sides. "
+            + points
+        )
+    return f"No witness either way at this precision. {points}"
+
+
+def _axes(site: SiteVerdict, centred: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "2 d"]:
+    """Two orthonormal directions: the hyperplane's normal first, if there is one."""
+    if site.hyperplane is None:
+        _, _, vt = np.linalg.svd(centred, full_matrices=False)
+        axes = np.zeros((2, centred.shape[1]))
+        axes[: min(2, len(vt))] = vt[:2]
+        return axes
+    normal = site.hyperplane.unit
+    rest = centred - np.outer(centred @ normal, normal)
+    _, s, vt = np.linalg.svd(rest, full_matrices=False)
+    other = vt[0] if s[0] > 0 else np.zeros_like(normal)
+    return np.stack([normal, other])
+
+
+def _comparable(at: Float[np.ndarray, "n 2"]) -> bool:
+    width, height = np.ptp(at, axis=0)
+    return bool(height > 0 and 1 / 6 < width / height < 6)
+
+
+def _merged(
+    at: Float[np.ndarray, "n 2"], labels: list[str]
+) -> tuple[Float[np.ndarray, "m 2"], list[str]]:
+    """Points that fall together, as one with all their labels, so that none hides another."""
+    size = np.abs(at).max() or 1.0
+    by_place: dict[tuple[float, ...], list[int]] = {}
+    for i, place in enumerate(np.round(at / size, 9)):
+        by_place.setdefault(tuple(place + 0.0), []).append(i)
+    kept = [members[0] for members in by_place.values()]
+    return at[kept], [", ".join(labels[i] for i in members) for members in by_place.values()]
+
+
+def _points(
+    at: Float[np.ndarray, "n 2"], labels: list[str], side: int, function: str, n_all: int
+) -> dict[str, Any]:
+    few = n_all <= LABELLED_POINTS
+    return {
+        "type": "scatter",
+        "mode": "markers+text" if few else "markers",
+        "x": at[:, 0].tolist(),
+        "y": at[:, 1].tolist(),
+        "text": labels,
+        "textposition": ("bottom center", "top center")[side],
+        "hovertemplate": "%{text}<br>(%{x:.4g}, %{y:.4g})<extra></extra>",
+        "name": f"{function} = {side}",
+        "marker": {
+            "color": CLASS_COLORS[side],
+            "symbol": CLASS_SYMBOLS[side],
+            "size": 13 if few else 5,
+            "opacity": 1 if few else 0.6,
+        },
+    }
+
+
+def _hull(at: Float[np.ndarray, "n 2"], side: int) -> list[dict[str, Any]]:
+    """The outline of a class in the plane: a polygon, or the segment of two points."""
+    corners = at
+    if len(at) > 2:
+        try:
+            corners = at[ConvexHull(at).vertices]
+        except QhullError:  # all on one line
+            order = np.argsort(at @ (at[-1] - at[0]))
+            corners = at[[order[0], order[-1]]]
+    if len(corners) < 2:
+        return []
+    closed = np.vstack([corners, corners[:1]])
+    return [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": closed[:, 0].tolist(),
+            "y": closed[:, 1].tolist(),
+            "fill": "toself",
+            "fillcolor": translucent(CLASS_COLORS[side]),
+            "line": {"color": CLASS_COLORS[side], "width": 1.5},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+    ]
+
+
+def _witness(
+    site: SiteVerdict,
+    X: Float[np.ndarray, "n d"],
+    positive: Bool[np.ndarray, " n"],
+    centre: Float[np.ndarray, " d"],
+    axes: Float[np.ndarray, "2 d"],
+    at: Float[np.ndarray, "n 2"],
+) -> list[dict[str, Any]]:
+    if site.hyperplane is not None:
+        low, high = at[:, 1].min(), at[:, 1].max()
+        pad = 0.25 * (high - low) or 0.5 * max(site.margin, 1e-12)
+        offset = float(site.hyperplane.threshold - centre @ site.hyperplane.unit)
+        ends = [float(low - pad), float(high + pad)]
+        half = site.margin / 2
+        band = {
+            "type": "scatter",
+            "mode": "lines",
+            "x": [offset - half, offset + half, offset + half, offset - half],
+            "y": [ends[0], ends[0], ends[1], ends[1]],
+            "fill": "toself",
+            "fillcolor": translucent(NEUTRAL, 0.14),
+            "line": {"width": 0},
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+        line = {
+            "type": "scatter",
+            "mode": "lines",
+            "x": [offset, offset],
+            "y": ends,
+            "line": {"color": NEUTRAL, "dash": "dash", "width": 2},
+            "name": "hyperplane",
+        }
+        return [band, line]
+    certificate = site.denominators or site.certificate
+    if certificate is not None:
+        meeting = (certificate.positive_weights @ X[positive] - centre) @ axes.T
+        return [
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": [float(meeting[0])],
+                "y": [float(meeting[1])],
+                "marker": _stroke("x-thin"),
+                "name": "the hulls meet",
+            }
+        ]
+    return []
+
+
+def _stroke(symbol: str) -> dict[str, Any]:
+    """A marker that is all outline, which plotly colours by its line."""
+    return {"symbol": symbol, "size": 16, "line": {"width": 3, "color": NEUTRAL}}
+
+
+def across_sites(sites: Sequence[SiteVerdict]) -> Figure:
+    """Accuracy at every site, beside what shuffled labels give."""
+    names = [site.name for site in sites]
+    held_out = [site.held_out for site in sites]
+    measured = [s.held_out.balanced_accuracy if s.held_out else s.accuracy for s in sites]
+    status = ["separable", "not_separable", "undecided"]
+    colors = {"separable": CLASS_COLORS[0], "not_separable": CLASS_COLORS[1], "undecided": NEUTRAL}
+    data: list[dict[str, Any]] = []
+    for kind in status:
+        rows = [i for i, site in enumerate(sites) if site.status == kind]
+        if rows:
+            data.append(
+                {
+                    "type": "bar",
+                    "x": [names[i] for i in rows],
+                    "y": [measured[i] for i in rows],
+                    "marker": {"color": colors[kind]},
+                    "name": kind.replace("_", " "),
+                }
+            )
+    if any(held_out):
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "x": names,
+                "y": [h.null_balanced_accuracy if h else None for h in held_out],
+                "marker": _stroke("line-ew"),
+                "name": "shuffled labels",
+            }
+        )
+    kind = "Held-out balanced accuracy" if any(held_out) else "Accuracy on the points"
+    layout = {
+        "xaxis": {"categoryorder": "array", "categoryarray": names},
+        "yaxis": {"title": {"text": kind}, "range": [0, 1.02]},
+    }
+    return Figure("Across sites", f"{kind} of the probe, coloured by verdict.", data, layout)
+
+
+def head_split(heads: Sequence[HeadEffect], site: SiteVerdict) -> Figure:
+    """How much of the probe's contrast each head writes."""
+    trace = {
+        "type": "bar",
+        "x": [head_name(h.layer, h.head) for h in heads],
+        "y": [h.contrast for h in heads],
+        "marker": {"color": CLASS_COLORS[1]},
+        "name": "contrast",
+        "showlegend": False,
+    }
+    layout = {
+        "xaxis": {"title": {"text": "head"}, "type": "category"},
+        "yaxis": {"title": {"text": "score where true − where false"}},
+    }
+    caption = (
+        f"The probe's score at {site.name} is a sum over heads (and what else writes there): "
+        "the score each adds where the function is true, less where it is false."
+    )
+    return Figure("Which heads carry it", caption, [trace], layout)
+
+
+def _numbers(values: Any) -> list[int | float]:
+    """A list of numbers as it is, anything else as none."""
+    if not isinstance(values, list | tuple):
+        return []
+    numbers = [value for value in values if isinstance(value, int | float)]
+    return numbers if len(numbers) == len(values) else []
+
+
+def training_curve(training: Mapping[str, Any]) -> Figure | None:
+    """The recorded loss curve, with the floor that no weights can go below if one is known."""
+    curve, floor = training.get("curve"), training.get("loss_floor")
+    if not isinstance(curve, Mapping):
+        return None
+    steps, losses = _numbers(curve.get("step")), _numbers(curve.get("loss"))
+    if not steps or len(steps) != len(losses):
+        return None  # a stranger's record; the analysis does not rest on it
+    data: list[dict[str, Any]] = [
+        {
+            "type": "scatter",
+            "mode": "lines",
+            "x": steps,
+            "y": losses,
+            "line": {"color": CLASS_COLORS[0], "width": 2},
+            "name": "loss",
+        }
+    ]
+    caption = "Cross-entropy of the answer during training (nats), the best seed."
+    if isinstance(floor, int | float):
+        data.append(
+            {
+                "type": "scatter",
+                "mode": "lines",
+                "x": [steps[0], steps[-1]],
+                "y": [floor, floor],
+                "line": {"color": NEUTRAL, "dash": "dash", "width": 2},
+                "name": f"floor {floor:.4f}",
+            }
+        )
+        caption += " The dashed line is the least that one head can reach on XOR."
+    layout = {
+        "xaxis": {"title": {"text": "step"}},
+        "yaxis": {"title": {"text": "loss (nats)"}, "rangemode": "tozero"},
+    }
+    return Figure("Training", caption, data, layout)

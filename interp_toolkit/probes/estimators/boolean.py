@@ -1,0 +1,224 @@
+"""Probes for boolean functions of features: any truth table, XOR, AND and OR among them.
+
+A table is a string of 0s and 1s, one per combination of the features in counting order, the
+first feature the most significant digit: for two, the values at 00, 01, 10, 11. XOR is `0110`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.probes.estimators.logistic_probe import LogisticProbe
+from interp_toolkit.probes.estimators.site import as_tensor
+
+#: the functions of two features that have names
+TABLES: Mapping[str, str] = {
+    "xor": "0110",
+    "and": "0001",
+    "or": "0111",
+    "nand": "1110",
+    "nor": "1000",
+    "xnor": "1001",
+}
+
+
+def parity_table(n_features: int) -> str:
+    """The table of parity: 1 where an odd number of features is true."""
+    if n_features < 1:
+        raise InputError(f"parity needs at least one feature, got {n_features}")
+    return "".join(str(index.bit_count() % 2) for index in range(2**n_features))
+
+
+def check_table(table: str) -> int:
+    """The number of features of a truth table.
+
+    Raises InputError for one that is not 2, 4, 8, ... zeros and ones, or is constant.
+    """
+    if not isinstance(table, str) or set(table) - {"0", "1"}:
+        raise InputError(f"the truth table {table!r} is not a string of 0s and 1s, as '0110'")
+    if len(table) < 2 or len(table).bit_count() != 1:
+        raise InputError(f"the truth table {table!r} has {len(table)} entries; k features need 2^k")
+    if len(set(table)) == 1:
+        raise InputError(f"the truth table {table!r} is constant: there is nothing to tell apart")
+    return len(table).bit_length() - 1
+
+
+def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
+    """The table's value for every row of features.
+
+    Args:
+        table: see the module.
+        features: [n, k] booleans, or numbers that are 0 or 1.
+
+    Raises:
+        InputError: for a bad table, the wrong number of columns, values other than 0 and 1.
+    """
+    n_features = check_table(table)
+    columns = as_booleans(features)
+    if columns.shape[1] != n_features:
+        raise InputError(
+            f"the truth table {table!r} takes {n_features} features, got {columns.shape[1]} columns"
+        )
+    index = columns @ (1 << np.arange(n_features - 1, -1, -1))
+    return np.asarray(np.array([bit == "1" for bit in table])[index])
+
+
+def as_booleans(features: Any) -> Bool[np.ndarray, "batch feature"]:
+    """A table of features as booleans; InputError unless it is 2-dimensional, of 0s and 1s."""
+    values = np.asarray(features)
+    if values.ndim != 2:
+        raise InputError(f"the features must be [rows, features], got shape {values.shape}")
+    if values.dtype != bool:
+        if values.dtype.kind not in "iuf" or not np.isin(values, (0, 1)).all():
+            raise InputError("the features must be booleans, or numbers that are 0 or 1")
+        values = values.astype(bool)
+    return values
+
+
+class BooleanProbe(BaseEstimator):
+    """A logistic probe for one boolean function of features.
+
+    `fit(X, features)` takes the features themselves, so that the truth table is stated once and
+    the same features serve every function. See `cross_validate_targets` for held-out scores.
+
+    Args:
+        table: the function, as in the module's docstring.
+        C: inverse strength of the penalty, as in `LogisticProbe`, like the options that follow.
+        fit_intercept: whether to fit an unpenalised intercept.
+        tol: relative error of the solution.
+        max_iter: the most iterations.
+        class_weight: None or "balanced".
+
+    Attributes:
+        coef_: [1, d] weights; positive ones speak for the function being true.
+        intercept_: [1].
+        n_features_in_: d.
+        n_iter_: [1] iterations run.
+        probe_: the fitted `LogisticProbe`.
+    """
+
+    def __init__(
+        self,
+        table: str = TABLES["xor"],
+        *,
+        C: float = 1.0,
+        fit_intercept: bool = True,
+        tol: float = 1e-10,
+        max_iter: int = 1000,
+        class_weight: Literal["balanced"] | None = None,
+    ) -> None:
+        self.table = table
+        self.C = C
+        self.fit_intercept = fit_intercept
+        self.tol = tol
+        self.max_iter = max_iter
+        self.class_weight = class_weight
+
+    def fit(self, X: Any, features: Any) -> BooleanProbe:
+        """Fit the probe to activations [n, d] and features [n, k].
+
+        Raises InputError for a bad table, features that do not fit it, a different number of
+        rows, NaN or infinity in X, and data in which the function takes one value only.
+        """
+        truth = truth_values(self.table, features)
+        activations = _activations(X)
+        if len(activations) != len(truth):
+            raise InputError(
+                f"{len(activations)} rows of activations but {len(truth)} rows of features"
+            )
+        if truth.all() or not truth.any():
+            raise InputError(
+                f"the function {self.table!r} is {bool(truth[0])} on every row; "
+                "give data in which it takes both values"
+            )
+        self.probe_ = LogisticProbe(
+            C=self.C,
+            fit_intercept=self.fit_intercept,
+            tol=self.tol,
+            max_iter=self.max_iter,
+            class_weight=self.class_weight,
+        ).fit(activations, truth)
+        self.coef_, self.intercept_ = self.probe_.coef_, self.probe_.intercept_
+        self.n_features_in_ = self.probe_.n_features_in_
+        self.n_iter_ = self.probe_.n_iter_
+        return self
+
+    def decision_function(self, X: Any) -> Float[np.ndarray, " batch"]:
+        """Log-odds that the function is true."""
+        check_is_fitted(self)
+        return self.probe_.decision_function(_activations(X))
+
+    def predict(self, X: Any) -> Bool[np.ndarray, " batch"]:
+        """Whether the function is likelier true than false."""
+        return self.decision_function(X) > 0
+
+    def predict_proba(self, X: Any) -> Float[np.ndarray, "batch 2"]:
+        """The probabilities of false and of true."""
+        check_is_fitted(self)
+        return self.probe_.predict_proba(_activations(X))
+
+    def score(self, X: Any, features: Any) -> float:
+        """The share of rows predicted right."""
+        predicted, truth = self.predict(X), truth_values(self.table, features)
+        if len(predicted) != len(truth):
+            raise InputError(
+                f"{len(predicted)} rows of activations but {len(truth)} rows of features"
+            )
+        return float((predicted == truth).mean())
+
+
+class _NamedProbe(BooleanProbe):
+    """A `BooleanProbe` whose table its class knows."""
+
+    _table: str
+
+    def __init__(
+        self,
+        *,
+        C: float = 1.0,
+        fit_intercept: bool = True,
+        tol: float = 1e-10,
+        max_iter: int = 1000,
+        class_weight: Literal["balanced"] | None = None,
+    ) -> None:
+        super().__init__(
+            self._table,
+            C=C,
+            fit_intercept=fit_intercept,
+            tol=tol,
+            max_iter=max_iter,
+            class_weight=class_weight,
+        )
+
+
+class XORProbe(_NamedProbe):
+    """`BooleanProbe("0110")`: exactly one of two features."""
+
+    _table = TABLES["xor"]
+
+
+class ANDProbe(_NamedProbe):
+    """`BooleanProbe("0001")`: both of two features."""
+
+    _table = TABLES["and"]
+
+
+class ORProbe(_NamedProbe):
+    """`BooleanProbe("0111")`: at least one of two features."""
+
+    _table = TABLES["or"]
+
+
+def _activations(X: Any) -> Float[np.ndarray, "batch d_model"]:
+    """Activations as a float64 array on the CPU; InputError for NaN or infinity."""
+    activations = as_tensor(X, "cpu").double().numpy()
+    if not np.isfinite(activations).all():
+        raise InputError("the activations contain NaN or infinity; leave those rows out")
+    return np.asarray(activations)

@@ -1,0 +1,205 @@
+"""Held-out scores of many targets at one site, by cross-validation.
+
+A fold is a target with some rows' weights set to zero, so all folds of all targets are solved
+together, on one rotation of the activations (`probes.estimators.logistic`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.probes.estimators import metrics
+from interp_toolkit.probes.estimators.logistic import (
+    BLOCK_ELEMENTS,
+    check_options,
+    fit_site,
+    warn_unconverged,
+)
+from interp_toolkit.probes.estimators.site import Device, Labels, Rows, Site
+from interp_toolkit.probes.estimators.splits import Groups, grouped_folds, stratified_folds
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """What probes do on rows they were not fitted to; NaN for a target that could not be split.
+
+    Accuracy, balanced accuracy, log loss and calibration error are of all rows, each scored by
+    the probe that has not seen it. AUROC is the mean over the folds that hold both classes:
+    scores of different folds come from different probes and are not comparable in rank
+    (Forman & Scholz 2010).
+
+    Attributes:
+        accuracy: share of rows predicted right.
+        balanced_accuracy: mean of the shares right among positive and among negative rows.
+        auroc: area under the ROC curve.
+        log_loss: mean, in nats.
+        calibration_error: see `metrics.calibration_error`.
+        scores: out-of-fold log-odds, float32; None when not kept.
+        reasons: why a target has no numbers; None where it has.
+        converged: whether all folds of the target met the tolerance.
+    """
+
+    accuracy: Float[np.ndarray, " target"]
+    balanced_accuracy: Float[np.ndarray, " target"]
+    auroc: Float[np.ndarray, " target"]
+    log_loss: Float[np.ndarray, " target"]
+    calibration_error: Float[np.ndarray, " target"]
+    scores: Float[np.ndarray, "batch target"] | None
+    reasons: tuple[str | None, ...]
+    converged: Bool[np.ndarray, " target"]
+
+
+def cross_validate_targets(
+    X: Rows,
+    Y: Labels,
+    *,
+    groups: Groups | None = None,
+    n_splits: int = 5,
+    seed: int = 0,
+    C: float = 1.0,
+    fit_intercept: bool = True,
+    tol: float = 1e-3,
+    max_iter: int = 500,
+    device: Device = None,
+    dtype: torch.dtype | None = None,
+    keep_scores: bool = True,
+) -> HeldOut:
+    """Score logistic probes of many targets on held-out rows.
+
+    Folds are stratified, target by target; with groups they are made of whole groups instead,
+    and shared by all targets. The same seed gives the same folds.
+
+    Args:
+        X: activations at one site.
+        Y: labels, one column per target.
+        groups: the group (document) of every row.
+        n_splits: number of folds.
+        seed: of the folds.
+        C: as in `fit_logistic_targets`, like the options that follow.
+        fit_intercept: whether to fit an unpenalised intercept.
+        tol: relative error of every fit.
+        max_iter: the most iterations of every fit.
+        device: where to compute.
+        dtype: precision to work in.
+        keep_scores: whether to return the out-of-fold scores, which are as large as `Y`.
+
+    Raises:
+        InputError: for NaN or infinity, mismatched rows, fewer groups than folds, a bad option.
+    """
+    check_options(C, tol, max_iter)
+    labels = Y.detach().cpu().numpy() if isinstance(Y, Tensor) else np.asarray(Y)
+    n_row, n_target = labels.shape
+    _check_split(n_row, len(X), n_splits, groups)
+    shared = None if groups is None else grouped_folds(groups, n_splits, seed)
+    site = Site(X, fit_intercept=fit_intercept, device=device)
+
+    table = np.full((5, n_target), np.nan)  # a row per metric, in the order of HeldOut
+    kept = np.full(labels.shape, np.nan, dtype=np.float32) if keep_scores else None
+    reasons: list[str | None] = [None] * n_target
+    converged = np.ones(n_target, dtype=bool)
+    step = max(1, BLOCK_ELEMENTS // (n_row * n_splits))
+    for at in range(0, n_target, step):
+        block = labels[:, at : at + step]
+        folds = stratified_folds(block, n_splits, seed) if shared is None else shared
+        folds = np.broadcast_to(folds, block.shape)
+        for column, reason in enumerate(_reasons(block, folds, n_splits)):
+            reasons[at + column] = reason
+        usable = [c for c in range(block.shape[1]) if reasons[at + c] is None]
+        if not usable:
+            continue
+        block, folds = block[:, usable], folds[:, usable]
+        scores, converged[np.add(at, usable)] = _out_of_fold(
+            site, block, folds, n_splits, C=C, tol=tol, max_iter=max_iter, dtype=dtype
+        )
+        table[:, np.add(at, usable)] = [
+            metrics.accuracy(block, scores),
+            metrics.balanced_accuracy(block, scores),
+            _mean_auroc(block, scores, folds, n_splits),
+            metrics.log_loss(block, scores),
+            metrics.calibration_error(block, scores),
+        ]
+        if kept is not None:
+            kept[:, np.add(at, usable)] = scores
+    warn_unconverged(converged)
+    return HeldOut(
+        accuracy=table[0],
+        balanced_accuracy=table[1],
+        auroc=table[2],
+        log_loss=table[3],
+        calibration_error=table[4],
+        scores=kept,
+        reasons=tuple(reasons),
+        converged=converged,
+    )
+
+
+def _check_split(n_row: int, n_activation: int, n_splits: int, groups: Groups | None) -> None:
+    if n_row != n_activation:
+        raise InputError(f"{n_activation} rows of activations but {n_row} rows of labels")
+    if n_splits < 2:
+        raise InputError(f"n_splits must be at least 2, got {n_splits}")
+    if groups is not None and len(groups) != n_row:
+        raise InputError(f"{n_row} rows of labels but {len(groups)} rows of groups")
+
+
+def _reasons(
+    Y: Bool[np.ndarray, "batch target"], folds: Int[np.ndarray, "batch target"], n_splits: int
+) -> list[str | None]:
+    """Why a target cannot be cross-validated, if so: a fold would train on one class only.
+
+    Stratified folds also need a row of each class in every fold to be what they are called.
+    """
+    reasons: list[str | None] = [None] * Y.shape[1]
+    for name, is_class in (("positive", Y), ("negative", ~Y)):
+        total = is_class.sum(0)
+        most = np.max([(is_class & (folds == fold)).sum(0) for fold in range(n_splits)], axis=0)
+        for column in np.flatnonzero((most == total) | (total < n_splits)):
+            where = "" if total[column] < n_splits else ", all in one fold"
+            reasons[column] = reasons[column] or (
+                f"{total[column]} {name} rows{where}, too few for {n_splits} folds"
+            )
+    return reasons
+
+
+def _out_of_fold(
+    site: Site,
+    Y: Bool[np.ndarray, "batch target"],
+    folds: Int[np.ndarray, "batch target"],
+    n_splits: int,
+    *,
+    C: float,
+    tol: float,
+    max_iter: int,
+    dtype: torch.dtype | None,
+) -> tuple[Float[np.ndarray, "batch target"], Bool[np.ndarray, " target"]]:
+    """Every row's score from the probe fitted without its fold; and what converged in all folds."""
+    trained_on = np.concatenate([folds != fold for fold in range(n_splits)], axis=1)
+    fitted = fit_site(
+        site, np.tile(Y, n_splits), trained_on, C=C, tol=tol, max_iter=max_iter, dtype=dtype
+    )
+    coef = torch.from_numpy(fitted.coef).to(site.device)
+    intercept = torch.from_numpy(fitted.intercept).to(site.device)
+    scores = np.empty(Y.shape)
+    for fold in range(n_splits):
+        of_fold = slice(fold * Y.shape[1], (fold + 1) * Y.shape[1])
+        margins = site.margins(coef[of_fold], intercept[of_fold]).cpu().numpy()
+        np.copyto(scores, margins, where=folds == fold)
+    return scores, np.asarray(fitted.converged.reshape(n_splits, -1).all(axis=0))
+
+
+def _mean_auroc(
+    Y: Bool[np.ndarray, "batch target"],
+    scores: Float[np.ndarray, "batch target"],
+    folds: Int[np.ndarray, "batch target"],
+    n_splits: int,
+) -> Float[np.ndarray, " target"]:
+    by_fold = np.array([metrics.auroc(Y, scores, folds == fold) for fold in range(n_splits)])
+    known = np.isfinite(by_fold)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.where(known, by_fold, 0).sum(0) / known.sum(0))

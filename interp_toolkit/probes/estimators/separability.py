@@ -1,0 +1,318 @@
+"""Linear separability of two finite point sets, settled: yes, no, or not at this precision.
+
+`check_separability` looks for a witness (see `hulls` for how) and believes only what it verifies
+itself, in float64, on the points as given:
+
+- **separable**: a hyperplane whose gap is above `floor * scale`, where `scale` is the largest
+  norm of a point and `floor` the precision of the activations' dtype. Rounding separates points
+  that the model, in exact arithmetic, would not; relative to the size of the activations, not to
+  their spread, that effect is bounded.
+- **not separable**: convex weights on the two classes whose combinations coincide to within
+  `floor * radius / 2`, where `radius` is the largest distance of a point from the centre. No
+  direction has a larger gap. Since no translate of the points has `scale < radius / 2`, a shift
+  can blur a verdict into *undecided*, but never turn one sure answer into the other.
+- **undecided** otherwise, with the reason.
+
+Beside it stands the chance that random labels of as many points in as many dimensions would be
+separable (Cover 1965): below that many points, 'separable' says little about the labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.probes.estimators import hulls
+from interp_toolkit.probes.estimators.witness import Certificate, Hyperplane, as_float64
+from interp_toolkit.stats import cover_probability
+
+Status = Literal["separable", "not_separable", "undecided"]
+
+#: Smallest gap, relative to the largest activation, that is not put down to rounding.
+FLOORS = {"float64": 1e-12, "float32": 1e-5, "float16": 2e-3, "bfloat16": 1e-2}
+LARGEST_EXPONENT = 1023  # of a power of two in float64
+WIDEST_GAP_LIMIT = 500  # points up to which the maximum-margin direction is worth its time
+
+
+@dataclass(frozen=True)
+class Separability:
+    """The verdict, its witness and what it was measured against.
+
+    Attributes:
+        status: "separable", "not_separable" or "undecided".
+        margin: gap between the classes along `direction`, in the activations' units; along the
+            best direction found, and negative if the classes overlap there. A lower bound on the
+            largest possible gap.
+        direction: unit normal of that direction.
+        threshold: midway between the classes along it.
+        certificate: the weights under which the hulls meet, if that is the verdict.
+        reason: one phrase that says why.
+        precision: dtype the activations were computed in.
+        floor: smallest gap that counts, in the activations' units.
+        scale: largest norm of a point.
+        n_points: distinct points.
+        affine_dim: dimension of the smallest flat that holds them (to the precision).
+        chance: that random labels of so many points in general position would be separable.
+        contradictions: number of activations that occur under both labels.
+    """
+
+    status: Status
+    margin: float
+    direction: Float[np.ndarray, " d"]
+    threshold: float
+    certificate: Certificate | None
+    reason: str
+    precision: str
+    floor: float
+    scale: float
+    n_points: int
+    affine_dim: int
+    chance: float
+    contradictions: int
+
+    @property
+    def hyperplane(self) -> Hyperplane | None:
+        """The separating hyperplane, if that is the verdict."""
+        if self.status != "separable":
+            return None
+        return Hyperplane(self.direction, self.threshold, self.margin)
+
+
+def check_separability(
+    X_positive: Any,
+    X_negative: Any,
+    *,
+    precision: str | None = None,
+    max_seconds: float | None = None,
+) -> Separability:
+    """Whether a hyperplane separates two finite sets of points, with a witness either way.
+
+    Args:
+        X_positive: activations [n_pos d] with label 1: a torch tensor or an array.
+        X_negative: activations [n_neg d] with label 0.
+        precision: dtype the activations were computed in ("float64", "float32", "float16",
+            "bfloat16"); default: the coarser of the arrays' own.
+        max_seconds: stop the linear programme after so long; the answer is then 'undecided'.
+            Only the hard cases come to it.
+
+    Raises:
+        InputError: on shapes that do not match, an empty class, or values that are not finite.
+    """
+    names = {_dtype_name(X_positive), _dtype_name(X_negative)}
+    precision = precision or max(names, key=lambda name: FLOORS[name])
+    if precision not in FLOORS:
+        raise InputError(f"precision {precision!r} is not one of {', '.join(FLOORS)}")
+    classes = as_float64("positive", X_positive), as_float64("negative", X_negative)
+    _validate(*classes)
+    points = _Points.of(*classes, precision)
+    return _decide(points, max_seconds)
+
+
+@dataclass(frozen=True)
+class _Points:
+    """Distinct points, scaled by a power of two (exactly) to a size near 1, in a fixed order.
+
+    `first` are rows of the stacked input; dropping duplicates and sorting make the verdict
+    independent of both, bit for bit.
+    """
+
+    X: Float[np.ndarray, "n d"]
+    positive: Bool[np.ndarray, " n"]
+    first: Int[np.ndarray, " n"]
+    n_input: tuple[int, int]
+    unit: float
+    precision: str
+    contradictions: int
+
+    @classmethod
+    def of(
+        cls,
+        X_positive: Float[np.ndarray, "n_pos d"],
+        X_negative: Float[np.ndarray, "n_neg d"],
+        precision: str,
+    ) -> _Points:
+        stacked = np.vstack([X_positive, X_negative]) + 0.0  # -0.0 becomes 0.0
+        label = np.zeros(len(stacked))
+        label[: len(X_positive)] = 1.0
+        unit = 2.0 ** min(int(np.frexp(np.abs(stacked).max())[1]), LARGEST_EXPONENT)
+        labelled = np.column_stack([stacked / unit, label])
+        labelled, first = np.unique(labelled, axis=0, return_index=True)
+        X, positive = labelled[:, :-1], labelled[:, -1] > 0.5
+        twins = (X[1:] == X[:-1]).all(axis=1)  # sorted: only labels can differ between equals
+        return cls(
+            X=np.ascontiguousarray(X),
+            positive=positive,
+            first=first.astype(np.int64),
+            n_input=(len(X_positive), len(X_negative)),
+            unit=unit,
+            precision=precision,
+            contradictions=int(twins.sum()),
+        )
+
+    @property
+    def floor(self) -> float:
+        return FLOORS[self.precision]
+
+    @property
+    def scale(self) -> float:
+        return float(np.linalg.norm(self.X, axis=1).max())
+
+    @property
+    def radius(self) -> float:
+        return float(np.linalg.norm(self.X - self.X.mean(axis=0), axis=1).max())
+
+    @property
+    def classes(self) -> tuple[Float[np.ndarray, "n_pos d"], Float[np.ndarray, "n_neg d"]]:
+        return self.X[self.positive], self.X[~self.positive]
+
+    def hyperplane(self, direction: Float[np.ndarray, " d"]) -> Hyperplane | None:
+        """The hyperplane along this direction, with its gap as verified on the points."""
+        norm = np.linalg.norm(direction)
+        if not (np.isfinite(norm) and norm > 0):
+            return None
+        unit_direction = direction / norm
+        scores = self.X @ unit_direction
+        above, below = scores[self.positive].min(), scores[~self.positive].max()
+        return Hyperplane(unit_direction, float((above + below) / 2), float(above - below))
+
+    def certificate(self, weights: Float[np.ndarray, " n"]) -> Certificate:
+        """Weights over these points as a certificate, its residual verified on them."""
+        positive, negative = weights[self.positive], weights[~self.positive]
+        unverified = Certificate(positive, negative, np.inf)
+        return Certificate(positive, negative, unverified.verify(*self.classes))
+
+    def on_input(self, certificate: Certificate) -> Certificate:
+        """The certificate on the rows as they were given, in their units."""
+        weights = np.zeros(sum(self.n_input))
+        weights[self.first[self.positive]] = certificate.positive_weights
+        weights[self.first[~self.positive]] = certificate.negative_weights
+        return Certificate(
+            weights[: self.n_input[0]],
+            weights[self.n_input[0] :],
+            certificate.residual * self.unit,
+        )
+
+
+def _decide(points: _Points, max_seconds: float | None) -> Separability:
+    frame = hulls.frame(points.X, negligible=points.floor * points.radius / 8)
+    smallest_gap = points.floor * points.scale
+    largest_residual = points.floor * points.radius / 2
+    best: Hyperplane | None = None
+    stopped = True
+    for proposal in _proposals(points, frame, max_seconds):
+        if proposal is None:
+            break
+        plane = points.hyperplane(proposal.direction)
+        if plane is not None and (best is None or plane.margin > best.margin):
+            best = plane
+        if best is not None and best.margin > smallest_gap:
+            return _verdict(points, frame, _widen(points, best), None, "a hyperplane separates")
+        if proposal.weights is not None:
+            polished = hulls.polish(frame.coordinates, points.positive, proposal.weights)
+            certificate = points.certificate(polished)
+            if certificate.residual <= largest_residual:
+                return _verdict(points, frame, best, certificate, "the classes' hulls meet")
+    else:
+        stopped = False
+    reason = (
+        "the linear programme stopped before it had an answer"
+        if stopped
+        else "a gap, if there is one, is within the activations' precision"
+    )
+    return _verdict(points, frame, best, None, reason, undecided=True)
+
+
+def _proposals(
+    points: _Points, frame: hulls.Frame, max_seconds: float | None
+) -> Iterator[hulls.Proposal | None]:
+    """Directions and weights to try, in the original space, cheapest first; None: LP gave up."""
+    positive, U = points.positive, frame.coordinates
+    means = points.X[positive].mean(axis=0) - points.X[~positive].mean(axis=0)
+    yield hulls.Proposal(means, _contradiction(points))
+    if U.shape[1] == 0:
+        return
+    yield hulls.Proposal(frame.direction(hulls.interpolating_direction(U, positive)))
+    for proposal in hulls.logistic_proposals(U, positive):
+        yield hulls.Proposal(frame.direction(proposal.direction), proposal.weights)
+    solved = hulls.linear_programme(U, positive, max_seconds)
+    yield solved and hulls.Proposal(frame.direction(solved.direction), solved.weights)
+
+
+def _contradiction(points: _Points) -> Float[np.ndarray, " n"] | None:
+    """All weight on one activation that occurs under both labels, if there is one."""
+    if not points.contradictions:
+        return None
+    twin = int(np.argmax((points.X[1:] == points.X[:-1]).all(axis=1)))
+    weights = np.zeros(len(points.X))
+    weights[[twin, twin + 1]] = 1.0
+    return weights
+
+
+def _widen(points: _Points, plane: Hyperplane) -> Hyperplane:
+    """The maximum-margin hyperplane if it can be had cheaply, else the one found."""
+    if len(points.X) > WIDEST_GAP_LIMIT:
+        return plane
+    flat = hulls.frame(points.X, negligible=0.0)
+    basis, _ = np.linalg.qr(flat.axes)
+    direction = hulls.widest_gap((points.X - points.X.mean(axis=0)) @ basis, points.positive)
+    wider = None if direction is None else points.hyperplane(basis @ direction)
+    return wider if wider is not None and wider.margin > plane.margin else plane
+
+
+def _verdict(
+    points: _Points,
+    frame: hulls.Frame,
+    plane: Hyperplane | None,
+    certificate: Certificate | None,
+    reason: str,
+    undecided: bool = False,
+) -> Separability:
+    status: Status = "undecided" if undecided else "separable"
+    if certificate is not None:
+        status = "not_separable"
+    n_distinct = len(points.X) - points.contradictions
+    affine_dim = frame.coordinates.shape[1]
+    d = points.X.shape[1]
+    return Separability(
+        status=status,
+        margin=plane.margin * points.unit if plane else 0.0,
+        direction=plane.direction if plane else np.zeros(d),
+        threshold=plane.threshold * points.unit if plane else 0.0,
+        certificate=points.on_input(certificate) if certificate else None,
+        reason=reason,
+        precision=points.precision,
+        floor=points.floor * points.scale * points.unit,
+        scale=points.scale * points.unit,
+        n_points=n_distinct,
+        affine_dim=affine_dim,
+        chance=cover_probability(n_distinct, affine_dim),
+        contradictions=points.contradictions,
+    )
+
+
+def _validate(X_positive: Float[np.ndarray, "..."], X_negative: Float[np.ndarray, "..."]) -> None:
+    for name, X in (("positive", X_positive), ("negative", X_negative)):
+        if X.ndim != 2:
+            raise InputError(f"the {name} class has shape {X.shape}; expected [points, width]")
+        if len(X) == 0:
+            raise InputError(f"the {name} class is empty: separability needs points of both")
+        if X.shape[1] == 0:
+            raise InputError(f"the {name} class has points of no dimensions")
+        if not np.isfinite(X).all():
+            raise InputError(f"the {name} class has NaN or infinite activations")
+    if X_positive.shape[1] != X_negative.shape[1]:
+        raise InputError(
+            f"the classes have different widths: {X_positive.shape[1]} and {X_negative.shape[1]}"
+        )
+
+
+def _dtype_name(X: Any) -> str:
+    name = str(getattr(X, "dtype", "float64")).removeprefix("torch.")
+    if name.startswith(("float8", "float4")):
+        raise InputError(f"{name} is too coarse to settle separability; read wider activations")
+    return name if name in FLOORS else "float64"

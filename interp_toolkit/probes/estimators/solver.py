@@ -1,0 +1,311 @@
+"""Many L2-regularised logistic regressions on one design matrix, minimised together.
+
+Every target t has its own labels, and may have its own row weights; all share the rows a_i:
+
+    F_t(u) = 1/2 u' diag(penalty) u + C sum_i v_it softplus(-s_it a_i'u),    s = +1 or -1.
+
+L-BFGS (Nocedal & Wright, algorithm 7.4) runs on all targets at once: margins and gradients are
+two matrix products per iteration, the two-loop recursion works on rows of [target, param]
+arrays, and the initial inverse Hessian is each target's own Hessian diagonal, which in the
+principal axes of the rows (see `probes.estimators.logistic`) is nearly the whole Hessian. A line
+search costs no product: margins are linear in the step. Targets leave the active set as they
+converge.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+from torch.nn.functional import logsigmoid
+
+MEMORY = 10  # curvature pairs kept
+REFRESH = 5  # iterations between updates of the Hessian's diagonal
+SUFFICIENT_DECREASE, CURVATURE = 1e-4, 0.9  # the weak Wolfe conditions
+MAX_TRIALS = 40  # step lengths tried before a line search gives up
+COMPACT_BELOW = 0.8  # finished targets are dropped when at most this share of the block is left
+ROW_CHUNK = 8192
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Many logistic regressions that share their rows.
+
+    Attributes:
+        rows: the design, one row per observation; for an intercept, with a column of ones.
+        penalty: 1 for a penalised parameter, 0 for the intercept.
+        signs: +1 or -1 per target and row.
+        weights: of the rows, for each target or shared; None for ones.
+        C: weight of the data against the penalty.
+    """
+
+    rows: Float[Tensor, "batch param"]
+    penalty: Float[Tensor, " param"]
+    signs: Float[Tensor, "target batch"]
+    weights: Float[Tensor, "target batch"] | Float[Tensor, "1 batch"] | None
+    C: float
+
+    def take(self, keep: Int[Tensor, " kept"]) -> Problem:
+        """The same problem for some of its targets."""
+        weights = self.weights
+        if weights is not None and len(weights) == len(self.signs):
+            weights = weights[keep]
+        return Problem(self.rows, self.penalty, self.signs[keep], weights, self.C)
+
+    def losses(self, margins: Float[Tensor, "target batch"]) -> Float[Tensor, " target"]:
+        """C times the weighted log-loss of every target."""
+        logs = logsigmoid(self.signs * margins)
+        logs = logs if self.weights is None else logs.mul_(self.weights)
+        return logs.sum(-1).mul_(-self.C)
+
+    def residuals(self, margins: Float[Tensor, "target batch"]) -> Float[Tensor, "target batch"]:
+        """The derivative of `losses` by every margin."""
+        residuals = torch.sigmoid_(self.signs * margins.neg()).mul_(self.signs).mul_(-self.C)
+        return residuals if self.weights is None else residuals.mul_(self.weights)
+
+    def hessian_diagonal(
+        self, margins: Float[Tensor, "target batch"]
+    ) -> Float[Tensor, "target param"]:
+        """The diagonal of every target's Hessian."""
+        p = torch.sigmoid(margins)
+        curvatures = p.mul_(1 - p).mul_(self.C)
+        if self.weights is not None:
+            curvatures.mul_(self.weights)
+        diagonal = self.penalty.repeat(len(margins), 1)
+        for at in range(0, len(self.rows), ROW_CHUNK):  # no second copy of the design
+            part = slice(at, at + ROW_CHUNK)
+            diagonal.addmm_(curvatures[:, part], self.rows[part].square())
+        return diagonal
+
+    def penalties(self, params: Float[Tensor, "target param"]) -> Float[Tensor, " target"]:
+        """The penalty of every target's parameters."""
+        return 0.5 * (self.penalty * params.square()).sum(-1)
+
+
+@dataclass(frozen=True)
+class Solution:
+    """Where the minimisation ended.
+
+    Attributes:
+        params: the minimisers.
+        loss: the objectives there.
+        start_loss: the objectives that the tolerance counted the fall from.
+        n_iter: L-BFGS iterations.
+        converged: whether the target met the tolerance.
+    """
+
+    params: Float[Tensor, "target param"]
+    loss: Float[Tensor, " target"]
+    start_loss: Float[Tensor, " target"]
+    n_iter: Int[Tensor, " target"]
+    converged: Bool[Tensor, " target"]
+
+
+@dataclass
+class _State:
+    """The active targets: where they are, and what L-BFGS remembers of each."""
+
+    index: Int[Tensor, " target"]
+    params: Float[Tensor, "target param"]
+    margins: Float[Tensor, "target batch"]
+    loss: Float[Tensor, " target"]
+    gradient: Float[Tensor, "target param"]
+    diagonal: Float[Tensor, "target param"]
+    pairs: list[tuple[Tensor, Tensor, Tensor]]  # steps, gradient changes, 1 / their product
+
+    def take(self, keep: Int[Tensor, " kept"]) -> _State:
+        pairs = [(s[keep], y[keep], rho[keep]) for s, y, rho in self.pairs]
+        return _State(
+            self.index[keep],
+            self.params[keep],
+            self.margins[keep],
+            self.loss[keep],
+            self.gradient[keep],
+            self.diagonal[keep],
+            pairs,
+        )
+
+
+def minimise(
+    problem: Problem,
+    start: Float[Tensor, "target param"],
+    *,
+    tol: float,
+    max_iter: int,
+    start_loss: Float[Tensor, " target"] | None = None,
+) -> Solution:
+    """Minimise every target's objective.
+
+    A target has converged when its Newton decrement, squared, (L-BFGS's estimate of twice what
+    the objective can still fall) is at most tol**2 of the fall since `start`: the parameters'
+    relative error, in the norm that the Hessian gives, is then about `tol`. A decrement no larger
+    than rounding makes it counts as converged whatever `tol` is. A target that finds no step that
+    descends, or runs out of iterations, has not converged.
+
+    Args:
+        problem: the targets.
+        start: where to begin.
+        tol: see above.
+        max_iter: the most iterations for any target.
+        start_loss: the objectives to count the fall from, when `start` is not where the fit began.
+    """
+    state = _begin(problem, start)
+    n_target = len(start)
+    result = Solution(
+        start.clone(),
+        state.loss.clone(),
+        state.loss.clone() if start_loss is None else start_loss,
+        torch.zeros(n_target, dtype=torch.int64, device=start.device),
+        torch.zeros(n_target, dtype=torch.bool, device=start.device),
+    )
+    alive = torch.ones(n_target, dtype=torch.bool, device=start.device)
+    floor = _decrement_floor(problem)
+
+    for iteration in range(max_iter + 1):
+        if iteration and iteration % REFRESH == 0:
+            state.diagonal = problem.hessian_diagonal(state.margins)
+        direction, decrement = _direction(state)
+        fall = (result.start_loss[state.index] - state.loss).clamp_min_(0)
+        small = decrement.abs() <= tol**2 * (fall + 0.5 * decrement) + floor[state.index]
+        newly = alive & small
+        _record(result, state, newly, iteration)
+        result.converged[state.index[newly]] = True
+        alive = alive & ~small
+        n_alive = int(alive.sum())
+        if n_alive == 0 or iteration == max_iter:
+            break
+        if n_alive <= COMPACT_BELOW * len(alive):
+            keep = alive.nonzero().squeeze(1)
+            state, problem = state.take(keep), problem.take(keep)
+            direction, alive = direction[keep], alive[keep]
+        moved = _step(problem, state, direction)
+        _record(result, state, alive & ~moved, iteration)
+        alive = alive & moved
+    _record(result, state, alive, max_iter)
+    return result
+
+
+def _begin(problem: Problem, start: Tensor) -> _State:
+    margins = start @ problem.rows.T
+    return _State(
+        index=torch.arange(len(start), device=start.device),
+        params=start.clone(),
+        margins=margins,
+        loss=problem.losses(margins) + problem.penalties(start),
+        gradient=problem.residuals(margins) @ problem.rows + problem.penalty * start,
+        diagonal=problem.hessian_diagonal(margins),
+        pairs=[],
+    )
+
+
+def _decrement_floor(problem: Problem) -> Float[Tensor, " target"]:
+    """What rounding alone makes of the squared decrement: residuals carry an error of about eps."""
+    eps = torch.finfo(problem.rows.dtype).eps
+    n_target, n_row = problem.signs.shape
+    total = problem.rows.new_full((n_target,), float(n_row))
+    if problem.weights is not None:
+        total = problem.weights.sum(-1).expand(n_target)
+    return (4 * eps) ** 2 * problem.C * total
+
+
+def _record(result: Solution, state: _State, which: Tensor, iteration: int) -> None:
+    where = state.index[which]
+    result.params[where] = state.params[which]
+    result.loss[where] = state.loss[which]
+    result.n_iter[where] = iteration
+
+
+def _direction(state: _State) -> tuple[Float[Tensor, "target param"], Float[Tensor, " target"]]:
+    """L-BFGS's descent direction, and the squared Newton decrement it implies."""
+    q = state.gradient.clone()
+    alphas = []
+    for s, y, rho in reversed(state.pairs):
+        alpha = rho * (s * q).sum(-1)
+        q.addcmul_(y, alpha[:, None], value=-1)
+        alphas.append(alpha)
+    q /= state.diagonal
+    for (s, y, rho), alpha in zip(state.pairs, reversed(alphas), strict=True):
+        beta = rho * (y * q).sum(-1)
+        q.addcmul_(s, (alpha - beta)[:, None])
+    decrement = (q * state.gradient).sum(-1)
+    return q.neg_(), decrement
+
+
+def _step(problem: Problem, state: _State, direction: Tensor) -> Bool[Tensor, " target"]:
+    """Move every target along its direction; returns which found a step that descends."""
+    ascent = direction @ problem.rows.T
+    slope = (state.gradient * direction).sum(-1)
+    length, moved = _line_search(problem, state, direction, ascent, slope)
+    step = direction * length[:, None]
+    state.params = state.params + step
+    state.margins = state.margins.addcmul_(ascent, length[:, None])
+    state.loss = problem.losses(state.margins) + problem.penalties(state.params)
+    gradient = problem.residuals(state.margins) @ problem.rows + problem.penalty * state.params
+    change = gradient - state.gradient
+    state.gradient = gradient
+    product = (step * change).sum(-1)
+    eps = torch.finfo(product.dtype).eps
+    usable = product > eps * (change.square() / state.diagonal).sum(-1)
+    rho = torch.where(usable, 1 / product, 0.0)
+    state.pairs = [*state.pairs[-(MEMORY - 1) :], (step, change, rho)]
+    return moved
+
+
+def _line_search(
+    problem: Problem, state: _State, direction: Tensor, ascent: Tensor, slope: Tensor
+) -> tuple[Float[Tensor, " target"], Bool[Tensor, " target"]]:
+    """A step length for every target that meets the weak Wolfe conditions (0 if none was found).
+
+    Bisection as in Lewis & Overton (2013), with the secant of the slopes in place of the
+    midpoint where it lies well inside the bracket. Only unsettled targets are tried again.
+    """
+    n_target = len(slope)
+    length = torch.ones_like(slope)
+    settled = slope >= 0  # no descent: rounding, nothing left to gain
+    length[settled] = 0
+    low, low_slope = torch.zeros_like(slope), slope.clone()
+    high = torch.full_like(slope, torch.inf)
+    slack = 4 * torch.finfo(slope.dtype).eps * state.loss.abs()
+    bend = (problem.penalty * direction.square()).sum(-1)
+    tilt = (problem.penalty * direction * state.params).sum(-1)
+    base = problem.penalties(state.params)
+    open_ = (~settled).nonzero().squeeze(1)
+    part, margins, along = problem, state.margins, ascent
+    if len(open_) < n_target:
+        part, margins, along = problem.take(open_), margins[open_], along[open_]
+    for _ in range(MAX_TRIALS):
+        if len(open_) == 0:
+            break
+        t = length[open_]
+        trial = torch.addcmul(margins, along, t[:, None])
+        value = part.losses(trial) + base[open_] + t * tilt[open_] + 0.5 * t**2 * bend[open_]
+        trial_slope = (part.residuals(trial) * along).sum(-1) + tilt[open_] + t * bend[open_]
+        allowed = state.loss[open_] + SUFFICIENT_DECREASE * t * slope[open_] + slack[open_]
+        too_far = ~(value <= allowed)
+        too_near = ~too_far & (trial_slope < CURVATURE * slope[open_])
+        again = (too_far | too_near).nonzero().squeeze(1)
+        if len(again) == 0:
+            return length, ~settled
+        high[open_[too_far]] = t[too_far]
+        secant = t - trial_slope * (t - low[open_]) / (trial_slope - low_slope[open_])
+        low[open_[too_near]] = t[too_near]
+        low_slope[open_[too_near]] = trial_slope[too_near]
+        length[open_] = torch.where(
+            too_far | too_near, _next_length(secant, low[open_], high[open_]), t
+        )
+        open_, part = open_[again], part.take(again)
+        margins, along = margins[again], along[again]
+    length[open_] = 0
+    settled[open_] = True
+    return length, ~settled
+
+
+def _next_length(secant: Tensor, low: Tensor, high: Tensor) -> Float[Tensor, " target"]:
+    """The secant's guess, kept to the inner 80 % of the bracket, or to 2..10 times an open one."""
+    bounded = torch.isfinite(high)
+    least = torch.where(bounded, low + 0.1 * (high - low), 2 * low)
+    most = torch.where(bounded, low + 0.9 * (high - low), 10 * low)
+    guess = torch.where(torch.isfinite(secant), secant, 0.5 * (least + most))
+    return torch.minimum(torch.maximum(guess, least), most)

@@ -1,0 +1,155 @@
+"""One try at a job, in whichever process: what it found or what it raised, as data to send back.
+
+A model is sent as the bytes of its checkpoint, so that whoever asked can write it wherever it
+likes, and a worker needs no folder in common with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.results import jsonable
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a job found.
+
+    Attributes:
+        values: JSON data.
+        model: a `Transformer` to keep beside them, if any.
+        task, training: the records of its checkpoint.
+    """
+
+    values: Mapping[str, Any]
+    model: Any = None
+    task: Mapping[str, Any] | None = None
+    training: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A part of a study that needs no other.
+
+    Attributes:
+        name: unique in the study; also the name of its files.
+        function: of a module, so that another process finds it; takes `folder`, a place for files
+            of its own that is there again after a kill, and the arguments.
+        arguments: JSON data; they settle, with the function, what comes out.
+        cost: how long it takes, roughly, beside the others: the longest are started first.
+    """
+
+    name: str
+    function: Callable[..., Outcome]
+    arguments: Mapping[str, Any]
+    cost: float = 1.0
+
+    def identity(self) -> dict[str, Any]:
+        """What is computed, as JSON data: the function by its own name, wherever it lies."""
+        return {"function": self.function.__qualname__, "arguments": dict(self.arguments)}
+
+
+class ProcessKilledError(InputError):
+    """The process of a job died under it, or the worker that watched over it."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """How a try at a job went.
+
+    Attributes:
+        name: of the job.
+        values: what it found, as plain data; None where it did not come to an end.
+        checkpoint: the bytes of its model's `.safetensors`, if it has one.
+        error: what it raised, or `ProcessKilledError`; None where it came to an end.
+        trace: where it was raised, if that was in another process.
+    """
+
+    name: str
+    values: Mapping[str, Any] | None = None
+    checkpoint: bytes | None = None
+    error: BaseException | None = None
+    trace: str = ""
+
+    def check(self) -> None:
+        """Raise what the job raised, an InputError with its name."""
+        if self.error is None:
+            return
+        cause = RuntimeError(f"in another process:\n{self.trace}") if self.trace else self.error
+        if isinstance(self.error, InputError):
+            raise InputError(f"{self.name}: {self.error}") from cause
+        raise self.error from (cause if self.trace else None)
+
+    def failure(self) -> str:
+        """Why there are no values, on one line."""
+        if isinstance(self.error, InputError):
+            return str(self.error)
+        said = (str(self.error).splitlines() or [""])[0]
+        return f"{type(self.error).__name__}: {said}"
+
+
+def attempt(job: Job, folder: Path) -> Attempt:
+    """Do a job in this process on one thread; whatever it raises is in what comes back.
+
+    Args:
+        job: to do.
+        folder: for files of its own.
+    """
+    try:
+        with one_thread():
+            outcome = job.function(folder=folder, **job.arguments)
+        return Attempt(job.name, jsonable(outcome.values), _checkpoint(outcome))
+    except (Exception, SystemExit) as error:
+        return Attempt(job.name, error=error, trace=traceback.format_exc())
+
+
+def packed(found: Attempt) -> bytes:
+    """An attempt as bytes to send; an error that cannot be sent is told in words."""
+    try:
+        data = pickle.dumps(found)
+        pickle.loads(data)
+        return data
+    except Exception:
+        if found.error is None:
+            raise
+        told = RuntimeError(found.failure())
+        return pickle.dumps(Attempt(found.name, error=told, trace=found.trace))
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """PyTorch and the linear algebra of numpy on one thread each, as far as they are imported."""
+    from threadpoolctl import threadpool_limits
+
+    torch = sys.modules.get("torch")
+    with threadpool_limits(1):
+        if torch is None:
+            yield
+            return
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(threads)
+
+
+def _checkpoint(outcome: Outcome) -> bytes | None:
+    """The model's checkpoint as it is in a file."""
+    if outcome.model is None:
+        return None
+    from interp_toolkit.models.loading.checkpoint import save
+
+    with tempfile.TemporaryDirectory(prefix="interp-model-") as place:
+        path = Path(place) / "model.safetensors"
+        save(outcome.model, path, task=outcome.task, training=outcome.training)
+        return path.read_bytes()

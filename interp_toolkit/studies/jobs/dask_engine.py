@@ -1,0 +1,123 @@
+"""A Dask cluster as joblib's backend: one that is there, or one of this machine for the while."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import joblib
+
+from interp_toolkit._version import __version__
+from interp_toolkit.errors import InputError
+from interp_toolkit.studies.jobs.attempt import Attempt, ProcessKilledError
+from interp_toolkit.studies.jobs.own_process import stop_processes
+
+PATIENCE = 10  # seconds for a scheduler to answer, and for a first worker to be there
+
+
+@contextlib.contextmanager
+def opened(address: str | None, workers: int | None) -> Iterator[tuple[Any, Callable[[str], None]]]:
+    """The backend, and what ends the processes of a run on all workers.
+
+    Args:
+        address: of the scheduler; None: a cluster of this machine, ended afterwards.
+        workers: processes of such a cluster; None: as many as there are processors.
+
+    Raises:
+        InputError: the scheduler is not reached, has no workers, or they lack this package; or a
+            cluster of this machine does not start.
+    """
+    from distributed import Client
+
+    with contextlib.ExitStack() as stack:
+        try:
+            where = stack.enter_context(_own_cluster(workers)) if address is None else address
+            client = stack.enter_context(Client(where, timeout=PATIENCE, set_as_default=False))
+            client.wait_for_workers(1, timeout=PATIENCE)
+        except (OSError, RuntimeError, asyncio.TimeoutError, ValueError) as error:
+            raise _not_there(address, error) from error
+        _check_versions(client)
+
+        def stop(run: str) -> None:
+            with contextlib.suppress(Exception):  # a cluster that is gone has none
+                client.run(stop_processes, run)
+
+        yield _backend(client), stop
+
+
+def _not_there(address: str | None, error: Exception) -> InputError:
+    if address is None:
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        return InputError(
+            f"no Dask cluster starts on this machine ({said}): give fewer --workers, or leave out "
+            "--engine dask"
+        )
+    return InputError(
+        f"no Dask cluster with workers answers at {address}: start one with 'dask scheduler' and "
+        "'dask worker', or leave out --address"
+    )
+
+
+def _own_cluster(workers: int | None) -> Any:
+    from distributed import LocalCluster
+
+    return LocalCluster(
+        n_workers=workers or joblib.cpu_count(),
+        threads_per_worker=1,
+        processes=True,
+        memory_limit=None,  # what a job needs is not the worker's own
+        dashboard_address="127.0.0.1:0",  # a fixed port is another cluster's
+        silence_logs=logging.CRITICAL,
+    )
+
+
+def _check_versions(client: Any) -> None:
+    """Raise InputError where a worker has another version of this package, or none."""
+    try:
+        versions = client.run(_version)
+    except Exception as error:
+        raise InputError(
+            f"the workers cannot import interp_toolkit ({error}): install {__version__} there"
+        ) from error
+    for worker, version in versions.items():
+        if version != __version__:
+            raise InputError(
+                f"the worker {worker} has interp_toolkit {version}, not {__version__}: install "
+                "the same there"
+            )
+
+
+def _version() -> str:
+    return __version__
+
+
+def _backend(client: Any) -> Any:
+    from joblib._dask import DaskDistributedBackend
+
+    class Backend(DaskDistributedBackend):  # type: ignore[misc]
+        """joblib's backend, which alone waits for ever for a task that Dask has given up."""
+
+        def submit(self, func: Any, callback: Any = None) -> Any:
+            """Submit a task; one that Dask gives up comes back as an attempt that failed."""
+            future = super().submit(func, callback)
+            [(_, (_, name, _, _), _)] = func.items
+
+            def told(done: Any) -> None:
+                if done.exception() is not None and callback is not None:
+                    callback([Attempt(name, error=_given_up(done.exception()))])
+
+            future.add_done_callback(told)
+            return future
+
+    return Backend(client=client)
+
+
+def _given_up(error: BaseException) -> ProcessKilledError:
+    if type(error).__name__ == "KilledWorker":
+        return ProcessKilledError(
+            "Dask gave it up: the workers that had it died, perhaps for want of memory"
+        )
+    return ProcessKilledError(f"Dask gave it up: {(str(error).splitlines() or [''])[0]}")

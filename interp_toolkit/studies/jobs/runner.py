@@ -1,0 +1,224 @@
+"""Run the independent jobs of a study on an engine, each kept as soon as it is done.
+
+A job is a function of the package with plain arguments, such as "train this recipe from this seed".
+Every job runs on one thread, in this process or in another, so that how many run at once, and
+where, changes nothing in what they compute. What a job found is written to the study's folder
+before it is used, and read back from there: a study that was killed goes on after the jobs it had
+finished, and ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import joblib
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.studies.jobs.attempt import Attempt, Job, Outcome, attempt
+from interp_toolkit.studies.jobs.engines import DASK, LOCAL, Engine, attempts
+from interp_toolkit.studies.jobs.job_files import JobFiles
+from interp_toolkit.studies.recipe_settings import Given
+from interp_toolkit.training.engine.folder_lock import locked
+
+__all__ = ["Attempt", "Engine", "Job", "Outcome", "Runner"]
+
+ABOUT = "study.txt"
+_ABOUT_TEXT = """\
+The jobs of a study of interp-toolkit. NAME.json is what a job found, NAME.safetensors its model,
+NAME/ what it kept while it ran. The same command with --resume goes on from here.
+"""
+
+
+def _unsaid(said: str) -> None:
+    """Say nothing."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Jobs under way.
+
+    Attributes:
+        done: the values of those that were done before, by name.
+        tries: how the others went, as they end.
+        files: where all is kept.
+    """
+
+    done: Mapping[str, Mapping[str, Any]]
+    tries: Generator[Attempt, None, None]
+    files: JobFiles
+
+
+class Runner:
+    """Where and how the jobs of a study run.
+
+    Args:
+        folder: where jobs are kept; made if it is not there. None: nowhere, in the end.
+        workers: jobs at once; None: as many as there are processors, one on a GPU, and on a Dask
+            cluster that is there as many as it has room for.
+        device: what the jobs compute on; they are given it as an argument by their study.
+        resume: take over what an earlier, killed or smaller run left in the folder.
+        say: is told which jobs are done.
+        engine: what does the jobs.
+        given: settings by recipe, in place of those that the study trains it with.
+
+    Raises:
+        InputError: the folder cannot be made, or is no study's; or holds something and `resume`
+            is not given.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        workers: int | None = None,
+        device: str = "cpu",
+        resume: bool = False,
+        say: Callable[[str], None] = _unsaid,
+        engine: Engine | None = None,
+        given: Given | None = None,
+    ):
+        if workers is not None and workers < 1:
+            raise InputError(f"there must be one worker or more, not {workers}")
+        self.device = device
+        self.engine = engine or Engine()
+        self.workers = workers
+        if workers is None and not (self.engine.name == DASK and self.engine.address):
+            self.workers = joblib.cpu_count() if device == "cpu" else 1
+        self.folder, self.say = folder, say
+        self.given: Given = given or {}
+        self._trained: set[str] = set()
+        if folder is not None:
+            _check_folder(folder, resume)
+
+    def given_for(self, recipe: str) -> Mapping[str, Any]:
+        """What is given for a recipe that the study trains."""
+        self._trained.add(recipe)
+        return self.given.get(recipe, {})
+
+    def run(self, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
+        """The values of every job, by its name, in the order of the jobs.
+
+        Raises:
+            InputError: what a job raised; a finished job in the folder was another one; or
+                settings are given for a recipe that the study does not train.
+        """
+        alone = self.engine.name == LOCAL and min(self.workers or 1, len(jobs)) <= 1
+        with self._begun(jobs, apart=not alone) as begun:
+            for found in begun.tries:
+                found.check()
+            return {job.name: begun.files.read(job.name) for job in jobs}
+
+    @contextlib.contextmanager
+    def begun(self, jobs: Sequence[Job]) -> Iterator[Begun]:
+        """What was done before, and the others' attempts as they end.
+
+        A job that raises or whose process is killed is an attempt without values, and the others
+        go on; so every job has a process of its own.
+
+        Raises:
+            InputError: a finished job in the folder was another one, another process holds the
+                folder, or the engine fails.
+        """
+        with self._begun(jobs, apart=True) as begun:
+            yield begun
+
+    @contextlib.contextmanager
+    def _begun(self, jobs: Sequence[Job], *, apart: bool) -> Iterator[Begun]:
+        self._check_given()
+        with self._place() as place:
+            files = JobFiles(place)
+            done = [job.name for job in jobs if files.has(job.name, job.identity())]
+            todo = [job for job in jobs if job.name not in set(done)]
+            if done:
+                self.say(f"{len(done)} of {len(jobs)} jobs were done before")
+            with contextlib.closing(self._kept(todo, files, place, apart, len(done))) as tries:
+                yield Begun({name: files.read(name) for name in done}, tries, files)
+
+    def _check_given(self) -> None:
+        for recipe in self.given.keys() - self._trained:
+            trained = " and ".join(sorted(self._trained))
+            raise InputError(
+                f"the study trains {trained}, not {recipe}"
+                if trained
+                else f"the study takes no settings of recipes, such as of {recipe}"
+            )
+
+    def _kept(
+        self, jobs: Sequence[Job], files: JobFiles, place: Path, apart: bool, before: int
+    ) -> Generator[Attempt, None, None]:
+        """The attempts, each kept before it is given."""
+        by_name = {job.name: job for job in jobs}
+        began = time.monotonic()
+        with contextlib.closing(self._attempts(jobs, place, apart)) as found:
+            for number, one in enumerate(found, start=before + 1):
+                if one.error is None:
+                    files.write(one.name, by_name[one.name].identity(), one)
+                spent = _duration(time.monotonic() - began)
+                failed = "" if one.error is None else f" failed: {one.failure()}"
+                done = f"{number} of {before + len(jobs)} jobs done after {spent}"
+                self.say(f"{done}: {one.name}{failed}")
+                yield one
+
+    def _attempts(
+        self, jobs: Sequence[Job], place: Path, apart: bool
+    ) -> Generator[Attempt, None, None]:
+        ordered = sorted(jobs, key=lambda job: -job.cost)
+        if apart and ordered:
+            workers = None if self.workers is None else min(self.workers, len(ordered))
+            yield from attempts(ordered, place, self.engine, workers)
+            return
+        for job in ordered:
+            yield attempt(job, place / job.name)
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[Path]:
+        if self.folder is not None:
+            try:
+                self.folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise InputError(f"--out {self.folder} cannot be made: {error.strerror}") from error
+            with locked(self.folder):
+                (self.folder / ABOUT).write_text(_ABOUT_TEXT, encoding="utf-8")
+                yield self.folder
+            return
+        place = Path(tempfile.mkdtemp(prefix="interp-reproduce-"))
+        try:
+            yield place
+        finally:
+            shutil.rmtree(place, ignore_errors=True)
+
+
+def _check_folder(folder: Path, resume: bool) -> None:
+    """Raise InputError where a study cannot be kept; the folder is made when its jobs begin."""
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--out {folder} is a file: give a folder")
+        if not folder.parent.is_dir():
+            raise InputError(f"--out {folder}: there is no folder {folder.parent}")
+        held = {path.name for path in folder.iterdir()} if folder.exists() else set()
+    except OSError as error:
+        raise InputError(f"--out {folder} cannot be used: {error.strerror}") from error
+    if held and ABOUT not in held:
+        raise InputError(
+            f"--out {folder} holds other files and no study: give a new or empty folder"
+        )
+    if held - {ABOUT} and not resume:
+        raise InputError(
+            f"--out {folder} is not empty: give --resume to go on with the study there, or "
+            "another folder"
+        )
+    if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
+        raise InputError(f"--out {folder}: no permission to write there")
+
+
+def _duration(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

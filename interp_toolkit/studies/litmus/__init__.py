@@ -1,0 +1,1 @@
+"""Does a task need in-context reasoning? Standard against MixiT: `interp litmus TASK`."""

@@ -1,0 +1,1 @@
+"""Frozen queries and keys form an induction circuit: `random-attention/figure-3`."""

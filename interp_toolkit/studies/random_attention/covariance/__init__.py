@@ -1,0 +1,1 @@
+"""The covariance SDE of the source against sampled networks: `random-attention/sde`."""

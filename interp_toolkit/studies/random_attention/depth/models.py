@@ -1,0 +1,61 @@
+"""Untrained random transformers and MixiT, their weights started in one of three ways."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.random_attention.variants import MLP_FACTOR, Variant, variant_config
+
+MAIN = "0.02 everywhere"
+INITIALISATIONS = (MAIN, "1/sqrt(n) everywhere", "PyTorch's defaults")
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What a preset runs.
+
+    Attributes:
+        d_model, n_heads: of the models.
+        n_ctx, d_vocab: positions a row, and tokens that they are drawn from.
+        rows: of random tokens.
+        seeds: how many.
+    """
+
+    d_model: int
+    n_heads: int
+    n_ctx: int
+    d_vocab: int
+    rows: int
+    seeds: int
+
+
+def untrained(
+    variant: Variant, depth: int, sizes: Sizes, initialisation: str, seed: int
+) -> Transformer:
+    """A model of this depth as it starts."""
+    n = sizes.d_model
+    std = {MAIN: 0.02, "1/sqrt(n) everywhere": n**-0.5}.get(initialisation, (3 * n) ** -0.5)
+    cfg = variant_config(
+        variant,
+        n_layers=depth,
+        n_heads=sizes.n_heads,
+        d_model=n,
+        n_ctx=sizes.n_ctx,
+        d_vocab=sizes.d_vocab,
+        initial_std=std,
+        seed=seed,
+    )
+    model = Transformer(cfg)
+    if initialisation == "PyTorch's defaults":
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                if name.endswith(("W_E", "W_pos")):
+                    parameter /= std
+                if name.endswith("mlp.W_out"):
+                    parameter /= math.sqrt(MLP_FACTOR)
+    model.eval()
+    return model

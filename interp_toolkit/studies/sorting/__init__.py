@@ -1,0 +1,1 @@
+"""The sorting transformers of the source, trained and judged: `interp reproduce sorting`."""

@@ -1,0 +1,224 @@
+"""How many features d dimensions store under L_p and under ε-accuracy: N_Lp(d), drawn again.
+
+N is found by `studies.superposition.packing`, with a ReLU after the readout and without, from
+several random starts; beside it stand what is known: Welch's bound, d ln d, and how many random
+directions are ε-accurate. The source shows a figure and states a conjecture and no numbers, so
+nothing here is held against any.
+Source: "Computation in superposition", section 2.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from interp_toolkit.registry import Artefact
+from interp_toolkit.results import Table
+from interp_toolkit.studies.jobs.attempt import Job, Outcome
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.result import Quantity, StudyResult, compare, study_provenance
+from interp_toolkit.studies.superposition.capacity_figures import (
+    capacity_figure,
+    loss_figure,
+    norms_figure,
+)
+from interp_toolkit.studies.superposition.packing import capacity, free_norms, welch_capacity
+
+NAME = "superposition/capacity"
+SOURCE = "Computation in superposition, section 2"
+SEEDS = {"small": 2, "paper": 5}
+#: dimensions by power; higher powers keep so many that larger ones take too long
+DIMENSIONS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
+    "small": {
+        2: (2, 3, 4, 6, 8, 12, 16, 24, 32),
+        3: (2, 3, 4, 6, 8, 12, 16, 24, 32),
+        4: (2, 3, 4, 6, 8, 12, 16, 24),
+        6: (2, 3, 4, 6, 8, 12),
+        8: (2, 3, 4, 6, 8),
+    },
+    "paper": {
+        2: (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64),
+        3: (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64),
+        4: (2, 3, 4, 6, 8, 12, 16, 24, 32, 48),
+        6: (2, 3, 4, 6, 8, 12, 16),
+        8: (2, 3, 4, 6, 8, 12),
+    },
+}
+FREE_D, FREE_N, FREE_POWERS = 8, 80, (2, 4)  # of the autoencoders with free norms
+SLOPE_FROM = 4  # the least dimension that growth is fitted from
+
+Found = Mapping[tuple[bool, int, int], Sequence[Mapping[str, Any]]]
+
+
+def capacity_job(
+    *, folder: Path, relu: bool, power: int, d: int, seed: int, device: str
+) -> Outcome:
+    """N_Lp(d) from one seed's starts."""
+    best, tried = capacity(d, power, relu=relu, seed=seed, device=device)
+    losses = {"n": list(tried), "loss": list(tried.values())}
+    return Outcome({"relu": relu, "power": power, "d": d, "seed": seed, "N": best, **losses})
+
+
+def free_job(*, folder: Path, power: int, d: int, n: int, seed: int) -> Outcome:
+    """The norms of an autoencoder that chooses them."""
+    loss, norms = free_norms(n, d, power, seed=seed)
+    return Outcome({"power": power, "loss": loss, "norms": norms.tolist()})
+
+
+def reproduce_capacity(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
+    """Find N for every power and dimension of the preset; `seeds` overrides how many starts."""
+    dimensions, n_seeds = DIMENSIONS[preset], seeds or SEEDS[preset]
+    jobs = {
+        (relu, power, d): [_job(relu, power, d, seed, runner.device) for seed in range(n_seeds)]
+        for relu in (True, False)
+        for power, ds in dimensions.items()
+        for d in ds
+    }
+    free = [
+        Job(f"free-p{p}", free_job, {"power": p, "d": FREE_D, "n": FREE_N, "seed": 0}, cost=20.0)
+        for p in FREE_POWERS
+    ]
+    values = runner.run([*(job for mine in jobs.values() for job in mine), *free])
+    found: Found = {key: [values[job.name] for job in mine] for key, mine in jobs.items()}
+    quantities = [_quantity(key, starts) for key, starts in found.items()]
+    settings = {
+        "preset": preset,
+        "seeds": n_seeds,
+        "dimensions": {str(power): list(ds) for power, ds in dimensions.items()},
+        "device": runner.device,
+    }
+    slopes = {relu: {p: slope(found, relu, p) for p in dimensions} for relu in (True, False)}
+    middle = found.get((True, 2, FREE_D), [])
+    return StudyResult(
+        probe=NAME,
+        verdict=_verdict(found, slopes),
+        evidence={
+            "growth": {
+                "relu" if relu else "linear": {str(p): value for p, value in by_power.items()}
+                for relu, by_power in slopes.items()
+            },
+            "tight_frames": _tight(found),
+        },
+        provenance=study_provenance(NAME, SOURCE, settings, 0),
+        quantities=quantities,
+        jobs=values,
+        by_seed=_by_seed(found),
+        examples=[_growth(slopes)],
+        shown=[
+            capacity_figure(medians(found, relu=True), relu=True),
+            capacity_figure(medians(found, relu=False), relu=False),
+            *([loss_figure(middle)] if middle else []),
+            norms_figure([values[job.name] for job in free], FREE_D, FREE_N),
+        ],
+    )
+
+
+def _job(relu: bool, power: int, d: int, seed: int, device: str) -> Job:
+    return Job(
+        name=f"{'relu' if relu else 'linear'}-p{power}-d{d}-seed-{seed}",
+        function=capacity_job,
+        arguments={"relu": relu, "power": power, "d": d, "seed": seed, "device": device},
+        cost=float(d) ** (power / 1.5),
+    )
+
+
+def medians(found: Found, *, relu: bool) -> dict[int, dict[int, float]]:
+    """The median N over starts, by power and dimension."""
+    by_power: dict[int, dict[int, float]] = {}
+    for (with_relu, power, d), starts in found.items():
+        if with_relu == relu:
+            by_power.setdefault(power, {})[d] = statistics.median(v["N"] for v in starts)
+    return by_power
+
+
+def slope(found: Found, relu: bool, power: int) -> float | None:
+    """The exponent k of N ~ d^k, least squares on logarithms, from SLOPE_FROM on; None: too few."""
+    points = [(d, n) for d, n in medians(found, relu=relu)[power].items() if d >= SLOPE_FROM]
+    if len(points) < 2:
+        return None
+    d, n = np.log(np.array(points, dtype=float)).T
+    return float(np.polyfit(d, n, 1)[0])
+
+
+def _quantity(key: tuple[bool, int, int], starts: Sequence[Mapping[str, Any]]) -> Quantity:
+    relu, power, d = key
+    remark = ""
+    if not relu and power % 2 == 0:
+        remark = f"Welch's bound turns at {welch_capacity(d, power):,.4g}"
+    ours = [float(values["N"]) for values in starts]
+    of = f"p = {power}, {'ReLU' if relu else 'linear'}"
+    return compare(of, f"N at d = {d}", ours, unit="", remark=remark)
+
+
+def _tight(found: Found) -> bool | None:
+    """Whether a linear output at p = 2 keeps exactly d everywhere, as it must; None: not run."""
+    kept = [
+        all(v["N"] == d for v in starts) for (r, p, d), starts in found.items() if not r and p == 2
+    ]
+    return all(kept) if kept else None
+
+
+def _verdict(found: Found, slopes: Mapping[bool, Mapping[int, float | None]]) -> str:
+    relu = medians(found, relu=True)
+    shared = max(set.intersection(*(set(by_d) for by_d in relu.values())))
+    counts = ", ".join(f"{by_d[shared]:g} at p = {power}" for power, by_d in relu.items())
+    growth = ", ".join(f"{k:.2f}" for k in slopes[True].values() if k is not None)
+    text = f"With a ReLU, {shared} dimensions keep {counts}"
+    if growth:
+        text += f"; from d = {SLOPE_FROM} on N grows as d to the power {growth}, in that order"
+    if 2 in relu:
+        first, last = min(d for d in relu[2] if d >= SLOPE_FROM), max(relu[2])
+        text += f"; at p = 2 {_ratios(relu[2], first)}, {_ratios(relu[2], last)}"
+    if _tight(found):
+        text += "; without the ReLU p = 2 keeps exactly d"
+    return (
+        f"{text}. These are the best directions that Adam finds from random starts; the source "
+        "gives a conjecture and no numbers to hold them against."
+    )
+
+
+def _ratios(by_d: Mapping[int, float], d: int) -> str:
+    """N beside d and beside d ln d, at one dimension."""
+    n = by_d[d]
+    return f"N is {n / d:.2f} d or {n / (d * math.log(d)):.2f} d ln d at d = {d}"
+
+
+def _by_seed(found: Found) -> Table:
+    rows = [
+        ["ReLU" if relu else "linear", power, d, values["seed"], values["N"], min(values["loss"])]
+        for (relu, power, d), starts in found.items()
+        for values in starts
+    ]
+    caption = "Loss: beside that of keeping no input, each of which costs 1."
+    return Table("Every start", ["output", "p", "d", "seed", "N", "loss at N"], rows, caption)
+
+
+def _growth(slopes: Mapping[bool, Mapping[int, float | None]]) -> Table:
+    rows = [
+        ["ReLU" if relu else "linear", power, exponent, power / 2]
+        for relu, by_power in slopes.items()
+        for power, exponent in by_power.items()
+    ]
+    caption = (
+        f"Least squares on logarithms, from d = {SLOPE_FROM} on. Random directions have a mean "
+        "|cosine|^p of order d^(-p/2), so that N is of order d^(p/2) or more in the end; exponents "
+        "below p/2 say that these dimensions are not yet large."
+    )
+    return Table("Growth: N ~ d^k", ["output", "p", "k", "p/2"], rows, caption)
+
+
+CAPACITY = Artefact(
+    name=NAME,
+    summary="how many features d dimensions store: N_Lp(d) by optimisation, and ε-accuracy",
+    source=SOURCE,
+    presets={
+        "small": "2 starts, up to 32 dimensions; minutes",
+        "paper": "5 starts, up to 64 dimensions; the source does not say its own",
+    },
+    run=reproduce_capacity,
+)

@@ -1,0 +1,1 @@
+"""A grid of trainings: `interp sweep FILE.yaml`. Read `file`, `study`, `result`."""

@@ -1,0 +1,140 @@
+"""Figures of a sweep: what is measured against each setting of the grid, a line a variant."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from interp_toolkit.palette import shade
+from interp_toolkit.results import Figure
+from interp_toolkit.studies.seed_interval import LEVEL
+from interp_toolkit.studies.sweep.file import VARIANT
+
+WIDE = 8  # a setting whose largest value is so many times its smallest has a logarithmic axis
+MOST = {"higher": "highest", "lower": "lowest"}
+SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
+
+
+class Mean(NamedTuple):
+    """What a point reached: its settings, the mean over its seeds and its interval.
+
+    The interval is None where there is one seed.
+    """
+
+    at: Mapping[str, Any]
+    value: float
+    interval: tuple[float, float] | None
+
+
+class _Placed(NamedTuple):
+    """A mean in the figure's units, at its place on the axis."""
+
+    x: Any
+    y: float
+    interval: tuple[float, float]
+
+
+def sweep_figures(name: str, unit: str, better: str, points: Sequence[Mean]) -> list[Figure]:
+    """One for each setting that has two values or more.
+
+    Args:
+        name: what is measured.
+        unit: a "share" is drawn in percent.
+        better: "higher" or "lower".
+        points: what they reached.
+    """
+    keys = list(points[0].at) if points else []
+    varied = [key for key in keys if len({str(point.at[key]) for point in points}) > 1]
+    shown = [key for key in varied if key != VARIANT] or varied
+    return [_figure(key, name, unit, better, points) for key in shown]
+
+
+def _figure(key: str, name: str, unit: str, better: str, points: Sequence[Mean]) -> Figure:
+    scale, label = (100.0, f"{name} (%)") if unit == "share" else (1.0, name)
+    variants = sorted({str(point.at[VARIANT]) for point in points if VARIANT in point.at})
+    lines = [""] if key == VARIANT or not variants else variants
+    data: list[dict[str, Any]] = []
+    for place, line in enumerate(lines):
+        mine = [
+            _placed(point, key, scale)
+            for point in points
+            if not line or str(point.at[VARIANT]) == line
+        ]
+        data += _traces(line or name, mine, better, shade(place, len(lines)), place)
+    numeric = [point.at[key] for point in points if _is_number(point.at[key])]
+    axis = "linear" if len(numeric) == len(points) else "category"
+    if axis == "linear" and min(numeric) > 0 and max(numeric) >= WIDE * min(numeric):
+        axis = "log"
+    layout = {
+        "xaxis": {"title": {"text": key}, "type": axis},
+        "yaxis": {"title": {"text": label}},
+    }
+    caption = (
+        f"{_of_seeds(points)}; lines join the {MOST[better]} at each {key}, whatever the other "
+        "settings. The best of many is likely too good."
+    )
+    return Figure(f"{name[0].upper()}{name[1:]} against {key}", caption, data, layout)
+
+
+def _placed(point: Mean, key: str, scale: float) -> _Placed:
+    x, y = point.at[key], scale * point.value
+    low, high = point.interval or (point.value, point.value)
+    return _Placed(x if _is_number(x) else str(x), y, (scale * low, scale * high))
+
+
+def _of_seeds(points: Sequence[Mean]) -> str:
+    """How many seeds a point is of, and what its bar is."""
+    if not any(point.interval for point in points):
+        return "Each point is one point of the grid, one seed a point"
+    without = "" if all(point.interval for point in points) else "; one without a bar is one seed"
+    return (
+        "Each point is the mean over seeds at one point of the grid, its bar the "
+        f"{100 * LEVEL:g} % interval{without}"
+    )
+
+
+def _traces(
+    line: str, points: Sequence[_Placed], better: str, color: str, place: int
+) -> list[dict[str, Any]]:
+    """All points, and a line through the best at each place."""
+    best: dict[Any, float] = {}
+    pick = max if better == "higher" else min
+    for x, y, _ in points:
+        best[x] = pick(best.get(x, y), y)
+    ordered = sorted(best.items()) if all(_is_number(x) for x in best) else list(best.items())
+    symbol = SYMBOLS[place % len(SYMBOLS)]
+    return [
+        {
+            "type": "scatter",
+            "mode": "markers",
+            "name": line,
+            "legendgroup": line,
+            "showlegend": False,
+            "x": [point.x for point in points],
+            "y": [point.y for point in points],
+            **_bars(points),
+            "marker": {"color": color, "symbol": symbol, "size": 7, "opacity": 0.5},
+        },
+        {
+            "type": "scatter",
+            "mode": "lines+markers",
+            "name": line,
+            "legendgroup": line,
+            "x": [x for x, _ in ordered],
+            "y": [y for _, y in ordered],
+            "line": {"color": color, "width": 2},
+            "marker": {"color": color, "symbol": symbol, "size": 8},
+        },
+    ]
+
+
+def _bars(points: Sequence[_Placed]) -> dict[str, Any]:
+    above = [high - y for _, y, (_, high) in points]
+    below = [y - low for _, y, (low, _) in points]
+    if not any(above + below):
+        return {}
+    return {"error_y": {"type": "data", "symmetric": False, "array": above, "arrayminus": below}}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)

@@ -1,0 +1,118 @@
+"""Train a recipe at all points of a grid, over seeds, and say which point is best.
+
+Every run is a job, so a sweep goes on where it was killed, on any engine, and a run that fails or
+whose process is killed is one that is missing while the others go on. The result is written anew
+after every run: however the sweep ends, its one file is whole and says what is missing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.studies.jobs.attempt import Job, Outcome
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.sweep.file import Point, SweepFile, grid_points
+from interp_toolkit.studies.sweep.result import SweepResult, sweep_result
+from interp_toolkit.studies.texts import check_texts
+from interp_toolkit.studies.train_seed import train_seed
+from interp_toolkit.training.engine.final_score import KEY, measured_of
+from interp_toolkit.training.engine.run_files import end_run
+
+NOT_YET = "not done yet"
+
+
+def train_point(
+    *, folder: Path, recipe: str, settings: Mapping[str, Any], seed: int, device: str
+) -> Outcome:
+    """Train one seed at a point and say what it reaches.
+
+    Args:
+        folder: for the training run's files.
+        recipe: its name.
+        settings: what differs from its defaults.
+        seed: of the model and its batches.
+        device: where to train.
+    """
+    began = time.monotonic()
+    _, run = train_seed(recipe, settings, seed, device, folder)
+    end_run(folder)
+    loss = run.training["loss"]
+    figure = asdict(measured_of(run.training)) if KEY in run.training else _of_loss(loss)
+    values = {"seed": seed, KEY: figure, "loss": loss}
+    return Outcome({**values, "seconds": time.monotonic() - began})
+
+
+def _of_loss(loss: float) -> dict[str, Any]:
+    """What runs are compared by where the recipe does not say."""
+    return {"name": "loss", "value": loss, "better": "lower", "unit": "", "examples": None}
+
+
+def sweep(
+    file: SweepFile, runner: Runner | None = None, *, keep: Callable[[SweepResult], None]
+) -> SweepResult:
+    """Train all points of a sweep.
+
+    Args:
+        file: what to train.
+        runner: where and how; None: on the CPU, a process a processor.
+        keep: is given the result so far at the start and after every run.
+
+    Raises:
+        InputError: a point does not fit the recipe, or its text cannot be read; or not one run
+            came to an end.
+    """
+    runner = runner or Runner()
+    points = grid_points(file)
+    todo = [(_job(file, p, s, runner.device), (p, s)) for p in points for s in range(file.seeds)]
+    check_texts((job for job, _ in todo), runner)
+    jobs = {job.name: at for job, at in todo}
+    found: dict[str, Mapping[str, Any]] = {}
+    why = dict.fromkeys(jobs, NOT_YET)
+
+    def so_far() -> SweepResult:
+        runs: dict[str, dict[int, Mapping[str, Any]]] = {p.name: {} for p in points}
+        missing: dict[str, dict[int, str]] = {p.name: {} for p in points}
+        for name, (point, seed) in jobs.items():
+            if name in found:
+                runs[point.name][seed] = found[name]
+            else:
+                missing[point.name][seed] = why[name]
+        return sweep_result(file, points, runs, missing, runner.device)
+
+    with runner.begun([job for job, _ in todo]) as begun:
+        kept = f", kept in {runner.folder}" if runner.folder else ""
+        runner.say(f"{_count(len(points), 'point')}, {_count(len(jobs), 'run')}{kept}")
+        found.update(begun.done)
+        keep(so_far())
+        for one in begun.tries:
+            if one.values is None:
+                why[one.name] = one.failure()
+            else:
+                found[one.name] = one.values
+            keep(so_far())
+    if not found:
+        raise InputError(f"no run came to an end; the first: {next(iter(why.values()))}")
+    return so_far()
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
+
+
+def _job(file: SweepFile, point: Point, seed: int, device: str) -> Job:
+    return Job(
+        name=f"{point.name}-seed-{seed}",
+        function=train_point,
+        arguments={
+            "recipe": file.recipe,
+            "settings": point.settings,
+            "seed": seed,
+            "device": device,
+        },
+        cost=point.cost,
+    )

@@ -1,0 +1,1 @@
+"""One-layer models that sort lists by hand-set weights, by a known algorithm."""

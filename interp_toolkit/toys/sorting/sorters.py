@@ -1,0 +1,252 @@
+"""One-layer attention-only models that sort lists by hand-set weights, by a known algorithm.
+
+`sort_min_greater` outputs the least item greater than the one before, `sort_argmax` the place of
+the maximum of a sum of piecewise-linear functions, and `sort_mixed` filters as the first and sums
+as the second. Each docstring gives its attention and logits in closed form and derives from them
+for which lists it is right. In all of them n is the list's length, k counts the sorted items from
+0, p is the item before (sorted item k - 1; -1 for k = 0, when the query is a separator), x is a
+value, and D, A, w, Z are the docstring's own. Heads share the output: each attends as written here
+and writes its share of it; one with a share of 0 has weights of zero.
+Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023), on its two
+algorithms, `min{>previous}` and `argmax f_k(x)`, and its hypothesis of a mix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.registry import Toy
+from interp_toolkit.toys.sorting.list_heads import (
+    ListModel,
+    autoregressive,
+    blank,
+    default_layout,
+    fixed_length,
+    write_heads,
+)
+
+FILTER = 10.0  # A = 22,026: 20 keys that are filtered out get less than 1e-3 of the attention
+PREFER = 3.0  # D = 20: the next smallest item gets 1/20 of the smallest one's
+EXCLUDED = 40.0  # exp(-40) = 4e-18: nothing, even in float64, beside attention of order 1
+GAIN = 20.0  # of `sort_min_greater`'s logits: margins of 13 and more
+SUM_GAIN = 400.0  # of the others': their least margin is gain / 39 for lists of 10
+SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
+
+
+def sort_min_greater(
+    n_values: int = 15,
+    length: int = 10,
+    *,
+    layout: str | None = None,
+    shares: Sequence[float] = (1.0,),
+    filter_score: float = FILTER,
+    prefer: float = PREFER,
+    gain: float = GAIN,
+    dtype: torch.dtype = torch.float64,
+) -> Transformer:
+    """Algorithm 1, min{> previous}: attend to keys greater than the query, the least most; copy.
+
+    A value v > p as a key scores F + s(n_values - 1 - v), anything else 0, whatever the positions.
+    So with A = exp(F), D = exp(s), R the items of the list greater than p and u the separators
+    before the query, v in R gets attention A D^(n_values - 1 - v) / Z and everything else 1 / Z,
+        Z = A Σ_{v in R} D^(n_values - 1 - v) + 2k + u
+    (k items are filtered out of the list, and their copies among the outputs). The output copies:
+        logit(v) = gain A D^(n_values - 1 - v) / Z in R, 2 gain / Z for items given before, else 0.
+    The least m of R leads by
+        margin = gain (A D^(n_values - 1 - m) - max(A D^(n_values - 1 - m'), 2)) / Z,
+    m' the next greater item (without the term where there is none): every list of distinct values
+    is sorted if, and with n > 1 only if, D > 1 and A > 2. The margin is at least
+    gain (1 - max(1/D, 2/A)) / (D/(D - 1) + (2n + u)/A). A value that occurs twice is output once,
+    and lists with repeats come out wrong.
+
+    Args:
+        n_values: size of the alphabet.
+        length: items of a list.
+        layout: of the rows, the sorted list after a separator; None: BOS, list, MOS, sorted list.
+            One that is given decides the lengths too.
+        shares: of the output, by head; they sum to 1.
+        filter_score: F, by which a value greater than the one before is ahead.
+        prefer: s, by which a value is ahead of the next greater one.
+        gain: scale of the logits.
+        dtype: of the parameters.
+    """
+    target = autoregressive(
+        layout or default_layout(n_values, length), n_values, shares, gain=gain, dtype=dtype
+    )
+    value = torch.arange(n_values)
+    wanted = filter_score + prefer * (n_values - 1 - value).double()
+    greater = value > value[:, None]  # [query key]
+    scores, writes = target.no_scores(), target.no_writes()
+    scores[torch.tensor(target.values)[:, None], target.values] = wanted * greater
+    scores[torch.tensor(target.others)[:, None], target.values] = wanted
+    writes[target.values] = gain * torch.eye(n_values, dtype=torch.float64)
+    return write_heads(target, scores, writes, shares)
+
+
+def sort_argmax(
+    n_values: int = 10,
+    longest: int = 10,
+    bidirectional: bool = True,
+    *,
+    layout: str | None = None,
+    shares: Sequence[float] = (1.0,),
+    tilt: float = 0.0,
+    excluded: float = EXCLUDED,
+    gain: float = SUM_GAIN,
+    dtype: torch.dtype = torch.float64,
+) -> Transformer:
+    """Algorithm 2, argmax_x f_k(x) with f_k(x) = Σ_i min(0, a_i - x) + (k + 0.5) x.
+
+    The step f_k(x + 1) - f_k(x) = k + 0.5 - #{i: a_i <= x} is positive below the sorted item k and
+    negative from there on, and at least 1/2 in size: so the maximum is there, by 1/2 or more, for
+    every list. Every item of the list scores 0 as a key, the row's first separator ln(k + 0.5) by
+    the query's position, and all else (other separators, padding, outputs) at most -`excluded`.
+    An item a writes min(0, a - x) and the separator writes x, so up to exp(-excluded),
+        logit(x) = gain f_k(x) / Z,   Z = n + k + 0.5,
+    attention is 1/Z on each item and k + 0.5 times that on the separator, whatever the query's
+    token: in a causal model the outputs given before are ignored. The margin is at least
+    gain / (2Z), and this at every k where item k occurs once.
+
+    A tilt t adds -t x to what each item writes and t longest to the separator's ratio of k + 0.5.
+    The logits become gain (f_k(x) + t (longest - n) x) / Z, Z = n + k + 0.5 + t longest: the same
+    algorithm through other slopes, and right by gain (1/2 - t (longest - n)) / Z.
+
+    Args:
+        n_values: size of the alphabet.
+        longest: items of the longest list.
+        bidirectional: whether lists of 1 to `longest` items are sorted in place, padded; else
+            lists of one length are followed by their outputs, in a causal model.
+        layout: of the rows, with a separator that every query sees; None: as said, with BOS first.
+            One that is given decides the lengths and the direction too.
+        shares: of the output, by head; they sum to 1.
+        tilt: t, at least 0.
+        excluded: by how much the score of what is not attended to is below an item's.
+        gain: scale of the logits.
+        dtype: of the parameters.
+    """
+    in_place = f"{n_values} list1-{longest} {n_values + 1} pad{n_values + 2}"
+    text = layout or (in_place if bidirectional else default_layout(n_values, longest))
+    target = blank(text, n_values, shares, gain=gain, dtype=dtype)
+    spread = target.layout.longest - target.layout.shortest
+    if tilt < 0 or tilt * spread >= 0.5:
+        raise InputError(f"tilt must be 0 or more, and below 1/2 divided by {spread}, not {tilt}")
+    if target.layout.autoregressive:
+        fixed_length(target.layout)
+    value = torch.arange(n_values, dtype=torch.float64)
+    carrier, words = _first_separator(target)
+    scores, writes = target.no_scores(), target.no_writes()
+    _exclude(target, scores, carrier, excluded)
+    for k, place in enumerate(target.reads):
+        scores[place, carrier] = math.log((k + 0.5 + tilt * target.layout.longest) / words)
+    writes[target.values] = gain * ((value[:, None] - value).clamp(max=0) - tilt * value)
+    writes[carrier] = gain * value
+    return write_heads(target, scores, writes, shares)
+
+
+def sort_mixed(
+    n_values: int = 10,
+    length: int = 10,
+    *,
+    layout: str | None = None,
+    shares: Sequence[float] = (1.0,),
+    kept: float = 0.0,
+    excluded: float = EXCLUDED,
+    gain: float = SUM_GAIN,
+    dtype: torch.dtype = torch.float64,
+) -> Transformer:
+    """Both algorithms at once: filter as in min{> previous}, sum as in argmax f_k(x), for repeats.
+
+    Since Σ_i min(0, a_i - x) = Σ_i min(a_i, x) - n x, f_k(x) is a sum of min(a_i, x) less
+    (n - k - 0.5) x, in which for x >= p the items a_i <= p are constants. So these may be filtered
+    out: items greater than the query score 0 as keys, others ln(kept), the row's first separator
+    ln(n - k - 0.5), and all else at most -`excluded`. An item a writes min(a, x), the separator
+    -x, and the query's own token writes, past the head, -2 gain n_values to every x < p. Up to
+    exp(-excluded),
+        logit(x) = gain (Σ_{a > p} min(a, x) + w Σ_{a <= p} min(a, x) - (n - k - 0.5) x) / Z
+            - 2 gain n_values [x < p],
+        Z = #{a > p} + w #{a <= p} + n - k - 0.5, w = kept.
+    For x >= p this is gain f_k(x) / Z and a constant, and every x < p is behind: so every list is
+    sorted, repeats or not, by at least gain / (2Z). With w = 1 the query does not filter.
+
+    Args:
+        n_values: size of the alphabet.
+        length: items of a list.
+        layout: of the rows, the sorted list after a separator; None: BOS, list, MOS, sorted list.
+            One that is given decides the length too.
+        shares: of the output, by head; they sum to 1.
+        kept: w, 0 to 1: attention to an item up to the query, relative to one above it.
+        excluded: by how much the score of what is not attended to is below an item's.
+        gain: scale of the logits.
+        dtype: of the parameters.
+    """
+    if not 0 <= kept <= 1:
+        raise InputError(f"kept is a share of attention, 0 to 1, not {kept}")
+    target = autoregressive(
+        layout or default_layout(n_values, length), n_values, shares, gain=gain, dtype=dtype
+    )
+    n = fixed_length(target.layout)
+    value = torch.arange(n_values, dtype=torch.float64)
+    carrier, words = _first_separator(target)
+    scores, writes = target.no_scores(), target.no_writes()
+    _exclude(target, scores, carrier, excluded)
+    filtered = -excluded if kept == 0 else max(-excluded, math.log(kept))
+    not_greater = value <= value[:, None]  # [query key]
+    scores[torch.tensor(target.values)[:, None], target.values] = filtered * not_greater.double()
+    for k, place in enumerate(target.reads):
+        scores[place, carrier] = math.log((n - k - 0.5) / words)
+    writes[target.values] = gain * torch.minimum(value[:, None], value)
+    writes[carrier] = -gain * value
+    penalty = 2 * gain * n_values * (value < value[:, None]).to(dtype)  # [query value]
+    model = write_heads(target, scores, writes, shares)
+    model.unembed.W_U.data[torch.tensor(target.values)[:, None], target.values] = -penalty
+    return model
+
+
+def task(layout: str, distinct: bool, algorithm: str) -> dict[str, Any]:
+    """The task record: layout of the rows, whether items are distinct, and the algorithm."""
+    return {"name": "sorting", "layout": layout, "distinct": distinct, "algorithm": algorithm}
+
+
+def _first_separator(target: ListModel) -> tuple[int, int]:
+    """The axis of the first separator's token, and how often every query that counts sees it."""
+    layout = target.layout
+    seen = [*layout.before, *layout.between]
+    if not layout.autoregressive:
+        seen += layout.after
+    if not seen:
+        raise InputError(
+            "this algorithm attends to a separator that every query sees, and the layout has "
+            "none: put one first, as in '10 list5 11 sorted5'"
+        )
+    return seen[0], seen.count(seen[0])
+
+
+def _exclude(target: ListModel, scores: torch.Tensor, carrier: int, by: float) -> None:
+    """Every query scores -`by` on other separators, on padding, and on the outputs."""
+    ignored = [axis for axis in target.others if axis != carrier] + target.given
+    tokens = torch.arange(target.model.cfg.d_vocab)
+    scores[tokens[:, None], ignored] = -by
+
+
+MIN_GREATER_TASK = task(default_layout(15, 10), True, "min-greater")
+ARGMAX_TASK = task("10 list1-10 11 pad12", False, "argmax")
+SORT_MIN_GREATER = Toy(
+    "sort-min-greater",
+    "sorts 10 distinct values of 15: the least item greater than the output before",
+    sort_min_greater,
+    MIN_GREATER_TASK,
+    SOURCE,
+)
+SORT_ARGMAX = Toy(
+    "sort-argmax",
+    "sorts up to 10 values of 10 in place, by the maximum of a sum over the list",
+    sort_argmax,
+    ARGMAX_TASK,
+    SOURCE,
+)

@@ -1,0 +1,1 @@
+"""The source's constructions, one a file; read `uand` first."""

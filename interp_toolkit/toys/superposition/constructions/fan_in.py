@@ -1,0 +1,220 @@
+"""Universal AND of fan-in k: all ANDs of k features from one ReLU layer, with its exact error.
+
+Each feature i is connected to a random set S_i of neurons (each with probability p), the bias is
+-(k - 1), and the AND of I is read along ∩ S_i / |∩ S_i|: the mean over the shared neurons. Source:
+"Computation in superposition", section 1.4.
+
+The worst error over all inputs with at most l features on, exactly: let t_Ix be the share of ∩ S_i
+that is connected to x. With all of I on and a set A of others the readoff is 1 + Σ_{x∈A} t_Ix; with
+all but one on it is Σ_{x∈A} t_Ix; with fewer on it is the mean of max(0, n - 1 - ...), n of A's
+features being connected, which is no more than what A less one gives with all but one on. So the
+worst error is the sum of the l - k + 1 largest t_Ix, from (k + 1)-wise counts alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp_toolkit.epsilon import after_offset
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.superposition.layers.gate_model import (
+    check_bytes,
+    gate_model,
+    mean_readoffs,
+    own_axes,
+)
+from interp_toolkit.toys.superposition.layers.gates import Gate, checked_gates
+from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
+
+MOST_GATES = 500_000  # whose exact errors are computed at once without being asked for by name
+CHUNK_ELEMENTS = 2**24  # gates times neurons held at once
+EMPTY_CHANCE = 1e-3  # of an empty intersection, at the least density
+
+
+@dataclass(frozen=True, eq=False)
+class WorstErrors:
+    """The exact worst error of each gate over all inputs with at most l features on.
+
+    Attributes:
+        worst: the largest |readoff - AND|.
+        after_offset: the same after the gate's best gain and bias.
+        empty: gates whose features share no neuron; their error is 1.
+    """
+
+    worst: Float[np.ndarray, " gate"]
+    after_offset: Float[np.ndarray, " gate"]
+    empty: int
+
+
+@dataclass(frozen=True, eq=False)
+class FanInAND:
+    """Universal AND of one fan-in; see the module.
+
+    Attributes:
+        layer: its weights.
+        connections: which features each neuron reads.
+        fan_in: features of a gate.
+    """
+
+    layer: FeatureLayer
+    connections: Bool[Tensor, "feature neuron"]
+    fan_in: int
+
+    def gates(self) -> list[Gate]:
+        """All gates: the sets of `fan_in` features."""
+        return list(combinations(range(len(self.connections)), self.fan_in))
+
+    def readoffs(self, gates: Sequence[Gate]) -> Float[Tensor, "gate neuron"]:
+        """The constructed readoffs.
+
+        Raises InputError for gates of another fan-in or whose features share no neuron.
+        """
+        checked = checked_gates(gates, len(self.connections), fan_in=self.fan_in)
+        return intersection_readoffs(self.connections, checked)
+
+    def worst_errors(self, most_on: int, gates: Sequence[Gate] | None = None) -> WorstErrors:
+        """The exact worst errors of these gates (None: of all) at most `most_on` features on.
+
+        Raises InputError where fewer than `fan_in` features are on, and for too many gates.
+        """
+        n_features, k = len(self.connections), self.fan_in
+        if not k <= most_on <= n_features:
+            raise InputError(f"{most_on} features on at most: between {k} and {n_features} needed")
+        if gates is None:
+            n_gates = math.comb(n_features, k)
+            if n_gates > MOST_GATES:
+                raise InputError(f"{n_gates} gates are too many to measure: name some of them")
+            gates = self.gates()
+        gates = checked_gates(gates, n_features, fan_in=k)
+        step = max(1, CHUNK_ELEMENTS // self.connections.shape[1])
+        parts = [self._worst(gates[i : i + step], most_on) for i in range(0, len(gates), step)]
+        worst, offset, empty = zip(*parts, strict=True)
+        return WorstErrors(np.concatenate(worst), np.concatenate(offset), sum(empty))
+
+    def as_model(self, gates: Sequence[Gate], most_on: int) -> Transformer:
+        """The layer as a model whose logits are these gates; see `gate_model`."""
+        known = checked_gates(gates, len(self.connections), fan_in=self.fan_in)
+        worst = self.worst_errors(most_on, known).worst
+        name = f"uand-fan-in-{self.fan_in}"
+        return gate_model(
+            self.layer, self.readoffs(known), known, self.connections, most_on, name, worst
+        )
+
+    def _worst(
+        self, gates: Sequence[Gate], most_on: int
+    ) -> tuple[Float[np.ndarray, " gate"], Float[np.ndarray, " gate"], int]:
+        shared = intersections(self.connections, gates).float()  # counts below 2^24 are exact
+        size = shared.sum(dim=1).double()
+        share = (shared @ self.connections.float().T).double() / size.clamp(min=1)[:, None]
+        share.scatter_(1, torch.tensor(gates), 0.0)
+        others = min(most_on - self.fan_in + 1, len(self.connections) - self.fan_in)
+        largest = share.topk(max(others, 1), dim=1).values
+        beside_all = largest[:, : most_on - self.fan_in].sum(dim=1).numpy()
+        beside_all_but_one = largest.sum(dim=1).numpy()
+        empty = (size == 0).numpy()
+        ones, zeros = np.ones(len(gates)), np.zeros(len(gates))
+        offset = after_offset(ones, 1 + beside_all, zeros, beside_all_but_one)
+        worst = np.maximum(beside_all, beside_all_but_one)
+        return np.where(empty, 1.0, worst), np.where(empty, 0.5, offset), int(empty.sum())
+
+
+def fan_in_and(
+    n_features: int, n_neurons: int, fan_in: int, density: float, seed: int = 0
+) -> FanInAND:
+    """Universal AND of fan-in `fan_in`, on features that are the axes of the input.
+
+    Args:
+        n_features: of the input.
+        n_neurons: of the layer.
+        fan_in: features of a gate, at least 2.
+        density: the chance p that a feature is connected to a neuron; see
+            `density.choose_density` and `least_density`.
+        seed: of the connections.
+
+    Raises:
+        InputError: sizes that are not there, a density outside 0..1 (as the source's
+            log²(d0) / d^(1/k) is at sizes that fit a machine), or so low that some gate's features
+            are likely to share no neuron.
+    """
+    check_sizes(n_features, n_neurons, fan_in)
+    check_bytes(n_features, n_neurons, "weights")
+    if not 0 < density < 1:
+        raise InputError(f"the density is a probability between 0 and 1, not {density}")
+    empty = math.comb(n_features, fan_in) * (1 - density**fan_in) ** n_neurons
+    if empty > 1:
+        raise InputError(
+            f"at density {density} about {empty:.3g} gates of {fan_in} features share no neuron; "
+            f"a density of {least_density(n_features, n_neurons, fan_in):.3f}, or more neurons, "
+            "would do"
+        )
+    drawn = np.random.default_rng(seed).random((n_features, n_neurons)) < density
+    return connected(torch.from_numpy(drawn), fan_in)
+
+
+def connected(connections: Bool[Tensor, "feature neuron"], fan_in: int) -> FanInAND:
+    """Universal AND with these connections."""
+    n_features, n_neurons = connections.shape
+    layer = FeatureLayer(
+        connections.double(),
+        torch.full((n_neurons,), 1.0 - fan_in, dtype=torch.float64),
+        own_axes(n_features),
+    )
+    return FanInAND(layer, connections, fan_in)
+
+
+def least_density(
+    n_features: int, n_neurons: int, fan_in: int, chance: float = EMPTY_CHANCE
+) -> float:
+    """The density p, of order d^(-1/k), at which hardly any gate's features share no neuron.
+
+    C(d0, k) (1 - p^k)^d, which bounds the chance that there is such a gate, is `chance`.
+    """
+    check_sizes(n_features, n_neurons, fan_in)
+    if not 0 < chance < 1:
+        raise InputError(f"the chance of an empty intersection is between 0 and 1, not {chance}")
+    missing = (chance / math.comb(n_features, fan_in)) ** (1 / n_neurons)
+    return float((1 - missing) ** (1 / fan_in))
+
+
+def intersections(
+    connections: Bool[Tensor, "feature neuron"], gates: Sequence[Gate]
+) -> Bool[Tensor, "gate neuron"]:
+    """The neurons that each gate's features share."""
+    rows = torch.empty(len(gates), connections.shape[1], dtype=torch.bool)
+    for row, gate in enumerate(gates):
+        rows[row] = connections[list(gate)].all(dim=0)
+    return rows
+
+
+def intersection_readoffs(
+    connections: Bool[Tensor, "feature neuron"], gates: Sequence[Gate]
+) -> Float[Tensor, "gate neuron"]:
+    """The mean over the neurons that each gate's features share.
+
+    Raises InputError where they share none.
+    """
+    shared = intersections(connections, gates)
+    empty = [gate for gate, row in zip(gates, shared, strict=True) if not row.any()]
+    if empty:
+        raise InputError(
+            f"the features of {len(empty)} gates share no neuron, as {empty[0]}: "
+            "take a higher density or more neurons"
+        )
+    return mean_readoffs(shared)
+
+
+def check_sizes(n_features: int, n_neurons: int, fan_in: int) -> None:
+    """Raise InputError for a fan-in that is not there, or too few neurons to divide."""
+    if not 2 <= fan_in <= n_features:
+        raise InputError(f"a fan-in of {fan_in} is not between 2 and the {n_features} features")
+    if n_neurons < fan_in - 1:
+        raise InputError(f"{n_neurons} neurons are too few for fan-in {fan_in}")

@@ -1,0 +1,293 @@
+"""A sparse boolean circuit executed in superposition, layer after layer, and its error by layer.
+
+Each layer of the circuit is boolean functions of one or two of the features before it (ANDs, XORs,
+copies). Their ANDs are computed by chosen neurons (`targeted`), and what is read off becomes the
+next layer's input: each function's readoff times its own f-vector, random unit vectors of fewer
+dimensions than there are functions. All of it is one linear map from neurons and input to the next
+input, so the errors of one layer are carried into the next: the source ("Computation in
+superposition", section 1.3) leaves open how they grow, `errors` measures it. With `rounded` every
+readoff is rounded to 0 or 1 in between, which no linear map does: it shows what one layer adds to
+errors that a clean input would not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp_toolkit.data.composites import random_subsets
+from interp_toolkit.epsilon import Epsilon, epsilon
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.superposition.constructions.stacked_model import stacked_model
+from interp_toolkit.toys.superposition.constructions.targeted import targeted_gates
+from interp_toolkit.toys.superposition.layers.boolean_readoffs import (
+    FunctionReadoffs,
+    function_readoffs,
+)
+from interp_toolkit.toys.superposition.layers.functions import (
+    BooleanFunction,
+    check_function,
+    function_values,
+)
+from interp_toolkit.toys.superposition.layers.gates import Gate
+from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
+from interp_toolkit.truth_polynomial import mobius
+
+XOR, AND = "0110", "0001"
+Circuit = Sequence[Sequence[BooleanFunction]]
+
+
+@dataclass(frozen=True)
+class LayerErrors:
+    """How far a layer's functions are from the circuit's, over some inputs.
+
+    Attributes:
+        written: of the readoffs from this layer.
+        read: of what the next layer reads along the functions' f-vectors; the last layer's are
+            read as they are written.
+    """
+
+    written: Epsilon
+    read: Epsilon
+
+
+@dataclass(frozen=True, eq=False)
+class CircuitGroundTruth:
+    """What is known about a model of a stacked circuit.
+
+    Attributes:
+        circuit: the functions of each layer, of the features before it; the last are the logits.
+        features: the f-vectors of each layer's input.
+        hooks: where each layer's neurons are, the first of them where functions pass features on.
+        most_on: how many features of the input are on together, at most.
+    """
+
+    circuit: tuple[tuple[BooleanFunction, ...], ...]
+    features: tuple[Float[np.ndarray, "_ _"], ...]
+    hooks: tuple[str, ...]
+    most_on: int
+
+
+@dataclass(frozen=True, eq=False)
+class StackedCircuit:
+    """A circuit and the layers that execute it; see the module.
+
+    Attributes:
+        circuit: the functions of each layer, of the features before it.
+        layers: the neurons, and the f-vectors of the features that they read.
+        readoffs: of the functions, by layer.
+    """
+
+    circuit: tuple[tuple[BooleanFunction, ...], ...]
+    layers: tuple[FeatureLayer, ...]
+    readoffs: tuple[FunctionReadoffs, ...]
+
+    def exact(self, on: Bool[np.ndarray, "input feature"]) -> list[Bool[np.ndarray, "input _"]]:
+        """The circuit's values, layer by layer."""
+        values = []
+        for functions in self.circuit:
+            on = function_values(functions, on)
+            values.append(on)
+        return values
+
+    def scores(
+        self, on: Bool[np.ndarray, "input feature"], *, rounded: bool = False
+    ) -> list[tuple[Float[np.ndarray, "input _"], Float[np.ndarray, "input _"]]]:
+        """What each layer writes, and what the next reads of it.
+
+        Args:
+            on: inputs.
+            rounded: take readoffs above 1/2 for 1 and others for 0 before the next layer.
+        """
+        x = self.layers[0].input(torch.from_numpy(on))
+        following = [layer.features for layer in self.layers[1:]]
+        values = []
+        for place, (layer, readoffs) in enumerate(zip(self.layers, self.readoffs, strict=True)):
+            written = readoffs.scores_at(layer, x)
+            read = written
+            if place < len(following):
+                x = ((written > 0.5).double() if rounded else written) @ following[place]
+                read = x @ following[place].T
+            values.append((written.numpy(), read.numpy()))
+        return values
+
+    def errors(
+        self, on: Bool[np.ndarray, "input feature"], *, rounded: bool = False
+    ) -> list[LayerErrors]:
+        """The errors of each layer on these inputs; arguments as `scores`."""
+        return [
+            LayerErrors(epsilon(written, truth), epsilon(read, truth))
+            for (written, read), truth in zip(
+                self.scores(on, rounded=rounded), self.exact(on), strict=True
+            )
+        ]
+
+    def inputs(self, n: int, most_on: int, *, seed: int = 0) -> Bool[np.ndarray, "input feature"]:
+        """Random inputs on which functions of the last layer have a chance to be true.
+
+        Half of them have `most_on` random features on. The others have on what a random function
+        of the last layer depends on (a random part, if that is more), and random others.
+
+        Raises InputError for more features than there are.
+        """
+        n_features = len(self.layers[0].features)
+        if n < 0:
+            raise InputError(f"{n} inputs were asked for: give 0 or more")
+        if not 1 <= most_on <= n_features:
+            raise InputError(f"{most_on} features are to be on at most; there are {n_features}")
+        rng = np.random.default_rng(seed)
+        on = np.zeros((n, n_features), dtype=bool)
+        on[np.arange(n)[:, None], random_subsets(n, n_features, most_on, rng)] = True
+        supports = self.supports()
+        for row in range(n // 2):
+            needed = supports[rng.integers(len(supports))]
+            chosen = rng.permutation(needed)[:most_on]
+            others = rng.permutation(np.setdiff1d(np.flatnonzero(on[row]), chosen))
+            on[row] = False
+            on[row, chosen] = True
+            on[row, others[: most_on - len(chosen)]] = True
+        return on
+
+    def supports(self) -> list[tuple[int, ...]]:
+        """The features of the input that each function of the last layer depends on."""
+        sets = [{i} for i in range(len(self.layers[0].features))]
+        for functions in self.circuit:
+            sets = [set().union(*(sets[i] for i in f.features)) for f in functions]
+        return [tuple(sorted(found)) for found in sets]
+
+    def as_model(self, most_on: int, name: str = "stacked-circuit") -> Transformer:
+        """One block a layer; the logits are the last layer's readoffs. See `stacked_model`.
+
+        `.ground_truth` is `CircuitGroundTruth`.
+
+        Raises InputError for more features than there are, or so few that no function of the last
+        layer is ever true.
+        """
+        least = max(1, self._least_on())
+        if most_on < least:
+            raise InputError(
+                f"with at most {most_on} features on no function of the last layer is ever true: "
+                f"give most_on = {least} or more"
+            )
+        model = stacked_model(self.layers, self.readoffs, most_on, name)
+        model.ground_truth = CircuitGroundTruth(
+            circuit=self.circuit,
+            features=tuple(layer.features.numpy() for layer in self.layers),
+            hooks=tuple(f"blocks.{place}.mlp.hook_post" for place in range(len(self.layers))),
+            most_on=most_on,
+        )
+        return model
+
+    def _least_on(self) -> int:
+        """A bound: with fewer features on no function of the last layer is true."""
+        least = [1] * len(self.layers[0].features)
+        for place, functions in enumerate(self.circuit):
+            combine = max if place else sum
+            least = [
+                min(
+                    (
+                        combine([least[i] for i, bit in zip(f.features, bits, strict=True) if bit])
+                        if any(bits)
+                        else 0
+                        for bits, value in zip(
+                            product((0, 1), repeat=len(f.features)), f.table, strict=True
+                        )
+                        if value == "1"
+                    ),
+                    default=len(self.layers[0].features),
+                )
+                for f in functions
+            ]
+        return min(least)
+
+
+def stacked_circuit(
+    circuit: Circuit,
+    n_features: int,
+    n_neurons: int,
+    neurons_per_gate: int,
+    dims: Sequence[int | None],
+    *,
+    seed: int = 0,
+) -> StackedCircuit:
+    """The layers that execute a circuit.
+
+    Args:
+        circuit: functions of one or two features, layer by layer.
+        n_features: of the circuit's input.
+        n_neurons: of each layer.
+        neurons_per_gate: that each AND is given.
+        dims: of the f-vectors of each layer's input; None: an axis for each feature.
+        seed: of f-vectors and neurons.
+
+    Raises:
+        InputError: functions of more features or of features that are not there, layers without
+            an AND, another number of `dims` than of layers, or sizes that cannot work (as
+            `targeted_gates`).
+    """
+    if not circuit or len(dims) != len(circuit):
+        raise InputError(f"{len(dims)} dims for {len(circuit)} layers: give one to each")
+    layers, readoffs, n_in = [], [], n_features
+    for place, functions in enumerate(circuit):
+        ands = _ands(functions, n_in)
+        if not ands:
+            raise InputError(f"layer {place} of the circuit has no AND or XOR to compute")
+        computed = targeted_gates(
+            ands, n_in, n_neurons, neurons_per_gate, dims[place], seed=seed + place
+        )
+        rows = dict(zip(computed.gates, computed.readoffs(), strict=True))
+
+        def of(gates: Sequence[Gate], rows: dict[Gate, Tensor] = rows) -> Tensor:
+            return torch.stack([rows[tuple(sorted(gate))] for gate in gates])
+
+        layers.append(computed.layer)
+        readoffs.append(function_readoffs(functions, of, computed.layer))
+        n_in = len(functions)
+    kept = tuple(tuple(functions) for functions in circuit)
+    return StackedCircuit(kept, tuple(layers), tuple(readoffs))
+
+
+def random_circuit(
+    n_features: int, widths: Sequence[int], *, xor_share: float = 0.0, seed: int = 0
+) -> list[list[BooleanFunction]]:
+    """Layers of ANDs (and a share of XORs) of random distinct pairs of the layer before.
+
+    Raises InputError for a share outside 0..1, or more functions than there are pairs.
+    """
+    if not 0 <= xor_share <= 1:
+        raise InputError(f"the share of XORs is between 0 and 1, not {xor_share}")
+    rng = np.random.default_rng(seed)
+    circuit, n_in = [], n_features
+    for width in widths:
+        first, second = np.triu_indices(n_in, 1)
+        if not 1 <= width <= len(first):
+            raise InputError(f"{width} functions of the {len(first)} pairs of {n_in} features")
+        chosen = rng.choice(len(first), width, replace=False)
+        tables = np.where(rng.random(width) < xor_share, XOR, AND)
+        circuit.append(
+            [
+                BooleanFunction(str(table), (int(first[pair]), int(second[pair])))
+                for table, pair in zip(tables, chosen, strict=True)
+            ]
+        )
+        n_in = width
+    return circuit
+
+
+def _ands(functions: Sequence[BooleanFunction], n_features: int) -> list[Gate]:
+    """The pairs whose AND has a coefficient in some function."""
+    found: dict[Gate, None] = {}
+    for function in functions:
+        check_function(function, n_features)
+        if len(function.features) > 2:
+            raise InputError(f"{function} is of more than two features: spread it over two layers")
+        if (0, 1) in mobius(function.table):
+            found[tuple(sorted(function.features))] = None
+    return list(found)

@@ -1,0 +1,253 @@
+"""Universal keys: a head that attends where g(features) holds, and the query token chooses g.
+
+A key token stands for a set of at most l of n features, a query token for a boolean function g of
+some of them. The first MLP computes ANDs of the key token's features, before any g is known: the
+neurons of a construction of this package. The second layer's head has as its keys the features, the
+neurons and a constant, and as its query g's affine readoff of them: it scores a key token
+sharpness x (readoff - 1/2), so sharpness/2 where g holds and -sharpness/2 where it does not, up to
+the readoff's error, and any query token 0. So a query with no right key attends to itself.
+It copies the features of what it attends to, which are the logits.
+Source: "Computation in superposition", section 1.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp_toolkit.data.composites import all_composites, count_composites
+from interp_toolkit.epsilon import Epsilon, epsilon
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.superposition.layers.boolean_readoffs import FunctionReadoffs
+from interp_toolkit.toys.superposition.layers.functions import BooleanFunction, function_values
+from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
+
+MOST_TOKENS = 20_000
+HEAD = (1, 0)
+
+
+@dataclass(frozen=True, eq=False)
+class KeysGroundTruth:
+    """What is known about a model of universal keys.
+
+    Attributes:
+        head: layer and head that attend where the query's function holds.
+        functions: that the query tokens, len(inputs) and after, ask for.
+        inputs: the features of each key token.
+        truth: on which key tokens each function holds.
+        epsilon: of the readoffs, over all key tokens and functions.
+    """
+
+    head: tuple[int, int]
+    functions: tuple[BooleanFunction, ...]
+    inputs: Bool[np.ndarray, "key_token feature"]
+    truth: Bool[np.ndarray, "key_token function"]
+    epsilon: Epsilon
+
+
+@dataclass(frozen=True, eq=False)
+class UniversalKeys:
+    """The head's parts; see the module.
+
+    Attributes:
+        functions: what queries can ask for.
+        layer: what computes the ANDs, on features with an axis each.
+        readoffs: of the functions from the layer.
+        most_on: how many features a key token has at most.
+        sharpness: the score of a right key over a wrong one.
+        inputs: the features of each key token.
+    """
+
+    functions: tuple[BooleanFunction, ...]
+    layer: FeatureLayer
+    readoffs: FunctionReadoffs
+    most_on: int
+    sharpness: float
+    inputs: Bool[np.ndarray, "key_token feature"]
+
+    def truth(self) -> Bool[np.ndarray, "key_token function"]:
+        """Where each function holds."""
+        return function_values(self.functions, self.inputs)
+
+    def scores(self) -> Float[np.ndarray, "key_token function"]:
+        """The readoff of each function on each key token."""
+        return self.readoffs.scores(self.layer, torch.from_numpy(self.inputs)).numpy()
+
+    def epsilon(self) -> Epsilon:
+        """The errors of the readoffs over all key tokens and functions."""
+        return epsilon(self.scores(), self.truth())
+
+    def key_token(self, features: Sequence[int]) -> int:
+        """The token of this set of features.
+
+        Raises InputError for a set that has none.
+        """
+        n_features = self.inputs.shape[1]
+        if any(not 0 <= i < n_features for i in features):
+            raise InputError(f"the features {features} must be among 0..{n_features - 1}")
+        wanted = np.zeros(n_features, dtype=bool)
+        wanted[list(features)] = True
+        found = np.flatnonzero((self.inputs == wanted).all(axis=1))
+        if not len(found):
+            raise InputError(f"no key token has more than {self.most_on} features: {features}")
+        return int(found[0])
+
+    def query_token(self, function: int) -> int:
+        """The token that asks for this function.
+
+        Raises InputError for a function that is not there.
+        """
+        if not 0 <= function < len(self.functions):
+            raise InputError(f"the function {function} is not among 0..{len(self.functions) - 1}")
+        return len(self.inputs) + function
+
+    def rows(
+        self, n_rows: int, n_keys: int, *, seed: int = 0
+    ) -> tuple[Int[np.ndarray, "row pos"], Bool[np.ndarray, "row pos"]]:
+        """Random rows of key tokens and a query, and where in them the query should attend.
+
+        About half of a row's keys (at least one) are right for its function, if any key token is.
+        Where none is, the query should attend to itself.
+
+        Raises InputError for rows without keys.
+        """
+        if n_keys < 1 or n_rows < 1:
+            raise InputError(f"{n_rows} rows of {n_keys} keys: at least one of each")
+        rng = np.random.default_rng(seed)
+        truth = self.truth()
+        tokens = np.empty((n_rows, n_keys + 1), dtype=np.int64)
+        right = np.zeros(tokens.shape, dtype=bool)
+        for row in range(n_rows):
+            function = int(rng.integers(len(self.functions)))
+            tokens[row, :-1] = _keys(truth[:, function], n_keys, rng)
+            tokens[row, -1] = self.query_token(function)
+            right[row, :-1] = truth[tokens[row, :-1], function]
+        right[:, -1] = ~right.any(axis=1)
+        return tokens, right
+
+    def attention_on_right(
+        self, n_rows: int, n_keys: int, *, seed: int = 0
+    ) -> Float[np.ndarray, " row"]:
+        """How much of the model's attention goes where it should, in each of such random rows."""
+        tokens, right = self.rows(n_rows, n_keys, seed=seed)
+        model = self.as_model(n_ctx=n_keys + 1)
+        kept: list[Tensor] = []
+        layer, head = HEAD
+        name = f"blocks.{layer}.attn.hook_pattern"
+        hook = (name, lambda pattern, hook: kept.append(pattern[:, head, -1]))
+        with torch.no_grad():
+            model.run_with_hooks(torch.from_numpy(tokens), fwd_hooks=[hook])
+        return np.asarray((kept[0].numpy() * right).sum(axis=1))
+
+    @torch.no_grad()
+    def as_model(self, name: str = "universal-keys", n_ctx: int = 32) -> Transformer:
+        """Key tokens are 0, 1, ..., query tokens follow; the head is `HEAD`; in float64.
+
+        `.ground_truth` is `KeysGroundTruth`.
+
+        Raises InputError for no positions.
+        """
+        if n_ctx < 1:
+            raise InputError(f"n_ctx is {n_ctx}: a model needs at least 1 position")
+        n_keys, n_features = self.inputs.shape
+        n_neurons, n_functions = len(self.layer.b_in), len(self.functions)
+        held = n_features + n_neurons + 1  # what a key holds: features, neurons, the constant
+        config = TransformerConfig(
+            n_layers=2,
+            d_model=held + n_functions,
+            n_ctx=n_ctx,
+            d_head=held,
+            n_heads=1,
+            d_vocab=n_keys + n_functions,
+            d_vocab_out=n_features,
+            d_mlp=n_neurons,
+            act_fn="relu",
+            biases=True,
+            normalization_type=None,
+            positional_embedding_type="none",
+            use_attn_scale=False,
+            dtype=torch.float64,
+            model_name=name,
+        )
+        model = Transformer(config)
+        for parameter in model.parameters():
+            parameter.zero_()
+        features, neurons = slice(n_features), slice(n_features, held - 1)
+        model.embed.W_E[:n_keys, features] = torch.from_numpy(self.inputs).double()
+        model.embed.W_E[:n_keys, held - 1] = 1.0
+        model.embed.W_E[n_keys:, held:] = torch.eye(n_functions)
+        layer, head = HEAD
+        mlp, attn = model.blocks[0].mlp, model.blocks[layer].attn
+        mlp.W_in[features] = self.layer.W_in
+        mlp.b_in.copy_(self.layer.b_in)
+        mlp.W_out[:, neurons] = torch.eye(n_neurons)
+        attn.W_K[head, :held] = torch.eye(held)
+        attn.W_Q[head, held:] = self.sharpness * self._queries()
+        attn.W_V[head, features, features] = torch.eye(n_features)
+        attn.W_O[head, features, features] = torch.eye(n_features)
+        model.unembed.W_U[features] = torch.eye(n_features)
+        model.eval()
+        model.ground_truth = KeysGroundTruth(
+            HEAD, self.functions, self.inputs, self.truth(), self.epsilon()
+        )
+        return model
+
+    def _queries(self) -> Float[Tensor, "function held"]:
+        constant = self.readoffs.constant[:, None] - 0.5
+        return torch.cat([self.readoffs.features, self.readoffs.neurons, constant], dim=1)
+
+
+def universal_keys(
+    functions: Sequence[BooleanFunction],
+    layer: FeatureLayer,
+    readoffs: FunctionReadoffs,
+    most_on: int,
+    sharpness: float = 40.0,
+) -> UniversalKeys:
+    """The parts of such a head.
+
+    Args:
+        functions: what queries can ask for.
+        layer: the key tokens' MLP, as of `universal_and` or `fan_in_and`.
+        readoffs: of the functions from it: `function_readoffs` or `fitted_readoffs`.
+        most_on: how many features a key token has at most.
+        sharpness: the score of a right key over a wrong one.
+
+    Raises:
+        InputError: features in superposition, squared neurons, too many key tokens, readoffs that
+            do not fit the functions, or no functions.
+    """
+    n_features = len(layer.features)
+    if not torch.equal(layer.features, torch.eye(n_features, dtype=torch.float64)):
+        raise InputError("the key features of universal keys need an axis each")
+    if layer.activation != "relu":
+        raise InputError("universal keys are made of ReLU neurons")
+    n_tokens = count_composites(n_features, most_on)
+    if n_tokens > MOST_TOKENS:
+        raise InputError(
+            f"{n_tokens} sets of up to {most_on} of {n_features} features make too many tokens "
+            f"(more than {MOST_TOKENS})"
+        )
+    if not functions or len(functions) != len(readoffs.constant):
+        raise InputError(f"{len(readoffs.constant)} readoffs for {len(functions)} functions")
+    inputs = all_composites(n_features, most_on)
+    return UniversalKeys(tuple(functions), layer, readoffs, most_on, sharpness, inputs)
+
+
+def _keys(
+    truth: Bool[np.ndarray, " key_token"], n_keys: int, rng: np.random.Generator
+) -> Int[np.ndarray, " key"]:
+    """Random key tokens, about half of them right."""
+    right, wrong = np.flatnonzero(truth), np.flatnonzero(~truth)
+    n_right = max(1, n_keys // 2) if len(right) else 0
+    if not len(wrong):
+        n_right = n_keys
+    drawn = [rng.choice(pool, n) for pool, n in ((right, n_right), (wrong, n_keys - n_right)) if n]
+    return np.concatenate(drawn)

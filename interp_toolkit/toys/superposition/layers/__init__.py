@@ -1,0 +1,1 @@
+"""What the constructions share: layers on boolean features, gates, densities, errors."""

@@ -1,0 +1,210 @@
+"""The folder of a training run: what it keeps, and what it needs to be gone on with.
+
+    run.json                             recipe, settings, and whether the run has ended
+    metrics.jsonl                        what was measured, a line a time
+    seed-0-step-000100.safetensors       the model after so many steps, an ordinary checkpoint
+    seed-0.state                         what `--resume` reads; gone when the run has ended
+
+A run that was interrupted is never overwritten: it is gone on with, or removed by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from interp_toolkit.atomic import replacing
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.checkpoint import save
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.training.engine.folder_lock import locked
+from interp_toolkit.training.engine.metrics import Metrics
+from interp_toolkit.training.engine.settings import TrainingSettings
+from interp_toolkit.training.engine.state import State, read, write
+
+#: what a killed process was writing: by `replacing`, or by safetensors underneath it
+_HALF_WRITTEN = re.compile(r"\..*\.part|\.tmp\w{6}")
+_KEPT = re.compile(r"seed-(\d+)-step-(\d+)\.safetensors")
+
+
+class Kept(NamedTuple):
+    """A checkpoint from along the training of a seed."""
+
+    seed: int
+    step: int
+    path: Path
+
+
+def kept_checkpoints(folder: str | Path) -> list[Kept]:
+    """The checkpoints of chosen steps in a run's folder, by seed and step."""
+    found = ((_KEPT.fullmatch(path.name), path) for path in Path(folder).iterdir())
+    return sorted(Kept(int(m[1]), int(m[2]), path) for m, path in found if m)
+
+
+class RunFiles:
+    """The files of one run, open for writing, or for reading only on all ranks but the first.
+
+    Args:
+        folder: where they are, or will be.
+        recipe: its name.
+        settings: of the run.
+        resume: whether to go on with the unfinished run there.
+
+    Raises:
+        InputError: the folder holds an unfinished run and `resume` is not given; or it is, and
+            the run there has ended or has other settings.
+    """
+
+    def __init__(
+        self, folder: Path, recipe: str, settings: TrainingSettings, *, resume: bool = False
+    ):
+        self.folder = folder
+        self.recipe = recipe
+        self.settings = dict(settings.recorded())
+        self.metrics = Metrics(folder / "metrics.jsonl")
+        about, unfinished = _about(folder), bool(_states(folder))
+        ended = about is not None and about["ended"]
+        if resume and ended:
+            end_run(folder)  # a kill may have left something of it to do
+            raise InputError(
+                f"{folder} holds a run that has ended: leave out --resume to train again"
+            )
+        if resume and about is not None and unfinished:
+            _check_same(folder, about, self.recipe, self.settings)
+        if unfinished and not resume and not ended:
+            raise InputError(
+                f"{folder} holds an unfinished run: give --resume to go on with it, "
+                "or remove the folder to start anew"
+            )
+        self._resumes = resume and unfinished
+
+    @contextmanager
+    def opened(self, seeds: Iterable[int]) -> Iterator[None]:
+        """Make the folder, and keep other processes from training there.
+
+        What a killed process or, unless resuming, a run left there is cleared.
+
+        Raises InputError when it cannot be written, another process trains there, or a state to
+        go on from is damaged.
+        """
+        try:
+            self.folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{self.folder} cannot be written: {error.strerror}") from error
+        with locked(self.folder):
+            self._prepare(seeds)
+            yield
+
+    def _prepare(self, seeds: Iterable[int]) -> None:
+        about = {"recipe": self.recipe, "settings": self.settings, "ended": False}
+        try:
+            for path in self.folder.iterdir():
+                if _HALF_WRITTEN.fullmatch(path.name):
+                    path.unlink()
+            if not self._resumes:
+                _clear(self.folder)
+            states = (self.state(seed) for seed in seeds)
+            self.metrics.restart(line for state in states if state for line in state.lines)
+            _write_about(self.folder, about)
+        except OSError as error:
+            raise InputError(f"{self.folder} cannot be written: {error.strerror}") from error
+
+    def state(self, seed: int) -> State | None:
+        """The saved state of a seed, if there is one; raises InputError when it is damaged."""
+        path = self._state_path(seed)
+        if not self._resumes or not path.exists():
+            return None
+        state = read(path)
+        if (state.recipe, state.settings, state.seed) != (self.recipe, self.settings, seed):
+            raise InputError(f"{path} is of another run: remove it to train that seed again")
+        return state
+
+    def save_state(self, seed: int, **state: Any) -> None:
+        """Write a seed's state; the keywords are the other fields of `State`."""
+        write(State(self.recipe, self.settings, seed, **state), self._state_path(seed))
+
+    def keep(
+        self, model: Transformer, seed: int, step: int, task: Mapping[str, Any] | None
+    ) -> None:
+        """Write the model of this step as an ordinary checkpoint."""
+        digits = len(str(self.settings["steps"]))
+        path = self.folder / f"seed-{seed}-step-{step:0{digits}d}.safetensors"
+        about = {"recipe": self.recipe, "seed": seed, "step": step, "settings": self.settings}
+        save(model, path, task=task, training=about)
+
+    def _state_path(self, seed: int) -> Path:
+        return self.folder / f"seed-{seed}.state"
+
+
+def end_run(folder: Path) -> None:
+    """Say that the run in a folder has ended, and remove what only a resumption needs.
+
+    For whoever has put the trained model in its place; does nothing where no run is.
+    Raises InputError when the folder cannot be written.
+    """
+    about = _about(folder)
+    if about is None:
+        return
+    try:
+        _write_about(folder, {**about, "ended": True})
+        for path in _states(folder):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be written: {error.strerror}") from error
+
+
+def has_unfinished(folder: Path) -> bool:
+    """Whether there is a run to go on with."""
+    about = _about(folder)
+    return about is not None and not about["ended"] and bool(_states(folder))
+
+
+def _states(folder: Path) -> list[Path]:
+    return sorted(folder.glob("seed-*.state"))
+
+
+def _about(folder: Path) -> dict[str, Any] | None:
+    """What `run.json` says; None where there is none."""
+    path = folder / "run.json"
+    try:
+        about = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    except ValueError:
+        about = None
+    if not isinstance(about, dict) or about.keys() != {"recipe", "settings", "ended"}:
+        raise InputError(f"{path} is damaged: remove {folder} to start anew")
+    return about
+
+
+def _write_about(folder: Path, about: Mapping[str, Any]) -> None:
+    with replacing(folder / "run.json") as partial:
+        partial.write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
+
+
+def _check_same(
+    folder: Path, about: Mapping[str, Any], recipe: str, settings: Mapping[str, Any]
+) -> None:
+    """Raise InputError that names the first setting in which a saved run differs."""
+    if about["recipe"] != recipe:
+        raise InputError(f"{folder} holds a run of {about['recipe']}, not of {recipe}")
+    for name in sorted(settings.keys() | about["settings"].keys()):
+        was, now = about["settings"].get(name), settings.get(name)
+        if was != now:
+            raise InputError(
+                f"{folder} holds a run with {name} = {was}, not {now}: "
+                "give the settings it was started with, or another --out"
+            )
+
+
+def _clear(folder: Path) -> None:
+    """Remove the files of an earlier run, `run.json` last."""
+    kept = [found.path for found in kept_checkpoints(folder)]
+    for path in [*_states(folder), *kept, folder / "metrics.jsonl", folder / "run.json"]:
+        path.unlink(missing_ok=True)

@@ -1,0 +1,268 @@
+"""Train one model: what all recipes share, in plain PyTorch.
+
+Each step draws a batch, takes its loss, and moves the weights by Adam or AdamW. At every log
+interval, and at the end, the loss of the weights so far is measured on that step's batch, before
+they move. Everything that the next step depends on is in the model, the optimiser, the generator
+and the step's number; that is what a saved state holds, and so a resumed run on a CPU ends with
+the same bits as one that was never stopped.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.training.engine.cuda_graph import RecordedStep, records
+from interp_toolkit.training.engine.problem import Problem
+from interp_toolkit.training.engine.ranks import Ranks
+from interp_toolkit.training.engine.run_files import RunFiles
+from interp_toolkit.training.engine.schedule import learning_rate
+from interp_toolkit.training.engine.settings import TrainingSettings
+
+SMOOTHED_OVER = 10  # measurements
+
+
+@dataclass(frozen=True)
+class Fitted:
+    """How the training of one seed went.
+
+    Attributes:
+        seed: of the model and its batches.
+        curve: (step, loss) at each measurement; the loss is that of the model after `step`
+            updates, on a fresh batch, and the last is that of the model as it is left.
+        measured: what else the problem evaluated at each measurement, by name.
+        steps: updates done.
+        stopped_early: whether the target was met before the last step.
+        seconds: spent, over all resumptions.
+    """
+
+    seed: int
+    curve: tuple[tuple[int, float], ...]
+    measured: Mapping[str, tuple[float, ...]]
+    steps: int
+    stopped_early: bool
+    seconds: float
+
+    @property
+    def loss(self) -> float:
+        """The last of the curve."""
+        return self.curve[-1][1]
+
+
+def fit(
+    problem: Problem,
+    settings: TrainingSettings,
+    seed: int,
+    *,
+    files: RunFiles | None = None,
+    task: Mapping[str, Any] | None = None,
+    report: Callable[[int, float], None] | None = None,
+    ranks: Ranks | None = None,
+) -> Fitted:
+    """Train the problem's model in place.
+
+    Args:
+        problem: the model, its batches, their loss.
+        settings: see `TrainingSettings`; how many seeds it says is not used here.
+        seed: of the batches.
+        files: where to keep metrics, states and checkpoints; a state there is gone on from.
+        task: the task record of the kept checkpoints.
+        report: is told step and loss at each measurement.
+        ranks: the processes that train together.
+
+    Raises:
+        InputError: the loss is no longer finite; or a file cannot be written, or gone on from.
+    """
+    return _Fit(problem, settings, seed, files, task, report, ranks or Ranks()).run()
+
+
+class _Fit:
+    """The training of one seed."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        settings: TrainingSettings,
+        seed: int,
+        files: RunFiles | None,
+        task: Mapping[str, Any] | None,
+        report: Callable[[int, float], None] | None,
+        ranks: Ranks,
+    ):
+        self.problem, self.settings, self.seed = problem, settings, seed
+        self.files, self.task, self.report, self.ranks = files, task, report, ranks
+        self.generator = torch.Generator(settings.device).manual_seed(ranks.seed(seed))
+        recorded = records(problem, settings, ranks)
+        self.optimiser = _optimiser(problem.model, settings, capturable=recorded)
+        self.update = self._update
+        if recorded:
+            self.update = RecordedStep(self._update, self.optimiser, self.generator)
+        self.log_every, self.save_every = settings.log_interval(), settings.save_interval()
+        self.kept = settings.kept_steps() if files is not None else frozenset()
+        self.lines: list[dict[str, Any]] = []
+        self.step, self.finished = 0, False
+        self.began = time.monotonic()
+
+    def run(self) -> Fitted:
+        """Train, or go on, to the end."""
+        self._restore()
+        self.ranks.share_parameters(self.problem.model)
+        with _unchecked(self.problem.model):
+            while not self.finished:
+                self._one_step()
+        return Fitted(
+            seed=self.seed,
+            curve=tuple((line["step"], line["loss"]) for line in self.lines),
+            measured={
+                name: tuple(line[name] for line in self.lines)
+                for name in self.lines[0]
+                if name not in ("seed", "step", "lr", "loss")
+            },
+            steps=self.step,
+            stopped_early=self.step < self.settings.steps,
+            seconds=time.monotonic() - self.began,
+        )
+
+    def _one_step(self) -> None:
+        """Save, keep, measure where it is time to, and move the weights."""
+        if self.step in self.kept:
+            self._keep()
+        _set_learning_rate(self.optimiser, learning_rate(self.settings, self.step))
+        last = self.step == self.settings.steps
+        if last or self.step % self.log_every == 0:
+            loss = self._loss()
+            self.finished = self._measure(loss) or last
+            if not self.finished:
+                self._move(loss)
+        else:
+            self.update()
+        if not self.finished:
+            self.step += 1
+        if self.finished or self.step % self.save_every == 0:
+            self._save()
+
+    def _update(self) -> None:
+        self._move(self._loss())
+
+    def _loss(self) -> Float[Tensor, ""]:
+        return self.problem.loss(self.problem.draw(self.generator))
+
+    def _move(self, loss: Float[Tensor, ""]) -> None:
+        """Move the weights down this loss."""
+        self.optimiser.zero_grad(set_to_none=True)
+        torch.autograd.backward(loss)
+        self.ranks.average_gradients(self.problem.model)
+        self.optimiser.step()
+
+    def _measure(self, loss: Float[Tensor, ""]) -> bool:
+        """Write down the loss, and what the recipe evaluates; whether the target is met."""
+        with torch.no_grad():
+            measured = {"loss": loss.item(), **self.problem.evaluate()}
+        measured = self.ranks.means(measured, self.settings.device)
+        if not math.isfinite(measured["loss"]):
+            raise InputError(
+                f"the loss of seed {self.seed} is {measured['loss']} after {self.step} steps: "
+                "give a lower lr"
+            )
+        lr = learning_rate(self.settings, self.step)
+        line = {"seed": self.seed, "step": self.step, "lr": lr, **measured}
+        self.lines.append(line)
+        if self.ranks.writes and self.files is not None:
+            self.files.metrics.add(line)
+        if self.ranks.writes and self.report is not None:
+            self.report(self.step, measured["loss"])
+        return self._watched() < self.settings.target
+
+    def _watched(self) -> float:
+        """What the target is compared with."""
+        if self.problem.watched != "smoothed":
+            return float(self.lines[-1][self.problem.watched])
+        if len(self.lines) < SMOOTHED_OVER:
+            return math.inf
+        return math.fsum(line["loss"] for line in self.lines[-SMOOTHED_OVER:]) / SMOOTHED_OVER
+
+    def _keep(self) -> None:
+        if self.ranks.writes and self.files is not None:
+            self.files.keep(self.problem.model, self.seed, self.step, self.task)
+
+    def _save(self) -> None:
+        """Save the state; all ranks take part, for their generators."""
+        if self.files is None:
+            return
+        generators = self.ranks.gathered(self.generator.get_state())
+        if self.ranks.writes:
+            self.files.save_state(
+                seed=self.seed,
+                step=self.step,
+                model=self.problem.model.state_dict(),
+                optimiser=None if self.finished else self.optimiser.state_dict(),
+                generators=generators,
+                lines=self.lines,
+                seconds=time.monotonic() - self.began,
+                finished=self.finished,
+            )
+
+    def _restore(self) -> None:
+        """Go back to the saved state, if there is one."""
+        state = self.files.state(self.seed) if self.files is not None else None
+        if state is None:
+            return
+        if len(state.generators) != self.ranks.world:
+            raise InputError(
+                f"the run was started on {len(state.generators)} processes, not "
+                f"{self.ranks.world}: go on with as many"
+            )
+        self.problem.model.load_state_dict(state.model)
+        self.generator.set_state(state.generators[self.ranks.rank])
+        if state.optimiser is not None:
+            self.optimiser.load_state_dict(dict(state.optimiser))
+            for group in self.optimiser.param_groups:
+                if isinstance(group["lr"], Tensor):  # loaded on the CPU, unlike all the rest
+                    group["lr"] = group["lr"].to(self.settings.device)
+        self.lines = [dict(line) for line in state.lines]
+        self.step, self.finished = state.step, state.finished
+        self.began -= state.seconds
+
+
+@contextmanager
+def _unchecked(model: Transformer) -> Iterator[None]:
+    """Without the check of token ids, which waits for the device."""
+    model.check_tokens = False
+    try:
+        yield
+    finally:
+        model.check_tokens = True
+
+
+def _optimiser(
+    model: Transformer, settings: TrainingSettings, *, capturable: bool
+) -> torch.optim.Optimizer:
+    """The optimiser that the settings name; a capturable one keeps all its numbers on the GPU."""
+    kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
+    lr = torch.tensor(settings.lr, device=settings.device) if capturable else settings.lr
+    return kind(
+        model.parameters(),
+        lr=lr,
+        betas=settings.betas,
+        weight_decay=settings.weight_decay,
+        capturable=capturable,
+    )
+
+
+def _set_learning_rate(optimiser: torch.optim.Optimizer, lr: float) -> None:
+    """Set it for the next update, in place where it is a tensor."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(lr)
+        else:
+            group["lr"] = lr

@@ -1,0 +1,64 @@
+"""The sentences that sum a run of a task up: how many rows are right, how sure, and guessing."""
+
+from __future__ import annotations
+
+from scipy import stats
+
+from interp_toolkit.training.engine.final_score import percent
+from interp_toolkit.training.engine.seeds import SeedRuns
+from interp_toolkit.training.tasks.settings import SyntheticTraining, TaskTraining
+
+BITS = "bits_per_parameter"
+_TAIL = 0.025  # on either side
+
+
+def task_verdict(config: SyntheticTraining, runs: SeedRuns) -> str:
+    """What the best seed reached, how the others did, and how large the model is."""
+    task, scores = config.task, runs.scores
+    parts = [
+        f"{task.name}, {config.variant}: {percent(scores['accuracy'])} of {_tested(config)} "
+        "are right"
+    ]
+    if isinstance(config, TaskTraining):
+        low, high = share_interval(scores["accuracy"], config.test_examples)
+        parts[0] += f" (95 % interval {percent(low)} to {percent(high)})"
+    if task.guess is not None:
+        parts.append(f"{task.guess_rule} is right in {percent(task.guess)}")
+    parts.append(f"{scores['trainable']:,} parameters are trained")
+    if BITS in scores:
+        parts[-1] += f" and hold {scores[BITS]:.3g} bits each"
+    return "; ".join(parts) + "." + _of_seeds(runs)
+
+
+def _tested(config: SyntheticTraining) -> str:
+    rows = f"{config.tested_rows:,} rows"
+    if not isinstance(config, TaskTraining):
+        return f"all {rows}, which are those trained on,"
+    return (
+        f"{rows} not trained on"
+        if config.task.whole_rows
+        else f"the answers in {rows} not trained on"
+    )
+
+
+def share_interval(share: float, rows: int) -> tuple[float, float]:
+    """The 95 % interval of Clopper and Pearson (1934) for a mean of shares over independent rows.
+
+    Where a row has several answers its share lies between 0 and 1 and varies less than a yes or
+    no with the same mean would, so the interval is then wider than it need be.
+    """
+    right = share * rows
+    low = stats.beta.ppf(_TAIL, right, rows - right + 1) if right > 0 else 0.0
+    high = stats.beta.ppf(1 - _TAIL, right + 1, rows - right) if right < rows else 1.0
+    return float(low), float(high)
+
+
+def _of_seeds(runs: SeedRuns) -> str:
+    """That it is the best of several, which flatters it; nothing of a single seed."""
+    if len(runs.by_seed) < 2:
+        return ""
+    reached = sorted(scores["accuracy"] for scores in runs.by_seed.values())
+    return (
+        f" The best of {len(reached)} seeds, chosen on these rows; their accuracies go from "
+        f"{percent(reached[0])} to {percent(reached[-1])}."
+    )

@@ -1,0 +1,1 @@
+"""Recipes on text: corpora, reviews, a generated text; `store` keeps tokens on disk."""

@@ -1,0 +1,210 @@
+"""`interp train wikitext | fineweb-edu | toy-text`: the model variants on language modelling.
+
+The measure is the log perplexity: nats a token on held-out text. It depends on the tokenizer, which
+the source does not name; figures of runs with different tokenizers are not comparable.
+Source: "Is random attention sufficient for sequence modeling?", sections 3.1 and C.1.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+from interp_toolkit.data.texts import Document, Parts, Texts
+from interp_toolkit.data.token_store import TokenStore
+from interp_toolkit.registry import Recipe, Session, TrainingRun
+from interp_toolkit.toys.random_attention import generated_text as people
+from interp_toolkit.toys.random_attention.variants import trainable_parameters
+from interp_toolkit.training.engine.final_score import Measured
+from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
+from interp_toolkit.training.engine.trainer import Fitted
+from interp_toolkit.training.tasks.settings import BY_VARIANT
+from interp_toolkit.training.text.language_problem import LanguageProblem, cut
+from interp_toolkit.training.text.settings import (
+    GENERATED,
+    TEST_SEED,
+    TRAIN_SEED,
+    TextTraining,
+)
+from interp_toolkit.training.text.store import keep_tokenizer, text_store
+
+MEASURE = "log_perplexity"
+
+
+class LanguageTraining(TextTraining):
+    """Settings of the language models."""
+
+    def generated(self) -> Texts:
+        """Documents about people (see `toys.random_attention.generated_text`)."""
+
+        def read(number: int, seed: int) -> Iterator[Document]:
+            return map(Document, people.passages(number, seed))
+
+        def test() -> Iterator[Document]:
+            return read(self.test_documents, TEST_SEED)
+
+        version = hashlib.sha256("".join(document.text for document in test()).encode())
+        parts = Parts(lambda: read(self.documents, TRAIN_SEED), test)
+        return Texts("a generated text about people", version.hexdigest(), lambda: parts)
+
+
+def train_language(
+    name: str, config: LanguageTraining, session: Session | None = None
+) -> TrainingRun:
+    """Train every seed and keep the one that predicts held-out text best.
+
+    Args:
+        name: the recipe's.
+        config: its settings.
+        session: where to keep files and whom to tell.
+
+    Raises:
+        InputError: the text or the device is not there, or the text is too short.
+    """
+    store = text_store(config, session)
+    task = _task(config, store)
+
+    def score(problem: LanguageProblem, fitted: Fitted) -> Mapping[str, Any]:
+        found = problem.log_perplexity(problem.test_rows)
+        return {
+            MEASURE: found,
+            "perplexity": math.exp(min(found, 700.0)),
+            "loss": fitted.loss,
+            "trainable": trainable_parameters(problem.model),
+        }
+
+    runs = train_seeds(
+        name,
+        config,
+        lambda seed: LanguageProblem(config, seed, store, name),
+        score,
+        session,
+        by=MEASURE,
+        task=task,
+    )
+    keep_tokenizer(store, session)
+    measured = Measured(
+        name=MEASURE,
+        value=runs.scores[MEASURE],
+        better="lower",
+        unit="nats",
+        guess=store.unigram,
+        examples=len(cut(store.test.tokens, config.length)),
+        guess_rule="token frequencies alone",
+    )
+    return TrainingRun(
+        model=runs.model,
+        verdict=_verdict(name, config, runs, measured),
+        columns=runs.columns,
+        rows=runs.rows,
+        task=task,
+        training={**runs.record(), **measured.recorded(), "text": _facts(config, store)},
+    )
+
+
+def _task(config: LanguageTraining, store: TokenStore) -> dict[str, Any]:
+    """The task record: what the tokens are of."""
+    return {
+        "name": "language-modelling",
+        "text": config.text,
+        "length": config.length,
+        "end": store.tokenizer.end,
+        "tokenizer_sha256": store.tokenizer.sha256(),
+    }
+
+
+def _facts(config: LanguageTraining, store: TokenStore) -> dict[str, Any]:
+    """What is known of the text: sizes, and, for a generated one, what no model can beat.
+
+    `least` is the mean surprise of the test's rows to whoever knows the grammar, word by word, and
+    so token by token where the tokenizer makes one of each word.
+    """
+    facts: dict[str, Any] = {
+        "train_tokens": len(store.train.tokens),
+        "test_tokens": len(store.test.tokens),
+        "train_documents": len(store.train.ends),
+        "test_documents": len(store.test.ends),
+        "left_out_as_repeated": store.repeated,
+        "vocabulary": store.tokenizer.n_tokens,
+        "unigram": store.unigram,
+    }
+    if config.text == GENERATED:
+        reading = people.read(people.passages(config.test_documents, TEST_SEED), config.length)
+        facts["least"], facts["told_by_context"] = reading
+    return facts
+
+
+def _verdict(name: str, config: LanguageTraining, runs: SeedRuns, measured: Measured) -> str:
+    reached = [scores[MEASURE] for scores in runs.by_seed.values()]
+    seeds = f"; the worst of {len(reached)} seeds: {max(reached):.3f}" if len(reached) > 1 else ""
+    return (
+        f"{name}, {config.variant}: log perplexity {measured.value:.3f} nats a token on "
+        f"{measured.examples:,} held-out rows of {config.length}, where {measured.guess_rule} "
+        f"give {measured.guess:.3f}{seeds}."
+    )
+
+
+def language_recipe(name: str, summary: str, presets: Mapping[str, Mapping[str, Any]]) -> Recipe:
+    """The recipe of a text in every variant."""
+    return Recipe(
+        name=name,
+        summary=summary,
+        config=LanguageTraining,
+        variants=BY_VARIANT,
+        presets=presets,
+        train=partial(train_language, name),
+    )
+
+
+_PAPER = {
+    "layers": 12,
+    "d_model": 512,
+    "heads": 8,
+    "lr": 5e-4,
+    "rows": 512,
+    "steps": 40_000,
+    "warm_up": 1_000,
+    "vocabulary": 32_000,
+}
+_SMALL = {"layers": 4, "d_model": 128, "rows": 32, "steps": 2_000, "vocabulary": 2_048}
+_WIKITEXT = {"text": "Salesforce/wikitext:wikitext-103-raw-v1"}
+_FINEWEB_EDU = {"text": "HuggingFaceFW/fineweb-edu:sample-10BT"}
+
+WIKITEXT = language_recipe(
+    "wikitext",
+    "language modelling on Wikitext-103, from a hub or a local copy (--set text=FOLDER)",
+    {
+        "small": {**_WIKITEXT, **_SMALL, "documents": 50_000, "test_documents": 1_000},
+        "paper": {
+            **_WIKITEXT,
+            **_PAPER,
+            "length": 256,
+            "documents": 0,
+            "test_documents": 0,
+            "rows_at_once": 128,
+        },
+    },
+)
+FINEWEB_EDU = language_recipe(
+    "fineweb-edu",
+    "language modelling on FineWeb-Edu, from a hub or a local copy (--set text=FOLDER)",
+    {
+        "small": {**_FINEWEB_EDU, **_SMALL, "documents": 5_000, "test_documents": 200},
+        "paper": {
+            **_FINEWEB_EDU,
+            **_PAPER,
+            "length": 2_048,
+            "documents": 1_048_576,
+            "test_documents": 4_096,
+            "rows_at_once": 16,
+        },
+    },
+)
+TOY_TEXT = language_recipe(
+    "toy-text",
+    "language modelling on a small generated text whose people's names recur",
+    {"small": {"d_model": 64, "rows": 32, "lr": 2e-3, "steps": 2_000}},
+)

@@ -1,0 +1,1 @@
+"""A layer that learns the ANDs of all pairs: `interp train uand`."""
