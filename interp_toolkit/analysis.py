@@ -5,15 +5,14 @@ Nothing here knows any analysis; names, ours and plugins', come from the registr
 
 from __future__ import annotations
 
-import functools
-import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from interp_toolkit.data import FeatureData, read_data
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.loader import load
+from interp_toolkit.options import Options, read_options
 from interp_toolkit.registry import Analysis, find, load_all
 from interp_toolkit.results import Result
 
@@ -25,48 +24,53 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
         model: any TransformerLens model, or what `load` takes.
         name: of the analysis, as `interp list probes` shows them.
         data: a `FeatureData`, or the path of a file that `read_data` takes.
-        options: the analysis' own (see `options_of`); with `features` a file's columns are not
-            read.
+        options: the analysis' own, as `interp show NAME` lists them, and `progress`, a function
+            that is told what is being done; with `features` a file's columns are not read.
 
     Raises:
         InputError: an unknown name or option, or what the analysis says of its input.
+
+    Example:
+        >>> import interp_toolkit as it
+        >>> it.analyze("toy:xor-2head", "xor").status
+        'separable'
     """
     analysis = find("probes", name)
-    known = options_of(analysis)
-    for option in options:
-        if option not in known:
-            raise InputError(f"{name} takes no option {option!r}{suggestion(option, known)}")
-    for option in _required(analysis):
-        if option not in options:
-            raise InputError(f"{name} needs {option!r} (--{option})")
+    progress = options.pop("progress", lambda step: None)
+    chosen = read_options(analysis.options, options, name)
     model = load(model)
-    columns = None if options.get("features") is None else ()
-    result: Result = analysis.run(model, data=as_data(data, model, columns), **options)
+    columns = () if reads_features(chosen) else None
+    return run(analysis, model, as_data(data, model, columns), chosen, progress)
+
+
+def run(
+    analysis: Analysis,
+    model: Any,
+    data: FeatureData | None,
+    options: Options,
+    progress: Callable[[str], None],
+) -> Result:
+    """Run an analysis with checked options; raises InputError as it does."""
+    result: Result = analysis.run(model, data, options, progress)
     return result
 
 
-def options_of(analysis: Analysis) -> set[str]:
-    """The keywords an analysis takes, apart from the data and what its name settles."""
-    fixed = analysis.run.keywords if isinstance(analysis.run, functools.partial) else {}
-    parameters = inspect.signature(analysis.run).parameters.values()
-    taken = {p.name for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
-    return taken - set(fixed) - {"data", "probe"}
+def reads_features(options: Options) -> bool:
+    """Whether features come from elsewhere than the data's columns."""
+    return getattr(options, "features", None) is not None
 
 
-def _required(analysis: Analysis) -> list[str]:
-    fixed = analysis.run.keywords if isinstance(analysis.run, functools.partial) else {}
-    return [
-        p.name
-        for p in inspect.signature(analysis.run).parameters.values()
-        if p.kind is inspect.Parameter.KEYWORD_ONLY
-        and p.default is inspect.Parameter.empty
-        and p.name not in fixed
-    ]
-
-
-def fitting(model: Any, data: FeatureData | None) -> list[str]:
-    """Names of the analyses that can run on this model and data without further options."""
-    return [name for name, a in load_all("probes").items() if a.unfit(model, data) is None]
+def fitting(model: Any, data: FeatureData | None) -> tuple[dict[str, Analysis], dict[str, str]]:
+    """The analyses that can run on this model and data as they stand; and why the others cannot."""
+    fit: dict[str, Analysis] = {}
+    unfit: dict[str, str] = {}
+    for name, analysis in load_all("probes").items():
+        reason = analysis.unfit(model, data)
+        if reason is None:
+            fit[name] = analysis
+        else:
+            unfit[name] = reason
+    return fit, unfit
 
 
 def as_data(data: Any, model: Any, columns: Sequence[str] | None = None) -> FeatureData | None:
@@ -80,4 +84,6 @@ def as_data(data: Any, model: Any, columns: Sequence[str] | None = None) -> Feat
     if isinstance(data, str | Path):
         tokenizer, d_vocab = getattr(model, "tokenizer", None), model.cfg.d_vocab
         return read_data(data, tokenizer=tokenizer, d_vocab=d_vocab, feature_names=columns)
+    if isinstance(data, Mapping):
+        raise InputError("data must be a FeatureData or a path; make one: FeatureData(tokens, ...)")
     raise InputError(f"data must be a FeatureData or a path, not {type(data).__name__}")

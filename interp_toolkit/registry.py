@@ -13,12 +13,20 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from interp_toolkit.errors import InputError, suggestion
 
+if TYPE_CHECKING:
+    from interp_toolkit.data import FeatureData
+    from interp_toolkit.options import Options
+
 Group = Literal["probes", "detectors", "toys", "recipes", "artefacts"]
 GROUPS: tuple[Group, ...] = ("probes", "detectors", "toys", "recipes", "artefacts")
+
+
+def _unsaid(said: object) -> None:
+    """Say nothing."""
 
 
 @dataclass(frozen=True)
@@ -28,15 +36,36 @@ class Analysis:
     Attributes:
         name: its name, as in its result's `probe`.
         summary: one line for `interp list`.
-        run: `run(model, *, data=None, **options) -> Result`; its keywords are its options.
+        options: its options class (see `options`), from which the command line makes flags.
+        run: `run(model, data, options, progress) -> Result`; `data` is a `FeatureData` or None,
+            `progress` is told in words what is being done.
         unfit: `unfit(model, data)` says in a few words why the analysis cannot run on this
             model and data (None when it can); `interp analyze` without `--probe` asks it.
+        source: document and section that it follows, or empty.
+        graph_formats: endings of the files that its results' `write_graph` can write.
     """
 
     name: str
     summary: str
-    run: Callable[..., Any]
-    unfit: Callable[[Any, Any], str | None] = field(default=lambda model, data: None)
+    options: type[Options]
+    run: Callable[[Any, FeatureData | None, Any, Callable[[str], None]], Any]
+    unfit: Callable[[Any, FeatureData | None], str | None] = field(default=lambda model, data: None)
+    source: str = ""
+    graph_formats: tuple[str, ...] = ()
+
+    def __call__(
+        self,
+        model: Any,
+        *,
+        data: FeatureData | None = None,
+        progress: Callable[[str], None] = _unsaid,
+        **options: Any,
+    ) -> Any:
+        """Run it on a live model; raises InputError as `read_options` and `run` do."""
+        from interp_toolkit.options import read_options
+
+        chosen = read_options(self.options, options, self.name)
+        return self.run(model, data, chosen, progress)
 
 
 @dataclass(frozen=True)
@@ -85,7 +114,7 @@ class Progress:
 
     Attributes:
         seed: the one that is being trained.
-        number, seeds: the how-manieth it is, from 1, and of how many.
+        number, seeds: which it is in the order of training, from 1, and of how many.
         step, steps: updates done, and to do.
         loss: measured at this step.
     """
@@ -96,10 +125,6 @@ class Progress:
     step: int
     steps: int
     loss: float
-
-
-def _unsaid(said: object) -> None:
-    """Say nothing."""
 
 
 @dataclass(frozen=True)

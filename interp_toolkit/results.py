@@ -15,28 +15,55 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from interp_toolkit.errors import InputError
+
 if TYPE_CHECKING:
     import pandas as pd
 
-SCHEMA = "interp-toolkit/1"
+SCHEMA = "interp-toolkit/2"
 
-Tone = Literal["yes", "no", "open"]
-#: the machine words for an outcome, in `evidence["status"]` or in a table's cell, and which way
-#: each goes; the report gives them a sign and a colour, and any other word neither
+Tone = Literal["yes", "no", "none", "open", "against"]
+Status = Literal[
+    "separable",
+    "not_separable",
+    "detected",
+    "not_detected",
+    "partial",
+    "described",
+    "computed",
+    "before",
+    "absent",
+    "unseen",
+    "confirmed",
+    "refuted",
+    "reached",
+    "not_reached",
+    "partly_reached",
+    "needs",
+    "does_not_need",
+    "uninformative",
+    "undecided",
+    "finished",
+    "unfinished",
+]
+#: the machine words for an outcome, in `evidence.status` or in a table's cell, and how strong a
+#: claim each is; the report gives them a sign and a colour, and any other word neither
 STATUS_TONES: Mapping[str, Tone] = {
     "separable": "yes",
-    "not_separable": "no",
-    "undecided": "open",
     "detected": "yes",
-    "not_detected": "no",
-    "confirmed": "yes",
-    "refuted": "no",
-    "reached": "yes",
-    "not_reached": "no",
-    "partly_reached": "open",
     "computed": "yes",
+    "confirmed": "yes",
+    "reached": "yes",
+    "not_separable": "no",
     "before": "no",
     "absent": "no",
+    "not_detected": "none",
+    "undecided": "open",
+    "uninformative": "open",
+    "partial": "open",
+    "partly_reached": "open",
+    "refuted": "against",
+    "not_reached": "against",
 }
 
 
@@ -88,37 +115,53 @@ class Provenance:
 
 
 @dataclass(frozen=True)
+class Evidence:
+    """What a verdict rests on; an analysis' own evidence adds fields, numbers as numbers.
+
+    Attributes:
+        status: the verdict in one machine word (see `STATUS_TONES`).
+        reason: why something was not found, or not decided, in a phrase; None where it was.
+    """
+
+    status: Status
+    reason: str | None = field(default=None, kw_only=True)
+
+
+@dataclass(frozen=True)
 class Result(ABC):
     """Base of every analysis' result.
 
     Attributes:
         probe: the analysis' registered name.
         verdict: one sentence that says what the numbers mean and no more.
-        evidence: what the verdict rests on: witness, null, causal effect, in the analysis' words;
-            under "status", if it has one, the verdict in one machine word (see `STATUS_TONES`).
+        evidence: what the verdict rests on: status, witness, null, causal effect.
         provenance: see `Provenance`.
+        notes: what a reader must know beside: what was left out, what is approximate.
+        plots: the figures, that which explains the verdict first.
     """
 
     probe: str
     verdict: str
-    evidence: Mapping[str, Any]
+    evidence: Evidence
     provenance: Provenance
+    notes: Sequence[str] = field(default=(), kw_only=True)
+    plots: Sequence[Figure] = field(default=(), kw_only=True, repr=False)
 
     #: fields that `to_dict` leaves out (large arrays that a file should not hold)
     omit_from_json: ClassVar[frozenset[str]] = frozenset()
 
     @property
-    def status(self) -> str | None:
-        """The verdict in one machine word, such as `not_separable`, where the analysis has one."""
-        status = self.evidence.get("status")
-        return status if isinstance(status, str) else None
+    def status(self) -> Status:
+        """The verdict in one machine word, such as `not_separable`."""
+        return self.evidence.status
 
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON data: numbers as numbers, missing and non-finite as None."""
+        left_out = self.omit_from_json | {"plots"}
         return {
             f.name: jsonable(getattr(self, f.name))
             for f in dataclasses.fields(self)
-            if f.name not in self.omit_from_json
+            if f.name not in left_out
         }
 
     @abstractmethod
@@ -129,9 +172,13 @@ class Result(ABC):
     def tables(self) -> list[Table]:
         """The tables to show, the most important first."""
 
-    @abstractmethod
     def figures(self) -> list[Figure]:
         """The plots to show, the one that explains the verdict first."""
+        return list(self.plots)
+
+    def write_graph(self, path: Path) -> None:
+        """Write the result's graph to a file; raises InputError where it has none."""
+        raise InputError(f"a {self.probe} result has no graph to write to {path}")
 
 
 def head_name(layer: int, head: int) -> str:

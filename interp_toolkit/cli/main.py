@@ -16,7 +16,8 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit._version import __version__
-from interp_toolkit.cli import analyze, info, litmus, reproduce, sweep, train
+from interp_toolkit.cli import analyze, info, litmus, reproduce, show, sweep, train
+from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
 from interp_toolkit.errors import InputError, printable
 
 OUR_FAULT, WRONG_INPUT, INTERRUPTED = 1, 2, 130
@@ -38,14 +39,17 @@ def _flowing(command: Callable[..., Any]) -> str:
     return "\n\n".join(paragraph.replace("\n", " ") for paragraph in paragraphs)
 
 
+app.command("analyze", cls=ProbeCommand, help=_flowing(analyze.analyze))(
+    with_probes(analyze.analyze, {})
+)
 _COMMANDS: dict[str, Callable[..., Any]] = {
-    "analyze": analyze.analyze,
     "train": train.train,
     "litmus": litmus.litmus,
     "sweep": sweep.sweep,
     "reproduce": reproduce.reproduce,
     "list": info.list_names,
     "info": info.info,
+    "show": show.show,
 }
 for _name, _command in _COMMANDS.items():
     app.command(_name, help=_flowing(_command))(_command)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
@@ -66,37 +66,6 @@ def read_config(path: str | None) -> dict[str, Any]:
     if not isinstance(settings, dict):
         raise InputError(f"--config {path} must hold one JSON object of settings")
     return settings
-
-
-def position(text: str | None) -> int | Literal["all"] | None:
-    """A position or "all"."""
-    if text is None or text == "all":
-        return None if text is None else "all"
-    try:
-        return int(text)
-    except ValueError:
-        raise InputError(f"--position {text!r} is neither a number nor 'all'") from None
-
-
-def features(
-    spec: str | None, side: Literal["decoder", "encoder"] | None, threshold: float | None
-) -> Callable[[Any], Any] | None:
-    """How to read the features once there is a model, which says what they have to fit.
-
-    Raises InputError for settings of features that are not given.
-    """
-    if spec is None:
-        for option, value in (("--feature-side", side), ("--threshold", threshold)):
-            if value is not None:
-                raise InputError(f"{option} is about --features, which is not given")
-        return None
-
-    def read(model: Any) -> Any:
-        from interp_toolkit.models.features.feature_sets import read_features
-
-        return read_features(spec, model, side=side or "decoder", threshold=threshold or 0.0)
-
-    return read
 
 
 def writable(path: str | None, option: str) -> Path | None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit.cli import options
-from interp_toolkit.cli.show import show
+from interp_toolkit.cli.show_results import show_results
 from interp_toolkit.errors import InputError
 
 Workers = Annotated[
@@ -66,7 +66,7 @@ class Outputs:
             result = work(say)
         if not self._quiet:
             print(f"done in {time.monotonic() - began:.0f} s", file=sys.stderr)
-        show([result], self._json, self._json_path, self._html_path, self._quiet)
+        show_results([result], self._json, self._json_path, self._html_path, self._quiet)
 
 
 def folder_of(out: str | None, resume: bool, *, default: Path | None = None) -> Path | None:

@@ -22,10 +22,12 @@ from rich.text import Text
 from interp_toolkit.errors import printable
 from interp_toolkit.report.format import (
     MISSING,
+    SIGNS,
     evidence_of,
     format_column,
     format_value,
     is_numeric,
+    legend,
     model_name,
     sign_of,
     tone_of,
@@ -33,7 +35,13 @@ from interp_toolkit.report.format import (
 )
 from interp_toolkit.results import Provenance, Result, Table, Tone, jsonable
 
-STYLES: Mapping[Tone, str] = {"yes": "green", "no": "magenta", "open": "yellow"}
+STYLES: Mapping[Tone, str] = {
+    "yes": "green",
+    "no": "magenta",
+    "none": "default",
+    "open": "yellow",
+    "against": "red",
+}
 MAX_ROWS = 20
 GAP = 2  # columns between a table's columns
 FOLDED = 12  # a text column may fold, but not below this width, nor inside its heading's words
@@ -51,6 +59,14 @@ def render(results: Sequence[Result], console: Console, *, quiet: bool = False) 
             console.print(_verdict(result, console), soft_wrap=True)
         else:
             _render_one(result, console)
+    if results and not quiet:
+        _print_legend(results, console)
+
+
+def _print_legend(results: Sequence[Result], console: Console) -> None:
+    parts = [f"{SIGNS[tone]} {text}" for tone, text in legend(results)]
+    if parts:
+        console.print(Text(_plain("; ".join(parts), console), style="dim"))
 
 
 def _render_one(result: Result, console: Console) -> None:

@@ -11,12 +11,21 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from interp_toolkit.report.labels import label_of
 from interp_toolkit.results import STATUS_TONES, Result, Tone, jsonable
 
 SIGNIFICANT = 4
 MISSING = "–"
 #: with a sign as well as a colour, an outcome reads on paper and without colour vision
-SIGNS: Mapping[Tone, str] = {"yes": "✓", "no": "✗", "open": "?"}
+SIGNS: Mapping[Tone, str] = {"yes": "✓", "no": "✗", "none": "–", "open": "?", "against": "!"}
+#: what each sign claims, for a legend
+LEGEND: Mapping[Tone, str] = {
+    "yes": "found, beyond its null or with a witness",
+    "no": "shown not to be so",
+    "none": "looked for and not found, which does not prove that it is not there",
+    "open": "undecided, or explained by the null",
+    "against": "contradicts a claim",
+}
 PLAIN_SIGN = "•"
 SHOWN_ITEMS = 6
 FIXED_POINT = (1e-3, 1e6)  # sizes outside are written with an exponent
@@ -32,6 +41,12 @@ def sign_of(result: Result) -> str:
     """The sign of a result's status; a dot where it has no known one."""
     tone = tone_of(result.status)
     return SIGNS[tone] if tone else PLAIN_SIGN
+
+
+def legend(results: Sequence[Result]) -> list[tuple[Tone, str]]:
+    """The signs that these results use, each with what it claims."""
+    used = {tone_of(result.status) for result in results}
+    return [(tone, text) for tone, text in LEGEND.items() if tone in used]
 
 
 def words(name: str) -> str:
@@ -105,8 +120,17 @@ def is_numeric(cells: Sequence[Any]) -> bool:
 
 
 def evidence_of(result: Result) -> dict[str, Any]:
-    """A result's evidence as plain data, without the status: the verdict's sign shows that."""
-    return {key: jsonable(item) for key, item in result.evidence.items() if key != "status"}
+    """A result's evidence by its labels, as plain data, then its notes.
+
+    Without what is missing, and without the status: the verdict's sign shows that.
+    """
+    evidence = jsonable(result.evidence)
+    found = {label_of(key): value for key, value in evidence.items() if _is_said(key, value)}
+    return found | ({"notes": "; ".join(result.notes)} if result.notes else {})
+
+
+def _is_said(key: str, value: Any) -> bool:
+    return key != "status" and value is not None and value not in ({}, [])
 
 
 def model_name(result: Result) -> str:

@@ -30,10 +30,12 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.report.files import write_text
 from interp_toolkit.report.format import (
+    SIGNS,
     evidence_of,
     format_column,
     format_value,
     is_numeric,
+    legend,
     model_name,
     sign_of,
     tone_of,
@@ -109,6 +111,8 @@ def to_html(results: Sequence[Result]) -> str:
             script_hashes=[_hash(text) for text in scripts.values() if text],
             figures=[{"data": f["data"], "layout": f["layout"]} for f in figures],
             colors=[*CLASS_COLORS, NEUTRAL],
+            legend=legend(results),
+            signs=SIGNS,
             document=to_json(results),
         )
     )

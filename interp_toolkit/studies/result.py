@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from interp_toolkit.models.about.provenance import versions
-from interp_toolkit.results import Figure, Provenance, Result, Table
+from interp_toolkit.results import Provenance, Result, Status, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -164,16 +164,14 @@ class StudyResult(Result):
         jobs: what each job found, by its name: every seed's numbers.
         by_seed: a table of them.
         examples: further tables.
-        shown: the figures.
     """
 
     quantities: Sequence[Quantity]
     jobs: Mapping[str, Mapping[str, Any]]
     by_seed: Table
     examples: Sequence[Table] = ()
-    shown: Sequence[Figure] = ()
 
-    omit_from_json: ClassVar[frozenset[str]] = frozenset({"by_seed", "examples", "shown"})
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"by_seed", "examples"})
 
     def to_frame(self) -> pd.DataFrame:
         """One row a quantity."""
@@ -184,10 +182,6 @@ class StudyResult(Result):
     def tables(self) -> list[Table]:
         """Theirs beside ours; every seed; further ones."""
         return [_comparison(self.quantities), self.by_seed, *self.examples]
-
-    def figures(self) -> list[Figure]:
-        """As the study gives them."""
-        return list(self.shown)
 
 
 def tally(quantities: Sequence[Quantity]) -> str:
@@ -206,12 +200,19 @@ def tally(quantities: Sequence[Quantity]) -> str:
     return f"{text}; not reached: {'; '.join(against)}{more}."
 
 
-def overall(quantities: Sequence[Quantity]) -> str:
+def overall(quantities: Sequence[Quantity]) -> Status:
     """The machine word: whether all that can be compared is reached, or some, or nothing."""
     compared = [bool(q.reached) for q in quantities if q.reached is not None]
     if all(compared):
         return "reached"
     return "partly_reached" if any(compared) else "not_reached"
+
+
+def missed(quantities: Sequence[Quantity]) -> str | None:
+    """Why not all is reached, in a phrase; None where it is."""
+    compared = [q for q in quantities if q.reached is not None]
+    left = sum(not q.reached for q in compared)
+    return f"{left} of {len(compared)} figures are not reached" if left else None
 
 
 def study_provenance(

@@ -134,3 +134,5 @@ _WRITERS: dict[str, Callable[[nx.DiGraph], bytes]] = {
     ".eap.json": lambda graph: _dumped(edge_json(graph)),
     ".json": lambda graph: _dumped(node_link(graph)),
 }
+#: endings of the files that a graph can be written to
+FORMATS = tuple(_WRITERS)

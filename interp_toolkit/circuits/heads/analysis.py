@@ -7,33 +7,35 @@ earlier heads into their keys (`partners`); read what weights alone say (`weight
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BeforeValidator, Field
 
-from interp_toolkit.circuits.behaviour.advantage import why_none
+from interp_toolkit.circuits.behaviour.advantage import Estimate, why_none
 from interp_toolkit.circuits.behaviour.prompts import FEWEST_TOKENS, SHORTEST
 from interp_toolkit.circuits.composition.scores import CompositionScores, composition_scores
-from interp_toolkit.circuits.heads import figures as head_pictures
-from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects, require_how
+from interp_toolkit.circuits.heads import figures
+from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector
 from interp_toolkit.circuits.heads.partner import partners
-from interp_toolkit.circuits.heads.result import (
-    DEFINED_BY_EFFECT,
-    HeadsResult,
-    HeadVerdict,
-    Reader,
-    status,
-    verdict,
-)
+from interp_toolkit.circuits.heads.result import HeadsResult, HeadVerdict, Interval, Reader
 from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
-from interp_toolkit.circuits.heads.significance import LEVEL
+from interp_toolkit.circuits.heads.verdict import (
+    DEFINED_BY_EFFECT,
+    evidence_of,
+    verdict,
+    why_not,
+)
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
+from interp_toolkit.models.about.tokens import token_words
+from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable
 
@@ -43,18 +45,46 @@ MOST_READERS = 4  # induction heads whose partners are looked for
 Head = tuple[int, int]
 
 
+def _as_bos(value: Any) -> Any:
+    return None if value == "none" else value
+
+
+def _as_several(value: Any) -> Any:
+    return value if value is None or isinstance(value, list | tuple) else (value,)
+
+
+class HeadKindOptions(Options):
+    """Options of the analysis of one kind of head."""
+
+    hops: int = Field(2, ge=2, le=16, description="Of the k-hop detector.")
+    ablate: Literal["mean", "resample", "zero"] = Field(
+        "mean",
+        description="What an ablated head is replaced with: the mean of the other rows, another "
+        "row's values, or zeros.",
+    )
+    bos: Annotated[
+        int | Literal["auto"] | None, BeforeValidator(_as_bos), Flag(metavar="ID|auto|none")
+    ] = Field("auto", description="Token that made prompts begin with.")
+
+
+class HeadsOptions(HeadKindOptions):
+    """Options of `--probe heads`."""
+
+    detectors: Annotated[
+        tuple[Any, ...] | None, BeforeValidator(_as_several), Flag("--detector", metavar="NAME")
+    ] = Field(
+        None, description="Kinds of head to look for; default: all that are registered and fit."
+    )
+
+
 def run(
     model: Any,
+    data: FeatureData | None,
+    options: HeadKindOptions,
+    progress: Callable[[str], None],
     *,
-    data: FeatureData | None = None,
-    detectors: Sequence[Any] | None = None,
-    hops: int = 2,
-    ablate: str = "mean",
-    bos: int | Literal["auto"] | None = "auto",
-    seed: int = 0,
-    memory: int | str | None = None,
-    progress: Callable[[str], None] = lambda step: None,
     probe: str = "heads",
+    detectors: Sequence[Any] | None = None,
 ) -> HeadsResult:
     """Which heads are of which kind, with what certainty, and to what effect.
 
@@ -62,69 +92,63 @@ def run(
         model: any TransformerLens model.
         data: rows of tokens to look at instead of those made for the model; rows that repeat let
             heads be ablated too.
-        detectors: as `score_heads` takes them; default: all that are registered and fit.
-        hops: of the k-hop detector.
-        ablate: replace an ablated head with the "mean" of the other rows, another row's values
-            ("resample"), or "zero".
-        bos: as `repeated_prompts` takes it.
-        seed: of prompts, controls and draws.
-        memory: bound on activations held at once, such as "4GiB".
+        options: see `HeadsOptions`; detectors are as `score_heads` takes them.
         progress: told what is being done.
         probe: the name the result goes by.
+        detectors: those to look for; None: the options'.
 
     Raises:
         InputError: a model without visible patterns, a context too short, unfit data, another way
             to ablate.
     """
-    require_how(ablate)
+    if isinstance(options, HeadsOptions):
+        detectors = options.detectors
     tokens = None if data is None else data.token_matrix()
     chosen = _fitting(model) if detectors is None else list(detectors)
     scores = detect(
-        model, tokens, chosen, hops=hops, bos=bos, seed=seed, memory=memory, progress=progress
+        model,
+        tokens,
+        chosen,
+        hops=options.hops,
+        bos=options.bos,
+        seed=options.seed,
+        memory=options.memory,
+        progress=progress,
     )
-    notes = list(scores.notes)
-    ablations, said = _ablate(model, scores, ablate, seed, memory, progress)
-    notes += said
+    ablations, ablation_notes = _ablate(model, scores, options, progress)
     heads = _verdicts(scores, ablations)
-    readers, said = _readers(model, scores, heads, memory, progress)
-    notes += said
+    readers, reader_notes = _readers(model, scores, heads, options.memory, progress)
     progress("scores from weights alone")
-    from_weights, said = _from_weights(model)
-    notes += said
-    notes = list(dict.fromkeys(notes))
-    advantage = next(
-        ((a.advantage.mean, a.advantage.low, a.advantage.high) for a in ablations.values()), None
-    )
-    joint = {
-        name: (a.joint.mean, a.joint.low, a.joint.high)
-        for name, a in ablations.items()
-        if a.joint is not None
+    from_weights, weight_notes = _from_weights(model)
+    advantage = next((_interval(a.advantage) for a in ablations.values()), None)
+    joint = {name: _interval(a.joint) for name, a in ablations.items() if a.joint is not None}
+    described = {
+        "source": scores.prompts.source,
+        "rows": len(scores.prompts),
+        "sha256": digest_of_tokens(scores.prompts.tokens),
     }
+    settings = options.settings(detectors=[s.detector for s in scores.scores])
+    notes = [*scores.notes, *ablation_notes, *reader_notes, *weight_notes]
     return HeadsResult(
         probe=probe,
         verdict=verdict(heads, readers, joint, advantage),
-        evidence=_evidence(scores, heads, ablations, notes),
-        provenance=provenance(
-            model,
-            {
-                "source": scores.prompts.source,
-                "rows": len(scores.prompts),
-                "sha256": digest_of_tokens(scores.prompts.tokens),
-            },
-            {"detectors": [s.detector for s in scores.scores], "hops": hops, "ablate": ablate},
-            seed,
-        ),
+        evidence=evidence_of(heads, ablations),
+        provenance=provenance(model, described, settings, options.seed),
         heads=heads,
         readers=readers,
         from_weights=from_weights,
         joint=joint,
         advantage=advantage,
-        notes=notes,
+        notes=list(dict.fromkeys(notes)),
         plots=[
-            head_pictures.head_map(heads),
-            *head_pictures.patterns(model, scores.prompts, heads, _words(model)),
+            figures.head_map(heads),
+            *figures.patterns(model, scores.prompts, heads, token_words(model)),
         ],
     )
+
+
+def _interval(found: Estimate) -> Interval:
+    return found.mean, found.low, found.high
 
 
 def _fitting(model: Any) -> list[str]:
@@ -135,12 +159,7 @@ def _fitting(model: Any) -> list[str]:
 
 
 def _ablate(
-    model: Any,
-    scores: HeadScores,
-    how: str,
-    seed: int,
-    memory: int | str | None,
-    progress: Callable[[str], None],
+    model: Any, scores: HeadScores, options: HeadKindOptions, progress: Callable[[str], None]
 ) -> tuple[dict[str, Ablations], list[str]]:
     """The causal check of each detector's heads; and why there is none, or not for all."""
     groups = {s.detector: scores.found(s.detector) for s in scores.scores}
@@ -168,9 +187,9 @@ def _ablate(
                 best,
                 kin=heads,
                 others=others,
-                how=how,
-                seed=seed,
-                memory=memory,
+                how=options.ablate,
+                seed=options.seed,
+                memory=options.memory,
                 progress=lambda step, name=name: progress(f"{name}: {step}"),  # type: ignore[misc]
             )
         except InterventionError as error:
@@ -185,21 +204,15 @@ def _best(scores: HeadScores, detector: str, heads: Sequence[Head]) -> list[Head
 
 
 def _verdicts(scores: HeadScores, ablations: dict[str, Ablations]) -> list[HeadVerdict]:
+    ablated = {(name, h.layer, h.head): h for name, found in ablations.items() for h in found.heads}
+    floors = {s.detector: s.floor for s in scores.scores}
     verdicts = []
     for row in scores.to_frame().to_dict("records"):
-        given = {str(key): jsonable(value) for key, value in row.items()}
-        checked = ablations.get(given["detector"])
-        for h in checked.heads if checked is not None else ():
-            if (h.layer, h.head) == (given["layer"], given["head"]):
-                given |= {
-                    "ablation_effect": h.effect,
-                    "ablation_low": h.low,
-                    "ablation_high": h.high,
-                    "restored": h.restored,
-                    "others_max": jsonable(h.others_max),
-                    "causal": h.verdict,
-                }
-        verdicts.append(HeadVerdict(**given))
+        known = {str(key): jsonable(value) for key, value in row.items()}
+        at = known["detector"], known["layer"], known["head"]
+        head = HeadVerdict(**known, ablation=ablated.get(at))
+        reason = why_not(head, floors[head.detector])
+        verdicts.append(dataclasses.replace(head, reason=reason))
     return verdicts
 
 
@@ -255,45 +268,7 @@ def _from_weights(model: Any) -> tuple[list[dict[str, Any]], list[str]]:
     ], []
 
 
-def _evidence(
-    scores: HeadScores,
-    heads: Sequence[HeadVerdict],
-    ablations: dict[str, Ablations],
-    notes: Sequence[str],
-) -> dict[str, Any]:
-    looked = [h for h in heads if h.p_value is not None]
-    evidence: dict[str, Any] = {
-        "status": status(heads),
-        "detected": f"{sum(h.detected for h in heads)} of {len(looked)} looks",
-        "null": "matched controls: shifted keys, relabelled tokens, the same places in other rows",
-        "error": (
-            f"any wrong detection in a model: at most {LEVEL:.0%}, by Holm; checked "
-            "on untrained models, prompts made for them, and our own detectors"
-        ),
-    }
-    if ablations:
-        first = next(iter(ablations.values()))
-        kinds = "detected as nothing" if len(scores.scores) > 1 else "of whatever other kind"
-        evidence["ablation"] = f"replaced by {first.how}; " + (
-            f"against {len(first.others)} other heads, {kinds}, the largest of whose effects is "
-            f"{max(first.others.values()):.2g} nats"
-            if first.others
-            else "no other heads to compare with"
-        )
-    if notes:
-        evidence["notes"] = "; ".join(notes)
-    return evidence
-
-
-def _words(model: Any) -> Callable[[int], str]:
-    """A token as text, by the model's tokenizer if it has one."""
-    tokenizer = getattr(model, "tokenizer", None)
-    if tokenizer is None:
-        return str
-    return lambda token: repr(tokenizer.decode([token]))
-
-
-def unfit(model: Any, data: FeatureData | None) -> str | None:
+def _unfit(model: Any, data: FeatureData | None) -> str | None:
     """Why heads cannot be looked at; None when they can."""
     cfg = model.cfg
     if int(cfg.n_layers) < 1:
@@ -309,12 +284,19 @@ def _one(name: str, summary: str) -> Analysis:
     return Analysis(
         name,
         summary,
+        HeadKindOptions,
         partial(run, detectors=(name,), probe=name),
         lambda model, data: "part of heads",
     )
 
 
-HEADS = Analysis("heads", "every head under every detector, ablated, with its partners", run, unfit)
+HEADS = Analysis(
+    "heads",
+    "every head under every detector, ablated, with its partners",
+    HeadsOptions,
+    run,
+    _unfit,
+)
 INDUCTION = _one("induction", "which heads are induction heads, and what feeds them")
 PREVIOUS_TOKEN = _one("previous-token", "which heads attend to the token before")
 DUPLICATE_TOKEN = _one("duplicate-token", "which heads attend to the same token elsewhere")

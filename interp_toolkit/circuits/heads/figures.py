@@ -11,7 +11,8 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.heads.patterns import pattern_points
-from interp_toolkit.circuits.heads.result import HeadVerdict, is_refuted
+from interp_toolkit.circuits.heads.result import HeadVerdict
+from interp_toolkit.circuits.heads.verdict import is_refuted
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.palette import CLASS_COLORS
 from interp_toolkit.results import Figure
@@ -143,10 +144,11 @@ def _hover(head: HeadVerdict) -> str:
         f"uniform {number(head.uniform)}",
         f"p {number(head.p_value)}, adjusted {number(head.p_adjusted)}, q {number(head.q_value)}",
     ]
-    if head.causal is not None:
+    found = head.ablation
+    if found is not None:
         lines.append(
-            f"ablation {number(head.ablation_effect)} nats "
-            f"({number(head.ablation_low)} to {number(head.ablation_high)}), {head.causal}"
+            f"ablation {number(found.effect)} nats "
+            f"({number(found.low)} to {number(found.high)}), {found.verdict}"
         )
     return "<br>".join(lines)
 

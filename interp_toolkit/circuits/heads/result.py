@@ -1,21 +1,15 @@
-"""What the analysis of attention heads returns, and how it words its verdict.
-
-Labels come from attention and its null (`significance`), roles from ablation (`causal`). An
-induction head is defined by what it does: one that attends like one and makes no difference is
-refuted. For other kinds of head the ablation says whether they serve in-context prediction, not
-what they are.
-"""
+"""What the analysis of attention heads returns: every head, what feeds them, tables."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from interp_toolkit.circuits.behaviour.advantage import LEAST_ADVANTAGE
-from interp_toolkit.circuits.heads.ablation import Verdict
+from interp_toolkit.circuits.heads.ablation import HeadAblation, Verdict
 from interp_toolkit.circuits.heads.partner import Partner
-from interp_toolkit.results import Figure, Result, Table, head_name
+from interp_toolkit.results import Evidence, Result, Table, head_name, jsonable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -23,10 +17,7 @@ if TYPE_CHECKING:
 Interval = tuple[float, float, float]  # mean, lower and upper end at 95 %
 
 SHOWN = 12  # heads in the table of the best, where none is detected
-NAMED = 8  # heads of one detector that the verdict names
 PARTNERS_SHOWN = 3  # earlier heads in the table, of each induction head
-#: the detector whose label says what the head does, not only where it attends
-DEFINED_BY_EFFECT = "induction"
 
 
 @dataclass(frozen=True)
@@ -43,11 +34,8 @@ class HeadVerdict:
         p_adjusted: Holm's, over all heads and detectors of the model.
         q_value: Benjamini and Hochberg's, over the same.
         detected: by the rule of `significance`.
-        ablation_effect: nats of in-context advantage lost without it; None where not ablated.
-        ablation_low, ablation_high: its 95 % confidence interval.
-        restored: nats it brings back alone, all other detected heads of its kind taken out.
-        others_max: the largest effect among other heads, drawn at random.
-        causal: "confirmed", "refuted" or "undecided" (see `causal`); None where not ablated.
+        reason: why it is not detected; None where it is.
+        ablation: what the behaviour loses without it; None where it was not ablated.
     """
 
     detector: str
@@ -61,17 +49,33 @@ class HeadVerdict:
     p_adjusted: float | None
     q_value: float | None
     detected: bool
-    ablation_effect: float | None = None
-    ablation_low: float | None = None
-    ablation_high: float | None = None
-    restored: float | None = None
-    others_max: float | None = None
-    causal: Verdict | None = None
+    reason: str | None = None
+    ablation: HeadAblation | None = None
 
     @property
     def name(self) -> str:
         """As papers write it, such as L1H0."""
         return head_name(self.layer, self.head)
+
+    @property
+    def causal(self) -> Verdict | None:
+        """What the ablation says of it; None where it was not ablated."""
+        return None if self.ablation is None else self.ablation.verdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data, with what the ablation found on the same level."""
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        found: HeadAblation | None = own.pop("ablation")
+        names = {
+            "ablation_effect": "effect",
+            "ablation_low": "low",
+            "ablation_high": "high",
+            "restored": "restored",
+            "others_max": "others_max",
+        }
+        flat = {name: getattr(found, key, None) for name, key in names.items()}
+        data: dict[str, Any] = jsonable(own | flat | {"causal": self.causal})
+        return data
 
 
 @dataclass(frozen=True)
@@ -89,6 +93,31 @@ class Reader:
 
 
 @dataclass(frozen=True)
+class HeadsEvidence(Evidence):
+    """What the verdict on a model's heads rests on.
+
+    Attributes:
+        looks: heads and detectors looked at together.
+        detected: how many of them are detected.
+        null: what a score is held against.
+        error: what the level bounds, and where that was checked.
+        level: of the adjusted p-values.
+        replaced_by: what an ablated head was replaced with; None where none was ablated.
+        other_heads: how many other heads were ablated to compare with.
+        others_largest_effect: nats, the largest of theirs.
+    """
+
+    looks: int
+    detected: int
+    null: str
+    error: str
+    level: float
+    replaced_by: str | None = None
+    other_heads: int | None = None
+    others_largest_effect: float | None = None
+
+
+@dataclass(frozen=True)
 class HeadsResult(Result):
     """The analysis of a model's attention heads.
 
@@ -99,7 +128,6 @@ class HeadsResult(Result):
         joint: nats lost when all detected heads of a kind are ablated together, by detector, with
             the confidence interval.
         advantage: the model's in-context advantage (nats) with its confidence interval, or None.
-        notes: what was left out, and why.
     """
 
     heads: Sequence[HeadVerdict]
@@ -107,18 +135,16 @@ class HeadsResult(Result):
     from_weights: Sequence[Mapping[str, Any]]
     joint: Mapping[str, Interval]
     advantage: Interval | None
-    notes: Sequence[str]
-    plots: Sequence[Figure] = field(repr=False, default=())
 
-    omit_from_json: ClassVar[frozenset[str]] = frozenset({"plots"})
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data; each head on one level (see `HeadVerdict.to_dict`)."""
+        return super().to_dict() | {"heads": [head.to_dict() for head in self.heads]}
 
     def to_frame(self) -> pd.DataFrame:
         """One row a detector and head."""
-        import dataclasses
-
         import pandas as pd
 
-        return pd.DataFrame([dataclasses.asdict(head) for head in self.heads])
+        return pd.DataFrame([head.to_dict() for head in self.heads])
 
     def tables(self) -> list[Table]:
         """The detected heads (or the best), what feeds the induction heads, scores from weights."""
@@ -128,163 +154,6 @@ class HeadsResult(Result):
         if self.from_weights:
             tables.append(_weights_table(self.from_weights))
         return tables
-
-    def figures(self) -> list[Figure]:
-        """The head map first, then the patterns of detected heads."""
-        return list(self.plots)
-
-
-def status(heads: Sequence[HeadVerdict]) -> str:
-    """The verdict in one machine word."""
-    found = [head for head in heads if head.detected]
-    if any(not is_refuted(head) for head in found):
-        return "detected"
-    if found:
-        return "refuted"
-    return "undecided" if all(head.p_value is None for head in heads) else "not_detected"
-
-
-def is_refuted(head: HeadVerdict) -> bool:
-    """Whether the ablation refutes the label itself."""
-    return head.detector == DEFINED_BY_EFFECT and head.causal == "refuted"
-
-
-def verdict(
-    heads: Sequence[HeadVerdict],
-    readers: Sequence[Reader],
-    joint: Mapping[str, Interval],
-    advantage: Interval | None,
-) -> str:
-    """The heads of every kind, what ablation says of them, and what feeds the induction heads."""
-    found = [head for head in heads if head.detected]
-    detectors = list(dict.fromkeys(head.detector for head in heads))
-    if not found:
-        if status(heads) == "undecided":
-            return f"Undecided: these prompts cannot tell {_listed(detectors, 'or')} heads."
-        return f"No head is detected as {_listed(detectors, 'or')} ({_best(heads)})."
-    sentences = []
-    for detector in detectors:
-        kept = [h for h in found if h.detector == detector and not is_refuted(h)]
-        denied = [h for h in found if h.detector == detector and is_refuted(h)]
-        if kept:
-            together = ""
-            if len(kept) > 1 and not denied and detector in joint:
-                together = f"; ablating all of them costs {joint[detector][0]:.3g} nats"
-            sentences.append(f"{detector.capitalize()}: {_named(kept)}{together}.")
-        if denied:
-            sentences += _refutations(denied)
-    sentences += _all_feeding(readers)
-    checked = [h for h in found if h.causal is not None]
-    if checked and advantage is not None:
-        sentences.append(
-            f"The in-context advantage is {advantage[0]:.3g} nats "
-            f"(95% interval {advantage[1]:.3g} to {advantage[2]:.3g})."
-        )
-    return " ".join(sentences)
-
-
-def _named(heads: Sequence[HeadVerdict]) -> str:
-    named = [_with_effect(head) for head in heads[:NAMED]]
-    rest = len(heads) - len(named)
-    return ", ".join(named) + (f" and {rest} more" if rest else "")
-
-
-def _with_effect(head: HeadVerdict) -> str:
-    text = f"{head.name} ({_share(head)} of its attention"
-    if head.causal == "confirmed" and head.ablation_effect is not None:
-        text += f"; ablation costs {head.ablation_effect:.3g} nats"
-        if head.ablation_effect <= 0 or (head.ablation_low or 0) <= 0:
-            text = f"{head.name} ({_share(head)} of its attention; redundant: alone it restores "
-            text += f"{head.restored:.3g} nats"
-    elif head.causal == "refuted":
-        text += "; " + (
-            f"ablation gains {-(head.ablation_effect or 0.0):.3g} nats in context"
-            if _works_against(head)
-            else "ablation changes nothing in context"
-        )
-    elif head.causal == "undecided":
-        text += "; ablation undecided"
-    return text + ")"
-
-
-def _share(head: HeadVerdict) -> str:
-    return "–" if head.score is None else f"{head.score:.0%}"
-
-
-def _works_against(head: HeadVerdict) -> bool:
-    """Whether the model does materially better without it."""
-    return head.ablation_high is not None and head.ablation_high <= -LEAST_ADVANTAGE
-
-
-def _refutations(heads: Sequence[HeadVerdict]) -> list[str]:
-    against = [head for head in heads if _works_against(head)]
-    idle = [head for head in heads if not _works_against(head)]
-    sentences = []
-    if idle:
-        high = max(head.ablation_high or 0.0 for head in idle)
-        them = "them" if len(idle) > 1 else "it"
-        sentences.append(
-            f"{_alike(idle)} but ablating {them} changes nothing "
-            f"(at most {high:.2g} nats): refuted."
-        )
-    if against:
-        gained = _range([-(head.ablation_effect or 0.0) for head in against])
-        them, work = ("them", "work") if len(against) > 1 else ("it", "works")
-        sentences.append(
-            f"{_alike(against)} but {work} against in-context prediction (ablating {them} gains "
-            f"{gained} nats): refuted."
-        )
-    return sentences
-
-
-def _alike(heads: Sequence[HeadVerdict]) -> str:
-    names = _listed([head.name for head in heads], "and")
-    if len(heads) > 1:
-        return f"{names} attend like induction heads"
-    return f"{names} attends like an induction head"
-
-
-def _all_feeding(readers: Sequence[Reader]) -> list[str]:
-    by_feeder: dict[tuple[int, int], list[tuple[Reader, Partner]]] = {}
-    for reader in readers:
-        if reader.partner is not None:
-            feeder = reader.partner.layer, reader.partner.head
-            by_feeder.setdefault(feeder, []).append((reader, reader.partner))
-    return [_feeding(*zip(*fed, strict=True)) for fed in by_feeder.values()]
-
-
-def _feeding(readers: Sequence[Reader], partners: Sequence[Partner]) -> str:
-    """One earlier head, and the induction heads whose keys it feeds."""
-    names = _listed([head_name(reader.layer, reader.head) for reader in readers], "and")
-    lost = [p.advantage_drop for p in partners if p.advantage_drop is not None]
-    effect = f" and {_range(lost)} nats" if lost and min(lost) > 0 else ""
-    feeder = head_name(partners[0].layer, partners[0].head)
-    return (
-        f"{feeder} feeds the keys of {names}: cutting {'that path' if len(readers) == 1 else 'one'}"
-        f"{'' if len(readers) == 1 else ' of these paths'} costs "
-        f"{_range([p.attention_drop for p in partners])} of "
-        f"{_range([p.attention for p in partners])} induction attention{effect}."
-    )
-
-
-def _range(values: Sequence[float]) -> str:
-    low, high = f"{min(values):.2g}", f"{max(values):.2g}"
-    return low if low == high else f"{low} to {high}"
-
-
-def _best(heads: Sequence[HeadVerdict]) -> str:
-    best = max(heads, key=lambda head: head.excess if head.excess is not None else -1.0)
-    p = "–" if best.p_adjusted is None else f"{best.p_adjusted:.2g}"
-    return (
-        f"the nearest is {best.name} as {best.detector}, {_share(best)} of its attention, "
-        f"adjusted p = {p}"
-    )
-
-
-def _listed(names: Sequence[str], word: str) -> str:
-    if len(names) < 2:
-        return "".join(names)
-    return f"{', '.join(names[:-1])} {word} {names[-1]}"
 
 
 def _head_table(heads: Sequence[HeadVerdict]) -> Table:
@@ -296,12 +165,16 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     shown = shown[: max(SHOWN, len(found))]
     ablated = any(head.causal for head in shown)
     columns = ["head", "detector", "score", "null", "adjusted p"]
+    columns += [] if found else ["why not"]
     columns += ["effect", "low", "high", "causal"] if ablated else []
     rows: list[list[Any]] = []
     for h in shown:
         row: list[Any] = [h.name, h.detector, h.score, h.null_mean, h.p_adjusted]
+        row += [] if h.detected else [h.reason]
         if ablated:
-            row += [h.ablation_effect, h.ablation_low, h.ablation_high, h.causal]
+            a = h.ablation
+            row += [a.effect, a.low, a.high] if a else [None, None, None]
+            row.append(h.causal)
         rows.append(row)
     caption = (
         "Score: mean share of a query's attention on its targets; null: the same for matched "

@@ -2,57 +2,92 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
+from typing import Annotated, Any
 
-from interp_toolkit.circuits.skip_bigrams.find import FeatureSpec, search
+from pydantic import BeforeValidator, Field
+
+from interp_toolkit.circuits.skip_bigrams.figures import bigram_figures
+from interp_toolkit.circuits.skip_bigrams.find import search
 from interp_toolkit.circuits.skip_bigrams.head import LEVEL
 from interp_toolkit.circuits.skip_bigrams.result import (
     SkipBigramResult,
-    evidence_of,
+    clearest,
     head_record,
-    verdict,
+    place,
 )
+from interp_toolkit.circuits.skip_bigrams.verdict import evidence_of, notes_of, verdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.about.provenance import provenance
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.feature_sets import FeatureSet
+from interp_toolkit.models.features.options import FeatureOptions
+from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis
+
+SOURCE = "Computation in superposition, section 3"
+
+
+def _as_several(value: Any) -> Any:
+    return (value,) if isinstance(value, int | str) else value
+
+
+class SkipBigramOptions(FeatureOptions, Options):
+    """Options of `--probe skip-bigrams`."""
+
+    layer: int | None = Field(
+        None, ge=0, description="Layer of the heads to look at; default: all."
+    )
+    head: int | None = Field(None, ge=0, description="Head to look at; default: all.")
+    query_features: Annotated[Any, Flag(metavar="FILE")] = Field(
+        None, description="Features of the query alone; default: --features."
+    )
+    key_features: Annotated[Any, Flag(metavar="FILE")] = Field(
+        None, description="Features of the key alone; default: --features."
+    )
+    distance: Annotated[tuple[int, ...] | None, BeforeValidator(_as_several), Flag(metavar="N")] = (
+        Field(None, description="Query less key position, for rotary heads; default: 1.")
+    )
+    level: float = Field(LEVEL, gt=0, lt=1, description="Of false discoveries among pairs.")
 
 
 def run(
     model: Any,
-    *,
-    data: FeatureData | None = None,
-    layer: int | None = None,
-    head: int | None = None,
-    features: FeatureSpec | None = None,
-    query_features: FeatureSpec | None = None,
-    key_features: FeatureSpec | None = None,
-    distance: int | Sequence[int] | None = None,
-    level: float = LEVEL,
-    memory: int | str | None = None,
-    seed: int = 0,
-    progress: Callable[[str], None] = lambda step: None,
+    data: FeatureData | None,
+    options: SkipBigramOptions,
+    progress: Callable[[str], None],
 ) -> SkipBigramResult:
     """The pairs of features that a model's heads check for, from weights alone.
 
     `find_skip_bigrams` says what the options are, and what is refused; data are not used, weights
     alone are looked at.
     """
+    distance: Any = options.distance
+    if distance is not None and len(distance) == 1:
+        (distance,) = distance
     found, query, key, notes = search(
         model,
-        *(layer, head, features, query_features, key_features, distance),
-        *(level, memory, seed, progress),
+        options.layer,
+        options.head,
+        options.read(options.features, model),
+        options.read(options.query_features, model),
+        options.read(options.key_features, model),
+        distance,
+        options.level,
+        options.memory,
+        options.seed,
+        progress,
     )
-    settings = {"layer": layer, "head": head, "distance": distance, "level": level}
+    first = clearest(found)[0]
     return SkipBigramResult(
         probe="skip-bigrams",
         verdict=verdict(found),
-        evidence=evidence_of(found, notes),
-        provenance=provenance(model, _described(query, key), settings, seed),
+        evidence=evidence_of(found),
+        provenance=provenance(model, _described(query, key), options.settings(), options.seed),
         heads=[head_record(one) for one in found],
         found=found,
+        notes=[*notes_of(found), *notes],
+        plots=bigram_figures(first, place(first)),
     )
 
 
@@ -71,6 +106,8 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
 SKIP_BIGRAMS = Analysis(
     "skip-bigrams",
     "which pairs of features a head's queries and keys check for, beyond chance",
+    SkipBigramOptions,
     run,
     _unfit,
+    SOURCE,
 )

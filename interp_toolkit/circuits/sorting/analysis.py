@@ -7,8 +7,9 @@ training where there are checkpoints (`evolution`); draw what the weights and at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from interp_toolkit.circuits.sorting import evidence_figures, figures
 from interp_toolkit.circuits.sorting.evolution import (
@@ -19,39 +20,48 @@ from interp_toolkit.circuits.sorting.evolution import (
 from interp_toolkit.circuits.sorting.fingerprint import SortingFingerprint, sorting_fingerprint
 from interp_toolkit.circuits.sorting.measures.weight_tables import separator_line_of_weights
 from interp_toolkit.circuits.sorting.result import SortingResult
+from interp_toolkit.circuits.sorting.verdict import evidence_of
+from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.options import Flag, Options, Words
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure
 
 MOST_HEADS = 4  # whose weights and patterns are drawn
 NULLS = 20
+SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
+
+
+class SortingOptions(Options):
+    """Options of `--probe sorting`."""
+
+    layout: Annotated[Words | None, Flag(metavar='"10 list10 11 sorted10"')] = Field(
+        None,
+        description="Where the list and its sorted form stand in a row; default: the model's task.",
+    )
+    distinct: Annotated[bool | None, Flag("--distinct/--repeats")] = Field(
+        None, description="Whether lists have distinct values; default: what the model sorts."
+    )
+    checkpoints: Annotated[str | None, Flag(metavar="FOLDER")] = Field(
+        None, description="Checkpoints along training, for the evolution."
+    )
+    nulls: int = Field(NULLS, ge=0, description="Re-initialised models to compare with.")
 
 
 def run(
     model: Any,
-    *,
-    data: Any = None,
-    layout: str | Sequence[str] | None = None,
-    distinct: bool | None = None,
-    checkpoints: str | Path | None = None,
-    nulls: int = NULLS,
-    seed: int = 0,
-    memory: int | str | None = None,
-    progress: Callable[[str], None] = lambda step: None,
+    data: FeatureData | None,
+    options: SortingOptions,
+    progress: Callable[[str], None],
 ) -> SortingResult:
     """By which algorithm a one-layer model sorts, with the evidence for each.
 
     Args:
         model: any one-layer TransformerLens model.
         data: none; the lists are drawn.
-        layout: of the rows, such as "10 list10 11 sorted10"; None: what the task record says.
-        distinct: whether lists have distinct values; None: as `sorting_fingerprint` finds out.
-        checkpoints: a folder of the training run's checkpoints, for the evolution.
-        nulls: re-initialised models to compare with.
-        seed: of lists, swaps and re-initialised models.
-        memory: bound for batches, such as "4GiB".
+        options: see `SortingOptions`.
         progress: told what is being done.
 
     Raises:
@@ -60,36 +70,43 @@ def run(
     """
     if data is not None:
         raise InputError("the sorting analysis draws its own lists; give --layout and no --data")
+    checkpoints = options.checkpoints
     if checkpoints is not None:
         checkpoint_files(checkpoints)  # a wrong folder should not wait for the analysis
     found = sorting_fingerprint(
         model,
-        layout,
-        distinct=distinct,
-        nulls=nulls,
-        seed=seed,
-        memory=memory,
+        options.layout,
+        distinct=options.distinct,
+        nulls=options.nulls,
+        seed=options.seed,
+        memory=options.memory,
         progress=progress,
     )
     steps: list[EvolutionStep] = []
     if checkpoints is not None:
         steps = sorting_evolution(
-            checkpoints, found.layout, distinct=found.distinct, seed=seed, progress=progress
+            checkpoints,
+            found.layout,
+            distinct=found.distinct,
+            seed=options.seed,
+            progress=progress,
         )
+    described = {
+        "source": f"drawn lists; {found.layout.describe()}",
+        "rows": sum(accuracy.n for accuracy in found.accuracy.values()),
+        "sha256": digest_of_tokens(found.example.rows.tokens),
+    }
+    settings = options.settings(layout=str(found.layout), distinct=found.distinct)
     return SortingResult(
         probe="sorting",
         verdict=found.verdict,
-        evidence=_evidence(found, nulls),
-        provenance=provenance(
-            model,
-            {
-                "source": f"drawn lists; {found.layout.describe()}",
-                "rows": sum(accuracy.n for accuracy in found.accuracy.values()),
-                "sha256": digest_of_tokens(found.example.rows.tokens),
-            },
-            {"layout": str(found.layout), "distinct": found.distinct, "nulls": nulls},
-            seed,
+        evidence=evidence_of(
+            found.algorithm,
+            autoregressive=found.layout.autoregressive,
+            nulls=options.nulls,
+            weights_residual=found.weights.residual,
         ),
+        provenance=provenance(model, described, settings, options.seed),
         algorithm=found.algorithm,
         metrics=found.metrics,
         null=found.null,
@@ -104,21 +121,6 @@ def run(
         weights=found.weights,
         plots=_plots(found, steps),
     )
-
-
-def _evidence(found: SortingFingerprint, nulls: int) -> dict[str, Any]:
-    evidence: dict[str, Any] = {
-        "status": "not_detected" if found.algorithm == "neither" else "detected",
-        "null": f"the same numbers of {nulls} re-initialised models",
-        "causal": "outputs after the previous token is swapped; heads replaced by their mean"
-        if found.layout.autoregressive
-        else "heads replaced by their mean",
-        "weights": f"logits rebuilt from tables of weights; {found.weights.residual:.2g} of their "
-        "variance is missing",
-    }
-    if found.notes:
-        evidence["notes"] = "; ".join(found.notes)
-    return evidence
 
 
 def _plots(found: SortingFingerprint, steps: Sequence[EvolutionStep]) -> list[Figure]:
@@ -143,7 +145,7 @@ def _plots(found: SortingFingerprint, steps: Sequence[EvolutionStep]) -> list[Fi
     return [*plots, evidence_figures.evolution(steps)] if steps else plots
 
 
-def unfit(model: Any, data: Any) -> str | None:
+def _unfit(model: Any, data: FeatureData | None) -> str | None:
     """Why the analysis cannot run without further options; None when it can."""
     if int(model.cfg.n_layers) != 1:
         return "the model has not one layer"
@@ -155,4 +157,11 @@ def unfit(model: Any, data: Any) -> str | None:
     return None
 
 
-SORTING = Analysis("sorting", "by which algorithm a one-layer model sorts lists", run, unfit)
+SORTING = Analysis(
+    "sorting",
+    "by which algorithm a one-layer model sorts lists",
+    SortingOptions,
+    run,
+    _unfit,
+    SOURCE,
+)

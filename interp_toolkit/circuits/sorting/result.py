@@ -12,10 +12,27 @@ from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.circuits.sorting.fingerprint import Lines
 from interp_toolkit.circuits.sorting.measures.head_parts import HeadFingerprint
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
-from interp_toolkit.results import Figure, Result, Table, head_name
+from interp_toolkit.results import Evidence, Result, Table, head_name
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True)
+class SortingEvidence(Evidence):
+    """What the verdict on a sorting model rests on.
+
+    Attributes:
+        null: what every number is held against.
+        nulls: how many of them.
+        causal: what was done to the model, and looked at.
+        weights_residual: share of the logits' variance that tables of weights do not rebuild.
+    """
+
+    null: str
+    nulls: int
+    causal: str
+    weights_residual: float
 
 
 @dataclass(frozen=True)
@@ -33,7 +50,6 @@ class SortingResult(Result):
         layout: of the rows, in words.
         lines: what is drawn against the output item.
         evolution: the metrics at checkpoints along training, if there were any.
-        notes: what a reader must know.
         weights: the tables of weights; not in the JSON.
     """
 
@@ -47,11 +63,9 @@ class SortingResult(Result):
     layout: str
     lines: Lines
     evolution: Sequence[EvolutionStep]
-    notes: Sequence[str]
     weights: WeightTables = field(repr=False)
-    plots: Sequence[Figure] = field(repr=False, default=())
 
-    omit_from_json: ClassVar[frozenset[str]] = frozenset({"weights", "plots"})
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"weights"})
 
     def to_frame(self) -> pd.DataFrame:
         """One row a mark, of the model (head empty) and of each of several heads."""
@@ -72,10 +86,6 @@ class SortingResult(Result):
         if len(self.heads) > 1:
             tables.append(head_table(self.heads))
         return [*tables, metric_table(self.metrics, self.null)]
-
-    def figures(self) -> list[Figure]:
-        """The marks first, then what the weights and the attention show."""
-        return list(self.plots)
 
 
 def mark_table(marks: Sequence[Mark]) -> Table:

@@ -1,4 +1,4 @@
-"""The verdict on a sorting model in a sentence."""
+"""The verdict on a sorting model: what it rests on, and in a sentence; the rule is `criteria`'s."""
 
 from __future__ import annotations
 
@@ -6,12 +6,36 @@ from collections.abc import Mapping, Sequence
 
 from interp_toolkit.circuits.sorting.criteria import Algorithm, Mark
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
+from interp_toolkit.circuits.sorting.result import SortingEvidence
 
 _PHRASES = {
     "min_greater_than_previous": "the least value above the previous one",
     "argmax_piecewise_linear": "the largest of f(x) + (k + 0.5) x",
 }
 _NUMBERS = {name: f"algorithm {i}" for i, name in enumerate(_PHRASES, 1)}
+
+
+def evidence_of(
+    algorithm: Algorithm, *, autoregressive: bool, nulls: int, weights_residual: float
+) -> SortingEvidence:
+    """What the verdict rests on.
+
+    Args:
+        algorithm: that was found.
+        autoregressive: whether outputs follow one another, so that a previous one can be swapped.
+        nulls: re-initialised models that were looked at.
+        weights_residual: share of the logits' variance that tables of weights do not rebuild.
+    """
+    neither = algorithm == "neither"
+    swapped = "outputs after the previous token is swapped; "
+    return SortingEvidence(
+        status="not_detected" if neither else "detected",
+        reason="it does not sort, or shows too few marks of either algorithm" if neither else None,
+        null="the same numbers of re-initialised models",
+        nulls=nulls,
+        causal=f"{swapped if autoregressive else ''}heads replaced by their mean",
+        weights_residual=weights_residual,
+    )
 
 
 def sentence(

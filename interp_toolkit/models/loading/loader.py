@@ -6,7 +6,6 @@ the weights are finite, and leaves in the model's record where it came from and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,9 @@ from interp_toolkit.models.about.device import find_device
 from interp_toolkit.models.about.record import ModelRecord, plain_config, record_of, set_record
 from interp_toolkit.models.loading.from_file import load_file
 from interp_toolkit.models.loading.huggingface import load_folder, load_hub
+from interp_toolkit.models.loading.source_names import looks_like_path, path_of
 from interp_toolkit.models.loading.strict import check_finite, model_weights
 from interp_toolkit.models.transformer.config import DTYPES
-
-_MODEL_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl", ".h5", ".zip")
-_DATA_SUFFIXES = (".npz", ".npy", ".json", ".jsonl", ".parquet")
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
 def load(
@@ -63,18 +59,13 @@ def load(
     if name.startswith("toy:"):
         _refuse(settings, name)
         return _toy(name, place, kind)
-    try:
-        path = Path(source).expanduser()
-        is_folder, exists = path.is_dir(), path.exists()
-    except (OSError, ValueError, RuntimeError) as error:
-        # no permission, a name too long, a zero byte in it, ~ of somebody unknown
-        raise InputError(f"{name[:200]!r} cannot be looked up: {error}") from error
-    if is_folder:
+    path = path_of(name)
+    if path.is_dir():
         _refuse(settings, name)
         bridge = load_folder(path, place, kind, trust_remote_code)
         path = path.resolve()
         return _recorded(bridge, ModelRecord(path.name, "huggingface", str(path)))
-    if exists or _looks_like_path(name, path):
+    if path.exists() or looks_like_path(name, path):
         return load_file(path, place, kind, settings)
     _refuse(settings, name)
     bridge = load_hub(name, place, kind, trust_remote_code)
@@ -117,12 +108,6 @@ def _refuse(settings: Mapping[str, Any], name: str) -> None:
             f"{name} has its own configuration; {', '.join(sorted(settings))} "
             "can be set only for a checkpoint file"
         )
-
-
-def _looks_like_path(name: str, path: Path) -> bool:
-    if path.suffix.lower() in _MODEL_SUFFIXES + _DATA_SUFFIXES or not _HUB_NAME.fullmatch(name):
-        return True
-    return name.startswith(".") or ("/" in name and path.parent.is_dir())
 
 
 def _dtype(dtype: str | torch.dtype | None) -> torch.dtype | None:

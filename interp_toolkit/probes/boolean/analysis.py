@@ -12,22 +12,23 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Bool, Float
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from interp_toolkit.data import FeatureData, truth_table
+from interp_toolkit.data import FeatureData, parse_tokens, truth_table
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import provenance
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.running.hooks import expand_hooks
 from interp_toolkit.models.running.interventions import reinitialised
-from interp_toolkit.probes.boolean import figures as pictures
-from interp_toolkit.probes.boolean import theorem
+from interp_toolkit.options import Flag, Names, Options, Position, Words
+from interp_toolkit.probes.boolean import figures, theorem
 from interp_toolkit.probes.boolean.attribution import head_effects
 from interp_toolkit.probes.boolean.measure import (
-    Measured,
+    SiteMeasurement,
     Targets,
     function_name,
     held_out_accuracy,
@@ -37,11 +38,12 @@ from interp_toolkit.probes.boolean.measure import (
 from interp_toolkit.probes.boolean.reading import SiteReader, Where
 from interp_toolkit.probes.boolean.result import (
     BooleanResult,
+    CopyNull,
     HeadEffect,
-    HeldOut,
+    HeldOutFigures,
     SiteVerdict,
-    verdict,
 )
+from interp_toolkit.probes.boolean.verdict import evidence_of, focus_of, verdict
 from interp_toolkit.probes.estimators.boolean import TABLES, check_table, truth_values
 from interp_toolkit.probes.estimators.separability import check_separability
 from interp_toolkit.probes.estimators.splits import shuffled_labels
@@ -50,64 +52,97 @@ from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure
 from interp_toolkit.stats import max_statistic_p_values
 
-Position = int | Literal["all"] | None
 DEFAULT_HOOKS = ("blocks.*.hook_resid_mid", "blocks.*.hook_resid_post")
+SOURCE = "How many attention heads do you need to do XOR?"
+
+
+def _as_tokens(value: Any) -> Any:
+    return parse_tokens(value) if isinstance(value, str) else value
+
+
+def _checked_table(table: str) -> str:
+    check_table(table)
+    return table
+
+
+class FunctionOptions(Options):
+    """Options of `--probe xor`, `and` and `or`."""
+
+    tokens: Annotated[
+        Mapping[str, int] | None, BeforeValidator(_as_tokens), Flag(metavar="0=0,1=1,query=2")
+    ] = Field(None, description="Token ids that make the truth table's prompts.")
+    layout: Annotated[Words | None, Flag(metavar='"a b query"')] = Field(
+        None, description="Where tokens and features go in a prompt; default: a b query."
+    )
+    hooks: Annotated[Names | None, Flag("--hook", metavar="PATTERN")] = Field(
+        None,
+        description="Hook points to read, such as 'blocks.*.hook_resid_post'; default: the "
+        "residual stream after each attention and block.",
+    )
+    position: Position | None = Field(
+        None, description="Token position to read; default: the data's own (the query)."
+    )
+    C: Annotated[float, Flag(name="--C")] = Field(
+        1.0, gt=0, description="Inverse regularisation of the probe on sampled data."
+    )
+    shuffles: int = Field(99, ge=0, description="Draws of shuffled labels on sampled data.")
+    reinitialisations: int | None = Field(
+        None,
+        ge=0,
+        description="Copies of the model with its weights permuted; default: 3, on sampled data 1.",
+    )
+    max_seconds: float | None = Field(
+        None, gt=0, description="Bound on each linear programme; default: none."
+    )
+
+
+class BooleanOptions(FunctionOptions):
+    """Options of `--probe boolean`."""
+
+    table: Annotated[str, AfterValidator(_checked_table), Flag(metavar="0110")] = Field(
+        description="Truth table of 2^k bits, the first feature most significant (0110 is XOR)."
+    )
 
 
 def run(
     model: Any,
+    data: FeatureData | None,
+    options: FunctionOptions,
+    progress: Callable[[str], None],
     *,
-    table: str,
-    data: FeatureData | None = None,
-    tokens: Mapping[str, int] | None = None,
-    layout: Sequence[str] | None = None,
-    hooks: str | Sequence[str] | None = None,
-    position: Position = None,
-    seed: int = 0,
-    C: float = 1.0,
-    shuffles: int = 99,
-    reinitialisations: int | None = None,
-    memory: int | str | None = None,
-    max_seconds: float | None = None,
-    progress: Callable[[str], None] = lambda step: None,
     probe: str = "boolean",
+    table: str | None = None,
 ) -> BooleanResult:
     """Where a boolean function of the data's features can be read off linearly, and where not.
 
     Args:
         model: any TransformerLens model.
-        table: truth table, `2^k` bits, the first feature most significant ("0110" is XOR).
-        data: prompts with feature columns; default: the truth table of the model's own task.
-        tokens: ids that make the truth table's prompts, {"0": 5, "1": 7, "query": 9}.
-        layout: names of `tokens`, and "a", "b", ... for the features' places; default: a, b, query.
-        hooks: names or patterns; default: the residual stream after each attention and block.
-        position: where to read; default: the data's own (the query), "all" for every position.
-        seed: of splits, shuffles and re-initialisations.
-        C: inverse regularisation of the logistic probe on sampled data, whose activations are
-            divided by the root mean square deviation of a coordinate.
-        shuffles: draws of shuffled labels on sampled data.
-        reinitialisations: copies of the model with its weights permuted; default: 3, on sampled
-            data 1 (each costs a pass over it).
-        memory: bound on activations held at once, such as "4GiB".
-        max_seconds: bound on each linear programme.
+        data: prompts with feature columns; None: the truth table of the model's own task.
+        options: see `BooleanOptions`.
         progress: told what is being done.
         probe: the name the result goes by.
+        table: of the function; None: the options'.
 
     Raises:
         InputError: no data to be had, a truth table that does not fit it, unknown hooks.
     """
-    prompts = _resolve_data(model, table, data, tokens, layout)
+    if isinstance(options, BooleanOptions):
+        table = options.table
+    assert table is not None
+    prompts = _resolve_data(model, table, data, options.tokens, options.layout)
     features = np.asarray(prompts.features)
     y = _labels(table, features, prompts)
-    hooks = _readable(expand_hooks(model, _default_hooks(model) if hooks is None else hooks), hooks)
-    sites = [(hook, place) for place in _places(prompts, position) for hook in hooks]
-    read = SiteReader(model, prompts, sites, memory)
-    groups, notes = _groups(prompts), list[str]()
-    shuffled = partial(shuffled_labels, n_draws=shuffles, seed=seed, groups=groups)
+    asked = options.hooks
+    hooks = _readable(expand_hooks(model, asked or _default_hooks(model)), asked)
+    sites = [(hook, place) for place in _places(prompts, options.position) for hook in hooks]
+    read = SiteReader(model, prompts, sites, options.memory)
+    groups = _groups(prompts)
+    shuffled = partial(shuffled_labels, n_draws=options.shuffles, seed=options.seed, groups=groups)
     targets = make_targets(table, features, prompts.names, shuffled, groups)
+    copies = options.reinitialisations
+    copies = (1 if targets.sampled else 3) if copies is None else copies
 
-    copies = (1 if targets.sampled else 3) if reinitialisations is None else reinitialisations
-    measured = _measure(sites, read, targets, C, seed, max_seconds, progress)
+    measured = _measure(sites, read, targets, options, progress)
     verdicts = _correct(
         [
             _site_verdict(model, prompts, table, *where, found, read)
@@ -115,49 +150,37 @@ def run(
         ],
         measured,
     )
-    again = _reinitialised(
-        model, sites, read, targets, copies=copies, C=C, seed=seed, progress=progress
-    )
+    again = _reinitialised(model, sites, read, targets, copies, options, progress)
     verdicts = [_with_reinitialised(*pair) for pair in zip(verdicts, again, strict=True)]
-    focus = _focus(verdicts)
-    site, (hook, place) = verdicts[focus], sites[focus]
-    X, precision = read(hook, place)
-    heads: list[HeadEffect] = []
+    focus = focus_of(verdicts)
+    site = verdicts[focus]
+    X, precision = read(*sites[focus])
+    heads, notes = list[HeadEffect](), list[str]()
     if site.status == "separable" or targets.sampled:
-        heads, left_out = head_effects(
+        heads, notes = head_effects(
             model,
             prompts,
-            hook,
-            place,
+            *sites[focus],
             X,
             precision,
             measured[focus].direction,
             measured[focus].threshold,
             y,
             ask_separability=not targets.sampled,
-            memory=memory,
+            memory=options.memory,
             progress=progress,
         )
-        notes += left_out
-    record = record_of(model)
-    settings = {
-        "table": table,
-        "hooks": hooks,
-        "position": position,
-        "C": C,
-        "shuffles": shuffles,
-        "reinitialisations": copies,
-    }
+    settings = options.settings(table=table, hooks=hooks, reinitialisations=copies)
     return BooleanResult(
         probe=probe,
         verdict=verdict(site.function, verdicts, heads, focus),
-        evidence=_evidence(site, notes),
-        provenance=provenance(model, _described(prompts), settings, seed),
+        evidence=evidence_of(site),
+        provenance=provenance(model, _described(prompts), settings, options.seed),
         sites=verdicts,
         heads=heads,
         focus=focus,
         notes=notes,
-        plots=_plots(verdicts, focus, heads, X, y, prompts, record, seed),
+        plots=_plots(verdicts, focus, heads, X, y, prompts, record_of(model), options.seed),
     )
 
 
@@ -165,17 +188,24 @@ def _measure(
     sites: Sequence[Where],
     read: SiteReader,
     targets: Targets,
-    C: float,
-    seed: int,
-    max_seconds: float | None,
+    options: FunctionOptions,
     progress: Callable[[str], None],
-) -> list[Measured]:
+) -> list[SiteMeasurement]:
     measured = []
     for i, (hook, place) in enumerate(sites):
         at = "" if place is None else f", position {place}"
         progress(f"site {i + 1} of {len(sites)}: {hook}{at}")
         X, precision = read(hook, place)
-        measured.append(measure(X, precision, targets, C=C, seed=seed, max_seconds=max_seconds))
+        measured.append(
+            measure(
+                X,
+                precision,
+                targets,
+                C=options.C,
+                seed=options.seed,
+                max_seconds=options.max_seconds,
+            )
+        )
     return measured
 
 
@@ -249,7 +279,7 @@ def _default_hooks(model: Any) -> list[str]:
     return list(DEFAULT_HOOKS) if mids else [DEFAULT_HOOKS[1]]
 
 
-def _places(data: FeatureData, position: Position) -> list[int | None]:
+def _places(data: FeatureData, position: Position | None) -> list[int | None]:
     """Positions as columns of tokens; None: each row's own, where they differ."""
     lengths = set(data.lengths.tolist())
     if position == "all":
@@ -272,10 +302,8 @@ def _reinitialised(
     sites: Sequence[Where],
     read: SiteReader,
     targets: Targets,
-    *,
     copies: int,
-    C: float,
-    seed: int,
+    options: FunctionOptions,
     progress: Callable[[str], None],
 ) -> Float[np.ndarray, "site copy"]:
     """The same question of re-initialised models: separable (1 or 0), or accuracy if sampled."""
@@ -284,11 +312,11 @@ def _reinitialised(
     for copy in range(copies):
         progress(f"re-initialised model {copy + 1} of {copies}")
         read.forget()
-        with reinitialised(model, seed=seed + copy):
+        with reinitialised(model, seed=options.seed + copy):
             for i, site in enumerate(sites):
                 X, precision = read(*site)
                 if targets.sampled:
-                    values[i, copy] = held_out_accuracy(X, targets, C=C, seed=seed)
+                    values[i, copy] = held_out_accuracy(X, targets, C=options.C, seed=options.seed)
                 else:
                     found = check_separability(X[y], X[~y], precision=precision)
                     values[i, copy] = found.status == "separable"
@@ -300,7 +328,7 @@ def _with_reinitialised(site: SiteVerdict, values: Float[np.ndarray, " copy"]) -
     if not len(values):
         return site
     if site.held_out is None:
-        return dataclasses.replace(site, reinitialised=(int(values.sum()), len(values)))
+        return dataclasses.replace(site, reinitialised=CopyNull(int(values.sum()), len(values)))
     held_out = dataclasses.replace(
         site.held_out, reinitialised_balanced_accuracy=float(values.mean())
     )
@@ -313,11 +341,10 @@ def _site_verdict(
     table: str,
     hook: str,
     place: int | None,
-    found: Measured,
+    found: SiteMeasurement,
     read: SiteReader,
 ) -> SiteVerdict:
-    sep = found.separability
-    status, basis, certificate = sep.status, "points", sep.certificate
+    separability, basis = found.separability, "points"
     residual: float | None = None
     by_head: Certificate | None = None
     fails = (
@@ -331,35 +358,28 @@ def _site_verdict(
             X, precision = read(hook, place)
             y = truth_values(table, np.asarray(data.features))
             by_head = Z.certificate(X[y], X[~y])
-            residual = by_head.residual / sep.scale
+            residual = by_head.residual / separability.scale
             if not theorem.verifies(by_head, X, precision):
                 fails = f"its certificate does not verify here (relative error {residual:.1g})"
                 by_head = None
-            elif status == "undecided":
-                status, basis, certificate = "not_separable", "theorem", by_head
+            elif separability.status == "undecided":
+                basis = "theorem"
+                separability = dataclasses.replace(
+                    separability, status="not_separable", certificate=by_head
+                )
+    contradictory = separability.contradictions > 0
     return SiteVerdict(
         hook=hook,
         position=place,
         function=function_name(table),
-        status=status,
+        separability=separability,
         basis=basis,
-        margin=sep.margin,
-        relative_margin=sep.margin / sep.scale if sep.scale else 0.0,
         accuracy=next(iter(found.accuracy.values())),
-        hyperplane=sep.hyperplane,
-        certificate=certificate,
         denominators=by_head,
         denominator_residual=residual,
         theorem=fails or "applies",
-        reason=sep.reason,
-        precision=sep.precision,
-        floor=sep.floor,
         n_rows=len(data),
-        n_points=sep.n_points,
-        affine_dim=sep.affine_dim,
-        chance=sep.chance,
-        contradictions=sep.contradictions,
-        same_input=sep.contradictions > 0 and _same_prompt_both_ways(data, table, place),
+        same_input=contradictory and _same_prompt_both_ways(data, table, place),
         labelings=found.labelings,
         reinitialised=None,
         held_out=found.held_out,
@@ -378,7 +398,7 @@ def _same_prompt_both_ways(data: FeatureData, table: str, place: int | None) -> 
     return any(len(found) == 2 for found in labels.values())
 
 
-def _correct(verdicts: list[SiteVerdict], measured: Sequence[Measured]) -> list[SiteVerdict]:
+def _correct(verdicts: list[SiteVerdict], measured: Sequence[SiteMeasurement]) -> list[SiteVerdict]:
     """P-values of the held-out figures, corrected over the sites (same shuffles at each)."""
     held = [v.held_out for v in verdicts]
     if any(h is None for h in held) or not len(measured[0].null):
@@ -387,51 +407,10 @@ def _correct(verdicts: list[SiteVerdict], measured: Sequence[Measured]) -> list[
     p_values = max_statistic_p_values(observed, np.stack([m.null for m in measured], axis=1))
     corrected = []
     for v, p in zip(verdicts, p_values, strict=True):
-        assert isinstance(v.held_out, HeldOut)
+        assert isinstance(v.held_out, HeldOutFigures)
         held_out = dataclasses.replace(v.held_out, p_value=float(p))
         corrected.append(dataclasses.replace(v, held_out=held_out))
     return corrected
-
-
-def _focus(sites: Sequence[SiteVerdict]) -> int:
-    """The index of the site that says most.
-
-    The best one held out, else the widest gap among the separable, else the last with a witness,
-    else the last.
-    """
-
-    def says(i: int) -> tuple[float, float]:
-        site = sites[i]
-        if site.held_out is not None:
-            return site.held_out.balanced_accuracy, site.relative_margin
-        order = {"separable": 2.0, "not_separable": 1.0, "undecided": 0.0}[site.status]
-        return order, site.relative_margin if site.status == "separable" else float(i)
-
-    return max(range(len(sites)), key=says)
-
-
-def _evidence(site: SiteVerdict, notes: Sequence[str]) -> dict[str, Any]:
-    evidence: dict[str, Any] = {"status": site.status, "site": site.name}
-    if site.hyperplane is not None:
-        evidence["witness"] = "a hyperplane, its gap verified in float64 on the points"
-    elif site.certificate is not None:
-        evidence["witness"] = "convex weights on the two classes, verified in float64"
-        evidence["certificate_residual"] = site.certificate.residual
-    evidence["smallest gap that counts"] = site.floor
-    evidence["one-head theorem"] = site.theorem
-    if site.denominator_residual is not None:
-        evidence["denominators' relative error"] = site.denominator_residual
-    evidence["chance that random labels separate"] = site.chance
-    if site.labelings is not None:
-        evidence["other labelings separable"] = f"{site.labelings[0]} of {site.labelings[1]}"
-    if site.reinitialised is not None:
-        n, of = site.reinitialised
-        evidence["re-initialised models separable"] = f"{n} of {of}"
-    kind = "balanced accuracy" if site.held_out else "accuracy"
-    evidence |= {f"{kind} of {name} here": value for name, value in site.controls.items()}
-    if notes:
-        evidence["left out"] = "; ".join(notes)
-    return evidence
 
 
 def _plots(
@@ -445,13 +424,13 @@ def _plots(
     seed: int,
 ) -> list[Figure]:
     labels = ["".join(str(int(bit)) for bit in row) for row in np.asarray(data.features)]
-    figures = [pictures.plane(sites[focus], X, y, labels, seed)]
+    plots = [figures.plane(sites[focus], X, y, labels, seed)]
     if len(sites) > 1:
-        figures.append(pictures.across_sites(sites))
+        plots.append(figures.across_sites(sites))
     if heads:
-        figures.append(pictures.head_split(heads, sites[focus]))
-    curve = pictures.training_curve(record.training or {})
-    return [*figures, curve] if curve else figures
+        plots.append(figures.head_split(heads, sites[focus]))
+    curve = figures.training_curve(record.training or {})
+    return [*plots, curve] if curve else plots
 
 
 def _described(data: FeatureData) -> dict[str, Any]:
@@ -468,7 +447,10 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
 
 
 def _named(name: str, summary: str) -> Analysis:
-    return Analysis(name, summary, partial(run, table=TABLES[name], probe=name), _unfit)
+    table = TABLES[name]
+    return Analysis(
+        name, summary, FunctionOptions, partial(run, probe=name, table=table), _unfit, SOURCE
+    )
 
 
 XOR = _named("xor", "is XOR of two features linearly readable, where, and which heads carry it")
@@ -477,6 +459,8 @@ OR = _named("or", "the same for OR")
 BOOLEAN = Analysis(
     "boolean",
     "any truth table: --table 0110 (first feature most significant)",
+    BooleanOptions,
     run,
     lambda model, data: "needs --table",
+    SOURCE,
 )

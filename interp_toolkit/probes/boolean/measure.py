@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp_toolkit.probes.boolean.result import HeldOut
+from interp_toolkit.probes.boolean.result import HeldOutFigures, LabelingNull
 from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
 from interp_toolkit.probes.estimators.heldout import HeldOut as Scored
 from interp_toolkit.probes.estimators.heldout import cross_validate_targets
@@ -60,7 +60,7 @@ class Targets:
 
 
 @dataclass(frozen=True)
-class Measured:
+class SiteMeasurement:
     """A site's numbers, before they become a `SiteVerdict`.
 
     Attributes:
@@ -70,17 +70,17 @@ class Measured:
         held_out: of the function, without its p-value (that needs all sites); None if exhaustive.
         null: balanced accuracy of each shuffled draw.
         direction, threshold: the probe: the hyperplane if there is one, else the logistic fit.
-        labelings: (separable, tried) relabellings; if sampled, only of what is separable although
+        labelings: relabellings of the same points; if sampled, only of what is separable although
             Cover's chance is small, else None.
     """
 
     separability: Separability
     accuracy: Mapping[str, float]
-    held_out: HeldOut | None
+    held_out: HeldOutFigures | None
     null: Float[np.ndarray, " draw"]
     direction: Float[np.ndarray, " d"]
     threshold: float
-    labelings: tuple[int, int] | None
+    labelings: LabelingNull | None
 
 
 def function_name(table: str) -> str:
@@ -103,7 +103,7 @@ def controls(
 
 def measure(
     X: Any, precision: str, targets: Targets, *, C: float, seed: int, max_seconds: float | None
-) -> Measured:
+) -> SiteMeasurement:
     """The site with activations X [n d] (float64 array), computed in `precision`."""
     y = targets.function
     separability = check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds)
@@ -119,7 +119,7 @@ def _exhaustive(
     C: float,
     seed: int,
     max_seconds: float | None,
-) -> Measured:
+) -> SiteMeasurement:
     size = separability.scale or 1.0
     fits = fit_logistic_targets(X / size, targets.labels, C=WEAK, max_iter=2_000)
     scores = X / size @ fits.coef.T + fits.intercept
@@ -136,7 +136,7 @@ def _exhaustive(
     direction, threshold = fits.coef[0] / size, -float(fits.intercept[0])
     if separability.hyperplane is not None:
         direction, threshold = separability.direction, separability.threshold
-    return Measured(
+    return SiteMeasurement(
         separability=separability,
         accuracy=dict(zip(targets.names, accuracy.tolist(), strict=True)),
         held_out=None,
@@ -153,7 +153,7 @@ def _labelings(
     precision: str,
     seed: int,
     max_seconds: float | None,
-) -> tuple[int, int]:
+) -> LabelingNull:
     """How many other labelings with as many positives are separable on these points."""
     n, n_positive = len(y), int(y.sum())
     if comb(n, n_positive) <= MOST_LABELINGS:
@@ -174,13 +174,17 @@ def _count_separable(
     labelings: Bool[np.ndarray, "labeling n"],
     precision: str,
     max_seconds: float | None,
-) -> tuple[int, int]:
+) -> LabelingNull:
     """How many of some labelings are separable, and how many they are."""
-    statuses = [
-        check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds).status
+    found = [
+        check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds)
         for y in labelings
     ]
-    return statuses.count("separable"), len(statuses)
+    return LabelingNull(
+        separable=sum(one.status == "separable" for one in found),
+        tried=len(found),
+        contradictory=sum(one.contradictions > 0 for one in found),
+    )
 
 
 def _sampled(
@@ -191,7 +195,7 @@ def _sampled(
     C: float,
     seed: int,
     max_seconds: float | None,
-) -> Measured:
+) -> SiteMeasurement:
     every = np.column_stack([targets.labels, targets.nulls])
     scored = _cross_validate(X, every, targets.groups, C, seed)
     size = _spread(X)
@@ -201,7 +205,7 @@ def _sampled(
     accuracy[0] = scored.accuracy[0]
     null = scored.balanced_accuracy[n_named:]
     measured = null[~np.isnan(null)]
-    held_out = HeldOut(
+    held_out = HeldOutFigures(
         accuracy=float(scored.accuracy[0]),
         balanced_accuracy=float(scored.balanced_accuracy[0]),
         auroc=float(scored.auroc[0]),
@@ -210,7 +214,7 @@ def _sampled(
         reinitialised_balanced_accuracy=float("nan"),
         p_value=float("nan"),
     )
-    return Measured(
+    return SiteMeasurement(
         separability=separability,
         accuracy=dict(zip(targets.names, accuracy.tolist(), strict=True)),
         held_out=held_out,
@@ -227,7 +231,7 @@ def _shuffled(
     targets: Targets,
     found: Separability,
     max_seconds: float | None,
-) -> tuple[int, int] | None:
+) -> LabelingNull | None:
     """How many shuffles of the labels are separable, where the function is and Cover says no more.
 
     Cover's chance is of labels that are as often true as false; rare ones separate far more easily.

@@ -1,4 +1,4 @@
-"""What the analysis of a boolean function on a model returns, and how it words its verdict.
+"""What the analysis of a boolean function on a model returns: sites, nulls, heads, tables.
 
 A site is a hook point at a position; its status comes from `separability`, its accuracy from
 the logistic probe, its controls from the same activations under other labels and other weights.
@@ -6,24 +6,25 @@ the logistic probe, its controls from the same activations under other labels an
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from interp_toolkit.probes.estimators.separability import Status
+from interp_toolkit.probes.estimators.separability import Separability
+from interp_toolkit.probes.estimators.separability import Status as SeparabilityStatus
 from interp_toolkit.probes.estimators.witness import Certificate, Hyperplane
-from interp_toolkit.results import Figure, Result, Table, head_name
+from interp_toolkit.results import Evidence, Result, Status, Table, head_name, jsonable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SELDOM_REPEATED = 0.5  # share of distinct activations below which most rows repeat another
-SIGNIFICANCE = 0.05  # of the corrected p-value, for a held-out accuracy to be called above chance
+LEVEL = 0.05  # of a corrected p-value, to be called above chance; and of Cover's chance
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutFigures:
     """The logistic probe's figures on rows it was not fitted on, and what shuffled labels give.
 
     Attributes:
@@ -46,6 +47,39 @@ class HeldOut:
 
 
 @dataclass(frozen=True)
+class LabelingNull:
+    """Other labelings of the same points, with the same class sizes.
+
+    Attributes:
+        separable: how many of them are linearly separable.
+        tried: how many were looked at.
+        contradictory: how many give one activation both labels, and so cannot be separable.
+    """
+
+    separable: int
+    tried: int
+    contradictory: int
+
+    @property
+    def explains(self) -> bool:
+        """Whether every labeling separates, so that one that does shows nothing."""
+        return 0 < self.tried == self.separable
+
+
+@dataclass(frozen=True)
+class CopyNull:
+    """Copies of the model whose weight tensors have their entries in random order.
+
+    Attributes:
+        separable: in how many of them the function is separable.
+        tried: how many were made.
+    """
+
+    separable: int
+    tried: int
+
+
+@dataclass(frozen=True)
 class SiteVerdict:
     """The verdict at one hook point and position.
 
@@ -53,31 +87,22 @@ class SiteVerdict:
         hook: hook name.
         position: token position; None when it differs from row to row.
         function: the function's name, or its truth table.
-        status: separable, not_separable or undecided.
-        basis: what the status rests on: "points" (a witness on the activations) or "theorem" (one
+        separability: of the classes, with its witness.
+        basis: what its status rests on: "points" (a witness on the activations) or "theorem" (one
             head, verified through its denominators where the points alone left it undecided).
-        margin: gap along the best direction found, in activation units; negative: overlap.
-        relative_margin: the same over the largest activation's norm.
         accuracy: of the probe, held out if there is held-out data, else on the points.
-        hyperplane: the witness of 'separable'.
-        certificate: the witness of 'not separable'.
         denominators: the softmax denominators as a certificate, where the one-head theorem applies
             and it verifies; None elsewhere.
         denominator_residual: distance of the two combinations under the softmax denominators,
             over the largest activation's norm; None where the theorem does not apply.
         theorem: "applies", or the hypothesis that fails.
-        reason: why this status, in a phrase.
-        precision: dtype the activations were computed in.
-        floor: smallest gap that counts at this precision, in activation units.
-        n_rows: rows of data; n_points: distinct activations; affine_dim: dimension they span.
-        chance: that random labels of so many points in general position are separable.
-        contradictions: activations that occur under both labels.
-        same_input: whether, in one of them, the very same prompt has both labels.
-        labelings: (separable, tried) relabellings of the same points with the same class sizes;
-            on sampled data shuffled labels, where Cover's chance alone would not say enough.
-        reinitialised: (separable, tried) re-initialised models on which the function is separable;
-            None for sampled data (see `HeldOut`).
-        held_out: see `HeldOut`; None when the data is one row per input.
+        n_rows: rows of data.
+        same_input: whether the very same prompt has both labels.
+        labelings: the null of other labelings; on sampled data of shuffled labels, where Cover's
+            chance alone would not say enough; else None.
+        reinitialised: the null of re-initialised models; None for sampled data (see
+            `HeldOutFigures`).
+        held_out: figures on held-out rows; None when the data is one row per input.
         controls: accuracy of probes for other functions of the same features here; on sampled data
             balanced and held out.
     """
@@ -85,34 +110,83 @@ class SiteVerdict:
     hook: str
     position: int | None
     function: str
-    status: Status
+    separability: Separability
     basis: str
-    margin: float
-    relative_margin: float
     accuracy: float
-    hyperplane: Hyperplane | None
-    certificate: Certificate | None
     denominators: Certificate | None
     denominator_residual: float | None
     theorem: str
-    reason: str
-    precision: str
-    floor: float
     n_rows: int
-    n_points: int
-    affine_dim: int
-    chance: float
-    contradictions: int
     same_input: bool
-    labelings: tuple[int, int] | None
-    reinitialised: tuple[int, int] | None
-    held_out: HeldOut | None
+    labelings: LabelingNull | None
+    reinitialised: CopyNull | None
+    held_out: HeldOutFigures | None
     controls: Mapping[str, float]
 
     @property
     def name(self) -> str:
         """As a person would say it."""
         return self.hook if self.position is None else f"{self.hook}, position {self.position}"
+
+    @property
+    def status(self) -> SeparabilityStatus:
+        """Separable, not_separable or undecided."""
+        return self.separability.status
+
+    @property
+    def margin(self) -> float:
+        """Gap along the best direction found, in activation units; negative: overlap."""
+        return self.separability.margin
+
+    @property
+    def relative_margin(self) -> float:
+        """The gap over the largest activation's norm."""
+        scale = self.separability.scale
+        return self.margin / scale if scale else 0.0
+
+    @property
+    def hyperplane(self) -> Hyperplane | None:
+        """The witness of 'separable'."""
+        return self.separability.hyperplane
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The witness of 'not separable'."""
+        return self.separability.certificate
+
+    @property
+    def explained_by_null(self) -> bool:
+        """Whether a separable function says nothing here, since any labels would be separable.
+
+        Every other labeling tried is separable too, or, where none was tried, Cover's chance is
+        above `LEVEL`; and on sampled data the probe is no better on held-out rows than under
+        shuffled labels.
+        """
+        if self.status != "separable":
+            return False
+        if self.labelings is not None:
+            any_labels = self.labelings.explains
+        else:
+            any_labels = self.separability.chance > LEVEL
+        beats = self.held_out is not None and self.held_out.p_value <= LEVEL
+        return any_labels and not beats
+
+    @property
+    def outcome(self) -> Status:
+        """The status, or "uninformative" where the null explains it."""
+        return "uninformative" if self.explained_by_null else self.status
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data, with what `separability` holds on the same level."""
+        own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+        found: Separability = own.pop("separability")
+        flat = {f.name: getattr(found, f.name) for f in dataclasses.fields(found)}
+        del flat["direction"], flat["threshold"], flat["scale"]
+        flat["cover_chance"] = flat.pop("chance")
+        flat |= {"relative_margin": self.relative_margin, "hyperplane": self.hyperplane}
+        flat["explained_by_null"] = self.explained_by_null
+        data: dict[str, Any] = jsonable(own | flat)
+        return data
 
 
 @dataclass(frozen=True)
@@ -139,6 +213,37 @@ class HeadEffect:
 
 
 @dataclass(frozen=True)
+class BooleanEvidence(Evidence):
+    """What the verdict on a boolean function rests on, at the site that says most.
+
+    Attributes:
+        site: hook point and position.
+        witness: "hyperplane" or "certificate", verified in float64 on the points; None: neither.
+        certificate_residual: distance of the certificate's two combinations, over the largest
+            activation's norm.
+        smallest_gap: that counts at this precision, in activation units.
+        one_head_theorem: "applies", or the hypothesis that fails.
+        denominator_residual: relative error of the softmax denominators as a certificate.
+        cover_chance: that random labels of as many points in general position are separable; says
+            little of points in special position, whose labelings are counted beside.
+        labelings: the null of other labelings of these points.
+        reinitialised: the null of re-initialised models.
+        controls: accuracy of other functions' probes here.
+    """
+
+    site: str
+    witness: str | None
+    certificate_residual: float | None
+    smallest_gap: float
+    one_head_theorem: str
+    denominator_residual: float | None
+    cover_chance: float
+    labelings: LabelingNull | None
+    reinitialised: CopyNull | None
+    controls: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class BooleanResult(Result):
     """The analysis of one boolean function on one model.
 
@@ -146,16 +251,15 @@ class BooleanResult(Result):
         sites: one verdict per hook point and position.
         heads: the split of the probe's score at the focus site, if it is a sum over heads.
         focus: index of the site the figures and the split are about.
-        notes: what was left out, and why.
     """
 
     sites: Sequence[SiteVerdict]
     heads: Sequence[HeadEffect]
     focus: int
-    notes: Sequence[str]
-    plots: Sequence[Figure] = field(repr=False, default=())
 
-    omit_from_json: ClassVar[frozenset[str]] = frozenset({"plots"})
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data; each site on one level (see `SiteVerdict.to_dict`)."""
+        return super().to_dict() | {"sites": [site.to_dict() for site in self.sites]}
 
     def to_frame(self) -> pd.DataFrame:
         """One row per site."""
@@ -170,10 +274,6 @@ class BooleanResult(Result):
             tables.append(_head_table(self.heads, self.sites[self.focus]))
         return tables
 
-    def figures(self) -> list[Figure]:
-        """The picture that explains the verdict first."""
-        return list(self.plots)
-
 
 def _site_row(site: SiteVerdict) -> dict[str, Any]:
     row: dict[str, Any] = {
@@ -184,9 +284,9 @@ def _site_row(site: SiteVerdict) -> dict[str, Any]:
         "margin": site.margin,
         "relative_margin": site.relative_margin,
         "accuracy": site.accuracy,
-        "n_points": site.n_points,
-        "affine_dim": site.affine_dim,
-        "chance": site.chance,
+        "n_points": site.separability.n_points,
+        "affine_dim": site.separability.affine_dim,
+        "cover_chance": site.separability.chance,
     }
     if site.held_out is not None:
         row |= {
@@ -201,10 +301,10 @@ def _site_row(site: SiteVerdict) -> dict[str, Any]:
 def _site_table(sites: Sequence[SiteVerdict], focus: int) -> Table:
     held_out = any(site.held_out for site in sites)
     columns = ["hook", "position", "status", "gap", "accuracy"]
-    columns += ["balanced", "p", "AUROC"] if held_out else ["chance"]
+    columns += ["balanced", "p", "AUROC"] if held_out else ["Cover"]
     rows: list[list[Any]] = []
     for site in sites:
-        row = [site.hook, site.position, site.status, site.margin, site.accuracy]
+        row = [site.hook, site.position, site.outcome, site.margin, site.accuracy]
         if held_out:
             figures = site.held_out
             row += (
@@ -213,13 +313,18 @@ def _site_table(sites: Sequence[SiteVerdict], focus: int) -> Table:
                 else [None, None, None]
             )
         else:
-            row.append(site.chance)
+            row.append(site.separability.chance)
         rows.append(row)
     caption = (
         "Gap: distance between the classes along the best direction found, in activation units; "
         "negative where they overlap. Accuracy: "
         + ("held out. p: corrected for the sites." if held_out else "on the points themselves. ")
-        + ("" if held_out else "Chance: that random labels would be separable (Cover).")
+        + (
+            ""
+            if held_out
+            else "Cover: the chance that random labels of as many points in general position "
+            "would be separable."
+        )
     )
     return Table("Sites", columns, rows, caption, highlight=[focus] if len(sites) > 1 else [])
 
@@ -237,7 +342,7 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
             cells = [None if math.isnan(value) else value for value in (null, again)]
         else:
             pairs = (site.labelings, site.reinitialised)
-            cells = [f"{pair[0]} of {pair[1]}" if pair else None for pair in pairs]
+            cells = [f"{null.separable} of {null.tried}" if null else None for null in pairs]
         rows.append([site.hook, site.position, *[site.controls[n] for n in names], *cells])
     relabelled = "shuffled labels" if sites[0].held_out else "other labelings"
     columns = ["hook", "position", *names, relabelled, "re-initialised"]
@@ -270,115 +375,5 @@ def _head_table(heads: Sequence[HeadEffect], site: SiteVerdict) -> Table:
         rows,
         f"The probe's score at {site.name}, split by head: the score a head adds where the "
         "function is true less where it is false. Ablated: the head replaced by its mean; with "
-        f"all heads, the same probe is right on {heads[0].accuracy_intact:.3g} of these rows.",
+        f"all heads, the same probe is right on {heads[0].accuracy_intact:.1%} of these rows.",
     )
-
-
-def verdict(
-    function: str, sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: int
-) -> str:
-    """The verdict in one sentence, or two where there is something to add."""
-    site = sites[focus]
-    sentence = _about(function, site)
-    if len(sites) > 1:
-        counts = ", ".join(
-            f"{n} {status.replace('_', ' ')}"
-            for status in ("separable", "not_separable", "undecided")
-            if (n := sum(s.status == status for s in sites))
-        )
-        sentence = f"Of {len(sites)} sites: {counts}. {sentence}"
-    return sentence + _caveat(site) + _carried(heads)
-
-
-def _about(function: str, site: SiteVerdict) -> str:
-    where = f"at {site.name}"
-    if site.status == "separable":
-        return (
-            f"{function} is linearly separable {where}: a verified hyperplane leaves a gap of "
-            f"{site.margin:.4g} ({site.relative_margin:.2g} of the largest activation) between "
-            f"its classes on {_inputs(site)}."
-        )
-    if site.status == "not_separable":
-        certificate = site.certificate
-        residual = certificate.residual if certificate else 0.0
-        theorem = ""
-        if site.theorem == "applies":
-            theorem = (
-                " No head alone could do it, whatever its weights: its softmax denominators are "
-                f"such weights (relative error {site.denominator_residual:.1g})."
-            )
-        return (
-            f"{function} is not linearly separable {where}, on {_inputs(site)}: convex "
-            f"combinations of the two classes coincide to {site.precision} precision (residual "
-            f"{residual:.1g}).{theorem}"
-        )
-    return f"Undecided whether {function} is linearly separable {where}: {site.reason}."
-
-
-def _inputs(site: SiteVerdict) -> str:
-    rows = f"{site.n_rows} {'rows' if site.held_out else 'inputs'}"
-    if site.n_points == site.n_rows:
-        return rows
-    return f"{rows} ({site.n_points} distinct activations)"
-
-
-def _caveat(site: SiteVerdict) -> str:
-    """What keeps a reader from making too much of it."""
-    caveats = []
-    if site.contradictions:
-        caveats.append(_contradiction(site))
-    if site.status == "separable" and site.labelings is not None:
-        separable, tried = site.labelings
-        if tried:
-            kind = "shuffled labelings" if site.held_out else "other labelings"
-            caveats.append(f"Also separable: {separable} of {tried} {kind} of them")
-            if site.reinitialised is not None:
-                count, copies = site.reinitialised
-                caveats[-1] += f"; {site.function} in {count} of {copies} re-initialised models"
-            caveats[-1] += "."
-    elif site.status == "separable" and site.chance > SIGNIFICANCE:
-        caveats.append(
-            f"By itself that says little: random labels of {site.n_points} points in "
-            f"{site.affine_dim} dimensions are separable with chance {site.chance:.2g}."
-        )
-    if site.held_out is not None:
-        caveats.append(_held_out(site.held_out))
-        if site.n_points < SELDOM_REPEATED * site.n_rows:
-            caveats.append("Most rows held out repeat activations that it was fitted on.")
-    return "".join(f" {caveat}" for caveat in caveats)
-
-
-def _contradiction(site: SiteVerdict) -> str:
-    n = site.contradictions
-    shared = f"{n} activation{'s' if n > 1 else ''}"
-    if site.same_input:
-        return (
-            f"{shared} belong{'' if n > 1 else 's'} to both classes, and so does a prompt itself: "
-            "a contradiction in the data that no probe can resolve."
-        )
-    return f"Inputs of both classes share {shared} there, which nothing can tell apart."
-
-
-def _held_out(figures: HeldOut) -> str:
-    if math.isnan(figures.balanced_accuracy):
-        return "There are too few rows of one class to hold any out."
-    if math.isnan(figures.p_value):
-        return (
-            f"Held out, the probe's balanced accuracy is {figures.balanced_accuracy:.3g}; there is "
-            "no null to compare it with."
-        )
-    beats = "above" if figures.p_value <= SIGNIFICANCE else "not above"
-    return (
-        f"Held out, the probe's balanced accuracy is {figures.balanced_accuracy:.3g}, {beats} "
-        f"shuffled labels ({figures.null_balanced_accuracy:.3g}; corrected "
-        f"p = {figures.p_value:.2g})."
-    )
-
-
-def _carried(heads: Sequence[HeadEffect]) -> str:
-    needed = [h for h in heads if h.status_ablated == "not_separable"]
-    if not needed:
-        return ""
-    names = ", ".join(head_name(h.layer, h.head) for h in needed)
-    word = names if len(needed) == 1 else f"any one of {names}"
-    return f" Without {word} it is not separable."

@@ -13,18 +13,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any
 
 import numpy as np
+from pydantic import Field, model_validator
 
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.task import task_data
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import provenance
 from interp_toolkit.models.about.record import record_of
-from interp_toolkit.models.features.feature_sets import read_features
+from interp_toolkit.models.features.options import FeatureOptions
 from interp_toolkit.models.features.samples import Samples, labelled_samples
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
+from interp_toolkit.options import Flag, Names, Options, Position
 from interp_toolkit.probes.estimators.boolean import check_table
 from interp_toolkit.probes.uand import figures
 from interp_toolkit.probes.uand.claims import counts, main_claim
@@ -34,108 +36,122 @@ from interp_toolkit.probes.uand.intersections import Intersections
 from interp_toolkit.probes.uand.layers import Layer, read_layer
 from interp_toolkit.probes.uand.result import SiteSummary, UANDResult
 from interp_toolkit.probes.uand.site import FOLDS, SiteErrors, Split, measure_site, split
-from interp_toolkit.probes.uand.verdict import joined, verdict
+from interp_toolkit.probes.uand.verdict import evidence_of, joined, verdict
 from interp_toolkit.registry import Analysis
 
 NEURONS = "blocks.*.mlp.hook_post"
-Position = int | Literal["all"] | None
+SOURCE = "Computation in superposition, sections 1 and 2"
 SHOWN = 5  # best pairs, and worst ones
 LEAST_ROWS = 50
 
 
+class UANDOptions(FeatureOptions, Options):
+    """Options of `--probe uand`."""
+
+    hooks: Annotated[Names | None, Flag("--hook", metavar="PATTERN")] = Field(
+        None, description="Hook points to look at; default: the neurons of every MLP."
+    )
+    position: Position | None = Field(
+        None, description="Where to look; default: the data's own place in each row, else all."
+    )
+    gates: Annotated[Names, Flag("--gate", metavar="NAME,NAME")] = Field(
+        (), description="Features whose AND, or --table, is read off the readoffs of pairs."
+    )
+    table: Annotated[str | None, Flag(metavar="0110")] = Field(
+        None, description="Truth table that the gates compute; default: their AND."
+    )
+    level: float = Field(0.05, gt=0, lt=1, description="Of the false discoveries among pairs.")
+    reinitialisations: int = Field(
+        19, ge=0, description="Random layers to hold each against; 19 make the smallest p 0.05."
+    )
+    most_rows: int = Field(30_000, ge=1, description="Places to look at; more are drawn from.")
+    most_features: int = Field(
+        1_000, ge=2, description="Features to look at; of more, those that are on most often."
+    )
+
+    @model_validator(mode="after")
+    def _gates_fit(self) -> UANDOptions:
+        if len(set(self.gates)) < len(self.gates):
+            raise ValueError("--gate: one is given twice")
+        if self.table is not None:
+            if not self.gates:
+                raise ValueError(f"the table {self.table} is of no gate: name it (--gate A,B)")
+            check_table(self.table)
+        return self
+
+
 def run(
     model: Any,
-    *,
-    data: FeatureData | None = None,
-    features: Any = None,
-    hooks: str | Sequence[str] | None = None,
-    position: Position = None,
-    gates: Sequence[str] = (),
-    table: str | None = None,
-    level: float = 0.05,
-    reinitialisations: int = 19,
-    most_rows: int = 30_000,
-    most_features: int = 1_000,
-    seed: int = 0,
-    memory: int | str | None = None,
-    progress: Callable[[str], None] = lambda step: None,
+    data: FeatureData | None,
+    options: UANDOptions,
+    progress: Callable[[str], None],
 ) -> UANDResult:
     """Which pairs of features have an AND that can be read, at each layer, and which before it.
 
     Args:
         model: any TransformerLens model.
-        data: rows of tokens, with feature columns or (with `features`) without; default: inputs
+        data: rows of tokens, with feature columns or (with `features`) without; None: inputs
             of the model's own task.
-        features: what `models.features.feature_sets.read_features` takes; default: the data's
-            columns.
-        hooks: names or patterns; default: the neurons of every MLP.
-        position: where to look; default: the data's own place in each row, else everywhere.
-        gates: further readoffs, each the names of two features or more, separated by commas.
-        table: the function that these gates compute, as 2^k bits; None: their AND.
-        level: of the false discoveries among pairs.
-        reinitialisations: random layers that each layer is held against; 19 make the smallest
-            p-value 0.05.
-        most_rows: places to look at; more are drawn from, in whole rows.
-        most_features: features to look at; of more, those that are on most often.
-        seed: of every random draw.
-        memory: bound on activations held at once, such as "4GiB".
+        options: see `UANDOptions`.
         progress: told what is being done.
 
     Raises:
         InputError: no data, fewer than two features or fifty places, unknown hooks or gates.
     """
-    _check_options(level, reinitialisations, gates, table)
+    seed = options.seed
     if data is None:
-        if features is not None:
+        if options.features is not None:
             raise InputError("--features says what to look for; give rows of tokens (--data FILE)")
         data = task_data(record_of(model).task, seed=seed)
-    chosen = None if features is None else read_features(features, model)
-    names = expand_hooks(model, _default_hooks(model) if hooks is None else hooks)
+    chosen = options.read(options.features, model)
+    names = expand_hooks(model, options.hooks or _default_hooks(model))
     progress("labelling the data")
     samples = labelled_samples(
-        model, data, chosen, position=position, most=most_rows, seed=seed, memory=memory
+        model,
+        data,
+        chosen,
+        position=options.position,
+        most=options.most_rows,
+        seed=seed,
+        memory=options.memory,
     )
-    samples, left_out = _commonest(samples, most_features)
+    samples, left_out = _commonest(samples, options.most_features)
     if len(samples) < LEAST_ROWS or len(samples.names) < 2:
         raise InputError(
             f"{samples.source}: {len(samples)} places with {len(samples.names)} features that are "
             f"ever on; at least {LEAST_ROWS} and 2 are needed"
         )
-    wanted = check_gates(gates, samples.names, table)
+    wanted = check_gates(options.gates, samples.names, options.table)
     rows = split(samples, seed)
     sites: list[SiteErrors] = []
     summaries: list[SiteSummary] = []
     asked: list[list[dict[str, Any]]] = []
     for hook in names:
-        layer = read_layer(model, samples, hook, memory)
+        layer = read_layer(model, samples, hook, options.memory)
         progress(f"layer {len(sites) + 1} of {len(names)}: {hook}")
         site = measure_site(
-            layer, rows, level=level, reinitialisations=reinitialisations, progress=progress
+            layer,
+            rows,
+            level=options.level,
+            reinitialisations=options.reinitialisations,
+            progress=progress,
         )
         sites.append(site)
         summaries.append(_summary(site))
-        asked.append(_gates(wanted, samples, table, layer, rows))
+        asked.append(_gates(wanted, samples, options.table, layer, rows))
     focus = max(
         range(len(sites)),
         key=lambda k: (summaries[k].counts["computed"], -summaries[k].mean_worst),
     )
     main = main_claim(sites[focus].claims)
-    settings = {
-        "hooks": names,
-        "features": None if chosen is None else chosen.source,
-        "features_sha256": None if chosen is None else chosen.sha256,
-        "position": position,
-        "gates": list(gates),
-        "table": table,
-        "level": level,
-        "reinitialisations": reinitialisations,
-        "most_rows": most_rows,
-        "most_features": most_features,
-    }
+    settings = options.settings(
+        hooks=names,
+        features=None if chosen is None else chosen.source,
+    ) | {"features_sha256": None if chosen is None else chosen.sha256}
     return UANDResult(
         probe="uand",
         verdict=verdict(summaries[focus], main, len(summaries)) + joined(summaries, focus),
-        evidence=_evidence(summaries[focus], main, samples, left_out),
+        evidence=evidence_of(summaries[focus], main, places=len(samples), held_out=FOLDS),
         provenance=provenance(model, _described(data, samples), settings, seed),
         features={"count": len(samples.names), "source": samples.source, "left_out": left_out},
         rows={"fitted": len(rows.fitted), "held_out": len(rows.held_out)},
@@ -145,21 +161,9 @@ def run(
         gates=asked[focus],
         focus=focus,
         every_pair=_every_pair(sites[focus], samples.names),
+        notes=[f"left out: {left_out}"] if left_out else [],
         plots=_plots(sites[focus], summaries, samples.names),
     )
-
-
-def _check_options(
-    level: float, reinitialisations: int, gates: Sequence[str], table: str | None
-) -> None:
-    if not 0 < level < 1:
-        raise InputError(f"level is {level}; it is a share of false discoveries, above 0, below 1")
-    if reinitialisations < 0:
-        raise InputError(f"{reinitialisations} random layers cannot be made; give 0 or more")
-    if table is not None and not gates:
-        raise InputError(f"the table {table} is of no gate: name its features (--gate A,B)")
-    if table is not None:
-        check_table(table)
 
 
 def _default_hooks(model: Any) -> str:
@@ -249,22 +253,6 @@ def _described_sets(found: Intersections) -> dict[str, Any]:
     }
 
 
-def _evidence(site: SiteSummary, main: str, samples: Samples, left_out: str) -> dict[str, Any]:
-    evidence: dict[str, Any] = {"status": main, "site": site.hook}
-    evidence["input"] = site.input or "none"
-    evidence |= {f"pairs {claim}": n for claim, n in site.counts.items()}
-    evidence["pairs read with shuffled labels"] = site.shuffled_read
-    if site.random_mean_worst:
-        evidence["random layers"] = len(site.random_mean_worst)
-        evidence["chance that a random layer reads as well"] = site.p_better
-    if site.behind_attention:
-        evidence["not excluded"] = "that attention brought ANDs from other positions"
-    evidence["held out"] = f"one in {FOLDS} of {len(samples):,} places, whole rows together"
-    if left_out:
-        evidence["left out"] = left_out
-    return evidence
-
-
 def _pairs(site: SiteErrors, names: Sequence[str]) -> dict[str, Any]:
     least = site.here.worst_after_offset
     order = np.argsort(least, kind="stable")[: int((~np.isnan(least)).sum())]
@@ -345,6 +333,8 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
 UAND = Analysis(
     "uand",
     "which ANDs of two features a layer computes: readoffs of all pairs, against their controls",
+    UANDOptions,
     run,
     _unfit,
+    SOURCE,
 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.epsilon import Epsilon
-from interp_toolkit.results import Figure, Result, Table
+from interp_toolkit.results import Evidence, Result, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -51,6 +51,33 @@ class SiteSummary:
 
 
 @dataclass(frozen=True)
+class UANDEvidence(Evidence):
+    """What the verdict on ANDs rests on, at the layer that it is about.
+
+    Attributes:
+        site: the layer.
+        input: what its input is called, or None.
+        counts: pairs by claim.
+        shuffled_read: pairs called read although their labels were shuffled.
+        random_layers: how many it was held against.
+        p_better: the chance that one of them reads the pairs as well; None without any.
+        behind_attention: whether attention may have brought ANDs from other positions.
+        places: looked at.
+        held_out: one in so many of them, whole rows together.
+    """
+
+    site: str
+    input: str | None
+    counts: Mapping[str, int]
+    shuffled_read: int
+    random_layers: int
+    p_better: float | None
+    behind_attention: bool
+    places: int
+    held_out: int
+
+
+@dataclass(frozen=True)
 class UANDResult(Result):
     """Which ANDs of two features can be read where, and what that means.
 
@@ -64,7 +91,6 @@ class UANDResult(Result):
         gates: readoffs asked for by name: ANDs of several features, or a truth table.
         focus: the number of the layer that the verdict is about.
         every_pair: all pairs of that layer, for `to_frame`.
-        plots: figures.
     """
 
     features: Record
@@ -75,9 +101,8 @@ class UANDResult(Result):
     gates: Sequence[Record]
     focus: int
     every_pair: Mapping[str, Sequence[Any]]
-    plots: Sequence[Figure]
 
-    omit_from_json: ClassVar[frozenset[str]] = frozenset({"plots", "every_pair"})
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"every_pair"})
 
     def to_frame(self) -> pd.DataFrame:
         """One row a pair: features, claim, q-value, and errors at the layer and at its input."""
@@ -90,10 +115,6 @@ class UANDResult(Result):
         site = self.layers[self.focus]
         found = [self._layer_table(), _controls(site), _classes(site), self._pairs()]
         return [*found, self._gates()] if self.gates else found
-
-    def figures(self) -> list[Figure]:
-        """The errors beside their controls, the pairs, the random layers."""
-        return list(self.plots)
 
     def _layer_table(self) -> Table:
         columns = ["layer", "computed", "before", "absent", "undecided", "unseen"]

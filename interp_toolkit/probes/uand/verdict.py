@@ -4,10 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from interp_toolkit.probes.uand.result import SiteSummary
+from interp_toolkit.probes.uand.result import SiteSummary, UANDEvidence
+from interp_toolkit.results import Status
 
 BELOW = "below 1/4 after the best gain and bias"
 LEVEL = 0.05  # of 'better than a random layer'
+
+
+_REASONS = {
+    "before": "the ANDs can be read off the layer's input too",
+    "absent": "the worst errors are above the 1/4 that an affine function has",
+    "undecided": "too few rows have both features on, an affine function of the features is their "
+    "AND on these rows, or nothing stands before the layer to compare with",
+}
+
+
+def evidence_of(site: SiteSummary, main: Status, *, places: int, held_out: int) -> UANDEvidence:
+    """What the verdict rests on.
+
+    Args:
+        site: the layer.
+        main: what is said of it (see `claims.main_claim`).
+        places: looked at.
+        held_out: one in so many of them.
+    """
+    drawn = len(site.random_mean_worst)
+    return UANDEvidence(
+        status=main,
+        reason=_REASONS.get(main),
+        site=site.hook,
+        input=site.input,
+        counts=site.counts,
+        shuffled_read=site.shuffled_read,
+        random_layers=drawn,
+        p_better=site.p_better if drawn else None,
+        behind_attention=site.behind_attention,
+        places=places,
+        held_out=held_out,
+    )
 
 
 def verdict(site: SiteSummary, main: str, n_layers: int) -> str:

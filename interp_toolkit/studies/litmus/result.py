@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from interp_toolkit.results import Figure, Result, Table
+from interp_toolkit.results import Evidence, Figure, Result, Table
 from interp_toolkit.studies.litmus.figures import curves, gap_figure
 from interp_toolkit.studies.litmus.rules import SENTENCES, Decision, Seeds, decide
 from interp_toolkit.studies.result import study_provenance
@@ -24,6 +24,34 @@ CAVEAT = (
     "This speaks of these two architectures at this budget: not to learn is no proof of "
     "impossibility, and MixiT's result depends on its heads and its width."
 )
+
+
+@dataclass(frozen=True)
+class LitmusEvidence(Evidence):
+    """What the verdict of a litmus test rests on.
+
+    Attributes:
+        why: the condition that decided.
+        measured, unit: what both variants are judged by.
+        gap: standard less MixiT; interval: of it, at `level`.
+        level: coverage of the intervals.
+        margin: the gap that counts.
+        guess: what guessing reaches, where that is known.
+        test_examples: behind each figure.
+        standard, mixit: what each reached.
+    """
+
+    why: str
+    measured: str
+    unit: str
+    gap: float
+    interval: tuple[float, float]
+    level: float
+    margin: float
+    guess: float | None
+    test_examples: int
+    standard: Mapping[str, Any]
+    mixit: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -176,21 +204,23 @@ def _length(settings: Mapping[str, Any]) -> str:
     return f"{settings['steps']:,} steps{rows}"
 
 
-def _evidence(decision: Decision, standard: Seeds, mixit: Seeds) -> dict[str, Any]:
+def _evidence(decision: Decision, standard: Seeds, mixit: Seeds) -> LitmusEvidence:
     measured, gap = standard.measured, decision.gap
-    return {
-        "status": decision.status,
-        "why": decision.why,
-        "measured": measured.name,
-        "unit": measured.unit,
-        "gap": gap.value,
-        "interval": [gap.low, gap.high],
-        "level": LEVEL,
-        "margin": decision.margin,
-        "guess": measured.guess,
-        "test_examples": measured.examples,
-        **{seeds.name: _reached(seeds, decision.margin) for seeds in (standard, mixit)},
-    }
+    return LitmusEvidence(
+        status=decision.status,
+        reason=decision.why if decision.status == "undecided" else None,
+        why=decision.why,
+        measured=measured.name,
+        unit=measured.unit,
+        gap=gap.value,
+        interval=(gap.low, gap.high),
+        level=LEVEL,
+        margin=decision.margin,
+        guess=measured.guess,
+        test_examples=measured.examples,
+        standard=_reached(standard, decision.margin),
+        mixit=_reached(mixit, decision.margin),
+    )
 
 
 def _reached(seeds: Seeds, margin: float) -> dict[str, Any]:

@@ -28,7 +28,7 @@ from typing import Literal
 
 from scipy import stats
 
-from interp_toolkit.results import Table
+from interp_toolkit.results import Status, Table
 from interp_toolkit.studies.result import Better, Unit, shown
 
 Outcome = Literal["reached", "not_reached", "undecided"]
@@ -187,7 +187,7 @@ def of_group(judged: Sequence[Judged]) -> Outcome:
     return "undecided" if "undecided" in outcomes else "reached"
 
 
-def status_of(outcomes: Sequence[Outcome]) -> str:
+def status_of(outcomes: Sequence[Outcome]) -> Status:
     """The machine word for all groups together."""
     if all(outcome == "reached" for outcome in outcomes):
         return "reached"

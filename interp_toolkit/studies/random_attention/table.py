@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Figure, Table
+from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.random_attention.cells import SOURCE, Cell
 from interp_toolkit.studies.random_attention.entries import (
@@ -138,7 +138,7 @@ class TableStudy:
             jobs=found,
             by_seed=by_seed(entries),
             examples=[ordering_table(judged), *self._known()],
-            shown=self.figures(entries),
+            plots=self.figures(entries),
             shaped=self.shape(entries),
         )
 
@@ -170,6 +170,21 @@ class TableStudy:
         return [Table("What must be known", ["of", ""], rows)]
 
 
+@dataclass(frozen=True)
+class TableEvidence(Evidence):
+    """What the verdict on a table rests on.
+
+    Attributes:
+        ordering: whether the source's order holds, by group.
+        pairs: every pair that the source orders.
+        known: what must be known, by what it is of.
+    """
+
+    ordering: Mapping[str, Outcome]
+    pairs: Sequence[Judged]
+    known: Mapping[str, str]
+
+
 def _counts(exact: Sequence[Quantity]) -> str:
     """How many of the numbers that need no training are the source's, in a sentence."""
     if not exact:
@@ -180,14 +195,11 @@ def _counts(exact: Sequence[Quantity]) -> str:
 
 def _evidence(
     judged: Sequence[Judged], exact: Sequence[Quantity], notes: Mapping[str, str]
-) -> dict[str, Any]:
+) -> TableEvidence:
     groups = list(dict.fromkeys(pair.claim.group for pair in judged))
     ordering = {g: of_group([pair for pair in judged if pair.claim.group == g]) for g in groups}
     outcomes: list[Outcome] = list(ordering.values())
     outcomes += ["reached" if q.reached else "not_reached" for q in exact]
-    return {
-        "status": status_of(outcomes),
-        "ordering": ordering,
-        "pairs": judged,
-        "notes": dict(notes),
-    }
+    return TableEvidence(
+        status=status_of(outcomes), ordering=ordering, pairs=judged, known=dict(notes)
+    )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from scipy import stats
@@ -17,12 +18,13 @@ from scipy import stats
 from interp_toolkit.circuits.sorting.evidence_figures import evolution
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Figure, Table
+from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.result import (
     Quantity,
     StudyResult,
     compare,
+    missed,
     overall,
     shown,
     study_provenance,
@@ -60,17 +62,29 @@ def reproduce_sorting(preset: str, seeds: int | None, runner: Runner) -> StudyRe
     return StudyResult(
         probe="sorting",
         verdict=f"{sentence[0].upper()}{sentence[1:]} {_split_by_seed(*trained[0])}",
-        evidence={
-            "status": overall(quantities),
-            "algorithm": {e.name: _counts(seeds) for e, seeds in trained},
-        },
+        evidence=SortingStudyEvidence(
+            status=overall(quantities),
+            reason=missed(quantities),
+            algorithm={e.name: _counts(seeds) for e, seeds in trained},
+        ),
         provenance=study_provenance("sorting", SOURCE, settings, 0),
         quantities=quantities,
         jobs=found,
         by_seed=_by_seed(trained),
         examples=[_algorithms(trained), _failures(trained)],
-        shown=_figures(trained),
+        plots=_figures(trained),
     )
+
+
+@dataclass(frozen=True)
+class SortingStudyEvidence(Evidence):
+    """What the verdict on the trained sorters rests on.
+
+    Attributes:
+        algorithm: how many seeds of each experiment sort by which algorithm.
+    """
+
+    algorithm: Mapping[str, str]
 
 
 def _quantities(experiment: Experiment, seeds: Sequence[Values]) -> list[Quantity]:

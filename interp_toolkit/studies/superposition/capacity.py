@@ -12,13 +12,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Table
+from interp_toolkit.results import Evidence, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.result import Quantity, StudyResult, compare, study_provenance
@@ -97,19 +98,20 @@ def reproduce_capacity(preset: str, seeds: int | None, runner: Runner) -> StudyR
     return StudyResult(
         probe=NAME,
         verdict=_verdict(found, slopes),
-        evidence={
-            "growth": {
+        evidence=CapacityEvidence(
+            status="described",
+            growth={
                 "relu" if relu else "linear": {str(p): value for p, value in by_power.items()}
                 for relu, by_power in slopes.items()
             },
-            "tight_frames": _tight(found),
-        },
+            tight_frames=_tight(found),
+        ),
         provenance=study_provenance(NAME, SOURCE, settings, 0),
         quantities=quantities,
         jobs=values,
         by_seed=_by_seed(found),
         examples=[_growth(slopes)],
-        shown=[
+        plots=[
             capacity_figure(medians(found, relu=True), relu=True),
             capacity_figure(medians(found, relu=False), relu=False),
             *([loss_figure(middle)] if middle else []),
@@ -125,6 +127,19 @@ def _job(relu: bool, power: int, d: int, seed: int, device: str) -> Job:
         arguments={"relu": relu, "power": power, "d": d, "seed": seed, "device": device},
         cost=float(d) ** (power / 1.5),
     )
+
+
+@dataclass(frozen=True)
+class CapacityEvidence(Evidence):
+    """What is said of capacity.
+
+    Attributes:
+        growth: slopes of N against d, with a ReLU and without, by power.
+        tight_frames: whether the vectors found are tight frames.
+    """
+
+    growth: Mapping[str, Any]
+    tight_frames: Any
 
 
 def medians(found: Found, *, relu: bool) -> dict[int, dict[int, float]]:

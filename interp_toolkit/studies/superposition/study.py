@@ -11,15 +11,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Table
+from interp_toolkit.results import Evidence, Table
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.result import (
     Quantity,
     StudyResult,
     compare_range,
+    missed,
     overall,
     study_provenance,
     tally,
@@ -63,10 +65,11 @@ def reproduce_superposition(preset: str, seeds: int | None, runner: Runner) -> S
     return StudyResult(
         probe=NAME,
         verdict=f"{sentence[0].upper()}{sentence[1:]} {_beside_affine(rows)}",
-        evidence={
-            "status": overall(quantities),
-            "beats_affine": {row.name: row.beats_affine for row in rows},
-        },
+        evidence=SuperpositionEvidence(
+            status=overall(quantities),
+            reason=missed(quantities),
+            beats_affine={row.name: row.beats_affine for row in rows},
+        ),
         provenance=study_provenance(
             NAME, SOURCE, {"preset": preset, "seeds": n_seeds, "dtype": "float64"}, 0
         ),
@@ -74,7 +77,7 @@ def reproduce_superposition(preset: str, seeds: int | None, runner: Runner) -> S
         jobs=found,
         by_seed=_by_seed(measured),
         examples=[_table(rows)],
-        shown=[
+        plots=[
             worst_and_rms_figure(rows),
             density_figure(densities),
             width_figure([found[job.name] for job in by_width]),
@@ -95,6 +98,17 @@ def _quantities(setting: Setting, seeds: Sequence[Values]) -> list[Quantity]:
         )
         for e in setting.expected
     ]
+
+
+@dataclass(frozen=True)
+class SuperpositionEvidence(Evidence):
+    """What the verdict on the constructions rests on.
+
+    Attributes:
+        beats_affine: whether each beats an affine readout in the worst case.
+    """
+
+    beats_affine: Mapping[str, bool | None]
 
 
 def comparison(measured: Measured) -> list[Row]:

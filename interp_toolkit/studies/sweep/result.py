@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from interp_toolkit.results import Figure, Result, Table
+from interp_toolkit.results import Evidence, Figure, Result, Table
 from interp_toolkit.studies.result import Unit, shown, study_provenance
 from interp_toolkit.studies.seed_interval import LEVEL, Interval, difference, over_seeds
 from interp_toolkit.studies.sweep.figures import MOST, Mean, sweep_figures
@@ -91,6 +91,28 @@ class Measure:
 
 
 @dataclass(frozen=True)
+class SweepEvidence(Evidence):
+    """What the verdict on a sweep rests on.
+
+    Attributes:
+        points: of the grid.
+        complete: points with all their runs.
+        runs_missing: over all points.
+        best, second: settings and mean of the two best points; None where there are none.
+        choice: "decided" where the best is better than all others, else "undecided".
+        not_told_from_the_best: how many others may be as good.
+    """
+
+    points: int
+    complete: int
+    runs_missing: int
+    best: Mapping[str, Any] | None = None
+    second: Mapping[str, Any] | None = None
+    choice: str | None = None
+    not_told_from_the_best: int | None = None
+
+
+@dataclass(frozen=True)
 class SweepResult(Result):
     """A sweep, or as much of it as there is.
 
@@ -142,6 +164,11 @@ class SweepResult(Result):
             ],
         )
 
+    @property
+    def choice_is_made(self) -> bool:
+        """Whether one point is better than all others, for all that the runs say."""
+        return isinstance(self.evidence, SweepEvidence) and self.evidence.choice == "decided"
+
     def ranked(self) -> list[PointResult]:
         """The best first; those with runs missing behind all others."""
         return _ranked(self.points, self.figure)
@@ -152,7 +179,7 @@ class SweepResult(Result):
             f"Mean over seeds and its {100 * LEVEL:g} % interval, each by itself; lowest and "
             "highest: of the seeds. A point with runs missing is ranked behind all others."
         )
-        best = [0] if self.evidence.get("choice") == "decided" else []
+        best = [0] if self.choice_is_made else []
         return Table("Points, the best first", self._columns(), rows, caption, highlight=best)
 
     def _columns(self) -> list[str]:
@@ -231,25 +258,30 @@ def _ranked(points: Sequence[PointResult], measure: Measure | None) -> list[Poin
     return sorted(points, key=lambda p: (not p.complete, p.mean is None, sign * (p.mean or 0.0)))
 
 
-def _evidence(points: Sequence[PointResult], measure: Measure | None) -> dict[str, Any]:
+def _evidence(points: Sequence[PointResult], measure: Measure | None) -> SweepEvidence:
     """What the verdict rests on."""
     complete = [point for point in _ranked(points, measure) if point.complete]
-    found: dict[str, Any] = {
-        "status": "finished" if len(complete) == len(points) else "unfinished",
-        "points": len(points),
-        "complete": len(complete),
-        "runs_missing": sum(len(point.missing) for point in points),
-    }
+    finished = len(complete) == len(points)
+    found = SweepEvidence(
+        status="finished" if finished else "unfinished",
+        reason=None if finished else "some runs are missing",
+        points=len(points),
+        complete=len(complete),
+        runs_missing=sum(len(point.missing) for point in points),
+    )
     if measure is None or not complete:
         return found
     best, others = complete[0], complete[1:]
-    found["best"] = {**best.at, measure.name: best.mean}
-    if others:
-        rivals = _rivals(best, others, measure)
-        found["second"] = {**others[0].at, measure.name: others[0].mean}
-        found["choice"] = "undecided" if rivals else "decided"
-        found["not_told_from_the_best"] = rivals
-    return found
+    found = replace(found, best={**best.at, measure.name: best.mean})
+    if not others:
+        return found
+    rivals = _rivals(best, others, measure)
+    return replace(
+        found,
+        second={**others[0].at, measure.name: others[0].mean},
+        choice="undecided" if rivals else "decided",
+        not_told_from_the_best=rivals,
+    )
 
 
 def _rivals(best: PointResult, others: Sequence[PointResult], measure: Measure) -> int:
@@ -261,18 +293,18 @@ def _rivals(best: PointResult, others: Sequence[PointResult], measure: Measure) 
 
 
 def _verdict(
-    points: Sequence[PointResult], measure: Measure | None, evidence: Mapping[str, Any]
+    points: Sequence[PointResult], measure: Measure | None, evidence: SweepEvidence
 ) -> str:
     complete = [point for point in _ranked(points, measure) if point.complete]
     unfinished = f"Unfinished, {len(complete)} of {len(points)} points: "
-    start = "" if evidence["status"] == "finished" else unfinished
+    start = "" if evidence.status == "finished" else unfinished
     if measure is None or not complete:
         return f"{start}nothing to compare yet."
     best, others = complete[0], complete[1:]
     if not others:
         return f"{start}{said(best.at)} has {_with_interval(best, measure)}."
     text = f"{_with_interval(best, measure)}, {_lead(best, others[0], measure)}"
-    rivals, which = evidence["not_told_from_the_best"], said(best.at)
+    rivals, which = evidence.not_told_from_the_best, said(best.at)
     if rivals:
         alone = (
             ": one seed each does not show how much seeds differ" if len(best.values) < 2 else ""

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from interp_toolkit.circuits.heads.ablation import MATERIAL
 from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Table, head_name
+from interp_toolkit.results import Evidence, Status, Table, head_name
 from interp_toolkit.studies.jobs.attempt import Job
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.random_attention.cells import SOURCE
@@ -74,21 +75,34 @@ def reproduce_circuit(preset: str, seeds: int | None, runner: Runner) -> StudyRe
     return StudyResult(
         probe=NAME,
         verdict=" ".join(part for part in said if part),
-        evidence={
-            "status": status(outcomes),
-            "seeds": outcomes,
-            "heads": [seed["parts"] for seed in values],
-        },
+        evidence=FrozenCircuitEvidence(
+            status=status(outcomes),
+            seeds=outcomes,
+            heads=[seed["parts"] for seed in values],
+        ),
         provenance=study_provenance(NAME, f"{SOURCE} figure 3", run, 0),
         quantities=_quantities(values, judged=preset == "paper"),
         jobs=found,
         by_seed=_by_seed(values, outcomes),
         examples=[_heads(values), _ablations(values)],
-        shown=[
+        plots=[
             *(score_figure(values[0], name) for name, _ in PARTS),
             *(pattern_figure(p, values[0]["tokens"]) for p in values[0]["patterns"]),
         ],
     )
+
+
+@dataclass(frozen=True)
+class FrozenCircuitEvidence(Evidence):
+    """What the verdict on the circuit rests on.
+
+    Attributes:
+        seeds: what each seed shows.
+        heads: of each seed, the heads of every part.
+    """
+
+    seeds: Sequence[Found]
+    heads: Sequence[Any]
 
 
 def outcome(seed: Values) -> Found:
@@ -101,7 +115,7 @@ def outcome(seed: Values) -> Found:
     return "confirmed" if needed else "undecided"
 
 
-def status(outcomes: Sequence[Found]) -> str:
+def status(outcomes: Sequence[Found]) -> Status:
     """The machine word for all seeds."""
     if len(set(outcomes)) == 1:
         return outcomes[0]

@@ -22,7 +22,7 @@ import numpy as np
 
 from interp_toolkit.models.transformer.config import MixingVariance
 from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Figure
+from interp_toolkit.results import Evidence, Figure
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.random_attention.covariance.figures import gap_figure, path_figure
@@ -38,6 +38,7 @@ from interp_toolkit.studies.result import (
     StudyResult,
     compare,
     compare_range,
+    missed,
     overall,
     study_provenance,
     tally,
@@ -171,22 +172,23 @@ def reproduce_sde(preset: str, seeds: int | None, runner: Runner) -> StudyResult
     return StudyResult(
         probe=NAME,
         verdict=_verdict(gaps["full"], slopes, sampled),
-        evidence={
-            "status": overall(quantities),
-            "gaps": {kind: {str(n): g for n, g in mine.items()} for kind, mine in gaps.items()},
-            "slopes": slopes,
-            "tolerances": {
+        evidence=CovarianceEvidence(
+            status=overall(quantities),
+            reason=missed(quantities),
+            gaps={kind: {str(n): g for n, g in mine.items()} for kind, mine in gaps.items()},
+            slopes=slopes,
+            tolerances={
                 "means": f"{STANDARD_ERRORS:g} standard errors, from the exact variance",
                 "variances": f"{VARIANCE_TOLERANCE:.0%} at τ = {TAUS[0]:g}; draws of Φ have heavy "
                 "tails, so that sampled variances at larger τ say little",
             },
-        },
+        ),
         provenance=study_provenance(NAME, SOURCE, settings, 0),
         quantities=quantities,
         jobs=values,
         by_seed=by_seed(drawn),
         examples=[printed_drift(max(sizes.widths)), variance_names(sizes.widths)],
-        shown=[
+        plots=[
             *(_path(kind, drawn, sizes) for kind in KINDS),
             gap_figure(gaps, TAUS[-1]),
         ],
@@ -217,6 +219,21 @@ def _job(kind: str, sampler: Sampler, sizes: Sizes, seed: int) -> Job:
     }
     name = f"{list(KINDS).index(kind)}-{sampler.replace(' ', '-')}-seed-{seed}"
     return Job(name, sample_job, arguments, cost=3.0 if layers else 1.0)
+
+
+@dataclass(frozen=True)
+class CovarianceEvidence(Evidence):
+    """What the verdict on the covariance rests on.
+
+    Attributes:
+        gaps: between network and diffusion, by kind and width.
+        slopes: of the gap against the width, both as logarithms.
+        tolerances: how far ours may be from theirs.
+    """
+
+    gaps: Mapping[str, Mapping[str, float]]
+    slopes: Mapping[str, float]
+    tolerances: Mapping[str, str]
 
 
 def _gap_quantities(

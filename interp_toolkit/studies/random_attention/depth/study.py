@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from interp_toolkit.circuits.collapse.by_depth import similarity_by_depth
 from interp_toolkit.data import FeatureData
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Figure, Table
+from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.random_attention.depth.models import (
@@ -41,6 +42,7 @@ from interp_toolkit.studies.result import (
     Quantity,
     StudyResult,
     compare,
+    missed,
     overall,
     study_provenance,
     tally,
@@ -104,21 +106,35 @@ def reproduce_depth(preset: str, seeds: int | None, runner: Runner) -> StudyResu
     return StudyResult(
         probe=NAME,
         verdict=_verdict(found, main, PRESETS[preset]),
-        evidence={
-            "status": overall(main),
-            "cosines": {
+        evidence=DepthEvidence(
+            status=overall(main),
+            reason=missed(main),
+            cosines={
                 f"{variant}, {start}": medians(found, start, variant) for start, variant in found
             },
-            "not shown": "trained models, and text: the source's numbers are of language models on "
+            not_shown="trained models, and text: the source's numbers are of language models on "
             "Wikitext; it does not say whether they were trained, nor how covariance is normalised",
-        },
+        ),
         provenance=study_provenance(NAME, SOURCE, settings, 0),
         quantities=quantities,
         jobs=values,
         by_seed=_by_seed(found),
         examples=[_theirs_beside(found)],
-        shown=[_figure(found)],
+        plots=[_figure(found)],
     )
+
+
+@dataclass(frozen=True)
+class DepthEvidence(Evidence):
+    """What the verdict on depth rests on.
+
+    Attributes:
+        cosines: the median cosine over seeds, by depth, of each variant and start.
+        not_shown: what the comparison does not say.
+    """
+
+    cosines: Mapping[str, list[float]]
+    not_shown: str
 
 
 def medians(found: Found, initialisation: str, variant: Variant) -> list[float]:

@@ -1,0 +1,129 @@
+"""The verdict on skip-bigrams: how many each head checks for, how many there are, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from interp_toolkit.circuits.skip_bigrams.directions import ALIKE
+from interp_toolkit.circuits.skip_bigrams.head import HeadBigrams
+from interp_toolkit.circuits.skip_bigrams.head_views import Look
+from interp_toolkit.circuits.skip_bigrams.result import (
+    SkipBigramEvidence,
+    clearest,
+    head_of,
+    place,
+)
+
+NAMED = 3  # bigrams, and heads, that the verdict names
+NULL = (
+    "features drawn independently of the head's weights, row by row and column by column: the "
+    "larger of the two p-values counts"
+)
+ADJUSTED = "Benjamini and Hochberg, over all pairs of a head"
+CAPACITY = "d_resid x d_head: the order of how many a head can check for"
+EMPIRICAL = (
+    "features are not spread over all directions as random ones are: p-values are from each row's "
+    "and column's own spread and a normal tail, and hold less strictly"
+)
+
+
+def evidence_of(found: Sequence[HeadBigrams]) -> SkipBigramEvidence:
+    """What the verdict rests on."""
+    some = any(one.bigrams for one in found)
+    tails = {one.tail for one in found} - {"none"}
+    cosines = [c for one in found for c in one.shared if c is not None]
+    return SkipBigramEvidence(
+        status="detected" if some else "not_detected",
+        reason=None if some else _unremarkable(found),
+        null=NULL,
+        adjusted=ADJUSTED,
+        level=found[0].level,
+        pairs=found[0].n_pairs,
+        capacity=CAPACITY,
+        looks=len(found),
+        expected_by_chance=found[0].level * len(found),
+        tail="empirical" if "empirical" in tails else next(iter(tails), None),
+        shared_cosine=max(cosines, default=None),
+        alike=sum(bool(b.alternatives) for one in found for b in one.bigrams),
+    )
+
+
+def notes_of(found: Sequence[HeadBigrams]) -> list[str]:
+    """What a reader must know of the p-values, the features and several heads."""
+    notes = []
+    if len(found) > 1:
+        notes.append(
+            f"the level holds for each {_each(found)}: without any bigram, up to "
+            f"{found[0].level * len(found):.2g} of {len(found)} would show one by chance"
+        )
+    if any(one.tail == "empirical" for one in found):
+        notes.append(EMPIRICAL)
+    cosines = [c for one in found for c in one.shared if c is not None]
+    if cosines:
+        notes.append(
+            f"features have a mean cosine of {max(cosines):.2g}: the direction that they share is "
+            "left out, on their side and in the weights"
+        )
+    alike = sum(bool(b.alternatives) for one in found for b in one.bigrams)
+    if alike:
+        notes.append(
+            f"{alike:,} bigrams have a feature with others at |cos| > {ALIKE}, any of which may be "
+            "meant: the level is of false discoveries up to such features"
+        )
+    return notes
+
+
+def verdict(found: Sequence[HeadBigrams]) -> str:
+    """How many bigrams the heads check for, and which are the strongest."""
+    some = [one for one in clearest(found) if one.bigrams]
+    n_heads, several = _n_heads(found), len(found) > 1
+    at = f" for each {_each(found)}" if several else ""
+    level = f"level {found[0].level:.0%}{at}"
+    if not some:
+        where = f"{n_heads} heads" if n_heads > 1 else place(found[0])
+        if n_heads == 1 and several:
+            where = f"{Look(*head_of(found[0]), None).name} at {len(found)} distances"
+        return f"No skip-bigram stands out in {where}: {_unremarkable(found)} ({level})."
+    first = some[0]
+    of_all = f"{_n_heads(some)} of {n_heads} heads check for skip-bigrams ({level}): "
+    alone = f"{place(first)} checks for {_number(first)} ({level})"
+    named = ", ".join(f"{place(one)} {len(one.bigrams):,}" for one in some[1:NAMED])
+    others = (f"; {named}" if named else "") + (" and others" if len(some) > NAMED else "")
+    start = (
+        f"{of_all}{place(first)} for {_number(first)}{others}" if n_heads > 1 else alone + others
+    )
+    strongest = ", ".join(
+        f"key {b.key_feature} for query {b.query_feature}{' (attends less)' if b.z < 0 else ''}"
+        for b in first.bigrams[:NAMED]
+    )
+    alike = sum(bool(b.alternatives) for b in first.bigrams)
+    up_to = f"; {alike:,} of them up to features that are alike (|cos| > {ALIKE})" if alike else ""
+    return f"{start}; the clearest of {place(first)}: {strongest}{up_to}."
+
+
+def _n_heads(found: Sequence[HeadBigrams]) -> int:
+    return len({head_of(one) for one in found})
+
+
+def _each(found: Sequence[HeadBigrams]) -> str:
+    return "head" if _n_heads(found) == len(found) else "head and distance"
+
+
+def _unremarkable(found: Sequence[HeadBigrams]) -> str:
+    if all(one.tail == "none" for one in found):
+        return "every pair of features scores 0"
+    if any(one.tail == "empirical" for one in found):
+        return "no score is far beyond the spread of its row and its column"
+    return "the scores are what features independent of the weights give"
+
+
+def _number(found: HeadBigrams) -> str:
+    n = len(found.bigrams)
+    said = f"{n:,} skip-bigram{'s' if n > 1 else ''}"
+    if found.estimated_count is None or found.interval is None:
+        return f"{said} of a capacity of about {found.capacity:,}"
+    low, high = found.interval
+    return (
+        f"{said}, an estimated {found.estimated_count:,} [{low:,}, {high:,}] about as strong as "
+        f"these, of a capacity of about {found.capacity:,}"
+    )

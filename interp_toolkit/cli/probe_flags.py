@@ -1,0 +1,198 @@
+"""The options of analyses as flags: made from their options classes, for the probes a line names.
+
+`interp analyze MODEL --probe uand --help` therefore shows uand's, a plugin's options are flags like
+our own, and nothing here or in `analyze` knows any of them. Without `--probe`, where the analyses
+that fit the model are run, a flag is accepted if any analysis has it.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from interp_toolkit.errors import InputError
+
+if TYPE_CHECKING:
+    from interp_toolkit.options import OptionFlag
+    from interp_toolkit.registry import Analysis
+
+HELP = ("--help", "-h")
+_PREFIX = "probe_option_"  # so that a probe's option never meets a parameter of the command
+
+
+def named_probes(args: Sequence[str]) -> list[str]:
+    """The values of `--probe` on a command line, as they stand."""
+    found = []
+    for i, arg in enumerate(args):
+        if arg == "--probe" and i + 1 < len(args):
+            found.append(args[i + 1])
+        elif arg.startswith("--probe="):
+            found.append(arg.partition("=")[2])
+    return found
+
+
+def named_model(args: Sequence[str]) -> str | None:
+    """The first word that is no option and stands behind none; None where there is no such."""
+    behind_option = False
+    for arg in args:
+        if not arg.startswith("-") and not behind_option:
+            return arg
+        behind_option = arg.startswith("--") and "=" not in arg
+    return None
+
+
+def analyses(probes: Sequence[str]) -> dict[str, Analysis]:
+    """The analyses named, or all there are; raises InputError for a name unknown or given twice."""
+    from interp_toolkit.registry import find, load_all
+
+    for i, probe in enumerate(probes):
+        if probe in probes[:i]:
+            raise InputError(f"--probe {probe} is given twice")
+    return {probe: find("probes", probe) for probe in probes} or load_all("probes")
+
+
+class ProbeCommand(TyperCommand):
+    """A command that takes the options of the probes that its line names."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse a line with the flags of its probes."""
+        from interp_toolkit.models.loading.source_names import check_source
+
+        probes, asks_help = named_probes(args), any(arg in HELP for arg in args)
+        if not asks_help and (model := named_model(args)) is not None:
+            check_source(model)  # a wrong path should not wait for what a probe imports
+        if probes or not asks_help:
+            known = analyses(probes)
+            app = typer.Typer(add_completion=False)
+            app.command()(with_probes(inspect.unwrap(self.callback or _nothing), known))
+            whole = typer.main.get_command(app)
+            self.params, self.callback = whole.params, whole.callback
+            try:
+                return super().parse_args(ctx, args)
+            finally:
+                ctx.meta["analyses"] = known if probes else {}
+        return super().parse_args(ctx, args)
+
+
+def with_probes(command: Callable[..., Any], known: Mapping[str, Analysis]) -> Callable[..., Any]:
+    """The function of a command, which also takes every flag of these analyses.
+
+    Args:
+        command: its keyword `given` gets what the flags say, by the options' fields.
+        known: analyses by name; none: no flag beside the command's own.
+    """
+    parameters = [
+        p
+        for name, p in inspect.signature(command, eval_str=True).parameters.items()
+        if name != "given"
+    ]
+    taken = {name for p in parameters for name in _declared(p)}
+    found: dict[str, OptionFlag] = {}
+    for analysis in known.values():
+        for flag in _flags_of(analysis):
+            if not taken & set(flag.name.split("/")):
+                found.setdefault(flag.field, flag)
+    panel = f"Options of {', '.join(known)}"
+    parameters += [_parameter(flag, panel) for flag in found.values()]
+
+    @functools.wraps(command)
+    def run(**values: Any) -> Any:
+        given = {
+            name.removeprefix(_PREFIX): values.pop(name)
+            for name in list(values)
+            if name.startswith(_PREFIX)
+        }
+        said = {key: value for key, value in given.items() if value not in (None, [], ())}
+        return command(**values, given=said)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+def _flags_of(analysis: Analysis) -> list[OptionFlag]:
+    from interp_toolkit.options import flags
+
+    return flags(analysis.options)
+
+
+def _nothing(given: Mapping[str, Any]) -> None:
+    """Do nothing."""
+
+
+def _declared(parameter: inspect.Parameter) -> Iterator[str]:
+    """The flags of a parameter of the command itself."""
+    yield f"--{parameter.name.replace('_', '-')}"
+    for extra in getattr(parameter.annotation, "__metadata__", ()):
+        for name in getattr(extra, "param_decls", None) or ():
+            yield from name.split("/")
+
+
+def _parameter(flag: OptionFlag, panel: str) -> inspect.Parameter:
+    """A flag as a parameter that typer reads; values stay texts, which the options class reads."""
+    kind: Any = bool | None if flag.boolean else list[str] | None if flag.repeated else str | None
+    option = typer.Option(
+        flag.name,
+        metavar=flag.metavar,
+        help=flag.help,
+        show_default=False,
+        rich_help_panel=panel,
+    )
+    return inspect.Parameter(
+        _PREFIX + flag.field,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=None,
+        annotation=Annotated[kind, option],
+    )
+
+
+def checked(
+    known: Mapping[str, Analysis], given: Mapping[str, Any], *, named: bool
+) -> dict[str, Any]:
+    """Each analysis' options from what is given; an option that none of them takes is a slip.
+
+    Raises InputError for such, for an option missing, and for a value that does not fit.
+    """
+    from interp_toolkit.options import read_options
+
+    taken = {probe: {f.field: f for f in _flags_of(a)} for probe, a in known.items()}
+    for field in given:
+        if not any(field in fields for fields in taken.values()):
+            flag = f"--{field.replace('_', '-')}"
+            raise InputError(
+                f"--probe {', '.join(known)} takes no {flag}"
+                if named
+                else f"{flag} is for none of the analyses that fit ({', '.join(known)}); "
+                "give --probe"
+            )
+    return {
+        probe: read_options(
+            known[probe].options,
+            {key: value for key, value in given.items() if key in fields},
+            probe,
+            as_flags=True,
+        )
+        for probe, fields in taken.items()
+    }
+
+
+def told(say: Callable[[str], None], probe: str) -> Callable[[str], None]:
+    """A place for an analysis to say what it is doing."""
+    return lambda step: say(f"{probe}: {step}")
+
+
+def print_assumptions(model: Any, quiet: bool) -> None:
+    """What the checkpoint did not say and was assumed, in one line on standard error."""
+    from interp_toolkit.errors import printable
+    from interp_toolkit.models.about.record import record_of
+
+    assumptions = record_of(model).assumptions
+    if assumptions and not quiet:
+        phrases = printable("; ".join(assumptions))
+        print(f"assumed: {phrases} (change with --set)", file=sys.stderr)

@@ -1,0 +1,255 @@
+"""An analysis' options: one class that Python calls, the command line, docs and plugins all read.
+
+    class MyOptions(Options):
+        level: float = Field(0.05, gt=0, lt=1, description="Of significance.")
+
+A field's name, type, bounds, default and description are all there is to say of an option:
+`it.analyze(model, "mine", level=0.01)` is checked by the class, `interp analyze --probe mine`
+makes `--level` of it, `interp show mine` prints it. Values may be texts, as the command line has
+them. Types with a text form of their own (`Names`, `Position`) are here; a field whose flag is
+called or written otherwise carries a `Flag`.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.results import jsonable
+
+MAX_SEED = 2**31 - 1  # every random generator underneath takes these
+
+
+@dataclass(frozen=True)
+class Flag:
+    """How an option is written on the command line, where that is not `--its-name VALUE`.
+
+    Attributes:
+        name: such as "--hook" of `hooks`, or "--distinct/--repeats" of a boolean; None: the
+            field's own.
+        metavar: what stands for the value in the help; None: made from the type.
+        repeated: whether it is given once for each item of a list; a list that has a text form of
+            its own is not.
+    """
+
+    name: str | None = None
+    metavar: str | None = None
+    repeated: bool | None = None
+
+
+class Options(BaseModel):
+    """What every analysis takes; an analysis' own options class adds fields."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    seed: int = Field(0, ge=0, le=MAX_SEED, description="Of every random draw.")
+    memory: Annotated[int | str | None, Flag(metavar="4GiB")] = Field(
+        None, description="Bound on what is held at once beside the weights."
+    )
+
+    def settings(self, **resolved: Any) -> dict[str, Any]:
+        """The options as run, for a result's provenance: all but the seed and the memory.
+
+        `resolved` replaces what was left to the analysis by what it chose.
+        """
+        chosen = {name: getattr(self, name) for name in type(self).model_fields} | resolved
+        return {name: _plain(value) for name, value in chosen.items() if name not in _EVERYWHERE}
+
+
+_EVERYWHERE = frozenset({"seed", "memory"})
+Chosen = TypeVar("Chosen", bound=Options)
+
+
+def _plain(value: Any) -> Any:
+    """As a file keeps it; what has no JSON form by its name or its text."""
+    try:
+        return jsonable(value)
+    except TypeError:
+        if isinstance(value, list | tuple):
+            return [_plain(item) for item in value]
+        return str(getattr(value, "name", None) or getattr(value, "source", None) or value)
+
+
+def _as_names(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+def _as_words(value: Any) -> Any:
+    return tuple(value.split()) if isinstance(value, str) else value
+
+
+def _as_position(value: Any) -> Any:
+    if not isinstance(value, str) or value == "all":
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(f"{value!r} is neither a number nor 'all'") from None
+
+
+#: several names; one alone may be given as a text
+Names = Annotated[tuple[str, ...], BeforeValidator(_as_names)]
+#: words of one text, such as "a b query"
+Words = Annotated[tuple[str, ...], BeforeValidator(_as_words), Flag(repeated=False)]
+#: a token position, or every one
+Position = Annotated[
+    int | Literal["all"], BeforeValidator(_as_position), Flag(metavar="N|all", repeated=False)
+]
+
+
+def read_options(
+    options: type[Chosen], given: Mapping[str, Any], name: str, *, as_flags: bool = False
+) -> Chosen:
+    """The options given, checked.
+
+    Args:
+        options: the analysis' class.
+        given: by field; texts are read by the field's type.
+        name: the analysis'.
+        as_flags: call options by their flags in messages, as the command line does.
+
+    Raises:
+        InputError: an unknown option, one that is missing, or a value that does not fit.
+    """
+    known = {flag.field: flag for flag in flags(options)}
+    for field in given:
+        if field not in known:
+            raise InputError(f"{name} takes no option {field!r}{suggestion(field, known)}")
+    for flag in known.values():
+        if flag.required and given.get(flag.field) is None:
+            raise InputError(f"{name} needs {flag.field!r} ({flag.positive})")
+    try:
+        return options(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        reason = reason_of(error)
+        if not first["loc"]:
+            raise InputError(f"{name}: {reason}") from error
+        field = str(first["loc"][0])
+        value = given.get(field)
+        said = known[field].positive if as_flags else field
+        shown = value if isinstance(value, str | int | float) else jsonable_or_type(value)
+        raise InputError(f"{name}: {said} {shown!r} cannot be used: {reason}") from error
+
+
+def jsonable_or_type(value: Any) -> Any:
+    """A value as data where it is some, else its type's name, for a message."""
+    try:
+        return jsonable(value)
+    except TypeError:
+        return type(value).__name__
+
+
+def reason_of(error: ValidationError) -> str:
+    """The first thing that pydantic found wrong, in a few words."""
+    message: str = error.errors()[0]["msg"].removeprefix("Value error, ")
+    return message.replace("Input should", "it must").partition(", unable to parse")[0]
+
+
+@dataclass(frozen=True)
+class OptionFlag:
+    """An option as the command line takes it.
+
+    Attributes:
+        field: of the options class.
+        name: such as "--hook", or "--distinct/--repeats".
+        metavar: what stands for the value; None of a boolean.
+        help: the field's description, with its default.
+        choices: the words it may be, or none.
+        repeated: whether it may be given several times.
+        boolean: whether it takes no value.
+        required: whether there is no default.
+        default: as text; empty where it is the analysis' choice.
+        type: as a word, for `interp show`.
+    """
+
+    field: str
+    name: str
+    metavar: str | None
+    help: str
+    choices: tuple[str, ...]
+    repeated: bool
+    boolean: bool
+    required: bool
+    default: str
+    type: str
+
+    @property
+    def positive(self) -> str:
+        """The flag alone, without what switches it off."""
+        return self.name.partition("/")[0]
+
+
+def flags(options: type[Options]) -> list[OptionFlag]:
+    """Every option of a class, its own before what all analyses take."""
+    fields = options.model_fields
+    own = [name for name in fields if name not in _EVERYWHERE]
+    return [_flag(name, fields[name]) for name in [*own, *sorted(_EVERYWHERE)]]
+
+
+def _flag(field: str, info: FieldInfo) -> OptionFlag:
+    kinds, extras = _members(info.annotation, info.metadata)
+    given = next((extra for extra in extras if isinstance(extra, Flag)), Flag())
+    boolean = kinds == [bool]
+    choices = tuple(str(c) for kind in kinds if get_origin(kind) is Literal for c in get_args(kind))
+    several = any(get_origin(kind) in (tuple, list, Sequence) or kind is tuple for kind in kinds)
+    only_choices = bool(choices) and len(kinds) == 1
+    required = info.default is PydanticUndefined and info.default_factory is None
+    default = "" if required or info.default in (None, ()) else _text(info.default)
+    dashed = f"--{field.replace('_', '-')}"
+    metavar = None if boolean else given.metavar or ("|".join(choices) if only_choices else None)
+    help_text = info.description or ""
+    if default and "default:" not in help_text:
+        help_text = f"{help_text.rstrip('.')}; default: {default}."
+    return OptionFlag(
+        field=field,
+        name=given.name or (f"{dashed}/--no-{dashed[2:]}" if boolean else dashed),
+        metavar=metavar or (None if boolean else _word_of(kinds)),
+        help=help_text,
+        choices=choices if only_choices else (),
+        repeated=several if given.repeated is None else given.repeated,
+        boolean=boolean,
+        required=required,
+        default=default,
+        type="|".join(choices) if only_choices else _word_of(kinds).lower(),
+    )
+
+
+def _members(annotation: Any, metadata: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The types that a field may hold, without None, and all that is annotated to them."""
+    extras = list(metadata)
+    if get_origin(annotation) is Annotated:
+        annotation, *more = get_args(annotation)
+        extras += more
+    if get_origin(annotation) in (Union, types.UnionType):
+        kinds: list[Any] = []
+        for member in get_args(annotation):
+            if member is type(None):
+                continue
+            inner, more = _members(member, ())
+            kinds += inner
+            extras += more
+        return kinds, extras
+    return [annotation], extras
+
+
+def _word_of(kinds: Sequence[Any]) -> str:
+    if kinds == [bool]:
+        return "yes or no"
+    for kind, word in ((float, "NUMBER"), (int, "N")):
+        if kind in kinds and str not in kinds:
+            return word
+    return "TEXT"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
