@@ -29,7 +29,7 @@ def analyze(
         options.repeated(
             "--probe",
             metavar="NAME",
-            help="An analysis (interp list probes), --help shows its options; default: all that fit.",
+            help="An analysis; with --help: its options; default: all that fit.",
         ),
     ],
     setting: Annotated[
