@@ -13,7 +13,7 @@ from scipy import stats
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Recipe, find
 from interp_toolkit.toys.random_attention.variants import VARIANTS, trainable_parameters
-from interp_toolkit.training.engine.final_score import measured_of
+from interp_toolkit.training.engine.final_score import final_score_of
 from interp_toolkit.training.tasks.problem import TaskProblem
 from interp_toolkit.training.tasks.settings import SyntheticTraining
 from interp_toolkit.training.tasks.verdict import share_interval
@@ -108,7 +108,7 @@ def test_paper_presets_have_the_sources_sizes(name: str) -> None:
 def test_a_run_reports_what_it_measured(name: str) -> None:
     run = run_of(name, seeds=2)
     training = json.loads(json.dumps(run.training))
-    measured = measured_of(training)
+    measured = final_score_of(training)
     assert (measured.name, measured.better, measured.unit) == ("accuracy", "higher", "share")
     assert measured.value == max(seed["accuracy"] for seed in training["seeds"])
     assert measured.value == training["accuracy"] == pytest.approx(1 - training["error"])

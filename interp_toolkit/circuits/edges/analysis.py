@@ -20,7 +20,7 @@ from interp_toolkit.circuits.edges.graph import (
     composition_of,
     composition_of_edge,
 )
-from interp_toolkit.circuits.edges.patched_pass import Engine
+from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.search import SHARE, Circuit, EdgeEffect, find_circuit
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -226,7 +226,7 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
         return f"{n_heads} heads take many passes; ask for it by name: --probe circuit"
     try:
         _prompts_fit(model)
-        Engine(model)
+        PatchedModel(model)
     except InputError as error:
         return str(error)
     return None

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.weights.parts import LayerWeights, MLPWeights, Norm
+from interp_toolkit.models.weights.parts import LayerWeights, MLPWeights, NormWeights
 from interp_toolkit.models.weights.view import weights
 
 Stream = Float[Tensor, "row pos d_model"]
@@ -27,7 +27,7 @@ Projected = tuple[
     Float[Tensor, "row pos head d_head"],
     Float[Tensor, "row pos head d_head"],
 ]
-Parts = TypeVar("Parts", LayerWeights, MLPWeights, Norm)
+Parts = TypeVar("Parts", LayerWeights, MLPWeights, NormWeights)
 
 #: has a norm inside the MLP, which is not among its weights
 _NO_FUNCTION = ("solu_ln",)
@@ -169,6 +169,6 @@ def _wide(parts: Parts) -> Parts:
     wide: dict[str, Any] = {
         f.name: as_float(value) if isinstance(value, Tensor) else _wide(value)
         for f in dataclasses.fields(parts)
-        if isinstance(value := getattr(parts, f.name), Tensor | Norm)
+        if isinstance(value := getattr(parts, f.name), Tensor | NormWeights)
     }
     return dataclasses.replace(parts, **wide)

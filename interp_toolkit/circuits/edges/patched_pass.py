@@ -8,7 +8,7 @@ but a circuit's cut it is the circuit (Conmy et al. 2023, arXiv 2304.14997).
 
 `input` writes what enters the first block, positions included. The output bias of an attention
 layer belongs to no head and is never cut; an MLP's belongs to what the MLP writes, and cancels
-against the same bias in a mean. With no edge cut the logits are the model's own, and `Engine`
+against the same bias in a mean. With no edge cut the logits are the model's own, and `PatchedModel`
 checks that on its first tokens.
 """
 
@@ -65,7 +65,7 @@ class Pass:
     logits: Float[Tensor, "row pos d_vocab"]
 
 
-class Engine:
+class PatchedModel:
     """The model as a circuit.
 
     Raises InputError for a model whose computation the view of its weights does not give, naming

@@ -23,7 +23,12 @@ from interp_toolkit.circuits.behaviour.prompts import (
 from interp_toolkit.circuits.heads.controls import Looks, looks
 from interp_toolkit.circuits.heads.detectors import Detector, as_detectors
 from interp_toolkit.circuits.heads.patterns import RowKind, pattern_sums
-from interp_toolkit.circuits.heads.significance import Scores, corrected, detected, score_families
+from interp_toolkit.circuits.heads.significance import (
+    DetectorScores,
+    corrected,
+    detected,
+    score_families,
+)
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.weights.read import visibility
 
@@ -45,7 +50,7 @@ class HeadScores:
         notes: what was left out or is not as usual.
     """
 
-    scores: Sequence[Scores]
+    scores: Sequence[DetectorScores]
     p_adjusted: Float[np.ndarray, "detector layer head"]
     q_value: Float[np.ndarray, "detector layer head"]
     detected: Bool[np.ndarray, "detector layer head"]
@@ -146,7 +151,7 @@ def detect(
     else:
         repeats = given_prompts(tokens, model)
         groups = [(repeats, chosen)]
-    scores: list[Scores] = []
+    scores: list[DetectorScores] = []
     kinds: tuple[RowKind, ...] = ()
     windows = [visibility(model, layer)[1] for layer in range(int(model.cfg.n_layers))]
     for prompts, members in groups:
@@ -184,7 +189,7 @@ def _uniform(places: Looks, windows: Sequence[int | None]) -> Float[np.ndarray, 
 
 
 def _notes(
-    scores: Sequence[Scores], kinds: Sequence[RowKind], chosen: Sequence[Detector]
+    scores: Sequence[DetectorScores], kinds: Sequence[RowKind], chosen: Sequence[Detector]
 ) -> list[str]:
     notes = []
     for kind in ("signed", "unnormalised"):

@@ -51,7 +51,7 @@ SMALLEST_SPREAD = 1e-4  # of excesses among controls: below, differences are rou
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class DetectorScores:
     """One detector's scores on every head; NaN where the data has no target for it.
 
     Attributes:
@@ -78,7 +78,7 @@ class Scores:
 
 
 def detected(
-    p_adjusted: Float[np.ndarray, "layer head"], scores: Scores
+    p_adjusted: Float[np.ndarray, "layer head"], scores: DetectorScores
 ) -> Bool[np.ndarray, "layer head"]:
     """The rule (see the module)."""
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -100,7 +100,7 @@ def score_families(
     looks: Looks,
     sums: PatternSums,
     uniform: Float[np.ndarray, "layer row look"],
-) -> list[Scores]:
+) -> list[DetectorScores]:
     """Every detector's scores.
 
     Args:
@@ -121,7 +121,7 @@ def _scores(
     looks: Looks,
     sums: PatternSums,
     uniform: Float[np.ndarray, "layer row look"],
-) -> Scores:
+) -> DetectorScores:
     target = families[0].target
     queries = looks.n_queries.sum(0)  # look
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -146,7 +146,7 @@ def _scores(
         weakest[larger & ~np.isnan(p_values)] = family.kind
         # NaN stays: a family that cannot be asked
         p_values = np.maximum(p_values, np.maximum(p, SMALLEST_P))
-    return Scores(
+    return DetectorScores(
         detector=detector.name,
         score=score[..., target],
         uniform=np.broadcast_to(flat[..., target], score.shape[:2]).copy(),

@@ -27,7 +27,7 @@ from interp_toolkit.circuits.sorting.criteria import (
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
 from interp_toolkit.circuits.sorting.measures.head_parts import HeadFingerprint, head_parts
 from interp_toolkit.circuits.sorting.measures.measure import Measures, measure
-from interp_toolkit.circuits.sorting.measures.reading import Reading, read, require_one_layer
+from interp_toolkit.circuits.sorting.measures.reading import ListReading, read, require_one_layer
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables, weight_tables
 from interp_toolkit.circuits.sorting.verdict import sentence
 from interp_toolkit.data.list_layout import ListLayout, parse_layout
@@ -91,7 +91,7 @@ class SortingFingerprint:
     layout: ListLayout
     lines: Lines
     weights: WeightTables
-    example: Reading
+    example: ListReading
     notes: tuple[str, ...]
 
 
@@ -192,7 +192,9 @@ def find_layout(model: Any, layout: str | Sequence[str] | ListLayout | None) -> 
     )
 
 
-def read_lists(model: Any, layout: ListLayout, distinct: bool, lists: int, seed: int) -> Reading:
+def read_lists(
+    model: Any, layout: ListLayout, distinct: bool, lists: int, seed: int
+) -> ListReading:
     """A reading of random lists, of the kind that the model was made for."""
     size = int(model.cfg.n_heads) * layout.longest * layout.n_positions
     n = max(min(lists, MOST_NUMBERS // size), 1)
@@ -202,7 +204,7 @@ def read_lists(model: Any, layout: ListLayout, distinct: bool, lists: int, seed:
     return read(model, layout, source.draw(n, fresh_generator(seed)))
 
 
-def guessed(reading: Reading) -> float:
+def guessed(reading: ListReading) -> float:
     """Share of items that the better guess gets: each place's most frequent value, or the last."""
     answer, present = reading.rows.answer, reading.rows.present
     counts = torch.stack([((answer == v) & present).sum(0) for v in range(reading.layout.n_values)])
@@ -221,7 +223,7 @@ def _sorts_distinct_only(model: Any, layout: ListLayout, memory: int | str | Non
 
 
 def _re_initialised(
-    model: Any, reading: Reading, nulls: int, seed: int, progress: Callable[[str], None]
+    model: Any, reading: ListReading, nulls: int, seed: int, progress: Callable[[str], None]
 ) -> list[Mapping[str, float | None]]:
     found = []
     for i in range(nulls):
@@ -237,7 +239,7 @@ def _separator_ratios(measures: Sequence[Measures]) -> Float[np.ndarray, "head i
     return np.stack(lines) if lines else None
 
 
-def _first(reading: Reading, n: int) -> Reading:
+def _first(reading: ListReading, n: int) -> ListReading:
     return dataclasses.replace(
         reading,
         lists=reading.lists.take(slice(n)),
@@ -254,7 +256,7 @@ def _accuracy_metrics(accuracy: Mapping[str, ListAccuracy]) -> dict[str, float |
     return {f"lists_right_{name}": found.lists_right for name, found in accuracy.items()}
 
 
-def _notes(tables: WeightTables, measured: Measures, reading: Reading) -> tuple[str, ...]:
+def _notes(tables: WeightTables, measured: Measures, reading: ListReading) -> tuple[str, ...]:
     notes = []
     if tables.note:
         notes.append(tables.note)

@@ -13,11 +13,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.models.weights.parts import Norm
+from interp_toolkit.models.weights.parts import NormWeights
 
 
 def read_through(
-    norm: Norm, W: Float[Tensor, "*head d_model out"]
+    norm: NormWeights, W: Float[Tensor, "*head d_model out"]
 ) -> Float[Tensor, "*head d_model out"]:
     """Weights that read the residual stream itself, up to the norm's scale: `C diag(w) W`."""
     W = at_least_single(W)
@@ -26,7 +26,7 @@ def read_through(
 
 
 def written_through(
-    norm: Norm, W: Float[Tensor, "*head into d_model"]
+    norm: NormWeights, W: Float[Tensor, "*head into d_model"]
 ) -> Float[Tensor, "*head into d_model"]:
     """Weights that write to the residual stream behind a norm, up to its scale: `W C diag(w)`."""
     W = at_least_single(W)
@@ -35,13 +35,13 @@ def written_through(
 
 
 def seen_by(
-    norm: Norm, W: Float[Tensor, "*head into d_model"]
+    norm: NormWeights, W: Float[Tensor, "*head into d_model"]
 ) -> Float[Tensor, "*head into d_model"]:
     """What a norm lets through of what is written: without the mean over the stream, for LN."""
     return W - W.mean(-1, keepdim=True) if norm.kind == "LN" else W
 
 
-def seen_dimensions(norm: Norm, d_model: int) -> int:
+def seen_dimensions(norm: NormWeights, d_model: int) -> int:
     """Dimensions of the residual stream that a norm lets through: LN's centring takes one."""
     return d_model - 1 if norm.kind == "LN" else d_model
 

@@ -23,7 +23,7 @@ from interp_toolkit.models.transformer.layers import bias, fire, soft_cap, weigh
 FIRST_TABLE = 2048  # positions a rotary table starts with, if the context is that long
 
 
-class Rotary:
+class RotaryEmbedding:
     """Turns pairs of coordinates of q and k by angles proportional to the position (RoPE).
 
     Pair `i` turns by `position / rotary_base ** (2 i / rotary_dim)`. The pairs are neighbours
@@ -104,7 +104,7 @@ class Attention(nn.Module):
     `use_attn_result`, so that no edit can be attached where it would do nothing.
     """
 
-    def __init__(self, cfg: TransformerConfig, rotary: Rotary | None):
+    def __init__(self, cfg: TransformerConfig, rotary: RotaryEmbedding | None):
         super().__init__()
         self.rotary = rotary
         self.scale = cfg.attn_scale if cfg.use_attn_scale else 1.0
@@ -227,7 +227,7 @@ class GroupedQueryAttention(Attention):
         return None if self._b_V is None else self._b_V.repeat_interleave(self.group, dim=0)
 
 
-def attention(cfg: TransformerConfig, rotary: Rotary | None) -> Attention:
+def attention(cfg: TransformerConfig, rotary: RotaryEmbedding | None) -> Attention:
     """The attention layer of this configuration."""
     kind = Attention if cfg.n_key_value_heads is None else GroupedQueryAttention
     return kind(cfg, rotary)

@@ -18,7 +18,7 @@ Table = Callable[[int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Rotary:
+class RotaryTables:
     """How one layer turns its queries and keys.
 
     Attributes:

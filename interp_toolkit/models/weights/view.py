@@ -23,7 +23,7 @@ from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.check import check
 from interp_toolkit.models.weights.parts import LayerWeights as LayerWeights
 from interp_toolkit.models.weights.parts import MLPWeights as MLPWeights
-from interp_toolkit.models.weights.parts import Norm as Norm
+from interp_toolkit.models.weights.parts import NormWeights as NormWeights
 from interp_toolkit.models.weights.parts import OVWeights as OVWeights
 from interp_toolkit.models.weights.positions import positions
 
@@ -67,7 +67,7 @@ class ModelWeights:
         return read.token_type(self._model)
 
     @property
-    def embed_norm(self) -> Norm:
+    def embed_norm(self) -> NormWeights:
         """The norm behind the sum of the embeddings (Bloom, BERT); kind None mostly."""
         self._refuse("embedding")
         return read.embedding_norm(self._model)
@@ -108,7 +108,7 @@ class ModelWeights:
         return read.unembedding(self._model)[1]
 
     @property
-    def final_norm(self) -> Norm:
+    def final_norm(self) -> NormWeights:
         """The normalisation before the unembedding."""
         self._refuse("unembedding")
         return read.norm(self._model, "ln_final", self._model.cfg)

@@ -27,7 +27,7 @@ from interp_toolkit.probes.boolean import figures as pictures
 from interp_toolkit.probes.boolean import theorem
 from interp_toolkit.probes.boolean.attribution import head_effects
 from interp_toolkit.probes.boolean.measure import (
-    Measured,
+    SiteMeasurement,
     Targets,
     function_name,
     held_out_accuracy,
@@ -169,7 +169,7 @@ def _measure(
     seed: int,
     max_seconds: float | None,
     progress: Callable[[str], None],
-) -> list[Measured]:
+) -> list[SiteMeasurement]:
     measured = []
     for i, (hook, place) in enumerate(sites):
         at = "" if place is None else f", position {place}"
@@ -313,7 +313,7 @@ def _site_verdict(
     table: str,
     hook: str,
     place: int | None,
-    found: Measured,
+    found: SiteMeasurement,
     read: SiteReader,
 ) -> SiteVerdict:
     sep = found.separability
@@ -378,7 +378,7 @@ def _same_prompt_both_ways(data: FeatureData, table: str, place: int | None) -> 
     return any(len(found) == 2 for found in labels.values())
 
 
-def _correct(verdicts: list[SiteVerdict], measured: Sequence[Measured]) -> list[SiteVerdict]:
+def _correct(verdicts: list[SiteVerdict], measured: Sequence[SiteMeasurement]) -> list[SiteVerdict]:
     """P-values of the held-out figures, corrected over the sites (same shuffles at each)."""
     held = [v.held_out for v in verdicts]
     if any(h is None for h in held) or not len(measured[0].null):

@@ -18,8 +18,7 @@ from jaxtyping import Bool, Float
 
 from interp_toolkit.probes.boolean.result import HeldOut
 from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
-from interp_toolkit.probes.estimators.heldout import HeldOut as Scored
-from interp_toolkit.probes.estimators.heldout import cross_validate_targets
+from interp_toolkit.probes.estimators.heldout import HeldOutScores, cross_validate_targets
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 from interp_toolkit.probes.estimators.separability import Separability, check_separability
 
@@ -60,7 +59,7 @@ class Targets:
 
 
 @dataclass(frozen=True)
-class Measured:
+class SiteMeasurement:
     """A site's numbers, before they become a `SiteVerdict`.
 
     Attributes:
@@ -103,7 +102,7 @@ def controls(
 
 def measure(
     X: Any, precision: str, targets: Targets, *, C: float, seed: int, max_seconds: float | None
-) -> Measured:
+) -> SiteMeasurement:
     """The site with activations X [n d] (float64 array), computed in `precision`."""
     y = targets.function
     separability = check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds)
@@ -119,7 +118,7 @@ def _exhaustive(
     C: float,
     seed: int,
     max_seconds: float | None,
-) -> Measured:
+) -> SiteMeasurement:
     size = separability.scale or 1.0
     fits = fit_logistic_targets(X / size, targets.labels, C=WEAK, max_iter=2_000)
     scores = X / size @ fits.coef.T + fits.intercept
@@ -136,7 +135,7 @@ def _exhaustive(
     direction, threshold = fits.coef[0] / size, -float(fits.intercept[0])
     if separability.hyperplane is not None:
         direction, threshold = separability.direction, separability.threshold
-    return Measured(
+    return SiteMeasurement(
         separability=separability,
         accuracy=dict(zip(targets.names, accuracy.tolist(), strict=True)),
         held_out=None,
@@ -191,7 +190,7 @@ def _sampled(
     C: float,
     seed: int,
     max_seconds: float | None,
-) -> Measured:
+) -> SiteMeasurement:
     every = np.column_stack([targets.labels, targets.nulls])
     scored = _cross_validate(X, every, targets.groups, C, seed)
     size = _spread(X)
@@ -210,7 +209,7 @@ def _sampled(
         reinitialised_balanced_accuracy=float("nan"),
         p_value=float("nan"),
     )
-    return Measured(
+    return SiteMeasurement(
         separability=separability,
         accuracy=dict(zip(targets.names, accuracy.tolist(), strict=True)),
         held_out=held_out,
@@ -260,7 +259,7 @@ def _cross_validate(
     groups: np.ndarray | None,
     C: float,
     seed: int,
-) -> Scored:
+) -> HeldOutScores:
     return cross_validate_targets(
         X / _spread(X),
         labels,

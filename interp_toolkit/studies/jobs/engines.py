@@ -36,7 +36,7 @@ _NEEDS = {
 
 
 @dataclass(frozen=True)
-class Engine:
+class JobEngine:
     """What does the jobs.
 
     Attributes:
@@ -74,7 +74,7 @@ class Backend:
 
 
 def attempts(
-    jobs: Sequence[Job], place: Path, engine: Engine, workers: int | None
+    jobs: Sequence[Job], place: Path, engine: JobEngine, workers: int | None
 ) -> Generator[Attempt, None, None]:
     """Each job tried once, as the tries end.
 
@@ -137,7 +137,7 @@ def _streams() -> bool:
 
 
 def _explained(
-    found: Generator[Attempt, None, None], engine: Engine
+    found: Generator[Attempt, None, None], engine: JobEngine
 ) -> Generator[Attempt, None, None]:
     """Attempts do not raise: what does is the engine's trouble."""
     try:
@@ -154,7 +154,7 @@ def _explained(
 
 
 @contextlib.contextmanager
-def _opened(engine: Engine, workers: int | None) -> Iterator[Backend]:
+def _opened(engine: JobEngine, workers: int | None) -> Iterator[Backend]:
     if engine.name == DASK:
         from interp_toolkit.studies.jobs.dask_engine import opened
 

@@ -12,7 +12,7 @@ from interp_toolkit.studies.litmus.figures import curves, gap_figure
 from interp_toolkit.studies.litmus.rules import SENTENCES, Decision, Seeds, decide
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.studies.seed_interval import LEVEL, Interval
-from interp_toolkit.training.engine.final_score import Measured
+from interp_toolkit.training.engine.final_score import FinalScore
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -130,7 +130,7 @@ def _numbers(decision: Decision, standard: Seeds, mixit: Seeds) -> str:
     )
 
 
-def _gap(decision: Decision, measured: Measured) -> str:
+def _gap(decision: Decision, measured: FinalScore) -> str:
     gap, margin = decision.gap, decision.margin
     shares = measured.unit == "share"
     scale, unit = (100, "points") if shares else (1, "nats")
@@ -143,7 +143,7 @@ def _gap(decision: Decision, measured: Measured) -> str:
     )
 
 
-def _with_range(interval: Interval, measured: Measured) -> str:
+def _with_range(interval: Interval, measured: FinalScore) -> str:
     value = _said(interval.value, measured)
     if not math.isfinite(interval.low):
         return value
@@ -151,7 +151,7 @@ def _with_range(interval: Interval, measured: Measured) -> str:
     return f"{value} ({low} to {high})"
 
 
-def _said(value: float, measured: Measured) -> str:
+def _said(value: float, measured: FinalScore) -> str:
     return f"{100 * value:.2f} %" if measured.unit == "share" else f"{value:.3f}"
 
 

@@ -50,7 +50,7 @@ class PlantedHead(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GroundTruth:
+class PlantedHeads:
     """What was planted.
 
     Attributes:
@@ -129,7 +129,7 @@ def planted(
     model.init_weights(generator)  # the same weights again: what follows is drawn after them
     heads = _places(kind, n_layers, n_heads, generator)
     _Planter(model, strength, generator).plant(kind, heads)
-    model.ground_truth = GroundTruth(kind, heads, strength)
+    model.ground_truth = PlantedHeads(kind, heads, strength)
     return model
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.sorting.criteria import Algorithm, Mark, decide, marks_of
 from interp_toolkit.circuits.sorting.measures.measure import Measures, measure
-from interp_toolkit.circuits.sorting.measures.reading import Reading
+from interp_toolkit.circuits.sorting.measures.reading import ListReading
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.interventions import ablate
@@ -39,7 +39,7 @@ class HeadFingerprint:
 
 def head_parts(
     model: Any,
-    reading: Reading,
+    reading: ListReading,
     tables: WeightTables,
     found: tuple[Algorithm, Sequence[Mark], Measures, bool],
     seed: int,
@@ -69,7 +69,7 @@ def head_parts(
     return heads, measures
 
 
-def _answers(model: Any, reading: Reading) -> Int[Tensor, "row item"]:
+def _answers(model: Any, reading: ListReading) -> Int[Tensor, "row item"]:
     """The values that the model, as it now is, answers to a reading's rows; -1: none."""
     tokens, read = (part.to(device_of(model)) for part in (reading.rows.tokens, reading.rows.read))
     answers = read_logits(model, tokens, read).argmax(-1).cpu()
@@ -77,6 +77,6 @@ def _answers(model: Any, reading: Reading) -> Int[Tensor, "row item"]:
     return torch.where(is_value.any(-1), is_value.int().argmax(-1), -1)
 
 
-def _lists_right(reading: Reading, answers: Int[Tensor, "row item"]) -> float:
+def _lists_right(reading: ListReading, answers: Int[Tensor, "row item"]) -> float:
     right = (answers == reading.rows.answer) | ~reading.rows.present
     return float(right.all(1).double().mean())

@@ -29,7 +29,7 @@ HOOK_Z = "blocks.0.attn.hook_z"
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ListReading:
     """A model's answers to some lists.
 
     Attributes:
@@ -75,7 +75,7 @@ def require_one_layer(model: Any) -> None:
 
 
 @torch.no_grad()
-def read(model: Any, layout: ListLayout, lists: Lists) -> Reading:
+def read(model: Any, layout: ListLayout, lists: Lists) -> ListReading:
     """One pass over these lists, on the CPU in float64 afterwards.
 
     Raises:
@@ -107,7 +107,7 @@ def read(model: Any, layout: ListLayout, lists: Lists) -> Reading:
     scale = seen.get("scale", torch.ones(at_items.shape[:2], dtype=torch.float64))
     constant = view.b_U if view.final_norm.b is None else view.b_U + view.final_norm.b @ view.W_U
     behind = constant[values].double().cpu()
-    return Reading(
+    return ListReading(
         layout,
         lists.to("cpu"),
         ListRows(*(part.cpu() for part in rows)),
