@@ -11,7 +11,7 @@ from scipy import stats
 from interp_toolkit.circuits.behaviour.objective import Closeness
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
-from interp_toolkit.circuits.edges.cut import Trial
+from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.graph import circuit_prompts, composition_graph
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.search import (
@@ -287,8 +287,8 @@ def test_p_values_are_adjusted_over_all_edges(induction, monkeypatch):
     rng = np.random.default_rng(0)
     intact = rng.normal(5, 1, 16)
     values = intact[:, None] - rng.normal(0.2, 0.5, (16, len(edges)))
-    monkeypatch.setattr(Trial, "values", lambda *arguments: values)
-    trial = Trial(engine, tokens, torch.arange(16), torch.arange(16), Closeness(), 2**30)
+    monkeypatch.setattr(CutObjective, "values", lambda *arguments: values)
+    trial = CutObjective(engine, tokens, torch.arange(16), torch.arange(16), Closeness(), 2**30)
     found = _measured(trial, intact, intact - 5, 0.05, 512, lambda step: None, test=True)
     raw = stats.ttest_1samp(intact[:, None] - values, 0).pvalue
     np.testing.assert_allclose([edge.p_value for edge in found], holm(raw))

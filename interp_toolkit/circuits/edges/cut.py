@@ -20,8 +20,8 @@ from interp_toolkit.models.running.memory import rows_that_fit
 Rows = Int[Tensor, " row"]
 
 
-class Trial:
-    """Some rows, and what stands in for what is cut in them.
+class CutObjective:
+    """The objective on some rows when edges are cut, and what stands in for what is cut there.
 
     Attributes:
         rows: which rows of the prompts.

@@ -33,7 +33,7 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import behaviour, estimate
 from interp_toolkit.circuits.behaviour.objective import Objective, objective
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.edges.cut import Trial
+from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.faithfulness import Faithfulness, faithfulness
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import INPUT, LOGITS, Edge, Node, Wiring
@@ -159,7 +159,8 @@ def find_circuit(
     limit = parse_memory(memory)
     progress("the intact model")
     choosing, judging = (
-        Trial(engine, prompts.tokens, half, other, judged_by, limit) for half, other in halves
+        CutObjective(engine, prompts.tokens, half, other, judged_by, limit)
+        for half, other in halves
     )
     everything = engine.wiring.edges
     intact, all_cut = choosing.values([(), everything]).T
@@ -233,7 +234,7 @@ def _p_values(differences: Float[np.ndarray, "row look"]) -> Float[np.ndarray, "
 
 
 def _measured(
-    trial: Trial,
+    trial: CutObjective,
     intact: Float[np.ndarray, " row"],
     all_cut: Float[np.ndarray, " row"],
     level: float,

@@ -1,7 +1,7 @@
 """Scores of every attention head under every detector, with their significance.
 
 Prompts are made for the model (or given), the places to look at are listed, one streaming pass sums
-the attention there, and the controls say what the sums mean: `prompts`, `looks`, `patterns` and
+the attention there, and the controls say what the sums mean: `prompts`, `controls`, `patterns` and
 `significance` are these four steps.
 """
 
@@ -20,7 +20,7 @@ from interp_toolkit.circuits.behaviour.prompts import (
     repeated_prompts,
     walks,
 )
-from interp_toolkit.circuits.heads.controls import Looks, looks
+from interp_toolkit.circuits.heads.controls import MatchedControls, matched_controls
 from interp_toolkit.circuits.heads.detectors import Detector, as_detectors
 from interp_toolkit.circuits.heads.patterns import RowKind, pattern_sums
 from interp_toolkit.circuits.heads.significance import (
@@ -158,7 +158,9 @@ def detect(
         if not members:
             continue
         progress(f"attention patterns on {prompts.source}")
-        places = looks(prompts, members, causal=causal, d_model=int(model.cfg.d_model), seed=seed)
+        places = matched_controls(
+            prompts, members, causal=causal, d_model=int(model.cfg.d_model), seed=seed
+        )
         sums = pattern_sums(model, places, memory=memory, progress=progress)
         kinds = sums.kinds
         scores += score_families(members, places, sums, _uniform(places, windows))
@@ -183,7 +185,9 @@ def is_causal(model: Any) -> bool:
     return all(visibility(model, layer)[0] == "causal" for layer in layers)
 
 
-def _uniform(places: Looks, windows: Sequence[int | None]) -> Float[np.ndarray, "layer row look"]:
+def _uniform(
+    places: MatchedControls, windows: Sequence[int | None]
+) -> Float[np.ndarray, "layer row set"]:
     by_window = {window: places.uniform(window) for window in set(windows)}
     return np.stack([by_window[window] for window in windows])
 

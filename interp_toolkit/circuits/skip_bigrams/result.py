@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from interp_toolkit.circuits.skip_bigrams.directions import ALIKE
 from interp_toolkit.circuits.skip_bigrams.figures import bigram_figures
 from interp_toolkit.circuits.skip_bigrams.head import Bigram, HeadBigrams
-from interp_toolkit.circuits.skip_bigrams.head_views import Look
+from interp_toolkit.circuits.skip_bigrams.head_views import HeadView
 from interp_toolkit.results import Figure, Result, Table, jsonable
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def clearest(found: Sequence[HeadBigrams]) -> list[HeadBigrams]:
 
 def place(found: HeadBigrams) -> str:
     """Such as L1H0, or L1H0 at distance 2."""
-    return Look(*_head(found), found.distance).name
+    return HeadView(*_head(found), found.distance).name
 
 
 def head_record(found: HeadBigrams) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def verdict(found: Sequence[HeadBigrams]) -> str:
     if not some:
         where = f"{n_heads} heads" if n_heads > 1 else place(found[0])
         if n_heads == 1 and several:
-            where = f"{Look(*_head(found[0]), None).name} at {len(found)} distances"
+            where = f"{HeadView(*_head(found[0]), None).name} at {len(found)} distances"
         return f"No skip-bigram stands out in {where}: {_unremarkable(found)} ({level})."
     first = some[0]
     of_all = f"{_n_heads(some)} of {n_heads} heads check for skip-bigrams ({level}): "

@@ -19,9 +19,9 @@ from jaxtyping import Float
 
 from interp_toolkit.circuits.sorting.criteria import (
     Algorithm,
-    Mark,
+    Criterion,
+    criteria_of,
     decide,
-    marks_of,
     sorts,
 )
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
@@ -84,7 +84,7 @@ class SortingFingerprint:
     verdict: str
     metrics: Mapping[str, float | None]
     null: Mapping[str, tuple[float, float]]
-    marks: Sequence[Mark]
+    marks: Sequence[Criterion]
     heads: Sequence[HeadFingerprint]
     accuracy: Mapping[str, ListAccuracy]
     distinct: bool
@@ -142,7 +142,7 @@ def sorting_fingerprint(
     null = {
         name: [value for m in others if (value := m[name]) is not None] for name in measured.metrics
     }
-    marks = marks_of(measured.metrics, null, autoregressive=layout.autoregressive)
+    marks = criteria_of(measured.metrics, null, autoregressive=layout.autoregressive)
     guess = guessed(reading)
     sorting = sorts(measured.metrics["items_right"] or 0.0, guess)
     algorithm = decide(marks, sorting)

@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp_toolkit.circuits.sorting.criteria import Algorithm, Mark, decide, marks_of
+from interp_toolkit.circuits.sorting.criteria import Algorithm, Criterion, criteria_of, decide
 from interp_toolkit.circuits.sorting.measures.measure import Measures, measure
 from interp_toolkit.circuits.sorting.measures.reading import ListReading
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
@@ -33,7 +33,7 @@ class HeadFingerprint:
     head: int
     algorithm: Algorithm
     metrics: Mapping[str, float | None]
-    marks: Sequence[Mark]
+    marks: Sequence[Criterion]
     lists_right_without: float
 
 
@@ -41,7 +41,7 @@ def head_parts(
     model: Any,
     reading: ListReading,
     tables: WeightTables,
-    found: tuple[Algorithm, Sequence[Mark], Measures, bool],
+    found: tuple[Algorithm, Sequence[Criterion], Measures, bool],
     seed: int,
     progress: Callable[[str], None],
 ) -> tuple[list[HeadFingerprint], list[Measures]]:
@@ -59,7 +59,7 @@ def head_parts(
         own = (
             list(marks)
             if n_heads == 1
-            else marks_of(alone.metrics, {}, autoregressive=reading.layout.autoregressive)
+            else criteria_of(alone.metrics, {}, autoregressive=reading.layout.autoregressive)
         )
         part = decide(own, sorting and without < right)
         heads.append(
