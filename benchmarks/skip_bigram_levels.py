@@ -28,9 +28,10 @@ from sklearn.metrics import roc_auc_score
 
 from interp_toolkit.circuits.skip_bigrams.find import find_skip_bigrams
 from interp_toolkit.circuits.skip_bigrams.form import Form
-from interp_toolkit.circuits.skip_bigrams.head import LEVEL, skip_bigrams_of
+from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.scores import Features, PairScores
 from interp_toolkit.models.transformer.config import Normalization
+from interp_toolkit.stats import LEVEL
 from interp_toolkit.toys.hand_set.untrained import Positions, random_model
 
 SIZES = ((64, 16), (128, 32), (256, 32))

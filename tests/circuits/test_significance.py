@@ -5,12 +5,12 @@ import pytest
 from scipy import stats
 
 from interp_toolkit.circuits.heads.significance import (
-    LEVEL,
     DetectorScores,
     corrected,
     detected,
     tail_p_values,
 )
+from interp_toolkit.stats import LEVEL
 
 
 def one_head(target, controls):

@@ -48,12 +48,11 @@ from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, ho
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.interventions import HOWS, put_heads, require_heads
-from interp_toolkit.stats import holm
+from interp_toolkit.stats import LEVEL, holm
 
 Head = tuple[int, int]
 Verdict = Literal["confirmed", "refuted", "undecided"]
 
-LEVEL = 0.05
 MATERIAL = 0.05  # share of the intact advantage
 OTHERS_AS_LARGE = 0.1  # share of the other heads that may do as much: partners can be among them
 N_OTHERS = 10

@@ -29,13 +29,13 @@ from interp_toolkit.circuits.heads.result import (
     verdict,
 )
 from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
-from interp_toolkit.circuits.heads.significance import LEVEL
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable
+from interp_toolkit.stats import LEVEL
 
 MOST_ABLATED = 12  # heads of one kind, those with the largest excess: each costs two passes
 MOST_READERS = 4  # induction heads whose partners are looked for

@@ -24,8 +24,8 @@ from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
 from interp_toolkit.circuits.edges.paths import Head, path_effects
-from interp_toolkit.circuits.heads.ablation import LEVEL, MATERIAL
-from interp_toolkit.stats import holm
+from interp_toolkit.circuits.heads.ablation import MATERIAL
+from interp_toolkit.stats import LEVEL, holm
 
 RUNS = 5  # candidates whose cut is also measured on the advantage: a forward pass each
 

@@ -42,9 +42,8 @@ from scipy import stats
 from interp_toolkit.circuits.heads.controls import Family, MatchedControls
 from interp_toolkit.circuits.heads.detectors import Detector
 from interp_toolkit.circuits.heads.patterns import PatternSums
-from interp_toolkit.stats import benjamini_hochberg, holm
+from interp_toolkit.stats import LEVEL, benjamini_hochberg, holm
 
-LEVEL = 0.05
 SMALLEST_P = 1e-9
 FEWEST_CONTROLS = 4
 SMALLEST_SPREAD = 1e-4  # of excesses among controls: below, differences are rounding

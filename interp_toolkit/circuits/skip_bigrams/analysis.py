@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from interp_toolkit.circuits.skip_bigrams.find import FeatureSpec, search
-from interp_toolkit.circuits.skip_bigrams.head import LEVEL
 from interp_toolkit.circuits.skip_bigrams.result import (
     SkipBigramResult,
     evidence_of,
@@ -18,6 +17,7 @@ from interp_toolkit.models.about.provenance import provenance
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.feature_sets import FeatureSet
 from interp_toolkit.registry import Analysis
+from interp_toolkit.stats import LEVEL
 
 
 def run(

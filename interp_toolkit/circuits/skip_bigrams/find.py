@@ -18,13 +18,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp_toolkit.circuits.skip_bigrams.head import LEVEL, HeadBigrams, skip_bigrams_of
+from interp_toolkit.circuits.skip_bigrams.head import HeadBigrams, skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.head_views import HeadView, head_views
 from interp_toolkit.circuits.weights.folding import seen_by, seen_dimensions
 from interp_toolkit.circuits.weights.qk import QKCircuit, qk_circuit
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.feature_sets import EMBEDDINGS, FeatureSet, read_features
 from interp_toolkit.models.weights.view import ModelWeights, weights
+from interp_toolkit.stats import LEVEL
 
 FeatureSpec = str | Path | FeatureSet | Tensor | np.ndarray
 

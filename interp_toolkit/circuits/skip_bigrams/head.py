@@ -46,8 +46,8 @@ from interp_toolkit.circuits.skip_bigrams.null import t_at, z_scores
 from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit, pursue
 from interp_toolkit.circuits.skip_bigrams.scores import Features, PairScores
 from interp_toolkit.errors import InputError
+from interp_toolkit.stats import LEVEL
 
-LEVEL = 0.05
 WIDEST, BIN = 12.0, 0.25  # of the histogram of z
 RANDOM = 1024  # random features on either side, for the histogram's null
 HEAT = 16  # features on either side of the picture of the strongest

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy import stats
 from torch import Tensor
 
 from interp_toolkit.data.list_layout import ListLayout, ListRows
@@ -26,8 +25,8 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
 from interp_toolkit.models.transformer.collapsed import read_logits
+from interp_toolkit.stats import clopper_pearson
 
-CONFIDENCE = 0.95
 MESSAGES = 10  # that a search says on its way
 
 
@@ -105,7 +104,7 @@ def list_accuracy(
         items_right += int(judged.item_right.sum())
         n_items += int(batch.lengths.sum())
         loss += float(judged.loss)
-    low, high = _interval(lists_right, len(lists))
+    low, high = clopper_pearson(lists_right, len(lists))
     return ListAccuracy(
         lists_right=lists_right / len(lists),
         low=low,
@@ -162,7 +161,7 @@ def counterexamples(
         if done * MESSAGES // n > said:
             said = done * MESSAGES // n
             progress(f"{done:,} of {n:,} lists sorted, {failed:,} wrong")
-    low, high = _interval(failed, n)
+    low, high = clopper_pearson(failed, n)
     return Counterexamples(n, failed, failed / n, low, high, tuple(examples))
 
 
@@ -262,8 +261,3 @@ def _check_model(model: Any, layout: ListLayout) -> None:
         )
     if layout.autoregressive and n_logits > d_vocab:
         raise InputError(f"the model answers with {n_logits} tokens but reads only {d_vocab}")
-
-
-def _interval(successes: int, n: int) -> tuple[float, float]:
-    found = stats.binomtest(successes, n).proportion_ci(CONFIDENCE, method="exact")
-    return float(found.low), float(found.high)

@@ -8,7 +8,8 @@ from typing import Any
 
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
-from interp_toolkit.studies.seed_interval import LEVEL, Interval
+from interp_toolkit.stats import COVERAGE
+from interp_toolkit.studies.seed_interval import Interval
 from interp_toolkit.training.engine.final_score import FinalScore
 
 
@@ -53,9 +54,9 @@ def gap_figure(gap: Interval, margin: float, measured: FinalScore) -> Figure:
         "yaxis": {"range": [-1, 1], "visible": False},
     }
     caption = (
-        f"The gap over seeds and its {100 * LEVEL:g} % interval. Beyond the margin altogether: the "
-        "task needs in-context reasoning; short of it: it does not; across it: undecided. Each on "
-        "the further conditions that the evidence lists."
+        f"The gap over seeds and its {100 * COVERAGE:g} % interval. Beyond the margin altogether: "
+        "the task needs in-context reasoning; short of it: it does not; across it: undecided. Each "
+        "on the further conditions that the evidence lists."
     )
     return Figure("The gap between standard and MixiT", caption, data, layout)
 

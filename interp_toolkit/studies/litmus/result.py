@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.results import Figure, Result, Table
+from interp_toolkit.stats import COVERAGE
 from interp_toolkit.studies.litmus.figures import curves, gap_figure
 from interp_toolkit.studies.litmus.rules import SENTENCES, Decision, Seeds, decide
 from interp_toolkit.studies.result import study_provenance
-from interp_toolkit.studies.seed_interval import LEVEL, Interval
+from interp_toolkit.studies.seed_interval import Interval
 from interp_toolkit.training.engine.final_score import FinalScore
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NAME = "litmus"
-PERCENT = f"{100 * LEVEL:g} %"
+PERCENT = f"{100 * COVERAGE:g} %"
 SOURCE = "Is random attention sufficient for sequence modeling?"
 CAVEAT = (
     "This speaks of these two architectures at this budget: not to learn is no proof of "
@@ -185,7 +186,7 @@ def _evidence(decision: Decision, standard: Seeds, mixit: Seeds) -> dict[str, An
         "unit": measured.unit,
         "gap": gap.value,
         "interval": [gap.low, gap.high],
-        "level": LEVEL,
+        "level": COVERAGE,
         "margin": decision.margin,
         "guess": measured.guess,
         "test_examples": measured.examples,
