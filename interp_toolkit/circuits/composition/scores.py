@@ -43,6 +43,7 @@ from interp_toolkit.circuits.weights.folding import (
 )
 from interp_toolkit.circuits.weights.haar import Spectra, overlap_null, spectra
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
@@ -107,7 +108,7 @@ class CompositionScores:
 
 
 @torch.no_grad()
-def composition_scores(model: Any, memory: int | str | None = None) -> CompositionScores:
+def composition_scores(model: Model, memory: int | str | None = None) -> CompositionScores:
     """Q-, K- and V-composition of all pairs of heads, against random rotations.
 
     Args:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.heads.controls import MatchedControls
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
@@ -44,7 +45,7 @@ class PatternSums:
 
 
 def pattern_sums(
-    model: Any,
+    model: Model,
     controls: MatchedControls,
     *,
     memory: int | str | None = None,
@@ -94,7 +95,7 @@ def pattern_sums(
     return PatternSums(sums, tuple(kinds))
 
 
-def pattern_points(model: Any) -> Mapping[int, Any]:
+def pattern_points(model: Model) -> Mapping[int, Any]:
     """Layer -> the hook point that carries its pattern.
 
     Raises InputError where a layer has none.

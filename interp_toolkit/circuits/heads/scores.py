@@ -30,6 +30,8 @@ from interp_toolkit.circuits.heads.significance import (
     score_families,
 )
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.read import visibility
 
 if TYPE_CHECKING:
@@ -58,11 +60,11 @@ class HeadScores:
     kinds: tuple[RowKind, ...]
     notes: tuple[str, ...] = ()
 
-    def found(self, detector: str) -> list[tuple[int, int]]:
-        """The (layer, head) pairs that a detector detected, by layer."""
+    def found(self, detector: str) -> list[Head]:
+        """The heads that a detector detected, by layer."""
         names = [s.detector for s in self.scores]
         layers, heads = np.nonzero(self.detected[names.index(detector)])
-        return list(zip(layers.tolist(), heads.tolist(), strict=True))
+        return [Head(*at) for at in zip(layers.tolist(), heads.tolist(), strict=True)]
 
     def to_frame(self) -> pd.DataFrame:
         """One row a detector and head."""
@@ -91,7 +93,7 @@ class HeadScores:
 
 
 def score_heads(
-    model: Any,
+    model: Model,
     tokens: Any = None,
     detectors: Sequence[Any] = DEFAULT_DETECTORS,
     *,
@@ -125,7 +127,7 @@ def score_heads(
 
 
 def detect(
-    model: Any,
+    model: Model,
     tokens: Any = None,
     detectors: Sequence[Any] = DEFAULT_DETECTORS,
     *,
@@ -179,7 +181,7 @@ def detect(
     )
 
 
-def is_causal(model: Any) -> bool:
+def is_causal(model: Model) -> bool:
     """Whether no layer lets a query see later keys."""
     layers = range(int(model.cfg.n_layers))
     return all(visibility(model, layer)[0] == "causal" for layer in layers)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from interp_toolkit.circuits.weights.folding import seen_by, seen_dimensions
 from interp_toolkit.circuits.weights.qk import QKCircuit, qk_circuit
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.feature_sets import EMBEDDINGS, FeatureSet, read_features
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.stats import LEVEL
 
@@ -46,7 +47,7 @@ class Search(NamedTuple):
 
 
 def find_skip_bigrams(
-    model: Any,
+    model: Model,
     layer: int | None = None,
     head: int | None = None,
     *,
@@ -89,7 +90,7 @@ def find_skip_bigrams(
 
 
 def search(
-    model: Any,
+    model: Model,
     layer: int | None,
     head: int | None,
     features: FeatureSpec | None,
@@ -116,7 +117,7 @@ def search(
 
 
 def feature_sides(
-    model: Any,
+    model: Model,
     features: FeatureSpec | None,
     query_features: FeatureSpec | None,
     key_features: FeatureSpec | None,

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from interp_toolkit.circuits.skip_bigrams.form import ROUNDING, Form
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.view import ModelWeights
 from interp_toolkit.results import head_name
 
@@ -30,7 +31,7 @@ class HeadView(NamedTuple):
 
 
 def head_views(
-    model: Any,
+    model: Model,
     view: ModelWeights,
     layer: int | None,
     head: int | None,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -22,6 +22,7 @@ from interp_toolkit.data.list_layout import ListLayout, ListRows
 from interp_toolkit.data.lists import Lists, ListSource
 from interp_toolkit.data.standard_lists import fresh_generator
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
 from interp_toolkit.models.transformer.collapsed import read_logits
@@ -78,7 +79,7 @@ class Counterexamples:
 
 
 def list_accuracy(
-    model: Any, layout: ListLayout, lists: Lists, memory: int | str | None = None
+    model: Model, layout: ListLayout, lists: Lists, memory: int | str | None = None
 ) -> ListAccuracy:
     """How well a model sorts these lists.
 
@@ -116,7 +117,7 @@ def list_accuracy(
 
 
 def counterexamples(
-    model: Any,
+    model: Model,
     layout: ListLayout,
     source: ListSource,
     n: int = 1_000_000,
@@ -165,7 +166,7 @@ def counterexamples(
     return Counterexamples(n, failed, failed / n, low, high, tuple(examples))
 
 
-def greedy_outputs(model: Any, layout: ListLayout, lists: Lists) -> Int[Tensor, "row item"]:
+def greedy_outputs(model: Model, layout: ListLayout, lists: Lists) -> Int[Tensor, "row item"]:
     """The token ids that a model answers, its own answers fed back; -1 beyond a list's length.
 
     Raises:
@@ -193,7 +194,7 @@ class _Judged(NamedTuple):
     loss: Float[Tensor, ""]  # summed over items
 
 
-def _judge(model: Any, layout: ListLayout, rows: ListRows) -> _Judged:
+def _judge(model: Model, layout: ListLayout, rows: ListRows) -> _Judged:
     """Which items and lists are right, where the sorted items before are given."""
     logits = read_logits(model, rows.tokens, rows.read)
     answer = torch.tensor(layout.values, device=logits.device)[rows.answer]
@@ -207,12 +208,12 @@ def _judge(model: Any, layout: ListLayout, rows: ListRows) -> _Judged:
 
 
 def _answers(
-    model: Any, tokens: Int[Tensor, "row pos"], read: Int[Tensor, "row item"]
+    model: Model, tokens: Int[Tensor, "row pos"], read: Int[Tensor, "row item"]
 ) -> Int[Tensor, "row item"]:
     return read_logits(model, tokens, read).argmax(dim=-1)
 
 
-def _shown(model: Any, layout: ListLayout, lists: Lists) -> Iterator[Counterexample]:
+def _shown(model: Model, layout: ListLayout, lists: Lists) -> Iterator[Counterexample]:
     if not len(lists):
         return
     outputs = greedy_outputs(model, layout, lists).tolist()
@@ -225,7 +226,7 @@ def _shown(model: Any, layout: ListLayout, lists: Lists) -> Iterator[Counterexam
         )
 
 
-def _batch_size(model: Any, layout: ListLayout, memory: int | str | None) -> int:
+def _batch_size(model: Model, layout: ListLayout, memory: int | str | None) -> int:
     """How many rows of a whole forward pass, loss included, fit."""
     parameter = next(iter(model.parameters()), None)
     itemsize = 4 if parameter is None else parameter.element_size()
@@ -234,12 +235,12 @@ def _batch_size(model: Any, layout: ListLayout, memory: int | str | None) -> int
     return rows_that_fit(parse_memory(memory), row, layout.n_positions)
 
 
-def _n_logits(model: Any) -> int:
+def _n_logits(model: Model) -> int:
     n_logits = int(getattr(model.cfg, "d_vocab_out", -1))
     return n_logits if n_logits > 0 else int(model.cfg.d_vocab)
 
 
-def _check_model(model: Any, layout: ListLayout) -> None:
+def _check_model(model: Model, layout: ListLayout) -> None:
     """Raise InputError unless the model takes rows of this layout and cannot see the answers."""
     d_vocab, n_ctx, n_logits = int(model.cfg.d_vocab), int(model.cfg.n_ctx), _n_logits(model)
     pad = () if layout.pad is None else (layout.pad,)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -35,6 +34,7 @@ from interp_toolkit.data.lists import ListSource
 from interp_toolkit.data.standard_lists import fresh_generator, standard_sets
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.interventions import reinitialised
 
 LISTS = 2_000
@@ -96,7 +96,7 @@ class SortingFingerprint:
 
 
 def sorting_fingerprint(
-    model: Any,
+    model: Model,
     layout: str | Sequence[str] | ListLayout | None = None,
     *,
     distinct: bool | None = None,
@@ -170,7 +170,7 @@ def sorting_fingerprint(
     )
 
 
-def find_layout(model: Any, layout: str | Sequence[str] | ListLayout | None) -> ListLayout:
+def find_layout(model: Model, layout: str | Sequence[str] | ListLayout | None) -> ListLayout:
     """The layout that is given, or else what the model's task record says.
 
     Raises:
@@ -193,7 +193,7 @@ def find_layout(model: Any, layout: str | Sequence[str] | ListLayout | None) -> 
 
 
 def read_lists(
-    model: Any, layout: ListLayout, distinct: bool, lists: int, seed: int
+    model: Model, layout: ListLayout, distinct: bool, lists: int, seed: int
 ) -> ListReading:
     """A reading of random lists, of the kind that the model was made for."""
     size = int(model.cfg.n_heads) * layout.longest * layout.n_positions
@@ -214,7 +214,7 @@ def guessed(reading: ListReading) -> float:
     return max(guesses) / int(present.sum())
 
 
-def _sorts_distinct_only(model: Any, layout: ListLayout, memory: int | str | None) -> bool:
+def _sorts_distinct_only(model: Model, layout: ListLayout, memory: int | str | None) -> bool:
     if layout.longest > layout.n_values:
         return False
     kinds = [standard_sets(layout, distinct)["random"] for distinct in (True, False)]
@@ -223,7 +223,7 @@ def _sorts_distinct_only(model: Any, layout: ListLayout, memory: int | str | Non
 
 
 def _re_initialised(
-    model: Any, reading: ListReading, nulls: int, seed: int, progress: Callable[[str], None]
+    model: Model, reading: ListReading, nulls: int, seed: int, progress: Callable[[str], None]
 ) -> list[Mapping[str, float | None]]:
     found = []
     for i in range(nulls):

@@ -20,6 +20,7 @@ from interp_toolkit.models.about.record import ModelRecord, plain_config, record
 from interp_toolkit.models.loading.from_file import load_file
 from interp_toolkit.models.loading.huggingface import load_folder, load_hub
 from interp_toolkit.models.loading.strict import check_finite, model_weights
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.transformer.config import DTYPES
 
 _MODEL_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl", ".h5", ".zip")
@@ -81,7 +82,7 @@ def load(
     return _recorded(bridge, ModelRecord(name, "huggingface"))
 
 
-def _live(model: Any, dtype: Any, settings: Mapping[str, Any]) -> Any:
+def _live(model: Model, dtype: Any, settings: Mapping[str, Any]) -> Any:
     if not all(hasattr(model, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
         raise InputError(
             f"a {type(model).__name__} is no TransformerLens model "
@@ -103,7 +104,7 @@ def _toy(name: str, device: torch.device, dtype: torch.dtype | None) -> Any:
     return _recorded(model.eval(), ModelRecord(name, "toy", task=toy.task))
 
 
-def _recorded(model: Any, record: ModelRecord) -> Any:
+def _recorded(model: Model, record: ModelRecord) -> Any:
     """The model, with its record completed and its weights checked."""
     check_finite(model_weights(model), record.name)
     about = {**vars(record), "config": plain_config(model.cfg)}

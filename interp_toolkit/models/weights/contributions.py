@@ -17,13 +17,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import ActivationBatch, activations
 from interp_toolkit.models.weights.parts import OVWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
 
 
 def head_outputs(
-    model: Any,
+    model: Model,
     data: Any,
     layer: int,
     position: int | None = None,
@@ -58,7 +59,7 @@ def head_outputs(
 
 
 def head_scores(
-    model: Any,
+    model: Model,
     data: Any,
     layers: Sequence[int],
     direction: Float[np.ndarray, " d_model"],

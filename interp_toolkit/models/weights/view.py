@@ -13,12 +13,12 @@ from the view (`weights_check`). A part that does not agree raises InputError wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.check import check
 from interp_toolkit.models.weights.parts import LayerWeights as LayerWeights
@@ -35,7 +35,7 @@ class ModelWeights:
         n_layers, n_heads, d_model, d_head, d_vocab: sizes.
     """
 
-    def __init__(self, model: Any, problems: Mapping[tuple[str, int], str], embed_scale: float):
+    def __init__(self, model: Model, problems: Mapping[tuple[str, int], str], embed_scale: float):
         self._model = model
         self._problems = problems
         self._embed_scale = embed_scale
@@ -142,7 +142,7 @@ class ModelWeights:
             raise InputError(self._problems[part, layer])
 
 
-def weights(model: Any) -> ModelWeights:
+def weights(model: Model) -> ModelWeights:
     """One view of the weights of any TransformerLens model, checked against its forward pass.
 
     Raises InputError for a model without embedding, blocks and unembedding; parts that cannot be
@@ -152,7 +152,7 @@ def weights(model: Any) -> ModelWeights:
     return ModelWeights(model, *check(model))
 
 
-def checked_layer(model: Any, layer: int) -> int:
+def checked_layer(model: Model, layer: int) -> int:
     """The layer's number.
 
     Raises InputError when the model does not have it.

@@ -25,8 +25,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.toys.hand_set.heads import Head, head_weights
+from interp_toolkit.toys.hand_set.heads import head_weights
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 KINDS = ("previous-token", "duplicate-token", "induction", "decoy")
@@ -198,7 +199,7 @@ class _Planter:
 
     def plant(self, kind: str, heads: Sequence[PlantedHead]) -> None:
         for detector, *place in heads:
-            head = (place[0], place[1])
+            head = Head(*place)
             if detector == "previous-token":
                 self._previous_token(head)
             elif detector == "duplicate-token":

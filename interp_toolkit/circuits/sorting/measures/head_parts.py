@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Int
@@ -14,6 +13,7 @@ from interp_toolkit.circuits.sorting.criteria import Algorithm, Criterion, crite
 from interp_toolkit.circuits.sorting.measures.measure import Measures, measure
 from interp_toolkit.circuits.sorting.measures.reading import ListReading
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.interventions import ablate
 from interp_toolkit.models.transformer.collapsed import read_logits
@@ -38,7 +38,7 @@ class HeadFingerprint:
 
 
 def head_parts(
-    model: Any,
+    model: Model,
     reading: ListReading,
     tables: WeightTables,
     found: tuple[Algorithm, Sequence[Criterion], Measures, bool],
@@ -69,7 +69,7 @@ def head_parts(
     return heads, measures
 
 
-def _answers(model: Any, reading: ListReading) -> Int[Tensor, "row item"]:
+def _answers(model: Model, reading: ListReading) -> Int[Tensor, "row item"]:
     """The values that the model, as it now is, answers to a reading's rows; -1: none."""
     tokens, read = (part.to(device_of(model)) for part in (reading.rows.tokens, reading.rows.read))
     answers = read_logits(model, tokens, read).argmax(-1).cpu()

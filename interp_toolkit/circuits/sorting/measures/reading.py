@@ -19,6 +19,7 @@ from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.data.list_layout import ListLayout, ListRows
 from interp_toolkit.data.lists import Lists
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.transformer.collapsed import at_positions
@@ -66,7 +67,7 @@ class ListReading:
         return answers.masked_fill(self.outside > best, self.layout.n_values)
 
 
-def require_one_layer(model: Any) -> None:
+def require_one_layer(model: Model) -> None:
     """Raise InputError for a model of several layers."""
     if int(model.cfg.n_layers) != 1:
         raise InputError(
@@ -75,7 +76,7 @@ def require_one_layer(model: Any) -> None:
 
 
 @torch.no_grad()
-def read(model: Any, layout: ListLayout, lists: Lists) -> ListReading:
+def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
     """One pass over these lists, on the CPU in float64 afterwards.
 
     Raises:

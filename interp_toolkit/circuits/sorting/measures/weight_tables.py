@@ -19,7 +19,6 @@ Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
@@ -31,6 +30,7 @@ from interp_toolkit.circuits.weights.folding import read_through, written_throug
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.data.list_layout import ListLayout
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
 
@@ -71,7 +71,7 @@ class WeightTables:
 
 
 @torch.no_grad()
-def weight_tables(model: Any, layout: ListLayout, reading: ListReading) -> WeightTables:
+def weight_tables(model: Model, layout: ListLayout, reading: ListReading) -> WeightTables:
     """The tables of a one-layer model.
 
     Args:

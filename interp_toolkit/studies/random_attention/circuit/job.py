@@ -25,6 +25,7 @@ from interp_toolkit.circuits.behaviour.advantage import estimate
 from interp_toolkit.circuits.behaviour.replacement import capture
 from interp_toolkit.circuits.heads.detectors import Detector, induction, previous_token
 from interp_toolkit.circuits.heads.scores import HeadScores, detect
+from interp_toolkit.models.heads import Head
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.interventions import ablate
 from interp_toolkit.models.transformer.collapsed import at_positions
@@ -44,8 +45,6 @@ RECIPE, VARIANT = "retrieval", "frozen-qk"
 ROWS_SEED = 2**32  # of the rows that are looked at, apart from those of training and test
 SCORED_ROWS, ABLATED_ROWS = 64, 512
 DIGITS = 3  # of attention, in a figure
-
-Head = tuple[int, int]
 
 
 def value_to_key(
@@ -151,12 +150,12 @@ def parts_of(scored: Sequence[Mapping[str, Any]]) -> dict[str, list[Head]]:
     found = [s for s in scored if s["detected"]]
     return {
         PREVIOUS.name: [
-            (s["layer"], s["head"])
+            Head(s["layer"], s["head"])
             for s in found
             if s["detector"] == PREVIOUS.name and s["layer"] == 0
         ],
         RETRIEVING.name: [
-            (s["layer"], s["head"])
+            Head(s["layer"], s["head"])
             for s in found
             if s["detector"] == RETRIEVING.name and s["layer"] > 0
         ],
@@ -167,7 +166,7 @@ def best(scored: Sequence[Mapping[str, Any]], detector: str, *, first: bool) -> 
     """The head with the largest score, in the first layer or in a later one."""
     mine = [s for s in scored if s["detector"] == detector and (s["layer"] == 0) == first]
     top = max(mine, key=lambda s: s["score"])
-    return top["layer"], top["head"]
+    return Head(top["layer"], top["head"])
 
 
 def ablations(
@@ -181,7 +180,7 @@ def ablations(
         parts: heads by part; a part without heads is left out.
     """
     cfg = model.cfg
-    single = [(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
+    single = [Head(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
     groups: list[tuple[str, Sequence[Head]]] = [(head_name(*head), [head]) for head in single]
     groups += [(f"all {name} heads", heads) for name, heads in parts.items() if heads]
     intact = _right(model, rows)
