@@ -23,11 +23,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.edges.blocks import Blocks, Change, Projected, as_float
+from interp_toolkit.circuits.edges.blocks import Blocks, Change, Projected
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Stage, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import StopForwardError, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.weights.precision import at_least_single
 
 STEPS = 8  # of the integral over the input; EAP-IG's authors use 5
 
@@ -249,7 +250,7 @@ class PatchedModel:
         return "attention only" if mlp is None else f"activation {mlp.act_fn}"
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        return as_float(self._residual(tokens, 0))
+        return at_least_single(self._residual(tokens, 0))
 
     def _residual(self, tokens: Tensor, layer: int) -> Tensor:
         """The model's own residual stream in front of a layer."""

@@ -9,11 +9,11 @@ residual stream is its output times the weights given here, up to that one numbe
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.models.weights.parts import NormWeights
+from interp_toolkit.models.weights.precision import at_least_single
 
 
 def read_through(
@@ -44,8 +44,3 @@ def seen_by(
 def seen_dimensions(norm: NormWeights, d_model: int) -> int:
     """Dimensions of the residual stream that a norm lets through: LN's centring takes one."""
     return d_model - 1 if norm.kind == "LN" else d_model
-
-
-def at_least_single(W: Tensor) -> Tensor:
-    """Half precisions as float32, in which sums over thousands of products are made."""
-    return W if W.dtype in (torch.float32, torch.float64) else W.float()

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.weights.folding import at_least_single, read_through, written_through
+from interp_toolkit.circuits.weights.folding import read_through, written_through
 from interp_toolkit.circuits.weights.own_token import OwnRank, own_rank
 from interp_toolkit.circuits.weights.residual import token_residual
 from interp_toolkit.circuits.weights.self_scores import copying
@@ -34,6 +34,7 @@ from interp_toolkit.circuits.weights.token_scores import TokenPair, TokenScores
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import NormWeights, OVWeights
+from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.results import head_name
 

@@ -15,9 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.weights.folding import at_least_single, read_through
+from interp_toolkit.circuits.weights.folding import read_through
 from interp_toolkit.circuits.weights.residual import token_residual
 from interp_toolkit.models.weights.parts import NormWeights
+from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
 
 

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
+from interp_toolkit.models.rotary import turned
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.layers import bias, fire, soft_cap, weight
 
@@ -47,9 +48,7 @@ class RotaryEmbedding:
     ) -> Float[Tensor, "batch pos head d_head"]:
         """`x` with each vector turned by the angles of its position."""
         sin, cos = self.tables(x.shape[1], x)
-        turning, rest = x[..., : self.dim], x[..., self.dim :]
-        turned = turning * cos[:, None] + self._quarter_turn(turning) * sin[:, None]
-        return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+        return turned(x, cos[:, None], sin[:, None], adjacent=self.adjacent)
 
     def tables(
         self, n_positions: int, like: Tensor
@@ -74,13 +73,6 @@ class RotaryEmbedding:
             spread = wavelength.repeat_interleave(2) if self.adjacent else wavelength.repeat(2)
             angles = torch.arange(n_positions, dtype=precise)[:, None] / spread
             return angles.sin().to(like), angles.cos().to(like)
-
-    def _quarter_turn(self, x: Tensor) -> Tensor:
-        """Each pair `(a, b)` becomes `(-b, a)`."""
-        if self.adjacent:
-            return torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
-        first, second = x.chunk(2, dim=-1)
-        return torch.cat([-second, first], dim=-1)
 
 
 def project(

@@ -28,6 +28,7 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points, layer_of
 from interp_toolkit.models.weights import read
+from interp_toolkit.models.weights.agreement import agrees
 from interp_toolkit.models.weights.mlp import plain_activation, residual_hook
 from interp_toolkit.models.weights.parts import LayerWeights, MLPWeights
 from interp_toolkit.models.weights.positions import positions
@@ -215,12 +216,8 @@ def _get(seen: Seen, name: str) -> Tensor:
 
 
 def _agree(what: str, theirs: Tensor, ours: Tensor, dtype: torch.dtype | None = None) -> None:
-    tolerance = max(math.sqrt(torch.finfo(dtype or theirs.dtype).eps), 1e-5)
-    fits = theirs.shape == ours.shape
-    theirs, ours = theirs.float(), ours.float()
-    if fits and bool(((theirs - ours).abs().max() <= tolerance * theirs.abs().max()).item()):
-        return
-    raise _DisagreementError(
-        f"{what} cannot be computed from the model's weights as TransformerLens defines them; "
-        "this architecture does something else there"
-    )
+    if not agrees(ours, theirs, dtype):
+        raise _DisagreementError(
+            f"{what} cannot be computed from the model's weights as TransformerLens defines them; "
+            "this architecture does something else there"
+        )

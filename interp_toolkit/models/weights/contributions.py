@@ -7,7 +7,6 @@ nothing is returned.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,6 +18,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import ActivationBatch, activations
+from interp_toolkit.models.weights.agreement import agrees
 from interp_toolkit.models.weights.parts import OVWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
 
@@ -120,7 +120,5 @@ def _written(
 
 
 def _check_sum(ours: Tensor, theirs: Tensor, layer: int) -> None:
-    tolerance = math.sqrt(torch.finfo(theirs.dtype).eps)
-    difference = (ours.float() - theirs.float()).abs().max()
-    if bool(difference > tolerance * theirs.float().abs().max().clamp(min=1e-6)):
+    if not agrees(ours, theirs):
         raise InputError(f"the heads of layer {layer} do not sum to its attention output")
