@@ -28,7 +28,7 @@ from rich.progress import track
 from scipy import stats
 
 from interp_toolkit.circuits.heads.scores import HeadScores, detect
-from interp_toolkit.circuits.heads.significance import LEVEL
+from interp_toolkit.stats import LEVEL
 from interp_toolkit.toys.hand_set.planted import planted
 from interp_toolkit.toys.hand_set.untrained import random_model
 

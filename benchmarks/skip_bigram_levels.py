@@ -28,9 +28,10 @@ from sklearn.metrics import roc_auc_score
 
 from interp_toolkit.circuits.skip_bigrams.find import find_skip_bigrams
 from interp_toolkit.circuits.skip_bigrams.form import Form
-from interp_toolkit.circuits.skip_bigrams.head import LEVEL, skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.scores import Features, Scores
+from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
+from interp_toolkit.circuits.skip_bigrams.scores import Features, PairScores
 from interp_toolkit.models.transformer.config import Normalization
+from interp_toolkit.stats import LEVEL
 from interp_toolkit.toys.hand_set.untrained import Positions, random_model
 
 SIZES = ((64, 16), (128, 32), (256, 32))
@@ -144,7 +145,7 @@ def auc(
     """Of |t| before anything is taken out: bigrams against all other pairs."""
     directions = torch.from_numpy(features)
     form = Form(*(torch.from_numpy(factor) for factor in head))
-    scores = Scores(form, Features(directions, directions, features.shape[1]), 1e-9, 0, MEMORY)
+    scores = PairScores(form, Features(directions, directions, features.shape[1]), 1e-9, 0, MEMORY)
     t = np.abs(np.concatenate([stripe.numpy() for _, stripe in scores.stripes()]))
     truth = np.zeros(t.shape, bool)
     truth[tuple(np.array(sorted(bigrams)).T)] = True

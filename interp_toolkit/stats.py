@@ -1,10 +1,16 @@
-"""Small statistics shared by the analyses: Cover's count, corrections for many looks."""
+"""Statistics shared by the analyses: Cover's count, corrections for many tests, exact intervals."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from scipy import stats
+
+LEVEL = 0.05  # of significance
+COVERAGE = 0.95  # of intervals
 
 
 def cover_probability(n_points: int, affine_dim: int) -> float:
@@ -23,81 +29,89 @@ def cover_probability(n_points: int, affine_dim: int) -> float:
 
 
 def max_statistic_p_values(
-    observed: Float[np.ndarray, " look"], null: Float[np.ndarray, "draw look"]
-) -> Float[np.ndarray, " look"]:
-    """P-values corrected for the number of looks, from joint null draws (Westfall & Young 1993).
+    observed: Float[np.ndarray, " test"], null: Float[np.ndarray, "draw test"]
+) -> Float[np.ndarray, " test"]:
+    """P-values corrected for the number of tests, from joint null draws (Westfall & Young 1993).
 
-    Each look is compared with the largest null statistic over all looks, draw by draw, so the
-    chance that *any* look falls below p is at most p, whatever their dependence. The smallest
-    possible value is 1 / (draws + 1). NaN looks stay NaN and take no part; nor does a draw
-    that is NaN at every look.
+    Each test is compared with the largest null statistic over all tests, draw by draw, so the
+    chance that *any* test falls below p is at most p, whatever their dependence. The smallest
+    possible value is 1 / (draws + 1). NaN tests stay NaN and take no part; nor does a draw
+    that is NaN at every test.
     """
     observed = np.asarray(observed, dtype=float)
     null = null[~np.isnan(null).all(axis=1)]
     largest = np.where(np.isnan(null), -np.inf, null).max(axis=1, initial=-np.inf)
-    exceed: Bool[np.ndarray, "draw look"] = largest[:, None] >= observed[None, :]
+    exceed: Bool[np.ndarray, "draw test"] = largest[:, None] >= observed[None, :]
     p_values = (1 + exceed.sum(axis=0)) / (1 + len(null))
     return np.where(np.isnan(observed), np.nan, p_values)
 
 
-def holm(p: Float[np.ndarray, " look"]) -> Float[np.ndarray, " look"]:
+def holm(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     """Holm's (1979) adjusted p-values: rejecting those <= alpha errs at all with chance <= alpha.
 
-    Holds whatever the dependence of the looks. NaN stays NaN and takes no part.
+    Holds whatever the dependence of the tests. NaN stays NaN and takes no part.
 
     Raises:
         ValueError: values outside 0 to 1.
     """
-    known, ordered, order = _ascending(p)
-    steps = ordered * np.arange(len(ordered), 0, -1)
-    return _restored(p, known, order, np.maximum.accumulate(steps))
+    return _of_known(p, _holm)
 
 
-def benjamini_hochberg(p: Float[np.ndarray, " look"]) -> Float[np.ndarray, " look"]:
+def benjamini_hochberg(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     """Benjamini & Hochberg's (1995) q-values: of those <= alpha, at most alpha false on average.
 
-    Holds for looks that are independent or positively dependent. NaN stays NaN and takes no part.
+    Holds for tests that are independent or positively dependent. NaN stays NaN and takes no part.
 
     Raises:
         ValueError: values outside 0 to 1.
     """
-    known, ordered, order = _ascending(p)
-    steps = ordered * len(ordered) / np.arange(1, len(ordered) + 1)
-    return _restored(p, known, order, np.minimum.accumulate(steps[::-1])[::-1])
+    return _of_known(p, stats.false_discovery_control)
 
 
-def benjamini_yekutieli(p: Float[np.ndarray, " look"]) -> Float[np.ndarray, " look"]:
+def benjamini_yekutieli(p: Float[np.ndarray, " test"]) -> Float[np.ndarray, " test"]:
     """Benjamini & Yekutieli's (2001) q-values: as `benjamini_hochberg`, whatever the dependence.
 
     Raises:
         ValueError: values outside 0 to 1.
     """
-    n = int((~np.isnan(p)).sum())
-    harmonic = float((1 / np.arange(1, n + 1)).sum())
-    return np.minimum(benjamini_hochberg(p) * harmonic, 1.0)
+    return _of_known(p, partial(stats.false_discovery_control, method="by"))
 
 
-def _ascending(
-    p: Float[np.ndarray, " look"],
-) -> tuple[Bool[np.ndarray, " look"], Float[np.ndarray, " known"], Int[np.ndarray, " known"]]:
-    """Which p-values are known, these in ascending order, and the order."""
+def clopper_pearson(
+    successes: float | int, trials: int, coverage: float = COVERAGE
+) -> tuple[float, float]:
+    """The exact interval of a share of so many trials (Clopper & Pearson 1934).
+
+    `scipy.stats.binomtest` has it for whole numbers alone; a mean over seeds, or of rows with
+    several answers, need not be one. A row's share of right answers varies less than a yes or no
+    with the same mean would, so the interval is then wider than it need be.
+
+    Args:
+        successes: 0 to `trials`.
+        trials: how many, independent.
+        coverage: how often the interval holds the truth, at least.
+    """
+    tail, failures = (1 - coverage) / 2, trials - successes
+    low = stats.beta.ppf(tail, successes, failures + 1) if successes > 0 else 0.0
+    high = stats.beta.ppf(1 - tail, successes + 1, failures) if failures > 0 else 1.0
+    return float(low), float(high)
+
+
+def _holm(p: Float[np.ndarray, " known"]) -> Float[np.ndarray, " known"]:
+    order = np.argsort(p, kind="stable")
+    steps = p[order] * np.arange(len(p), 0, -1)
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(steps), 1.0)
+    return adjusted
+
+
+def _of_known(
+    p: Float[np.ndarray, " test"], adjust: Callable[[np.ndarray], np.ndarray]
+) -> Float[np.ndarray, " test"]:
+    """What `adjust` makes of the p-values that are not NaN, each at its place."""
     known = ~np.isnan(p)
-    values = p[known]
-    if ((values < 0) | (values > 1)).any():
+    if ((p[known] < 0) | (p[known] > 1)).any():
         raise ValueError("p-values lie between 0 and 1; these do not")
-    order = np.argsort(values, kind="stable")
-    return known, values[order], order
-
-
-def _restored(
-    p: Float[np.ndarray, " look"],
-    known: Bool[np.ndarray, " look"],
-    order: Int[np.ndarray, " known"],
-    adjusted: Float[np.ndarray, " known"],
-) -> Float[np.ndarray, " look"]:
-    """Adjusted p-values back in the order of `p`, at most 1."""
-    values = np.empty(len(order))
-    values[order] = np.minimum(adjusted, 1.0)
-    result = np.full(len(p), np.nan)
-    result[known] = values
-    return result
+    adjusted = np.full(len(p), np.nan)
+    adjusted[known] = adjust(p[known])
+    return adjusted

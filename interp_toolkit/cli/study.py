@@ -90,7 +90,7 @@ def runner(
     given: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> Any:
     """Where and how the jobs run (see `studies.jobs.runner.Runner`)."""
-    from interp_toolkit.studies.jobs.engines import Engine
+    from interp_toolkit.studies.jobs.engines import JobEngine
     from interp_toolkit.studies.jobs.runner import Runner
 
     return Runner(
@@ -99,7 +99,7 @@ def runner(
         device=_device_of(engine, device),
         resume=resume,
         say=say,
-        engine=Engine(engine, address),
+        engine=JobEngine(engine, address),
         given=given,
     )
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import stats
 
-LEVEL = 0.95
+from interp_toolkit.stats import COVERAGE, clopper_pearson
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Interval:
 
 
 def over_seeds(
-    values: Sequence[float], examples: int | None = None, level: float = LEVEL
+    values: Sequence[float], examples: int | None = None, level: float = COVERAGE
 ) -> Interval:
     """The mean over seeds.
 
@@ -80,7 +80,7 @@ def over_seeds(
         return Interval(mean, spread, spread)
     if not 0 <= min(values) <= max(values) <= 1:
         raise ValueError(f"shares lie between 0 and 1, not {values}")
-    low, high = _exact(min(mean, 1.0), examples, level)
+    low, high = clopper_pearson(min(mean, 1.0) * examples, examples, level)
     below, above = math.hypot(spread, mean - low), math.hypot(spread, high - mean)
     return Interval(mean, below, above, 0.0, 1.0)
 
@@ -102,12 +102,3 @@ def _spread(values: Sequence[float], level: float) -> float:
     if n < 2:
         return math.inf
     return float(stats.t.ppf((1 + level) / 2, n - 1) * np.std(values, ddof=1) / math.sqrt(n))
-
-
-def _exact(share: float, examples: int, level: float) -> tuple[float, float]:
-    """Clopper & Pearson's interval; a mean over seeds need not be a whole number of examples."""
-    right = share * examples
-    wrong, tail = examples - right, (1 - level) / 2
-    low = 0.0 if right == 0 else float(stats.beta.ppf(tail, right, wrong + 1))
-    high = 1.0 if wrong == 0 else float(stats.beta.ppf(1 - tail, right + 1, wrong))
-    return low, high

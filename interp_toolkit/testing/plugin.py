@@ -24,7 +24,7 @@ import pytest
 
 
 @dataclass(frozen=True)
-class GroundTruth:
+class XorGroundTruth:
     """What is known about a tiny model.
 
     Attributes:
@@ -142,7 +142,7 @@ def tiny_xor_model() -> Any:
     A = math.e
     gap = 2 * A * (A - 1) / ((A + 2) * (2 * A + 1))  # along (1, 1); the widest, by symmetry
     model = xor_2head()
-    model.ground_truth = GroundTruth("0110", TOKENS, SITE, True, 2, gap / math.sqrt(2), None)
+    model.ground_truth = XorGroundTruth("0110", TOKENS, SITE, True, 2, gap / math.sqrt(2), None)
     return model
 
 
@@ -155,7 +155,7 @@ def tiny_one_head_model() -> Any:
     total = 2 * A + 4  # Z00 = 3, Z11 = 2A + 1, Z01 = Z10 = A + 2
     certificate = {"00": 3 / total, "11": (2 * A + 1) / total, "01": 0.5, "10": 0.5}
     model = xor_1head()
-    model.ground_truth = GroundTruth("0110", TOKENS, SITE, False, 0, None, certificate)
+    model.ground_truth = XorGroundTruth("0110", TOKENS, SITE, False, 0, None, certificate)
     return model
 
 

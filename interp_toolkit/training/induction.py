@@ -101,7 +101,7 @@ class InductionTraining(TrainingSettings):
         )
 
 
-class Rows(NamedTuple):
+class InductionRows(NamedTuple):
     """Prompts: token ids, and whether each row's next token is told by the context."""
 
     tokens: Int[Tensor, "row pos"]
@@ -109,7 +109,7 @@ class Rows(NamedTuple):
     first: Bool[Tensor, "row next"]
 
 
-class Scores(NamedTuple):
+class InductionScores(NamedTuple):
     """Losses (nats) on the second repeat and on the first, and accuracy on the second."""
 
     second: float
@@ -117,7 +117,7 @@ class Scores(NamedTuple):
     accuracy: float
 
 
-def draw_rows(config: InductionTraining, n_rows: int, generator: torch.Generator) -> Rows:
+def draw_rows(config: InductionTraining, n_rows: int, generator: torch.Generator) -> InductionRows:
     """A fresh batch, made on the generator's device.
 
     The tokens of a row are distinct as long as the vocabulary lasts. `known` marks next tokens
@@ -134,16 +134,16 @@ def draw_rows(config: InductionTraining, n_rows: int, generator: torch.Generator
     source = torch.where(place < prefix, place, prefix + (place - prefix) % period)
     known = place[:-1] >= prefix + period
     first = place[:-1] < prefix + period - 1
-    return Rows(drawn.gather(1, source), known, first)
+    return InductionRows(drawn.gather(1, source), known, first)
 
 
-def evaluate(model: Transformer, rows: Rows) -> Scores:
+def evaluate(model: Transformer, rows: InductionRows) -> InductionScores:
     """Losses and accuracy on these rows."""
     with torch.no_grad():
         logits = model(rows.tokens)
     losses = next_token_loss(logits, rows.tokens, per_token=True)
     right = logits[:, :-1].argmax(-1) == rows.tokens[:, 1:]
-    return Scores(
+    return InductionScores(
         losses[rows.known].mean().item(),
         losses[rows.first].mean().item(),
         right[rows.known].double().mean().item(),
@@ -159,11 +159,11 @@ class InductionProblem(Problem):
         self.config = config
         self.model = Transformer(config.model_config_of(seed)).to(config.device)
 
-    def draw(self, generator: torch.Generator) -> Rows:
+    def draw(self, generator: torch.Generator) -> InductionRows:
         """Fresh rows."""
         return draw_rows(self.config, self.config.rows, generator)
 
-    def loss(self, batch: Rows) -> Float[Tensor, ""]:
+    def loss(self, batch: InductionRows) -> Float[Tensor, ""]:
         """The mean cross-entropy of the tokens that are told."""
         losses = next_token_loss(self.model(batch.tokens), batch.tokens, per_token=True)
         return (losses * batch.known).sum() / batch.known.sum()
@@ -174,7 +174,7 @@ def train(config: InductionTraining, session: Session | None = None) -> Training
     drawn = draw_rows(config, TEST_ROWS, torch.Generator().manual_seed(TEST_SEED))
 
     def score(problem: Problem, fitted: Fitted) -> dict[str, Any]:
-        test = Rows(*(tensor.to(config.device) for tensor in drawn))
+        test = InductionRows(*(tensor.to(config.device) for tensor in drawn))
         scores = evaluate(problem.model, test)
         return {**scores._asdict(), "solved": scores.accuracy > SOLVED}
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from scipy import stats
 
-from interp_toolkit.circuits.heads.significance import LEVEL
+from interp_toolkit.stats import LEVEL
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "head_calibration.py"
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.edges import blocks
-from interp_toolkit.circuits.edges.patched_pass import Engine
+from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
-from interp_toolkit.models.weights.parts import Norm
+from interp_toolkit.models.weights.parts import NormWeights
 from interp_toolkit.models.weights.view import weights
 
 KINDS = (
@@ -31,13 +31,13 @@ def _reference(engine, tokens, seed=0):
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_edge_cut_is_the_model(zoo, tokens, kind):
     model = zoo(kind)
-    logits = Engine(model).whole(tokens).logits
+    logits = PatchedModel(model).whole(tokens).logits
     torch.testing.assert_close(logits, run(model, tokens), atol=2e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_edge_cut_leaves_nothing_of_the_prompt(zoo, tokens, kind):
-    engine = Engine(zoo(kind))
+    engine = PatchedModel(zoo(kind))
     whole = engine.whole(tokens)
     logits = engine.logits(whole, _reference(engine, tokens), engine.wiring.edges)
     torch.testing.assert_close(logits, logits[:1].expand_as(logits), atol=2e-5, rtol=1e-5)
@@ -46,7 +46,7 @@ def test_every_edge_cut_leaves_nothing_of_the_prompt(zoo, tokens, kind):
 
 @pytest.mark.parametrize("kind", ["own", "own-rotary", "neox"])
 def test_a_rows_own_writes_as_reference_change_nothing(zoo, tokens, kind):
-    engine = Engine(zoo(kind))
+    engine = PatchedModel(zoo(kind))
     whole = engine.whole(tokens)
     logits = engine.logits(whole, whole.trace.writes, engine.wiring.edges)
     torch.testing.assert_close(logits, whole.logits, atol=2e-5, rtol=1e-5)
@@ -62,48 +62,48 @@ def test_a_rows_own_writes_as_reference_change_nothing(zoo, tokens, kind):
 )
 def test_what_cannot_be_taken_apart_is_refused_by_name(zoo, kind, words):
     with pytest.raises(InputError, match=words):
-        Engine(zoo(kind))
+        PatchedModel(zoo(kind))
 
 
 def test_a_stream_that_is_no_sum_is_refused(zoo, monkeypatch):
     real = weights(zoo("own"))
-    layer = dataclasses.replace(real.layer(0), residual_norm=Norm("LN"))
+    layer = dataclasses.replace(real.layer(0), residual_norm=NormWeights("LN"))
     monkeypatch.setattr(blocks, "weights", lambda model: real)
     monkeypatch.setattr(real, "layer", lambda number: layer)
     with pytest.raises(InputError, match="layer 0 normalises the residual stream"):
-        Engine(zoo("own"))
+        PatchedModel(zoo("own"))
 
 
 def test_a_pass_that_is_not_the_models_is_refused(zoo, monkeypatch):
     monkeypatch.setattr(blocks, "SUPPORTED_ACTIVATIONS", {"relu": torch.nn.functional.silu})
     with pytest.raises(InputError, match=r"what layer 0 writes .*activation relu"):
-        Engine(zoo("own"))
+        PatchedModel(zoo("own"))
 
 
 def test_an_activation_unlike_its_name_is_noticed(zoo, monkeypatch):
     model = zoo("own")
     monkeypatch.setattr(model.blocks[0].mlp, "activation", torch.nn.functional.silu)
     with pytest.raises(InputError, match="layer 0"):
-        Engine(model)
+        PatchedModel(model)
 
 
 def test_half_precision_is_computed_in_single(zoo, tokens):
     import copy
 
     model = copy.deepcopy(zoo("own")).to(torch.bfloat16)
-    whole = Engine(model).whole(tokens)
+    whole = PatchedModel(model).whole(tokens)
     assert whole.logits.dtype == torch.float32
     torch.testing.assert_close(whole.logits, run(model, tokens).float(), atol=0.1, rtol=0.1)
 
 
 def test_names_and_wiring_are_those_of_eap(zoo):
-    wiring = Engine(zoo("own")).wiring
+    wiring = PatchedModel(zoo("own")).wiring
     names = [edge.name for edge in wiring.edges]
     assert names[:2] == ["input->a0.h0<q>", "input->a0.h1<q>"]
     assert {"a0.h1->a1.h0<k>", "a0.h3->m0", "input->m1", "m1->logits"} <= set(names)
     # 4 heads: 12 readers of 1 writer, an MLP of 5, 12 of 6, an MLP of 10, the logits of 11
     assert len(names) == 12 + 5 + 72 + 10 + 11 == len(set(names))
-    parallel = {edge.name for edge in Engine(zoo("neox")).wiring.edges}
+    parallel = {edge.name for edge in PatchedModel(zoo("neox")).wiring.edges}
     assert "a0.h0->m0" not in parallel
     assert "a0.h0->m1" in parallel
 
@@ -183,7 +183,7 @@ def _patched(model, tokens, reference, cut, writers):
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
 def test_cut_edges_as_hooks_cut_them(split, tokens, kind, share):
     model = split(kind)
-    engine = Engine(model)
+    engine = PatchedModel(model)
     reference = _reference(engine, tokens)
     cut = _some(engine.wiring.edges, share, seed=int(100 * share))
     ours = engine.logits(engine.whole(tokens), reference, cut)
@@ -253,7 +253,7 @@ def _by_loops(model, row, reference, cut):
 def test_cut_edges_as_loops_cut_them(share):
     model = _bare()
     tokens = torch.tensor([[0, 3, 6, 3], [5, 1, 1, 2]])
-    engine = Engine(model)
+    engine = PatchedModel(model)
     reference = [w.double() for w in _reference(engine, tokens)]
     named = {node.name: r for node, r in zip(engine.wiring.writers, reference, strict=True)}
     for seed in range(3):
@@ -267,7 +267,7 @@ def test_cut_edges_as_loops_cut_them(share):
 @torch.no_grad()
 def test_attribution_is_exact_where_the_model_is_linear():
     """What the logits read enters them linearly here, so estimates of those edges are effects."""
-    engine = Engine(_bare())
+    engine = PatchedModel(_bare())
     tokens = torch.tensor([[0, 3, 6, 3], [5, 1, 1, 2]])
     reference = [w.double() for w in _reference(engine, tokens)]
 
@@ -286,7 +286,7 @@ def test_attribution_is_exact_where_the_model_is_linear():
 
 def test_no_hook_is_left_behind(zoo, tokens, count_hooks):
     model = zoo("own")
-    engine = Engine(model)
+    engine = PatchedModel(model)
     edge = Edge(Node("input"), Node("head", 1, 2), "k")
     engine.logits(engine.whole(tokens), _reference(engine, tokens), [edge])
     assert count_hooks(model) == 0
@@ -295,7 +295,7 @@ def test_no_hook_is_left_behind(zoo, tokens, count_hooks):
 @pytest.mark.parametrize("kind", ["own", "neox"])
 def test_a_cut_that_changes_nothing_may_come_first(zoo, tokens, kind):
     """Where the first cut is in front of an MLP, beside attention or behind it."""
-    engine = Engine(zoo(kind))
+    engine = PatchedModel(zoo(kind))
     whole = engine.whole(tokens)
     means = _reference(engine, tokens)[1:]
     reference = [whole.trace.writes[0], *(mean.expand_as(whole.trace.writes[0]) for mean in means)]

@@ -11,9 +11,9 @@ from scipy import stats
 from interp_toolkit.circuits.behaviour.objective import Closeness
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
-from interp_toolkit.circuits.edges.cut import Trial
+from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.graph import circuit_prompts, composition_graph
-from interp_toolkit.circuits.edges.patched_pass import Engine
+from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.search import (
     SHARE,
     _connected,
@@ -204,7 +204,7 @@ def test_faithfulness_is_the_share_that_is_left(induction):
     prompts = repeated_prompts(induction, rows=16, n_pos=40)
     found = find_circuit(induction, prompts)
     assert found.held_out is not None
-    engine = Engine(induction)
+    engine = PatchedModel(induction)
     whole = engine.whole(prompts.tokens[1::2])
     others = engine.whole(prompts.tokens[::2]).trace.writes
     reference = [w.mean(0) for w in others]
@@ -282,13 +282,13 @@ def test_which_models_it_is_for(zoo, induction):
 
 
 def test_p_values_are_adjusted_over_all_edges(induction, monkeypatch):
-    engine = Engine(induction)
+    engine = PatchedModel(induction)
     edges, tokens = engine.wiring.edges, circuit_prompts(induction, None, 0).tokens
     rng = np.random.default_rng(0)
     intact = rng.normal(5, 1, 16)
     values = intact[:, None] - rng.normal(0.2, 0.5, (16, len(edges)))
-    monkeypatch.setattr(Trial, "values", lambda *arguments: values)
-    trial = Trial(engine, tokens, torch.arange(16), torch.arange(16), Closeness(), 2**30)
+    monkeypatch.setattr(CutObjective, "values", lambda *arguments: values)
+    trial = CutObjective(engine, tokens, torch.arange(16), torch.arange(16), Closeness(), 2**30)
     found = _measured(trial, intact, intact - 5, 0.05, 512, lambda step: None, test=True)
     raw = stats.ttest_1samp(intact[:, None] - values, 0).pvalue
     np.testing.assert_allclose([edge.p_value for edge in found], holm(raw))

@@ -8,7 +8,7 @@ import torch
 
 from interp_toolkit.circuits import score_heads
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
-from interp_toolkit.circuits.heads.controls import looks
+from interp_toolkit.circuits.heads.controls import matched_controls
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.circuits.heads.patterns import pattern_sums
 from interp_toolkit.circuits.heads.scores import detect
@@ -294,7 +294,7 @@ def test_every_family_of_controls_must_fail(zoo):
     model = zoo("own")
     detector = as_detector("induction")
     prompts = repeated_prompts(model, rows=6)
-    found = looks(prompts, [detector], causal=True, d_model=int(model.cfg.d_model))
+    found = matched_controls(prompts, [detector], causal=True, d_model=int(model.cfg.d_model))
     sums = pattern_sums(model, found)
     flat = np.stack([found.uniform(None)] * int(model.cfg.n_layers))
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.heads.controls import looks
+from interp_toolkit.circuits.heads.controls import matched_controls
 from interp_toolkit.circuits.heads.detectors import (
     DUPLICATE_TOKEN,
     FIRST_TOKEN,
@@ -28,7 +28,7 @@ def prompts(request):
 
 
 def places_of(found, look):
-    row, query, key = found.places[:, found.look == look]
+    row, query, key = found.places[:, found.which_set == look]
     return set(zip(row.tolist(), query.tolist(), key.tolist(), strict=True))
 
 
@@ -38,7 +38,7 @@ def family(found, detector, kind):
 
 @pytest.mark.parametrize("causal", [True, False])
 def test_targets_are_the_relation_and_controls_avoid_them(prompts, causal):
-    found = looks(prompts, ALL, causal=causal, d_model=16)
+    found = matched_controls(prompts, ALL, causal=causal, d_model=16)
     for detector in (INDUCTION, DUPLICATE_TOKEN):
         target = places_of(found, family(found, detector.name, "shifted").target)
         expected = set()
@@ -57,7 +57,7 @@ def test_targets_are_the_relation_and_controls_avoid_them(prompts, causal):
 
 
 def test_by_position_every_look_has_the_same_queries(prompts):
-    found = looks(prompts, ALL, causal=True, d_model=16)
+    found = matched_controls(prompts, ALL, causal=True, d_model=16)
     steps = {"previous-token": lambda q, s: q - 1 - s, "first-token": lambda q, s: s}
     for name, where in steps.items():
         kind = family(found, name, "shifted")
@@ -71,7 +71,7 @@ def test_by_position_every_look_has_the_same_queries(prompts):
 
 
 def test_relabelled_looks_ask_for_another_token_everywhere(prompts):
-    found = looks(prompts, [DUPLICATE_TOKEN], causal=True, d_model=16)
+    found = matched_controls(prompts, [DUPLICATE_TOKEN], causal=True, d_model=16)
     tokens = prompts.tokens.numpy()
     asked = [
         {(tokens[r, q], tokens[r, k]) for r, q, k in places_of(found, control)}
@@ -91,7 +91,7 @@ def test_relabelled_looks_ask_for_another_token_everywhere(prompts):
 
 
 def test_displaced_looks_are_the_same_places_elsewhere(prompts):
-    found = looks(prompts, [INDUCTION], causal=True, d_model=16)
+    found = matched_controls(prompts, [INDUCTION], causal=True, d_model=16)
     kind = family(found, "induction", "displaced")
     target = places_of(found, kind.target)
     one_period = len(set(prompts.periods.tolist())) == 1
@@ -107,10 +107,10 @@ def test_displaced_looks_are_the_same_places_elsewhere(prompts):
 
 
 def test_uniform_attention_is_counted_over_visible_keys(prompts):
-    found = looks(prompts, ALL, causal=True, d_model=16)
+    found = matched_controls(prompts, ALL, causal=True, d_model=16)
     for window in (None, 5):
         sums = found.uniform(window)
-        for look in range(found.n_looks):
+        for look in range(found.n_sets):
             for row in range(len(found.tokens)):
                 expected = sum(
                     1 / min(q + 1, window or 99)
@@ -118,14 +118,14 @@ def test_uniform_attention_is_counted_over_visible_keys(prompts):
                     if r == row and (window is None or q - k < window)
                 )
                 assert sums[row, look] == pytest.approx(expected)
-    both = looks(prompts, [PREVIOUS_TOKEN], causal=False, d_model=16)
+    both = matched_controls(prompts, [PREVIOUS_TOKEN], causal=False, d_model=16)
     target = family(both, "previous-token", "shifted").target
     assert both.uniform()[0, target] == pytest.approx(both.n_queries[0, target] / 24)
 
 
 def test_queries_are_counted_once():
     row = torch.tensor([[1, 2, 1, 2, 1, 2, 1, 2]] * 2)
-    found = looks(
+    found = matched_controls(
         Prompts(row, 0, np.array([2, 2]), "test"), [DUPLICATE_TOKEN], causal=True, d_model=8
     )
     target = found.families[0].target
@@ -135,18 +135,18 @@ def test_queries_are_counted_once():
 def test_a_small_alphabet_is_relabelled_in_every_way():
     rng = np.random.default_rng(0)
     tokens = torch.from_numpy(rng.integers(0, 4, (5, 20)))
-    found = looks(
+    found = matched_controls(
         Prompts(tokens, 0, np.zeros(5, int), "test"), [DUPLICATE_TOKEN], causal=True, d_model=8
     )
     assert len(family(found, "duplicate-token", "relabelled").controls) == 9  # derangements of 4
 
 
 def test_rows_with_tokens_of_their_own_raise_the_spread():
-    shared = looks(tiled((9, 10), 24, 10), [INDUCTION], causal=True, d_model=20)
-    own = looks(tiled((9, 10), 24, 4000), [INDUCTION], causal=True, d_model=20)
+    shared = matched_controls(tiled((9, 10), 24, 10), [INDUCTION], causal=True, d_model=20)
+    own = matched_controls(tiled((9, 10), 24, 4000), [INDUCTION], causal=True, d_model=20)
     assert family(shared, "induction", "relabelled").spread == pytest.approx(1 + 10 / 20)
     assert family(own, "induction", "relabelled").spread == pytest.approx(1 + 19 / 20)
-    half = looks(tiled((9,) * 8, 24, 30), [INDUCTION], causal=True, d_model=20)
+    half = matched_controls(tiled((9,) * 8, 24, 30), [INDUCTION], causal=True, d_model=20)
     union = len({t for row in tiled((9,) * 8, 24, 30).tokens.tolist() for t in row})
     expected = 72 / union * (1 + union / 20)
     assert family(half, "induction", "relabelled").spread == pytest.approx(expected)
@@ -154,7 +154,7 @@ def test_rows_with_tokens_of_their_own_raise_the_spread():
 
 def test_a_detectors_neighbour_is_no_control_of_it(prompts):
     """What attends to the same token is a duplicate-token head, not evidence about induction."""
-    found = looks(prompts, [INDUCTION, DUPLICATE_TOKEN], causal=True, d_model=16)
+    found = matched_controls(prompts, [INDUCTION, DUPLICATE_TOKEN], causal=True, d_model=16)
     ends = {INDUCTION: -1, DUPLICATE_TOKEN: 1}
     for detector, step in ends.items():
         shifted = family(found, detector.name, "shifted")

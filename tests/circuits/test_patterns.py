@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
-from interp_toolkit.circuits.heads.controls import looks
+from interp_toolkit.circuits.heads.controls import matched_controls
 from interp_toolkit.circuits.heads.detectors import (
     DUPLICATE_TOKEN,
     FIRST_TOKEN,
@@ -22,7 +22,7 @@ ALL = [INDUCTION, DUPLICATE_TOKEN, PREVIOUS_TOKEN, FIRST_TOKEN]
 
 def places(model, causal=True):
     prompts = repeated_prompts(model, rows=5)
-    return looks(prompts, ALL, causal=causal, d_model=int(model.cfg.d_model))
+    return matched_controls(prompts, ALL, causal=causal, d_model=int(model.cfg.d_model))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -36,7 +36,7 @@ def test_sums_are_those_of_the_whole_patterns(zoo, kind, count_hooks):
         name = f"blocks.{layer}.attn.hook_pattern"
         pattern = collect(model, found.tokens, name, "all")[name].double().numpy()
         expected = np.zeros(sums.sums.shape[1:])
-        for (row, query, key), look in zip(found.places.T, found.look, strict=True):
+        for (row, query, key), look in zip(found.places.T, found.which_set, strict=True):
             expected[row, :, look] += pattern[row, :, query, key]
         np.testing.assert_allclose(sums.sums[layer], expected, atol=2e-6)
 
@@ -68,7 +68,7 @@ def test_patterns_that_are_no_softmax_are_shares_and_named(zoo):
     assert signed.kinds[0] == "signed"
     shares = (mix / mix.abs().sum(-1, keepdim=True)).numpy()
     target = found.families[0].target
-    row, query, key = found.places[:, found.look == target]
+    row, query, key = found.places[:, found.which_set == target]
     expected = shares[query[row == 0], key[row == 0]].sum()
     np.testing.assert_allclose(signed.sums[0, 0, :, target], expected, atol=1e-6)
 

@@ -5,12 +5,12 @@ import pytest
 from scipy import stats
 
 from interp_toolkit.circuits.heads.significance import (
-    LEVEL,
-    Scores,
+    DetectorScores,
     corrected,
     detected,
     tail_p_values,
 )
+from interp_toolkit.stats import LEVEL
 
 
 def one_head(target, controls):
@@ -98,7 +98,7 @@ def test_the_floor_is_part_of_the_rule():
     """Of what is beyond uniform attention, and of what is beyond the controls."""
     excess, p = np.array([[0.29, 0.31]]), np.full((1, 2), 1e-6)
     for null, expected in ((0.0, [False, True]), (0.02, [False, False])):
-        scores = Scores(
+        scores = DetectorScores(
             detector="any",
             score=excess,
             uniform=np.zeros((1, 2)),

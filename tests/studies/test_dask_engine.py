@@ -13,7 +13,7 @@ import pytest
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.studies.jobs import dask_engine
-from interp_toolkit.studies.jobs.engines import Engine
+from interp_toolkit.studies.jobs.engines import JobEngine
 from interp_toolkit.studies.jobs.runner import Runner
 
 pytestmark = pytest.mark.slow
@@ -48,7 +48,7 @@ def address(light) -> Iterator[str]:
         yield cluster.scheduler_address
 
 
-def values(jobs, folder: Path, engine: Engine):
+def values(jobs, folder: Path, engine: JobEngine):
     with Runner(folder, workers=2, engine=engine).begun(jobs) as begun:
         return {one.name: (one.values, one.error and one.failure()) for one in begun.tries}
 
@@ -56,8 +56,8 @@ def values(jobs, folder: Path, engine: Engine):
 def test_the_same_values_as_local_processes(light, address: str, tmp_path: Path) -> None:
     jobs = [*light.jobs_of(light.squares, 2), *light.jobs_of(light.refuses, 2)]
     jobs += light.jobs_of(light.kills_itself, 2, deadly=1)
-    here = values(jobs, tmp_path / "here", Engine())
-    there = values(jobs, tmp_path / "there", Engine("dask", address))
+    here = values(jobs, tmp_path / "here", JobEngine())
+    there = values(jobs, tmp_path / "there", JobEngine("dask", address))
     assert here == there
     assert [there[name][0] is None for name in ("squares-1", "refuses-1", "kills_itself-1")] == [
         False,
@@ -68,7 +68,7 @@ def test_the_same_values_as_local_processes(light, address: str, tmp_path: Path)
 
 def test_a_task_that_dask_gives_up_is_one_job_lost(light, address: str, tmp_path: Path) -> None:
     jobs = light.jobs_of(light.always_killed, 3, deadly=1)
-    found = values(jobs, tmp_path, Engine("dask", address))
+    found = values(jobs, tmp_path, JobEngine("dask", address))
     assert found.pop("always_killed-1") == (
         None,
         "Dask gave it up: the workers that had it died, perhaps for want of memory",
@@ -80,7 +80,7 @@ def test_a_scheduler_that_is_not_there(
     light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dask_engine, "PATIENCE", 0.3)
-    engine = Engine("dask", "tcp://127.0.0.1:9")
+    engine = JobEngine("dask", "tcp://127.0.0.1:9")
     with pytest.raises(InputError, match=r"no Dask cluster with workers answers at tcp://127"):
         Runner(tmp_path, engine=engine).run(light.jobs_of(light.squares, 1))
 
@@ -97,7 +97,7 @@ def test_a_cluster_of_this_machine_that_does_not_start(
     else:
         monkeypatch.setattr(distributed.Client, "wait_for_workers", fails)
     with pytest.raises(InputError) as refused:
-        Runner(tmp_path, workers=1, engine=Engine("dask")).run(light.jobs_of(light.squares, 1))
+        Runner(tmp_path, workers=1, engine=JobEngine("dask")).run(light.jobs_of(light.squares, 1))
     assert str(refused.value) == (
         "no Dask cluster starts on this machine (no worker started): give fewer --workers, or "
         "leave out --engine dask"
@@ -110,5 +110,5 @@ def test_a_cluster_beside_another_one(light, tmp_path: Path) -> None:
         with contextlib.suppress(OSError):
             taken.bind(("0.0.0.0", 8787))
             taken.listen()
-        runner = Runner(tmp_path, workers=1, engine=Engine("dask"))
+        runner = Runner(tmp_path, workers=1, engine=JobEngine("dask"))
         assert len(runner.run(light.jobs_of(light.squares, 1))) == 1

@@ -12,7 +12,7 @@ import pytest
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.studies.jobs.attempt import ProcessKilledError
-from interp_toolkit.studies.jobs.engines import Engine, attempt_apart
+from interp_toolkit.studies.jobs.engines import JobEngine, attempt_apart
 from interp_toolkit.studies.jobs.own_process import OwnProcesses, stop_processes
 from interp_toolkit.studies.jobs.runner import Runner
 
@@ -49,7 +49,7 @@ def gone(pid: int) -> bool:
 @pytest.mark.parametrize("name", ["local", "loky", "multiprocessing"])
 def test_a_killed_process_loses_only_its_own_job(light, tmp_path: Path, name: str) -> None:
     jobs = light.jobs_of(light.kills_itself, 3, deadly=1)
-    found = tried(jobs, tmp_path, engine=Engine(name))
+    found = tried(jobs, tmp_path, engine=JobEngine(name))
     assert found["kills_itself-0"].values == {"seed": 0}
     assert found["kills_itself-2"].values == {"seed": 2}
     lost = found["kills_itself-1"]
@@ -116,14 +116,14 @@ def test_a_study_that_is_left_leaves_no_process(light, tmp_path: Path) -> None:
 
 def test_engines_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError, match="no engine is called 'lokey'; did you mean loky"):
-        Engine("lokey")
+        JobEngine("lokey")
     with pytest.raises(InputError, match="give --engine dask"):
-        Engine("local", "tcp://localhost:1")
+        JobEngine("local", "tcp://localhost:1")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"--engine dask needs distributed: pip install"):
-        Engine("dask")
+        JobEngine("dask")
     with pytest.raises(InputError, match="--engine ray needs ray: pip install ray"):
-        Engine("ray")
+        JobEngine("ray")
 
 
 def test_one_study_in_a_folder_and_no_other_folder(light, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.litmus.study import litmus
-from interp_toolkit.studies.random_attention.cells import Cell
+from interp_toolkit.studies.random_attention.cells import TableCell
 from interp_toolkit.studies.random_attention.circuit import study as circuit
 from interp_toolkit.studies.random_attention.tables import GENERATED
 from interp_toolkit.studies.sweep.file import SweepFile
@@ -59,7 +59,7 @@ def test_the_circuit_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_given_text_is_not_called_generated(tmp_path: Path) -> None:
-    cell = Cell("text", "mixit", "toy-text", "mixit", remark=GENERATED)
+    cell = TableCell("text", "mixit", "toy-text", "mixit", remark=GENERATED)
     assert cell.with_given("small", {"text": str(tmp_path)}).remark == ""
     assert cell.with_given("small", {"steps": "5"}).remark == GENERATED
 

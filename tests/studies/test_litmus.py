@@ -21,7 +21,7 @@ from interp_toolkit.studies.litmus import study
 from interp_toolkit.studies.litmus.result import LitmusResult, litmus_result
 from interp_toolkit.studies.litmus.rules import Seeds, Trained
 from interp_toolkit.studies.litmus.study import litmus
-from interp_toolkit.training.engine.final_score import Measured
+from interp_toolkit.training.engine.final_score import FinalScore
 
 SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "results.schema.json"
 TINY = {"steps": 8, "d_model": 16, "rows": 4, "examples": 40, "test_examples": 30, "most_pairs": 2}
@@ -40,7 +40,7 @@ def made(
         [
             Trained(
                 seed,
-                Measured("accuracy", value, better, unit, guess, 4_000, rule),  # type: ignore[arg-type]
+                FinalScore("accuracy", value, better, unit, guess, 4_000, rule),  # type: ignore[arg-type]
                 (0, 50, 100),
                 (0.0, value, value),
             )

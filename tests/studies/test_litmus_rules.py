@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp_toolkit.studies.litmus.rules import Seeds, Trained, decide
-from interp_toolkit.training.engine.final_score import Measured
+from interp_toolkit.training.engine.final_score import FinalScore
 
 EXAMPLES = 4_000
 
@@ -30,7 +30,7 @@ def made(
         [
             Trained(
                 seed,
-                Measured("accuracy", value, better, unit, guess, EXAMPLES),
+                FinalScore("accuracy", value, better, unit, guess, EXAMPLES),
                 (0, 30, 60, 75, 90, 100) if curve else (),
                 (guess or 0, 0.5, 0.5, value if before is None else before, value, value)
                 if curve
@@ -141,7 +141,7 @@ def test_the_margin_is_the_users() -> None:
 
 def test_the_late_rise_is_from_the_last_measurement_before_the_quarter() -> None:
     def run(steps: tuple[int, ...], curve: tuple[float, ...]) -> Trained:
-        measured = Measured("accuracy", curve[-1], "higher", "share", 0.1, EXAMPLES)
+        measured = FinalScore("accuracy", curve[-1], "higher", "share", 0.1, EXAMPLES)
         return Trained(0, measured, steps, curve)
 
     assert run((0, 70, 80, 100), (0.0, 0.25, 0.5, 1.0)).rise == 0.75

@@ -12,7 +12,7 @@ from scipy import stats
 
 from interp_toolkit.studies.litmus.rules import Seeds, Trained, decide
 from interp_toolkit.studies.seed_interval import Interval, difference, over_seeds
-from interp_toolkit.training.engine.final_score import Measured
+from interp_toolkit.training.engine.final_score import FinalScore
 
 DRAWS = 500
 EXAMPLES = 400
@@ -137,7 +137,7 @@ def made(name: str, values: list[float]) -> Seeds:
         [
             Trained(
                 seed,
-                Measured("accuracy", value, "higher", "share", 0.1, EXAMPLES),
+                FinalScore("accuracy", value, "higher", "share", 0.1, EXAMPLES),
                 (0, 50, 100),
                 (0.1, value, value),
             )

@@ -12,11 +12,11 @@ from scipy import stats
 
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Recipe, find
+from interp_toolkit.stats import clopper_pearson
 from interp_toolkit.toys.random_attention.variants import VARIANTS, trainable_parameters
-from interp_toolkit.training.engine.final_score import measured_of
+from interp_toolkit.training.engine.final_score import final_score_of
 from interp_toolkit.training.tasks.problem import TaskProblem
 from interp_toolkit.training.tasks.settings import SyntheticTraining
-from interp_toolkit.training.tasks.verdict import share_interval
 
 NAMES = ("retrieval", "k-hop", "modular-addition", "decimal-addition", "dyck-1", "memorization")
 TINY: dict[str, Any] = {"layers": 1, "heads": 2, "d_model": 8, "rows": 8, "steps": 2}
@@ -108,7 +108,7 @@ def test_paper_presets_have_the_sources_sizes(name: str) -> None:
 def test_a_run_reports_what_it_measured(name: str) -> None:
     run = run_of(name, seeds=2)
     training = json.loads(json.dumps(run.training))
-    measured = measured_of(training)
+    measured = final_score_of(training)
     assert (measured.name, measured.better, measured.unit) == ("accuracy", "higher", "share")
     assert measured.value == max(seed["accuracy"] for seed in training["seeds"])
     assert measured.value == training["accuracy"] == pytest.approx(1 - training["error"])
@@ -185,4 +185,4 @@ def test_mixing_needs_no_even_heads() -> None:
 @pytest.mark.parametrize(("right", "rows"), [(0, 5), (5, 5), (37, 40), (3_993, 4_000)])
 def test_the_interval_of_a_share_is_the_exact_one(right: int, rows: int) -> None:
     exact = stats.binomtest(right, rows).proportion_ci(0.95, method="exact")
-    assert share_interval(right / rows, rows) == pytest.approx((exact.low, exact.high), abs=1e-9)
+    assert clopper_pearson(right, rows) == pytest.approx((exact.low, exact.high), abs=1e-9)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.random_attention.task import Rows
+from interp_toolkit.toys.random_attention.task import TaskRows
 from interp_toolkit.training.tasks.dyck import DyckTraining
 from interp_toolkit.training.tasks.memorization import MemorizationTraining
 from interp_toolkit.training.tasks.modular_addition import ModularAdditionTraining
@@ -18,13 +18,13 @@ from interp_toolkit.training.tasks.retrieval import RetrievalTraining
 from interp_toolkit.training.tasks.rows import RowSet, task_rows
 
 
-def rows_of(config: Any, seed: int = 0) -> tuple[Rows, Rows]:
+def rows_of(config: Any, seed: int = 0) -> tuple[TaskRows, TaskRows]:
     train, test = task_rows(config, seed)
     assert train is not None
     return train, test
 
 
-def as_set(rows: Rows) -> set[tuple[int, ...]]:
+def as_set(rows: TaskRows) -> set[tuple[int, ...]]:
     return {tuple(tokens) for tokens in rows.tokens.tolist()}
 
 

@@ -23,7 +23,7 @@ from interp_toolkit.models.loading.loader import load
 from interp_toolkit.registry import Session, find
 from interp_toolkit.toys.random_attention import generated_text as people
 from interp_toolkit.toys.random_attention.variants import VARIANTS
-from interp_toolkit.training.engine.final_score import measured_of
+from interp_toolkit.training.engine.final_score import final_score_of
 from interp_toolkit.training.engine.row_parts import mean_in_parts
 from interp_toolkit.training.text.language import LanguageTraining, train_language
 from interp_toolkit.training.text.language_problem import LanguageProblem, cut
@@ -137,7 +137,7 @@ def test_a_run_measures_keeps_its_tokenizer_and_can_be_loaded(cache: str, tmp_pa
     config = language(cache, seeds=2)
     folder = tmp_path / "run"
     run = train_language("toy-text", config, Session(folder))
-    measured = measured_of(run.training)
+    measured = final_score_of(run.training)
     assert (measured.name, measured.better, measured.unit) == ("log_perplexity", "lower", "nats")
     assert measured.value == min(row["log_perplexity"] for row in run.training["seeds"])
     store = text_store(config)
@@ -208,7 +208,7 @@ def test_reviews_are_measured_by_their_labels(cache: str) -> None:
     config = YelpTraining(**SIZES, **FEW, cache=cache)
     store = text_store(config)
     run = train_yelp(config)
-    measured = measured_of(run.training)
+    measured = final_score_of(run.training)
     tested = Reviews(store, store.test, 24, "cpu").rows(torch.arange(10))
     with torch.no_grad():
         logits = run.model(tested.tokens)[torch.arange(10), tested.read[:, 0]]
@@ -297,7 +297,7 @@ def test_every_preset_is_a_configuration_in_every_variant(name: str) -> None:
 def test_a_few_steps_learn_more_than_frequencies(cache: str) -> None:
     config = language(cache, steps=40, rows=16, length=32, d_model=32, lr=0.01, warm_up=0)
     run = train_language("toy-text", config)
-    measured = measured_of(run.training)
+    measured = final_score_of(run.training)
     assert measured.guess is not None
     assert run.training["text"]["least"] < measured.value < measured.guess - 0.5
     assert math.exp(measured.value) == pytest.approx(run.training["perplexity"])

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +20,11 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import probe_tokens, run
 from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.stats import COVERAGE
 
-CONFIDENCE = 0.95
 LEAST_ADVANTAGE = 0.01  # nats; less is no behaviour that a head could be responsible for
 #: how far logits may move, of their largest, when a later token changes: rounding only
 LEAK = 1e-4
@@ -36,7 +36,7 @@ class Estimate:
 
     Attributes:
         mean: of the rows.
-        low, high: ends of the t interval at CONFIDENCE.
+        low, high: ends of the t interval at COVERAGE.
         p_value: two-sided, against a mean of zero.
         n: rows.
     """
@@ -58,7 +58,7 @@ def estimate(values: Float[np.ndarray, " row"]) -> Estimate:
         raise InputError(f"a mean over {n} rows has no confidence interval; give 2 rows or more")
     mean = float(values.mean())
     error = float(values.std(ddof=1)) / n**0.5
-    half = float(stats.t.ppf((1 + CONFIDENCE) / 2, n - 1)) * error
+    half = float(stats.t.ppf((1 + COVERAGE) / 2, n - 1)) * error
     p_value = 2 * float(stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else float(mean == 0)
     return Estimate(mean, mean - half, mean + half, p_value, n)
 
@@ -95,7 +95,7 @@ class Behaviour:
         return all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in found)
 
 
-def behaviour(model: Any, prompts: Prompts, memory: int | str | None = None) -> Behaviour:
+def behaviour(model: Model, prompts: Prompts, memory: int | str | None = None) -> Behaviour:
     """The behaviour of a model on prompts that repeat.
 
     Args:
@@ -118,7 +118,7 @@ def behaviour(model: Any, prompts: Prompts, memory: int | str | None = None) -> 
     return joined(parts)
 
 
-def why_none(model: Any, prompts: Prompts) -> str | None:
+def why_none(model: Model, prompts: Prompts) -> str | None:
     """Why the behaviour cannot be measured here; None where it can."""
     n_rows = len(repeating(prompts))
     if n_rows < 2:
@@ -150,7 +150,7 @@ def repeating(prompts: Prompts) -> Int[Tensor, " row"]:
 
 
 def row_batches(
-    model: Any, prompts: Prompts, kept: int, memory: int | str | None
+    model: Model, prompts: Prompts, kept: int, memory: int | str | None
 ) -> Sequence[Int[Tensor, " row"]]:
     """The rows that repeat, in batches whose full forward pass fits in memory.
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -19,6 +18,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import repeating, why_none
 from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.models.model import Model
 
 
 class Objective(ABC):
@@ -101,7 +101,7 @@ class Closeness(Objective):
         return -(p.exp() * (p - q)).sum(-1).mean(-1)
 
 
-def objective(model: Any, prompts: Prompts) -> Objective:
+def objective(model: Model, prompts: Prompts) -> Objective:
     """What to judge a model by on these prompts; rows that do not repeat have no advantage.
 
     Args:

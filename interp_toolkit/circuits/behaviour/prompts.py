@@ -18,6 +18,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 
 ROWS = 16
 LONGEST = 128  # positions a row, where the context allows
@@ -64,7 +65,7 @@ class Prompts:
 
 
 def repeated_prompts(
-    model: Any,
+    model: Model,
     *,
     rows: int = ROWS,
     n_pos: int | None = None,
@@ -114,7 +115,7 @@ def repeated_prompts(
     return Prompts(torch.from_numpy(tokens), first, periods, source)
 
 
-def walks(model: Any, like: Prompts, *, seed: int = 0) -> Prompts:
+def walks(model: Model, like: Prompts, *, seed: int = 0) -> Prompts:
     """Rows of random tokens over small alphabets, one a row, in which every token comes back often.
 
     Hops from one occurrence to the next need such rows. Neighbours differ; shape and BOS are those
@@ -131,7 +132,7 @@ def walks(model: Any, like: Prompts, *, seed: int = 0) -> Prompts:
     return Prompts(torch.from_numpy(tokens), like.first, np.zeros(len(tokens), int), source)
 
 
-def given_prompts(tokens: Any, model: Any) -> Prompts:
+def given_prompts(tokens: Any, model: Model) -> Prompts:
     """A user's rows of tokens, [row pos] integers, with the periods found in them.
 
     Raises InputError for what is no such array, or not tokens of this model.
@@ -158,7 +159,7 @@ def given_prompts(tokens: Any, model: Any) -> Prompts:
     return Prompts(torch.from_numpy(values), first, periods, f"given tokens, {rows} × {n_pos}")
 
 
-def bos_token(model: Any) -> int | None:
+def bos_token(model: Model) -> int | None:
     """The id every row should begin with: the tokenizer's BOS, if the model wants it."""
     token = getattr(getattr(model, "tokenizer", None), "bos_token_id", None)
     wanted = getattr(model.cfg, "default_prepend_bos", True)

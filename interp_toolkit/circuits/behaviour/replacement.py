@@ -13,6 +13,7 @@ from typing import Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.hooks import hook_points, layer_of
 from interp_toolkit.models.running.streaming import activations
@@ -24,7 +25,7 @@ def hook_z(layer: int) -> str:
 
 
 def capture(
-    model: Any, tokens: Int[Tensor, "batch pos"], names: Sequence[str]
+    model: Model, tokens: Int[Tensor, "batch pos"], names: Sequence[str]
 ) -> tuple[Float[Tensor, "batch pos d_vocab"], dict[str, Tensor]]:
     """The logits, and what these hook points carry: one full pass."""
     seen: dict[str, Tensor] = {}
@@ -53,7 +54,7 @@ class OtherRows:
 
     def __init__(
         self,
-        model: Any,
+        model: Model,
         tokens: Int[Tensor, "row pos"],
         layers: Sequence[int],
         memory: int | str | None,

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -26,6 +25,7 @@ from interp_toolkit.circuits.behaviour.prompts import bos_token
 from interp_toolkit.circuits.collapse.similarity import DirectionMoments, directions, mean_cosines
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.memory import parse_memory
@@ -72,7 +72,7 @@ class Similarity:
     pairs: int
 
 
-def places_of(model: Any) -> list[Place]:
+def places_of(model: Model) -> list[Place]:
     """The embedding, every block's end, and the final norm where the model has one.
 
     Raises InputError for a model without blocks, or without the usual hook points.
@@ -91,7 +91,7 @@ def places_of(model: Any) -> list[Place]:
     return places
 
 
-def random_rows(model: Any, *, rows: int = ROWS, seed: int = 0) -> FeatureData:
+def random_rows(model: Model, *, rows: int = ROWS, seed: int = 0) -> FeatureData:
     """Rows of random tokens, each as likely as any, as long as the context but at most LONGEST.
 
     Each begins with the BOS token, if the tokenizer has one and the model wants it.
@@ -113,7 +113,7 @@ def random_rows(model: Any, *, rows: int = ROWS, seed: int = 0) -> FeatureData:
 
 @torch.no_grad()
 def similarity_by_depth(
-    model: Any,
+    model: Model,
     data: FeatureData,
     *,
     memory: int | str | None = None,
@@ -156,7 +156,7 @@ def similarity_by_depth(
 
 
 def _read(
-    model: Any,
+    model: Model,
     data: FeatureData,
     places: Sequence[Place],
     counted: Sequence[Bool[np.ndarray, " _"]],
@@ -196,7 +196,7 @@ def _pairs(tokens: Int[np.ndarray, " pos"]) -> int:
     return int((len(tokens) ** 2 - (counts**2).sum()) // 2)
 
 
-def _final_norm(model: Any) -> Callable[[Tensor], Tensor] | None:
+def _final_norm(model: Model) -> Callable[[Tensor], Tensor] | None:
     """The final norm; None where there is none, or where it cannot be read."""
     try:
         norm = weights(model).final_norm

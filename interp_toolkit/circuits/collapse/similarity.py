@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.weights.folding import at_least_single
+from interp_toolkit.models.weights.precision import at_least_single
 
 
 def directions(

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from interp_toolkit.circuits.composition.figures import composition_maps
-from interp_toolkit.circuits.composition.result import LEVEL, LISTED, CompositionResult
+from interp_toolkit.circuits.composition.result import LISTED, CompositionResult
 from interp_toolkit.circuits.composition.scores import (
     MODES,
     composable_layers,
@@ -22,6 +22,7 @@ from interp_toolkit.models.about.provenance import provenance
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis
+from interp_toolkit.stats import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.circuits.composition.scores import CompositionScores
 from interp_toolkit.results import Evidence, Result, Table, head_name
+from interp_toolkit.stats import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
 
-LEVEL = 0.05  # of the adjusted p-value, for a pair to be said to compose
 LISTED = 100  # pairs that a result's JSON lists beyond the significant ones
 SHOWN = 20  # of them in the table
 INTO = {"Q": "queries", "K": "keys", "V": "values"}

@@ -43,8 +43,9 @@ from interp_toolkit.circuits.weights.folding import (
 )
 from interp_toolkit.circuits.weights.haar import Spectra, overlap_null, spectra
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.memory import parse_memory
-from interp_toolkit.models.weights.parts import LayerWeights, Norm
+from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.stats import benjamini_hochberg, holm
 
@@ -107,7 +108,7 @@ class CompositionScores:
 
 
 @torch.no_grad()
-def composition_scores(model: Any, memory: int | str | None = None) -> CompositionScores:
+def composition_scores(model: Model, memory: int | str | None = None) -> CompositionScores:
     """Q-, K- and V-composition of all pairs of heads, against random rotations.
 
     Args:
@@ -147,14 +148,14 @@ def composition_scores(model: Any, memory: int | str | None = None) -> Compositi
     )
 
 
-def composable_layers(view: ModelWeights) -> tuple[list[str], dict[int, Norm]]:
+def composable_layers(view: ModelWeights) -> tuple[list[str], dict[int, NormWeights]]:
     """Notes, and the layers that composition can be asked of, with the norms they read through.
 
     Raises:
         InputError: fewer than two layers.
     """
     notes: list[str] = []
-    norms: dict[int, Norm] = {}
+    norms: dict[int, NormWeights] = {}
     rotary, after = False, list[int]()
     for layer in range(view.n_layers):
         try:
@@ -200,7 +201,7 @@ class _Writer:
         self._seen: dict[str | None, tuple[Float[np.ndarray, " head"], Spectra]] = {}
 
     def seen_by(
-        self, norm: Norm
+        self, norm: NormWeights
     ) -> tuple[Float[Tensor, "head d_head d_model"], Float[np.ndarray, " head"], Spectra]:
         """The writer through the reader's norm, its squared norm, its spectrum."""
         L = seen_by(norm, self.L)
@@ -226,7 +227,7 @@ def _readers(w: LayerWeights, centred_after: bool) -> list[_Reader]:
     return readers
 
 
-def _centred_after(view: ModelWeights, norms: Mapping[int, Norm], layer: int) -> bool:
+def _centred_after(view: ModelWeights, norms: Mapping[int, NormWeights], layer: int) -> bool:
     """Whether the mean over the stream of what a layer writes is lost on all that reads it."""
     later = [norm for at, norm in norms.items() if at > layer]
     try:

@@ -7,10 +7,10 @@ from typing import Any
 
 from interp_toolkit.circuits.composition.result import (
     INTO,
-    LEVEL,
     CompositionEvidence,
     pair_name,
 )
+from interp_toolkit.stats import LEVEL
 
 NULL = "a random rotation between writer and reader, with their own singular values"
 ADJUSTED = "Holm, over all pairs and the three kinds of composition"

@@ -18,7 +18,7 @@ from interp_toolkit.circuits.edges.graph import (
     composition_of,
     composition_of_edge,
 )
-from interp_toolkit.circuits.edges.patched_pass import Engine
+from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.result import CircuitResult, EdgeRow
 from interp_toolkit.circuits.edges.search import SHARE, EdgeEffect, find_circuit
 from interp_toolkit.circuits.edges.verdict import evidence_of, verdict
@@ -102,7 +102,7 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
         return f"{n_heads} heads take many passes; ask for it by name: --probe circuit"
     try:
         _prompts_fit(model)
-        Engine(model)
+        PatchedModel(model)
     except InputError as error:
         return str(error)
     return None

@@ -14,10 +14,11 @@ from typing import Any, TypeVar
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
-from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.weights.parts import LayerWeights, MLPWeights, Norm
+from interp_toolkit.models.weights.mlp import neurons, plain_activation
+from interp_toolkit.models.weights.parts import LayerWeights, MLPWeights, NormWeights
+from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import weights
 
 Stream = Float[Tensor, "row pos d_model"]
@@ -27,10 +28,7 @@ Projected = tuple[
     Float[Tensor, "row pos head d_head"],
     Float[Tensor, "row pos head d_head"],
 ]
-Parts = TypeVar("Parts", LayerWeights, MLPWeights, Norm)
-
-#: has a norm inside the MLP, which is not among its weights
-_NO_FUNCTION = ("solu_ln",)
+Parts = TypeVar("Parts", LayerWeights, MLPWeights, NormWeights)
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +65,7 @@ class Blocks:
         self.layers = [_wide(_additive(view.layer(i), i)) for i in range(view.n_layers)]
         self.mlps = [_usable(view.mlp(i), i) for i in range(view.n_layers)]
         self._final = _wide(view.final_norm)
-        self.W_U, self._b_U = as_float(view.W_U), as_float(view.b_U)
+        self.W_U, self._b_U = at_least_single(view.W_U), at_least_single(view.b_U)
         self._cap = view.logit_soft_cap
 
     def projected(self, layer: int, x: Stream) -> Projected:
@@ -116,13 +114,7 @@ class Blocks:
         w = self.mlps[layer]
         assert w is not None
         x = w.norm(x if change is None else x + change.delta[0])
-        post = x @ w.W_in + w.b_in
-        act = SUPPORTED_ACTIVATIONS[w.act_fn]
-        if w.W_gate is None or w.b_gate is None:
-            post = act(post)
-        else:
-            post = act(x @ w.W_gate + w.b_gate) * post + w.b_post
-        return w.post_norm(post @ w.W_out + w.b_out)
+        return w.post_norm(neurons(w, x) @ w.W_out + w.b_out)
 
     def unembed(self, x: Stream, change: Change | None) -> Float[Tensor, "row pos d_vocab"]:
         """The logits."""
@@ -151,7 +143,7 @@ def _additive(layer: LayerWeights, number: int) -> LayerWeights:
 def _usable(mlp: MLPWeights | None, number: int) -> MLPWeights | None:
     if mlp is None:
         return None
-    if mlp.act_fn not in SUPPORTED_ACTIVATIONS or mlp.act_fn in _NO_FUNCTION:
+    if plain_activation(mlp.act_fn) is None:
         raise InputError(
             f"the activation function of layer {number}, {mlp.act_fn}, is none that edges can be "
             "cut in front of"
@@ -159,16 +151,11 @@ def _usable(mlp: MLPWeights | None, number: int) -> MLPWeights | None:
     return _wide(mlp)
 
 
-def as_float(x: Tensor) -> Tensor:
-    """Half precision as float32; anything wider as it is."""
-    return x if x.dtype in (torch.float32, torch.float64) else x.float()
-
-
 def _wide(parts: Parts) -> Parts:
     """The same weights in float32 or float64: sums over edges lose too much in half precision."""
     wide: dict[str, Any] = {
-        f.name: as_float(value) if isinstance(value, Tensor) else _wide(value)
+        f.name: at_least_single(value) if isinstance(value, Tensor) else _wide(value)
         for f in dataclasses.fields(parts)
-        if isinstance(value := getattr(parts, f.name), Tensor | Norm)
+        if isinstance(value := getattr(parts, f.name), Tensor | NormWeights)
     }
     return dataclasses.replace(parts, **wide)

@@ -13,15 +13,15 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.objective import Objective
-from interp_toolkit.circuits.edges.patched_pass import Engine, Reference
+from interp_toolkit.circuits.edges.patched_pass import PatchedModel, Reference
 from interp_toolkit.circuits.edges.wiring import Edge
 from interp_toolkit.models.running.memory import rows_that_fit
 
 Rows = Int[Tensor, " row"]
 
 
-class Trial:
-    """Some rows, and what stands in for what is cut in them.
+class CutObjective:
+    """The objective on some rows when edges are cut, and what stands in for what is cut there.
 
     Attributes:
         rows: which rows of the prompts.
@@ -29,7 +29,7 @@ class Trial:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: PatchedModel,
         tokens: Int[Tensor, "all pos"],
         rows: Int[Tensor, " row"],
         others: Int[Tensor, " other"],
@@ -91,7 +91,7 @@ class Trial:
         return [one / len(rows) for one in total]
 
 
-def _row_bytes(engine: Engine, n_pos: int) -> int:
+def _row_bytes(engine: PatchedModel, n_pos: int) -> int:
     """What a row takes at most, in attribution: every write and every reader's input is kept."""
     wiring = engine.wiring
     readers = sum(len(wiring.readers(stage)) for stage in wiring.stages)

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from interp_toolkit.circuits.edges.cut import Trial
+from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.wiring import Edge
+from interp_toolkit.stats import COVERAGE
 
 RESAMPLES = 2_000
-COVERAGE = 0.95
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Faithfulness:
     n_rows: int
 
 
-def faithfulness(trial: Trial, kept: Collection[Edge], seed: int) -> Faithfulness:
+def faithfulness(trial: CutObjective, kept: Collection[Edge], seed: int) -> Faithfulness:
     """Of a circuit, on a trial's rows.
 
     Args:

@@ -8,7 +8,7 @@ but a circuit's cut it is the circuit (Conmy et al. 2023, arXiv 2304.14997).
 
 `input` writes what enters the first block, positions included. The output bias of an attention
 layer belongs to no head and is never cut; an MLP's belongs to what the MLP writes, and cancels
-against the same bias in a mean. With no edge cut the logits are the model's own, and `Engine`
+against the same bias in a mean. With no edge cut the logits are the model's own, and `PatchedModel`
 checks that on its first tokens.
 """
 
@@ -23,11 +23,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.edges.blocks import Blocks, Change, Projected, as_float
+from interp_toolkit.circuits.edges.blocks import Blocks, Change, Projected
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Stage, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import StopForwardError, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.weights.precision import at_least_single
 
 STEPS = 8  # of the integral over the input; EAP-IG's authors use 5
 
@@ -65,7 +66,7 @@ class Pass:
     logits: Float[Tensor, "row pos d_vocab"]
 
 
-class Engine:
+class PatchedModel:
     """The model as a circuit.
 
     Raises InputError for a model whose computation the view of its weights does not give, naming
@@ -249,7 +250,7 @@ class Engine:
         return "attention only" if mlp is None else f"activation {mlp.act_fn}"
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        return as_float(self._residual(tokens, 0))
+        return at_least_single(self._residual(tokens, 0))
 
     def _residual(self, tokens: Tensor, layer: int) -> Tensor:
         """The model's own residual stream in front of a layer."""

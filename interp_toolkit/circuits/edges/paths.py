@@ -29,12 +29,12 @@ from interp_toolkit.circuits.behaviour.advantage import measured, repeating, row
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.edges.wiring import Channel
-from interp_toolkit.circuits.weights.folding import at_least_single
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import put_heads, require_heads
 from interp_toolkit.models.weights.parts import LayerWeights
+from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
 
 Head = tuple[int, int]

@@ -33,9 +33,9 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import behaviour, estimate
 from interp_toolkit.circuits.behaviour.objective import Objective, objective
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.edges.cut import Trial
+from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.faithfulness import Faithfulness, faithfulness
-from interp_toolkit.circuits.edges.patched_pass import Engine
+from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import INPUT, LOGITS, Edge, Node, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
@@ -134,7 +134,7 @@ def find_circuit(
     """The edges that carry a model's behaviour on these prompts; see the module.
 
     Args:
-        model: any TransformerLens model that `Engine` takes.
+        model: any TransformerLens model that `PatchedModel` takes.
         prompts: the rows; at least FEWEST_ROWS.
         seed: of the bootstrap.
         level: of significance.
@@ -143,7 +143,7 @@ def find_circuit(
         progress: told what is being done.
 
     Raises:
-        InputError: too few rows, options out of range, or as `Engine`.
+        InputError: too few rows, options out of range, or as `PatchedModel`.
     """
     if len(prompts) < FEWEST_ROWS:
         raise InputError(
@@ -152,14 +152,15 @@ def find_circuit(
         )
     if not 0 < level < 1 or max_edges < 1:
         raise InputError(f"level {level} must lie between 0 and 1, max_edges {max_edges} above 0")
-    engine = Engine(model)
+    engine = PatchedModel(model)
     judged_by = objective(model, prompts)
     rows = torch.arange(len(prompts))
     halves = (rows[::2], rows[1::2]), (rows[1::2], rows[::2])
     limit = parse_memory(memory)
     progress("the intact model")
     choosing, judging = (
-        Trial(engine, prompts.tokens, half, other, judged_by, limit) for half, other in halves
+        CutObjective(engine, prompts.tokens, half, other, judged_by, limit)
+        for half, other in halves
     )
     everything = engine.wiring.edges
     intact, all_cut = choosing.values([(), everything]).T
@@ -233,7 +234,7 @@ def _p_values(differences: Float[np.ndarray, "row look"]) -> Float[np.ndarray, "
 
 
 def _measured(
-    trial: Trial,
+    trial: CutObjective,
     intact: Float[np.ndarray, " row"],
     all_cut: Float[np.ndarray, " row"],
     level: float,

@@ -7,10 +7,10 @@ share is above FAITHFUL, partial where it is above 0, not detected where it hold
 
 from __future__ import annotations
 
-from interp_toolkit.circuits.edges.faithfulness import COVERAGE
 from interp_toolkit.circuits.edges.result import CircuitEvidence
 from interp_toolkit.circuits.edges.search import SHARE, Circuit
 from interp_toolkit.results import Status
+from interp_toolkit.stats import COVERAGE
 
 FAITHFUL = 0.5  # of what cutting every edge costs: half, by convention
 NAMED = 6  # edges that the verdict names

@@ -26,7 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -46,14 +46,14 @@ from interp_toolkit.circuits.behaviour.advantage import (
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.interventions import HOWS, put_heads, require_heads
-from interp_toolkit.stats import holm
+from interp_toolkit.stats import LEVEL, holm
 
-Head = tuple[int, int]
 Verdict = Literal["confirmed", "refuted", "undecided"]
 
-LEVEL = 0.05
 MATERIAL = 0.05  # share of the intact advantage
 OTHERS_AS_LARGE = 0.1  # share of the other heads that may do as much: partners can be among them
 N_OTHERS = 10
@@ -120,12 +120,12 @@ class Ablations:
 
 
 def ablation_effects(
-    model: Any,
+    model: Model,
     prompts: Prompts,
-    heads: Iterable[Head],
+    heads: Iterable[tuple[int, int]],
     *,
-    kin: Iterable[Head] = (),
-    others: Iterable[Head] | None = None,
+    kin: Iterable[tuple[int, int]] = (),
+    others: Iterable[tuple[int, int]] | None = None,
     how: str = "mean",
     n_others: int = N_OTHERS,
     seed: int = 0,
@@ -157,8 +157,8 @@ def ablation_effects(
     reason = why_none(model, prompts)
     if reason is not None:
         raise InputError(reason)
-    group = list(dict.fromkeys((int(layer), int(head)) for layer, head in heads))
-    kind = frozenset([*group, *((int(layer), int(head)) for layer, head in kin)])
+    group = list(dict.fromkeys(Head(int(layer), int(head)) for layer, head in heads))
+    kind = frozenset([*group, *(Head(int(layer), int(head)) for layer, head in kin)])
     drawn = _draw(_pool(model, others), group, kind, n_others, seed) if group else []
     without = _without(group, kind, drawn)
     if group:
@@ -174,11 +174,11 @@ def require_how(how: str) -> None:
         raise InputError(f'how is {how!r}; it must be "mean", "zero" or "resample"')
 
 
-def _pool(model: Any, others: Iterable[Head] | None) -> list[Head]:
+def _pool(model: Model, others: Iterable[tuple[int, int]] | None) -> list[Head]:
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     if others is None:
-        return [(layer, head) for layer in range(n_layers) for head in range(n_heads)]
-    return list(dict.fromkeys((int(layer), int(head)) for layer, head in others))
+        return [Head(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    return list(dict.fromkeys(Head(int(layer), int(head)) for layer, head in others))
 
 
 def _draw(
@@ -189,7 +189,7 @@ def _draw(
     order = np.random.default_rng(seed).permutation(len(candidates))
     shuffled = [candidates[i] for i in order]
     layers = {layer for layer, _ in group}
-    return sorted(shuffled, key=lambda head: head[0] not in layers)[:n]
+    return sorted(shuffled, key=lambda head: head.layer not in layers)[:n]
 
 
 def _without(group: list[Head], kind: frozenset[Head], drawn: list[Head]) -> list[frozenset[Head]]:
@@ -205,7 +205,7 @@ def _without(group: list[Head], kind: frozenset[Head], drawn: list[Head]) -> lis
 class _Measure:
     """Runs the prompts with sets of heads taken out."""
 
-    model: Any
+    model: Model
     prompts: Prompts
     how: str
     seed: int
@@ -311,13 +311,13 @@ def _judged(
     ]
     unexplained = joint.high >= material and "confirmed" not in verdicts
     judged = []
-    for i, (layer, head) in enumerate(group):
+    for i, head in enumerate(group):
         effect, back = effects[i], restored[i]
         p, back_p = float(adjusted[i]), float(adjusted[i - len(group)])
         judged.append(
             HeadAblation(
-                layer=layer,
-                head=head,
+                layer=head.layer,
+                head=head.head,
                 effect=effect.mean,
                 low=effect.low,
                 high=effect.high,
@@ -331,9 +331,7 @@ def _judged(
                 others_max=max(others, default=float("nan")),
                 others_as_large=_as_large(others, effect.mean),
                 accuracy_known_intact=float(intact.accuracy_known.mean()),
-                accuracy_known_ablated=float(
-                    found[frozenset([(layer, head)])].accuracy_known.mean()
-                ),
+                accuracy_known_ablated=float(found[frozenset([head])].accuracy_known.mean()),
                 verdict="undecided" if unexplained else verdicts[i],
             )
         )

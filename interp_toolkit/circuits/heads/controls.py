@@ -1,11 +1,11 @@
 """Where detectors look: for each, its target places and the matched controls, as lists of places.
 
-A look is a set of (row, query, key) places; its score is the mean over its queries of the
-attention that they pay to its keys. For every detector there is one target and three families of
-controls, each of which keeps all but one thing:
+A set of places (row, query, key) has a score, the mean over its queries of the attention that they
+pay to its keys. For every detector there is one target and three families of controls, each of
+which keeps all but one thing:
 
 - shifted: the same queries, keys a few steps away. Where all shifts go one way (detectors by
-  position) all looks have exactly the same queries.
+  position) all sets have exactly the same queries.
 - relabelled (detectors by token that can be asked so): as if the query held another token, by
   permutations of the alphabet without fixed points. A head that relates tokens, but not each to
   itself, scores there.
@@ -13,7 +13,7 @@ controls, each of which keeps all but one thing:
   that attends by position alone scores there.
 
 Places that are also targets are left out of controls. What uniform attention over the visible keys
-would give is known for every look and taken off later.
+would give is known for every set and taken off later.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ Places = Int[np.ndarray, "3 _"]  # row, query, key; as many places as there are
 
 @dataclass(frozen=True, eq=False)
 class Family:
-    """The looks of one detector with one kind of control.
+    """The sets of one detector with one kind of control.
 
     Attributes:
         detector: its name.
         kind: "shifted", "relabelled" or "displaced".
-        target: number of the target look. controls: numbers of the controls' looks.
+        target: number of the target's set. controls: numbers of the controls' sets.
         moved: for displaced controls, how many rows each lies further on (cyclically).
         spread: what the controls' variance over heads is to be multiplied with (see `_spread`).
     """
@@ -62,51 +62,51 @@ class Family:
 
 
 @dataclass(frozen=True, eq=False)
-class Looks:
-    """Every look of every detector, ready for the streaming pass.
+class MatchedControls:
+    """Every set of places of every detector, ready for the streaming pass.
 
     Attributes:
         tokens: rows to run, the prompts' and those added as hosts for displaced controls.
-        places: of all looks, sorted by row, then by look.
-        look: each place's look.
-        families: which looks are compared with which.
-        n_looks: how many there are.
-        n_queries: queries of each look in each row.
+        places: of all sets, sorted by row, then by set.
+        which_set: each place's set.
+        families: which sets are compared with which.
+        n_sets: how many there are.
+        n_queries: queries of each set in each row.
         causal: whether keys after the query are hidden.
     """
 
     tokens: Int[torch.Tensor, "row pos"]
     places: Places
-    look: Int[np.ndarray, " place"]
+    which_set: Int[np.ndarray, " place"]
     families: Sequence[Family]
-    n_looks: int
-    n_queries: Int[np.ndarray, "row look"]
+    n_sets: int
+    n_queries: Int[np.ndarray, "row set"]
     causal: bool
 
-    def uniform(self, window: int | None = None) -> Float[np.ndarray, "row look"]:
-        """What uniform attention over the visible keys pays to each look, summed over queries."""
+    def uniform(self, window: int | None = None) -> Float[np.ndarray, "row set"]:
+        """What uniform attention over the visible keys pays to each set, summed over queries."""
         row, query, key = self.places
         n_pos = self.tokens.shape[1]
         n_visible = np.minimum(query + 1, window or n_pos) if self.causal else n_pos
         share = np.where((query - key < window) if window else True, 1 / n_visible, 0.0)
         sums = np.zeros(self.n_queries.shape)
-        np.add.at(sums, (row, self.look), share)
+        np.add.at(sums, (row, self.which_set), share)
         return sums
 
 
-def looks(
+def matched_controls(
     prompts: Prompts,
     detectors: Sequence[Detector],
     *,
     causal: bool,
     d_model: int,
     seed: int = 0,
-) -> Looks:
-    """The looks of these detectors on these prompts.
+) -> MatchedControls:
+    """The targets of these detectors on these prompts, and their matched controls.
 
     Args:
         prompts: rows of tokens.
-        detectors: each must see some target, or its looks are empty and its scores missing.
+        detectors: each must see some target, or its sets are empty and its scores missing.
         causal: whether keys after the query are hidden.
         d_model: width of the model, which says how alike tokens' embeddings are by chance.
         seed: of the relabellings.
@@ -127,24 +127,24 @@ def looks(
         if detector.shifts != "both":
             target, shifted = _same_queries(target, shifted)
         number = collector.add(target)
-        family = [collector.add(look) for look in shifted]
+        family = [collector.add(places) for places in shifted]
         collector.families.append(Family(detector.name, "shifted", number, family))
         if not detector.by_token:
             continue
         if detector.seeks:
             asked = [_places(detector, tokens, other, causal) for other in sought.rows]
-            family = [collector.add(_without(look, held)) for look in asked]
+            family = [collector.add(_without(places, held)) for places in asked]
             spread = sought.spread * (1 + sought.n_tokens / d_model)
             collector.families.append(
                 Family(detector.name, "relabelled", number, family, spread=spread)
             )
         moves = [len(tokens)] if len(hosts) else range(1, min(DISPLACEMENTS, len(tokens) - 1) + 1)
         displaced = [_displaced(target, move, held) for move in moves]
-        family = [collector.add(look) for look in displaced]
+        family = [collector.add(places) for places in displaced]
         collector.families.append(
             Family(detector.name, "displaced", number, family, moved=list(moves))
         )
-    return collector.looks(causal)
+    return collector.collected(causal)
 
 
 @dataclass(frozen=True)
@@ -157,7 +157,7 @@ class _Sought:
 
 
 class _Collector:
-    """Looks, numbered as they come."""
+    """Sets of places, numbered as they come."""
 
     def __init__(self, tokens: Int[np.ndarray, "row pos"]):
         self.tokens = tokens
@@ -168,20 +168,20 @@ class _Collector:
         self.parts.append(places)
         return len(self.parts) - 1
 
-    def looks(self, causal: bool) -> Looks:
-        n_looks, n_rows, n_pos = len(self.parts), *self.tokens.shape
+    def collected(self, causal: bool) -> MatchedControls:
+        n_sets, n_rows, n_pos = len(self.parts), *self.tokens.shape
         places = np.concatenate(self.parts, axis=1)
-        look = np.repeat(np.arange(n_looks), [part.shape[1] for part in self.parts])
-        order = np.lexsort((look, places[0]))
-        places, look = places[:, order], look[order]
-        queries = np.zeros((n_rows, n_looks, n_pos), dtype=np.bool_)
-        queries[places[0], look, places[1]] = True
-        return Looks(
+        which_set = np.repeat(np.arange(n_sets), [part.shape[1] for part in self.parts])
+        order = np.lexsort((which_set, places[0]))
+        places, which_set = places[:, order], which_set[order]
+        queries = np.zeros((n_rows, n_sets, n_pos), dtype=np.bool_)
+        queries[places[0], which_set, places[1]] = True
+        return MatchedControls(
             tokens=torch.from_numpy(self.tokens),
             places=places,
-            look=look,
+            which_set=which_set,
             families=self.families,
-            n_looks=n_looks,
+            n_sets=n_sets,
             n_queries=queries.sum(2),
             causal=causal,
         )
@@ -223,7 +223,7 @@ def _shifted(target: Places, step: int, held: Held, causal: bool) -> Places:
 
 
 def _same_queries(target: Places, shifted: list[Places]) -> tuple[Places, list[Places]]:
-    """Only the queries that every look has."""
+    """Only the queries that every set has."""
     n_pos = 1 + max(int(part[1].max(initial=0)) for part in (target, *shifted))
     codes = [part[0] * n_pos + part[1] for part in (target, *shifted)]
     common = codes[0]

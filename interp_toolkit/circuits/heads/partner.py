@@ -16,16 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
-from interp_toolkit.circuits.edges.paths import Head, path_effects
-from interp_toolkit.circuits.heads.ablation import LEVEL, MATERIAL
-from interp_toolkit.stats import holm
+from interp_toolkit.circuits.edges.paths import path_effects
+from interp_toolkit.circuits.heads.ablation import MATERIAL
+from interp_toolkit.models.model import Model
+from interp_toolkit.stats import LEVEL, holm
 
 RUNS = 5  # candidates whose cut is also measured on the advantage: a forward pass each
 
@@ -61,11 +61,11 @@ class Partner:
 
 
 def partners(
-    model: Any,
+    model: Model,
     prompts: Prompts,
-    head: Head,
+    head: tuple[int, int],
     *,
-    candidates: Iterable[Head] | None = None,
+    candidates: Iterable[tuple[int, int]] | None = None,
     composition: CompositionScores | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -124,12 +124,14 @@ def named_partner(found: Sequence[Partner]) -> Partner | None:
     return next((partner for partner in found if partner.named), None)
 
 
-def _score(composition: CompositionScores, writer: Head, reader: Head) -> float:
+def _score(
+    composition: CompositionScores, writer: tuple[int, int], reader: tuple[int, int]
+) -> float:
     return float(composition.score[(MODES.index("K"), *writer, *reader)])
 
 
 def _partner(
-    writer: Head,
+    writer: tuple[int, int],
     k_composition: float,
     attention: float,
     drop: Estimate,

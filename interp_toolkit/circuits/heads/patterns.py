@@ -1,6 +1,6 @@
 """Attention patterns reduced as they appear: one streaming pass, nothing kept but sums.
 
-For every layer, row and head, the attention paid to each look's places is summed inside the hook;
+For every layer, row and head, the attention paid to each set's places is summed inside the hook;
 no pattern outlives its layer. The pass stops at the last pattern: the last layer's values and MLP,
 and the unembedding, never run. Patterns that are no softmax (MixiT's mix with signs) are divided
 by the sum of their rows' absolute values, so that a share of 1 is still "all of it", and named.
@@ -18,8 +18,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.heads.controls import Looks
+from interp_toolkit.circuits.heads.controls import MatchedControls
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
@@ -31,26 +32,26 @@ COARSE_TOLERANCE = 3e-2  # half precision
 
 @dataclass(frozen=True, eq=False)
 class PatternSums:
-    """Attention paid to every look.
+    """Attention paid to every set of places.
 
     Attributes:
-        sums: attention summed over a row's places of a look.
+        sums: attention summed over a row's places of a set.
         kinds: of each layer's patterns: "softmax", or "signed" or "unnormalised" ones, which were
             divided by the sum of their rows' absolute values.
     """
 
-    sums: Float[np.ndarray, "layer row head look"]
+    sums: Float[np.ndarray, "layer row head set"]
     kinds: tuple[RowKind, ...]
 
 
 def pattern_sums(
-    model: Any,
-    looks: Looks,
+    model: Model,
+    controls: MatchedControls,
     *,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> PatternSums:
-    """One pass over the looks' tokens.
+    """One pass over the prompts and the rows added to them.
 
     Raises InputError for a model whose patterns cannot be seen or are not finite, or too little
     memory.
@@ -58,13 +59,13 @@ def pattern_sums(
     cfg = model.cfg
     n_layers, n_heads = int(cfg.n_layers), int(cfg.n_heads)
     points = pattern_points(model)
-    n_rows, n_pos = looks.tokens.shape
+    n_rows, n_pos = controls.tokens.shape
     itemsize = next(iter(model.parameters())).element_size()
     per_row = bytes_per_row(cfg, n_pos, itemsize, logits=False, kept=0)
     size = rows_that_fit(parse_memory(memory), per_row, n_pos)
-    sums = np.zeros((n_layers, n_rows, n_heads, looks.n_looks))
+    sums = np.zeros((n_layers, n_rows, n_heads, controls.n_sets))
     kinds: list[RowKind] = ["softmax"] * n_layers
-    indices = _Indices(looks)
+    indices = _Indices(controls)
     for start in range(0, n_rows, size):
         rows = range(start, min(start + size, n_rows))
         if n_rows > size:
@@ -84,7 +85,7 @@ def pattern_sums(
                 raise StopForwardError
 
         hooks = [(point, _at(reduce, layer)) for layer, point in points.items()]
-        run(model, looks.tokens[start : start + size], hooks)
+        run(model, controls.tokens[start : start + size], hooks)
         if len(seen) < n_layers:
             missing = min(set(range(n_layers)) - seen)
             raise InputError(
@@ -94,7 +95,7 @@ def pattern_sums(
     return PatternSums(sums, tuple(kinds))
 
 
-def pattern_points(model: Any) -> Mapping[int, Any]:
+def pattern_points(model: Model) -> Mapping[int, Any]:
     """Layer -> the hook point that carries its pattern.
 
     Raises InputError where a layer has none.
@@ -121,22 +122,22 @@ def _at(reduce: Callable[..., None], layer: int) -> Callable[..., None]:
 class _Indices:
     """Where each row's places lie in its flattened pattern, on the pattern's device."""
 
-    def __init__(self, looks: Looks):
-        n_rows, n_pos = looks.tokens.shape
-        row, query, key = looks.places
+    def __init__(self, controls: MatchedControls):
+        n_rows, n_pos = controls.tokens.shape
+        row, query, key = controls.places
         bounds = np.searchsorted(row, np.arange(n_rows + 1))
         slices = [slice(low, high) for low, high in pairwise(bounds.tolist())]
         flat = torch.from_numpy(query * n_pos + key)
         self.flat = [flat[part] for part in slices]
         self.lengths = [
-            torch.from_numpy(np.bincount(looks.look[part], minlength=looks.n_looks))
+            torch.from_numpy(np.bincount(controls.which_set[part], minlength=controls.n_sets))
             for part in slices
         ]
 
     def reduce(
         self, pattern: Float[Tensor, "head query key"], row: int
-    ) -> Float[np.ndarray, "head look"]:
-        """Sums over the row's places, by look."""
+    ) -> Float[np.ndarray, "head set"]:
+        """Sums over the row's places, by set."""
         flat, lengths = (part[row].to(pattern.device) for part in (self.flat, self.lengths))
         values = pattern.flatten(1).index_select(1, flat)
         values = values if values.dtype == torch.float64 else values.float()

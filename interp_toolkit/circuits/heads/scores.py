@@ -1,7 +1,7 @@
 """Scores of every attention head under every detector, with their significance.
 
 Prompts are made for the model (or given), the places to look at are listed, one streaming pass sums
-the attention there, and the controls say what the sums mean: `prompts`, `looks`, `patterns` and
+the attention there, and the controls say what the sums mean: `prompts`, `controls`, `patterns` and
 `significance` are these four steps.
 """
 
@@ -20,11 +20,18 @@ from interp_toolkit.circuits.behaviour.prompts import (
     repeated_prompts,
     walks,
 )
-from interp_toolkit.circuits.heads.controls import Looks, looks
+from interp_toolkit.circuits.heads.controls import MatchedControls, matched_controls
 from interp_toolkit.circuits.heads.detectors import Detector, as_detectors
 from interp_toolkit.circuits.heads.patterns import RowKind, pattern_sums
-from interp_toolkit.circuits.heads.significance import Scores, corrected, detected, score_families
+from interp_toolkit.circuits.heads.significance import (
+    DetectorScores,
+    corrected,
+    detected,
+    score_families,
+)
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.read import visibility
 
 if TYPE_CHECKING:
@@ -45,7 +52,7 @@ class HeadScores:
         notes: what was left out or is not as usual.
     """
 
-    scores: Sequence[Scores]
+    scores: Sequence[DetectorScores]
     p_adjusted: Float[np.ndarray, "detector layer head"]
     q_value: Float[np.ndarray, "detector layer head"]
     detected: Bool[np.ndarray, "detector layer head"]
@@ -53,11 +60,11 @@ class HeadScores:
     kinds: tuple[RowKind, ...]
     notes: tuple[str, ...] = ()
 
-    def found(self, detector: str) -> list[tuple[int, int]]:
-        """The (layer, head) pairs that a detector detected, by layer."""
+    def found(self, detector: str) -> list[Head]:
+        """The heads that a detector detected, by layer."""
         names = [s.detector for s in self.scores]
         layers, heads = np.nonzero(self.detected[names.index(detector)])
-        return list(zip(layers.tolist(), heads.tolist(), strict=True))
+        return [Head(*at) for at in zip(layers.tolist(), heads.tolist(), strict=True)]
 
     def to_frame(self) -> pd.DataFrame:
         """One row a detector and head."""
@@ -86,7 +93,7 @@ class HeadScores:
 
 
 def score_heads(
-    model: Any,
+    model: Model,
     tokens: Any = None,
     detectors: Sequence[Any] = DEFAULT_DETECTORS,
     *,
@@ -120,7 +127,7 @@ def score_heads(
 
 
 def detect(
-    model: Any,
+    model: Model,
     tokens: Any = None,
     detectors: Sequence[Any] = DEFAULT_DETECTORS,
     *,
@@ -146,14 +153,16 @@ def detect(
     else:
         repeats = given_prompts(tokens, model)
         groups = [(repeats, chosen)]
-    scores: list[Scores] = []
+    scores: list[DetectorScores] = []
     kinds: tuple[RowKind, ...] = ()
     windows = [visibility(model, layer)[1] for layer in range(int(model.cfg.n_layers))]
     for prompts, members in groups:
         if not members:
             continue
         progress(f"attention patterns on {prompts.source}")
-        places = looks(prompts, members, causal=causal, d_model=int(model.cfg.d_model), seed=seed)
+        places = matched_controls(
+            prompts, members, causal=causal, d_model=int(model.cfg.d_model), seed=seed
+        )
         sums = pattern_sums(model, places, memory=memory, progress=progress)
         kinds = sums.kinds
         scores += score_families(members, places, sums, _uniform(places, windows))
@@ -172,19 +181,21 @@ def detect(
     )
 
 
-def is_causal(model: Any) -> bool:
+def is_causal(model: Model) -> bool:
     """Whether no layer lets a query see later keys."""
     layers = range(int(model.cfg.n_layers))
     return all(visibility(model, layer)[0] == "causal" for layer in layers)
 
 
-def _uniform(places: Looks, windows: Sequence[int | None]) -> Float[np.ndarray, "layer row look"]:
+def _uniform(
+    places: MatchedControls, windows: Sequence[int | None]
+) -> Float[np.ndarray, "layer row set"]:
     by_window = {window: places.uniform(window) for window in set(windows)}
     return np.stack([by_window[window] for window in windows])
 
 
 def _notes(
-    scores: Sequence[Scores], kinds: Sequence[RowKind], chosen: Sequence[Detector]
+    scores: Sequence[DetectorScores], kinds: Sequence[RowKind], chosen: Sequence[Detector]
 ) -> list[str]:
     notes = []
     for kind in ("signed", "unnormalised"):

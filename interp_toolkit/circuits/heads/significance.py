@@ -2,7 +2,7 @@
 
 Scores are compared as *excess*: (score - uniform) / (1 - uniform), where uniform is what uniform
 attention over the visible keys would give at the same places, so that 0 means no preference and 1
-means all attention. Each family of controls (see `looks`) answers one way in which a head could
+means all attention. Each family of controls (see `controls`) answers one way in which a head could
 score without being what the detector says:
 
 - shifted and relabelled controls: the target's excess x against the controls' c1 ... cC of the same
@@ -39,19 +39,18 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from interp_toolkit.circuits.heads.controls import Family, Looks
+from interp_toolkit.circuits.heads.controls import Family, MatchedControls
 from interp_toolkit.circuits.heads.detectors import Detector
 from interp_toolkit.circuits.heads.patterns import PatternSums
-from interp_toolkit.stats import benjamini_hochberg, holm
+from interp_toolkit.stats import LEVEL, benjamini_hochberg, holm
 
-LEVEL = 0.05
 SMALLEST_P = 1e-9
 FEWEST_CONTROLS = 4
 SMALLEST_SPREAD = 1e-4  # of excesses among controls: below, differences are rounding
 
 
 @dataclass(frozen=True, eq=False)
-class Scores:
+class DetectorScores:
     """One detector's scores on every head; NaN where the data has no target for it.
 
     Attributes:
@@ -78,7 +77,7 @@ class Scores:
 
 
 def detected(
-    p_adjusted: Float[np.ndarray, "layer head"], scores: Scores
+    p_adjusted: Float[np.ndarray, "layer head"], scores: DetectorScores
 ) -> Bool[np.ndarray, "layer head"]:
     """The rule (see the module)."""
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -89,28 +88,28 @@ def detected(
 
 
 def corrected(
-    p_values: Float[np.ndarray, " look"],
-) -> tuple[Float[np.ndarray, " look"], Float[np.ndarray, " look"]]:
+    p_values: Float[np.ndarray, " test"],
+) -> tuple[Float[np.ndarray, " test"], Float[np.ndarray, " test"]]:
     """Holm's adjusted p-values and Benjamini and Hochberg's q-values, over one model."""
     return holm(p_values), benjamini_hochberg(p_values)
 
 
 def score_families(
     detectors: Sequence[Detector],
-    looks: Looks,
+    controls: MatchedControls,
     sums: PatternSums,
-    uniform: Float[np.ndarray, "layer row look"],
-) -> list[Scores]:
+    uniform: Float[np.ndarray, "layer row set"],
+) -> list[DetectorScores]:
     """Every detector's scores.
 
     Args:
-        detectors: those whose looks these are.
-        looks: what was looked at.
+        detectors: those whose controls these are.
+        controls: the places and their controls.
         sums: what the pass saw there.
         uniform: what uniform attention would have given, by layer (windows differ).
     """
     return [
-        _scores(d, [f for f in looks.families if f.detector == d.name], looks, sums, uniform)
+        _scores(d, [f for f in controls.families if f.detector == d.name], controls, sums, uniform)
         for d in detectors
     ]
 
@@ -118,35 +117,35 @@ def score_families(
 def _scores(
     detector: Detector,
     families: list[Family],
-    looks: Looks,
+    controls: MatchedControls,
     sums: PatternSums,
-    uniform: Float[np.ndarray, "layer row look"],
-) -> Scores:
+    uniform: Float[np.ndarray, "layer row set"],
+) -> DetectorScores:
     target = families[0].target
-    queries = looks.n_queries.sum(0)  # look
+    queries = controls.n_queries.sum(0)  # set
     with np.errstate(invalid="ignore", divide="ignore"):
-        score = sums.sums.sum(1) / queries  # layer head look
+        score = sums.sums.sum(1) / queries  # layer head set
         flat = uniform.sum(1)[:, None] / queries
         excess = (score - flat) / (1 - flat)
-        by_row = sums.sums[..., target] / looks.n_queries[:, None, target]
+        by_row = sums.sums[..., target] / controls.n_queries[:, None, target]
     null = np.full(score.shape[:2], np.nan)
     p_values = np.full(score.shape[:2], 0.0)
     weakest = np.full(score.shape[:2], "", dtype=object)
     for family in families:
-        controls = [c for c in family.controls if queries[c] > 0]
+        seen = [c for c in family.controls if queries[c] > 0]
         if family.kind == "displaced":
-            p = _displaced_p(family, looks, sums, uniform)
-        elif queries[target] and len(controls) >= FEWEST_CONTROLS:
-            p = tail_p_values(excess[..., target], excess[..., controls], family.spread)
+            p = _displaced_p(family, controls, sums, uniform)
+        elif queries[target] and len(seen) >= FEWEST_CONTROLS:
+            p = tail_p_values(excess[..., target], excess[..., seen], family.spread)
         else:
             p = np.full(score.shape[:2], np.nan)
-        if controls:
-            null = np.fmax(null, score[..., controls].mean(-1))
+        if seen:
+            null = np.fmax(null, score[..., seen].mean(-1))
         larger = np.isnan(p) | (p > p_values)
         weakest[larger & ~np.isnan(p_values)] = family.kind
         # NaN stays: a family that cannot be asked
         p_values = np.maximum(p_values, np.maximum(p, SMALLEST_P))
-    return Scores(
+    return DetectorScores(
         detector=detector.name,
         score=score[..., target],
         uniform=np.broadcast_to(flat[..., target], score.shape[:2]).copy(),
@@ -178,15 +177,15 @@ def tail_p_values(
 
 def _displaced_p(
     family: Family,
-    looks: Looks,
+    controls: MatchedControls,
     sums: PatternSums,
-    uniform: Float[np.ndarray, "layer row look"],
+    uniform: Float[np.ndarray, "layer row set"],
 ) -> Float[np.ndarray, "layer head"]:
     """A t test, over rows, of the target's excess less that at the same places in other rows."""
-    target = _by_row(looks, sums, uniform, family.target)
+    target = _by_row(controls, sums, uniform, family.target)
     others = [
-        _by_row(looks, sums, uniform, look, move)
-        for look, move in zip(family.controls, family.moved, strict=True)
+        _by_row(controls, sums, uniform, index, move)
+        for index, move in zip(family.controls, family.moved, strict=True)
     ]
     stacked = np.stack(others)
     known = ~np.isnan(stacked)
@@ -205,16 +204,16 @@ def _displaced_p(
 
 
 def _by_row(
-    looks: Looks,
+    controls: MatchedControls,
     sums: PatternSums,
-    uniform: Float[np.ndarray, "layer row look"],
-    look: int,
+    uniform: Float[np.ndarray, "layer row set"],
+    index: int,
     move: int = 0,
 ) -> Float[np.ndarray, "layer row head"]:
-    """A look's excess in each row, of displaced looks in the row whose targets they are."""
-    queries = np.roll(looks.n_queries[:, look], -move)[None, :, None]
-    paid = np.roll(sums.sums[..., look], -move, axis=1)
-    flat = np.roll(uniform[..., look], -move, axis=1)[:, :, None]
+    """A set's excess in each row, of displaced sets in the row whose targets they are."""
+    queries = np.roll(controls.n_queries[:, index], -move)[None, :, None]
+    paid = np.roll(sums.sums[..., index], -move, axis=1)
+    flat = np.roll(uniform[..., index], -move, axis=1)[:, :, None]
     with np.errstate(invalid="ignore", divide="ignore"):
         excess: np.ndarray = (paid - flat) / (queries - flat)
     return np.where(queries > 0, excess, np.nan)

@@ -14,8 +14,8 @@ from interp_toolkit.circuits.behaviour.advantage import LEAST_ADVANTAGE
 from interp_toolkit.circuits.heads.ablation import Ablations
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Interval, Reader
-from interp_toolkit.circuits.heads.significance import LEVEL
 from interp_toolkit.results import Status, head_name
+from interp_toolkit.stats import LEVEL
 
 NAMED = 8  # heads of one detector that the verdict names
 #: the detector whose label says what the head does, not only where it attends

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from interp_toolkit.results import Evidence, Result, Table, head_name
+from interp_toolkit.stats import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
-
-LEVEL = 0.05  # of the adjusted p-value, for a head to be said to copy or match
 
 Records = Sequence[Mapping[str, Any]]
 Circuit = Literal["qk", "ov"]

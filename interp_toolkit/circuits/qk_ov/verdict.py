@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from interp_toolkit.circuits.qk_ov.result import (
-    LEVEL,
     RESULTS,
     Circuit,
     HeadCircuitEvidence,
     Records,
 )
 from interp_toolkit.results import Status, head_name
+from interp_toolkit.stats import LEVEL
 
 BASIS = "weights alone: what a head would do, not whether the model makes use of it"
 NULL = "a random rotation between embeddings and head"

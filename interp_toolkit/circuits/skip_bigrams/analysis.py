@@ -9,7 +9,6 @@ from pydantic import BeforeValidator, Field
 
 from interp_toolkit.circuits.skip_bigrams.figures import bigram_figures
 from interp_toolkit.circuits.skip_bigrams.find import search
-from interp_toolkit.circuits.skip_bigrams.head import LEVEL
 from interp_toolkit.circuits.skip_bigrams.result import (
     SkipBigramResult,
     clearest,
@@ -24,6 +23,7 @@ from interp_toolkit.models.features.feature_sets import FeatureSet
 from interp_toolkit.models.features.options import FeatureOptions
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis
+from interp_toolkit.stats import LEVEL
 
 SOURCE = "Computation in superposition, section 3"
 

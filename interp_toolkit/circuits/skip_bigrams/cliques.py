@@ -17,7 +17,7 @@ Node = tuple[str, int]
 
 
 @dataclass(frozen=True)
-class Block:
+class CompleteBlock:
     """A complete bipartite block: every key with every query.
 
     Attributes:

@@ -30,8 +30,8 @@ from scipy import stats
 
 from interp_toolkit.circuits.skip_bigrams.null import t_at
 from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit
+from interp_toolkit.stats import COVERAGE
 
-COVERAGE = 0.95
 FEWEST = 10
 ONE_SIGN = 0.8  # of those found, for the signs to tell what remains
 BEYOND = 3.0

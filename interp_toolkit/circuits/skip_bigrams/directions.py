@@ -30,7 +30,7 @@ LEAST_LENGTH = 1e-6  # of what is left without the shared direction: below, it i
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class FeatureSide:
     """Features of queries, or of keys.
 
     Attributes:
@@ -67,7 +67,7 @@ class Side:
         return torch.nn.functional.normalize(self.drop(rows), dim=1)
 
 
-def side(unit: Float[Tensor, "feature d_model"], d: int) -> Side:
+def side(unit: Float[Tensor, "feature d_model"], d: int) -> FeatureSide:
     """Finds the direction that unit features of d dimensions share, and takes it out."""
     m, total = len(unit), unit.sum(0)
     mean_cosine = float((total @ total - unit.square().sum()) / (m * (m - 1)))
@@ -75,20 +75,20 @@ def side(unit: Float[Tensor, "feature d_model"], d: int) -> Side:
     # without their mean, m random features have a mean cosine of -1 / (m - 1): no gain below that,
     # nor where the mean holds no more of a feature than any direction does, 1 / d
     if mean_cosine <= max(BEYOND * chance, 1 / (m - 1), 1 / d):
-        return Side(unit, None, mean_cosine, unit, unit.norm(dim=1), d)
+        return FeatureSide(unit, None, mean_cosine, unit, unit.norm(dim=1), d)
     shared = total / total.norm()
     rest = unit - torch.outer(unit @ shared, shared)
     rest[rest.norm(dim=1) < LEAST_LENGTH] = 0.0
     scored = torch.nn.functional.normalize(rest, dim=1)
-    return Side(unit, shared, mean_cosine, scored, rest.norm(dim=1), d - 1)
+    return FeatureSide(unit, shared, mean_cosine, scored, rest.norm(dim=1), d - 1)
 
 
-def dimensions_of(query: Side, key: Side) -> int:
+def dimensions_of(query: FeatureSide, key: FeatureSide) -> int:
     """Of both; the fewer make the larger p-values."""
     return min(query.d, key.d)
 
 
-def projected(form: Form, query: Side, key: Side) -> Form:
+def projected(form: Form, query: FeatureSide, key: FeatureSide) -> Form:
     """The form without what it reads along the shared directions; zero where that is all."""
     rest = Form(query.drop(form.left.T).T, key.drop(form.right.T).T)
     if rest.norm() > LEAST_LENGTH * form.norm():
@@ -112,7 +112,7 @@ class Alternative:
 
 
 def alternatives(
-    features: Side, numbers: Int[Tensor, " pair"], names: Sequence[str], what: str
+    features: FeatureSide, numbers: Int[Tensor, " pair"], names: Sequence[str], what: str
 ) -> dict[int, list[Alternative]]:
     """Of each of these features, others of the same side that are alike; the most alike first."""
     found: dict[int, list[Alternative]] = {}

@@ -12,19 +12,21 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from interp_toolkit.circuits.skip_bigrams.head import LEVEL, HeadBigrams, skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.head_views import Look, looks_at
+from interp_toolkit.circuits.skip_bigrams.head import HeadBigrams, skip_bigrams_of
+from interp_toolkit.circuits.skip_bigrams.head_views import HeadView, head_views
 from interp_toolkit.circuits.weights.folding import seen_by, seen_dimensions
 from interp_toolkit.circuits.weights.qk import QKCircuit, qk_circuit
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.feature_sets import EMBEDDINGS, FeatureSet, read_features
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.view import ModelWeights, weights
+from interp_toolkit.stats import LEVEL
 
 FeatureSpec = str | Path | FeatureSet | Tensor | np.ndarray
 
@@ -45,7 +47,7 @@ class Search(NamedTuple):
 
 
 def find_skip_bigrams(
-    model: Any,
+    model: Model,
     layer: int | None = None,
     head: int | None = None,
     *,
@@ -88,7 +90,7 @@ def find_skip_bigrams(
 
 
 def search(
-    model: Any,
+    model: Model,
     layer: int | None,
     head: int | None,
     features: FeatureSpec | None,
@@ -104,15 +106,18 @@ def search(
     progress("features")
     query, key = feature_sides(model, features, query_features, key_features)
     view = weights(model)
-    looks, notes = looks_at(model, view, layer, head, distance)
-    found = [look_at(view, look, query, key, level, memory, seed, progress) for look in looks]
+    views, notes = head_views(model, view, layer, head, distance)
+    found = [
+        search_view(view, head_view, query, key, level, memory, seed, progress)
+        for head_view in views
+    ]
     if view.W_pos is not None:
         notes.append("learned positions are left out: scores are of the features alone")
     return Search(found, query, key, notes)
 
 
 def feature_sides(
-    model: Any,
+    model: Model,
     features: FeatureSpec | None,
     query_features: FeatureSpec | None,
     key_features: FeatureSpec | None,
@@ -132,9 +137,9 @@ def feature_sides(
 
 
 @torch.no_grad()
-def look_at(
+def search_view(
     view: ModelWeights,
-    look: Look,
+    head_view: HeadView,
     query: FeatureSet,
     key: FeatureSet,
     level: float,
@@ -147,10 +152,10 @@ def look_at(
     Raises:
         InputError: as `find_skip_bigrams`.
     """
-    progress(look.name)
-    circuit = qk_circuit(None, look.layer, look.head, view=view)
-    if look.distance is not None:
-        circuit = circuit.at_distance(look.distance)
+    progress(head_view.name)
+    circuit = qk_circuit(None, head_view.layer, head_view.head, view=view)
+    if head_view.distance is not None:
+        circuit = circuit.at_distance(head_view.distance)
     found = skip_bigrams_of(
         (circuit.W_Q / circuit.attn_scale, circuit.W_K),
         _seen(circuit, query),
@@ -161,9 +166,11 @@ def look_at(
         level=level,
         memory=memory,
         seed=seed,
-        progress=lambda step: progress(f"{look.name}: {step}"),
+        progress=lambda step: progress(f"{head_view.name}: {step}"),
     )
-    return dataclasses.replace(found, layer=look.layer, head=look.head, distance=look.distance)
+    return dataclasses.replace(
+        found, layer=head_view.layer, head=head_view.head, distance=head_view.distance
+    )
 
 
 def _seen(circuit: QKCircuit, features: FeatureSet) -> Tensor:

@@ -24,11 +24,11 @@ import torch
 from jaxtyping import Float, Int
 from scipy import stats
 
-from interp_toolkit.circuits.skip_bigrams.cliques import Block, complete_blocks
+from interp_toolkit.circuits.skip_bigrams.cliques import CompleteBlock, complete_blocks
 from interp_toolkit.circuits.skip_bigrams.count import count
 from interp_toolkit.circuits.skip_bigrams.directions import (
     Alternative,
-    Side,
+    FeatureSide,
     alternatives,
     dimensions_of,
     projected,
@@ -44,10 +44,10 @@ from interp_toolkit.circuits.skip_bigrams.inputs import (
 )
 from interp_toolkit.circuits.skip_bigrams.null import t_at, z_scores
 from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit, pursue
-from interp_toolkit.circuits.skip_bigrams.scores import Features, Scores
+from interp_toolkit.circuits.skip_bigrams.scores import Features, PairScores
 from interp_toolkit.errors import InputError
+from interp_toolkit.stats import LEVEL
 
-LEVEL = 0.05
 WIDEST, BIN = 12.0, 0.25  # of the histogram of z
 RANDOM = 1024  # random features on either side, for the histogram's null
 HEAT = 16  # features on either side of the picture of the strongest
@@ -136,7 +136,7 @@ class HeadBigrams:
     tail: str
     shared: tuple[float | None, float | None]
     stopped: bool
-    blocks: Sequence[Block]
+    blocks: Sequence[CompleteBlock]
     histogram: Histogram = field(repr=False)
     heat: Heat = field(repr=False)
 
@@ -219,7 +219,7 @@ def skip_bigrams_of(
         shared=(query.shared_cosine, key.shared_cosine),
         stopped=found.stopped,
         blocks=[
-            Block([key_names[k] for k in keys], [query_names[q] for q in queries])
+            CompleteBlock([key_names[k] for k in keys], [query_names[q] for q in queries])
             for queries, keys in complete_blocks((q, k) for q, k in pairs.tolist())
         ],
         histogram=_histogram(found, form, (query, key), features.n_pairs, seed, limit),
@@ -236,8 +236,8 @@ def _tail(found: Pursuit) -> str:
 def _bigrams(
     found: Pursuit,
     form: Form,
-    query: Side,
-    key: Side,
+    query: FeatureSide,
+    key: FeatureSide,
     query_names: Sequence[str],
     key_names: Sequence[str],
     order: Int[np.ndarray, " pair"],
@@ -262,7 +262,12 @@ def _bigrams(
 
 
 def _histogram(
-    found: Pursuit, form: Form, sides: tuple[Side, Side], n_pairs: int, seed: int, memory: int
+    found: Pursuit,
+    form: Form,
+    sides: tuple[FeatureSide, FeatureSide],
+    n_pairs: int,
+    seed: int,
+    memory: int,
 ) -> Histogram:
     """Counts of z over all pairs, and over random features on the same head."""
     edges = np.arange(-WIDEST, WIDEST + BIN / 2, BIN)
@@ -270,7 +275,7 @@ def _histogram(
     drawn = torch.Generator().manual_seed(seed)
     query, key = (one.random(min(len(one.unit), RANDOM), drawn) for one in sides)
     random_features = Features(query, key, dimensions_of(*sides))
-    null = Scores(form, random_features, found.before.floor, seed, memory)
+    null = PairScores(form, random_features, found.before.floor, seed, memory)
     counts = null.histogram(_t_edges(edges, float(random_features.d)))
     share = n_pairs / counts.sum()
     return Histogram(edges.tolist(), found.before.histogram(at).tolist(), (counts * share).tolist())
@@ -284,8 +289,8 @@ def _t_edges(z: Float[np.ndarray, " edge"], d: float) -> Float[np.ndarray, " edg
 
 def _heat(
     form: Form,
-    query: Side,
-    key: Side,
+    query: FeatureSide,
+    key: FeatureSide,
     pairs: Int[np.ndarray, "pair 2"],
     query_names: Sequence[str],
     key_names: Sequence[str],

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from interp_toolkit.circuits.skip_bigrams.form import ROUNDING, Form
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.view import ModelWeights
 from interp_toolkit.results import head_name
 
@@ -15,7 +16,7 @@ NEAREST = 1  # the distance where none is given
 NAMED = 5  # heads that a note names
 
 
-class Look(NamedTuple):
+class HeadView(NamedTuple):
     """A head from a distance (None: it makes no difference)."""
 
     layer: int
@@ -29,13 +30,13 @@ class Look(NamedTuple):
         return head_name(self.layer, self.head) + at
 
 
-def looks_at(
-    model: Any,
+def head_views(
+    model: Model,
     view: ModelWeights,
     layer: int | None,
     head: int | None,
     distance: int | Sequence[int] | None,
-) -> tuple[list[Look], list[str]]:
+) -> tuple[list[HeadView], list[str]]:
     """The heads to look at, from which distances, and notes on what is left out.
 
     Heads that score every pair 0 are left out, unless there are no others.
@@ -48,9 +49,9 @@ def looks_at(
     layers, heads = _chosen("layer", layer, view.n_layers), _chosen("head", head, view.n_heads)
     n_ctx = int(model.cfg.n_ctx)
     distances = None if distance is None else _distances(distance, n_ctx)
-    looks: list[Look] = []
+    views: list[HeadView] = []
     notes: list[str] = []
-    empty: list[Look] = []
+    empty: list[HeadView] = []
     still = []
     for number in layers:
         try:
@@ -62,24 +63,24 @@ def looks_at(
             continue
         for one in heads:
             if _scores_nothing(view, number, one):
-                empty.append(Look(number, one, None))
+                empty.append(HeadView(number, one, None))
             elif rotary:
                 turns = [min(NEAREST, n_ctx - 1)] if distances is None else distances
-                looks += [Look(number, one, turn) for turn in turns]
+                views += [HeadView(number, one, turn) for turn in turns]
             else:
                 still.append(head_name(number, one))
-                looks.append(Look(number, one, None))
-    if not looks and not empty:
+                views.append(HeadView(number, one, None))
+    if not views and not empty:
         raise InputError(f"no head can be read: {notes[0]}")
     if distances is not None and still:
-        if len(still) == len(looks):
+        if len(still) == len(views):
             why = "this model learns positions: no" if view.W_pos is not None else "no"
             raise InputError(f"{why} head asked for turns with distance (rotary); drop it")
         notes.append(f"looked at from no distance, as it makes no difference: {_some(still)}")
-    if empty and looks:
+    if empty and views:
         names = _some([one.name for one in empty])
         notes.append(f"left out, as every pair scores 0 (W_Q W_K^T = 0): {names}")
-    return looks or empty, notes
+    return views or empty, notes
 
 
 def _chosen(what: str, number: int | None, count: int) -> Sequence[int]:

@@ -28,7 +28,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.null import largest_p, p_values, t_at
-from interp_toolkit.circuits.skip_bigrams.scores import FLOOR, Features, Pairs, Scores
+from interp_toolkit.circuits.skip_bigrams.scores import FLOOR, Features, Pairs, PairScores
 
 MOST_FOUND = 4096
 MOST_ROUNDS = 200
@@ -56,8 +56,8 @@ class Pursuit:
     strength: Float[np.ndarray, " pair"]
     t: Float[np.ndarray, " pair"]
     rest: Form
-    before: Scores
-    after: Scores
+    before: PairScores
+    after: PairScores
     rounds: int
     stopped: bool
 
@@ -75,7 +75,7 @@ def pursue(
     """The bigrams of a form; see the module."""
     floor = FLOOR * form.norm() / features.d
     rest, taken, rounds = form, _NONE, 0
-    scores = before = Scores(rest, features, floor, seed, memory)
+    scores = before = PairScores(rest, features, floor, seed, memory)
     most = min(capacity, MOST_FOUND)
     stopped = False
     while floor > 0:
@@ -89,16 +89,16 @@ def pursue(
         taken = Pairs(*(np.concatenate(both) for both in zip(taken, new, strict=True)))
         progress(f"{len(taken.query)} skip-bigrams")
         rest, _ = _fitted(form, features, taken)
-        scores = Scores(rest, features, floor, seed, memory)
+        scores = PairScores(rest, features, floor, seed, memory)
     kept, t = _backward(form, features, taken, scores, level)
     if len(kept.query) < len(taken.query):
         rest, _ = _fitted(form, features, kept)
-        scores = Scores(rest, features, floor, seed, memory)
+        scores = PairScores(rest, features, floor, seed, memory)
     strength = _fitted(form, features, kept)[1]
     return Pursuit(kept, strength, t, rest.within(form), before, scores, rounds, stopped)
 
 
-def _significant(scores: Scores, taken: Pairs, n_pairs: int, most: int, level: float) -> Pairs:
+def _significant(scores: PairScores, taken: Pairs, n_pairs: int, most: int, level: float) -> Pairs:
     """New pairs, significant and the largest of their row and column."""
     n_taken = len(taken.query)
     least = t_at(min(1.0, level * max(most, n_taken + 1) / n_pairs), scores.d)
@@ -115,7 +115,7 @@ def _significant(scores: Scores, taken: Pairs, n_pairs: int, most: int, level: f
     return Pairs(query[alone], key[alone])  # equal features: the first of them
 
 
-def _echo(scores: Scores, taken: Pairs) -> float:
+def _echo(scores: PairScores, taken: Pairs) -> float:
     """How much wider t spreads among the features of taken pairs than elsewhere; 1 or more."""
     if len(taken.query) < 2:
         return 1.0
@@ -155,7 +155,7 @@ def _gram(query: Tensor, key: Tensor) -> Float[Tensor, "pair pair"]:
 
 
 def _backward(
-    form: Form, features: Features, pairs: Pairs, scores: Scores, level: float
+    form: Form, features: Features, pairs: Pairs, scores: PairScores, level: float
 ) -> tuple[Pairs, np.ndarray]:
     """The pairs that are significant given all others, and their t."""
     while len(pairs.query):
@@ -170,7 +170,7 @@ def _backward(
 
 
 def _given_others(
-    form: Form, features: Features, pairs: Pairs, scores: Scores
+    form: Form, features: Features, pairs: Pairs, scores: PairScores
 ) -> Float[np.ndarray, " pair"]:
     """Each pair's t with all others taken out and not itself, without fitting each time.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.circuits.skip_bigrams.head import Bigram, HeadBigrams
-from interp_toolkit.circuits.skip_bigrams.head_views import Look
+from interp_toolkit.circuits.skip_bigrams.head_views import HeadView
 from interp_toolkit.results import Evidence, Result, Table, jsonable
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ def clearest(found: Sequence[HeadBigrams]) -> list[HeadBigrams]:
 
 def place(found: HeadBigrams) -> str:
     """Such as L1H0, or L1H0 at distance 2."""
-    return Look(*head_of(found), found.distance).name
+    return HeadView(*head_of(found), found.distance).name
 
 
 def head_record(found: HeadBigrams) -> dict[str, Any]:

@@ -65,7 +65,7 @@ class Pairs(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class ScoreScale:
     """Location and scale of one side's features: queries' rows or keys' columns.
 
     Attributes:
@@ -98,7 +98,7 @@ def least_memory(n_key: int) -> int:
     return _COPIES * 4 * n_key
 
 
-class Scores:
+class PairScores:
     """All pairs' t under one form; see the module."""
 
     def __init__(self, form: Form, features: Features, floor: float, seed: int, memory: int):
@@ -174,7 +174,7 @@ def _side(
     through: Float[Tensor, "feature d_model"],
     d: int,
     floor: float,
-) -> Side:
+) -> ScoreScale:
     """Location and scale of features whose scores with a sample are `own @ others.T`."""
     scores = own @ others.T
     location = _median(scores)
@@ -182,7 +182,7 @@ def _side(
     exact = (through.norm(dim=1) / math.sqrt(d)).float().clamp_min(floor)
     error = math.sqrt(1 + math.pi / (2 * len(others)))  # of the median, added to the variance
     widened = (deviation / exact).clamp_min(1.0) * error
-    return Side(location, exact * widened, widened)
+    return ScoreScale(location, exact * widened, widened)
 
 
 def _squared_cosine(directions: Float[Tensor, "feature d_model"]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from interp_toolkit.circuits.skip_bigrams.directions import ALIKE
 from interp_toolkit.circuits.skip_bigrams.head import HeadBigrams
-from interp_toolkit.circuits.skip_bigrams.head_views import Look
+from interp_toolkit.circuits.skip_bigrams.head_views import HeadView
 from interp_toolkit.circuits.skip_bigrams.result import (
     SkipBigramEvidence,
     clearest,
@@ -82,7 +82,7 @@ def verdict(found: Sequence[HeadBigrams]) -> str:
     if not some:
         where = f"{n_heads} heads" if n_heads > 1 else place(found[0])
         if n_heads == 1 and several:
-            where = f"{Look(*head_of(found[0]), None).name} at {len(found)} distances"
+            where = f"{HeadView(*head_of(found[0]), None).name} at {len(found)} distances"
         return f"No skip-bigram stands out in {where}: {_unremarkable(found)} ({level})."
     first = some[0]
     of_all = f"{_n_heads(some)} of {n_heads} heads check for skip-bigrams ({level}): "

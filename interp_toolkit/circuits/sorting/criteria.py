@@ -1,21 +1,21 @@
 """The evidence for each sorting algorithm, and the rule that makes a verdict of it.
 
-Each *mark* is a number that an algorithm must show, with two thresholds and beside them the
+Each *criterion* is a number that an algorithm must show, with two thresholds and beside them the
 value among re-initialised models (the same weights, each tensor's entries shuffled) that comes
 nearest. The thresholds are conventions, set between what trained models of the source's three
 experiments show and what re-initialised ones show: `strong` is shown by every model of these that
-does the algorithm. Two marks are no evidence by themselves, as re-initialised models can show them
-strongly: that γ/β is a line, and its slope. With few values, or a layout far from the source's,
-they can show others too: so the null beside each mark is to be read with it.
+does the algorithm. Two criteria are no evidence by themselves, as re-initialised models can show
+them strongly: that γ/β is a line, and its slope. With few values, or a layout far from the
+source's, they can show others too: so the null beside each criterion is to be read with it.
 
     algorithm 1 (min{> previous}): attention goes to values above the previous output, most to the
         smallest of them; heads copy what they attend to; the output follows a swapped token.
     algorithm 2 (argmax of f_k): logits have the form β f(x) + γ x, with γ/β a line in k of slope 1;
         each value's OV output has a kink at the value; swapped tokens leave the output as it is.
 
-An algorithm is *shown* when all its marks are strong, *traced* when at most one of them is absent;
-marks that cannot be told, as on lists of two, are left out, if enough remain.
-The verdict: one shown and not the other: that one. Both shown, or one traced with two marks or
+An algorithm is *shown* when all its criteria are strong, *traced* when at most one is absent;
+criteria that cannot be told, as on lists of two, are left out, if enough remain.
+The verdict: one shown and not the other: that one. Both shown, or one traced with two criteria or
 more of the other, and a strong one of each: mixed. Anything else, or a model that does not sort:
 neither.
 A model sorts when it closes half the gap between the better of two guesses (the most frequent value
@@ -32,20 +32,20 @@ Algorithm = Literal["min_greater_than_previous", "argmax_piecewise_linear", "mix
 State = Literal["strong", "weak", "absent", "unknown"]
 MIN_GREATER: Algorithm = "min_greater_than_previous"
 ARGMAX: Algorithm = "argmax_piecewise_linear"
-FEWEST = {MIN_GREATER: 3, ARGMAX: 2}  # known marks; of the first's, copying is the second's too
+FEWEST = {MIN_GREATER: 3, ARGMAX: 2}  # known criteria; of the first's, copying is the second's too
 CLOSED = 0.5  # of the gap between a guess and all items right, to be called sorting
 
 
 @dataclass(frozen=True)
 class Rule:
-    """What a mark asks for.
+    """What a criterion asks for.
 
     Attributes:
-        algorithm: whose mark it is.
+        algorithm: whose criterion it is.
         name: of the metric.
         weak, strong: thresholds; where `strong` is below `weak`, small is good.
         needs_previous: whether it exists only where outputs follow one another.
-        says: the mark in a phrase.
+        says: the criterion in a phrase.
     """
 
     algorithm: Algorithm
@@ -56,7 +56,7 @@ class Rule:
     needs_previous: bool = False
 
     def state(self, value: float | None) -> State:
-        """How much of the mark this value shows."""
+        """How much of the criterion this value shows."""
         if value is None:
             return "unknown"
         sign = 1 if self.strong >= self.weak else -1
@@ -79,7 +79,7 @@ RULES = (
 
 
 @dataclass(frozen=True)
-class Mark:
+class Criterion:
     """One piece of evidence.
 
     Attributes:
@@ -89,7 +89,7 @@ class Mark:
         null: the re-initialised models' value that is nearest to `strong`; None without any.
         weak, strong: the thresholds.
         state: which of them is reached.
-        says: the mark in a phrase.
+        says: the criterion in a phrase.
     """
 
     algorithm: Algorithm
@@ -102,21 +102,21 @@ class Mark:
     says: str
 
 
-def marks_of(
+def criteria_of(
     metrics: Mapping[str, float | None],
     null: Mapping[str, Sequence[float]],
     *,
     autoregressive: bool,
-) -> list[Mark]:
-    """Every mark that there is for this kind of layout."""
-    marks = []
+) -> list[Criterion]:
+    """Every criterion that there is for this kind of layout."""
+    criteria = []
     for rule in RULES:
         if rule.needs_previous and not autoregressive:
             continue
         value, others = metrics.get(rule.name), null.get(rule.name, ())
         nearest = max if rule.strong >= rule.weak else min
-        marks.append(
-            Mark(
+        criteria.append(
+            Criterion(
                 rule.algorithm,
                 rule.name,
                 value,
@@ -127,24 +127,24 @@ def marks_of(
                 rule.says,
             )
         )
-    return marks
+    return criteria
 
 
-def shown(marks: Sequence[Mark], algorithm: Algorithm) -> bool:
-    """Whether all marks of the algorithm that are known, and enough of them, are strong."""
-    states = _known(marks, algorithm)
+def shown(criteria: Sequence[Criterion], algorithm: Algorithm) -> bool:
+    """Whether all criteria of the algorithm that are known, and enough of them, are strong."""
+    states = _known(criteria, algorithm)
     return len(states) >= FEWEST[algorithm] and all(state == "strong" for state in states)
 
 
-def traced(marks: Sequence[Mark], algorithm: Algorithm) -> bool:
-    """Whether two known marks of the algorithm, and all but one, are there."""
-    there = count_there(marks, algorithm)
-    return there >= 2 and there >= len(_known(marks, algorithm)) - 1
+def traced(criteria: Sequence[Criterion], algorithm: Algorithm) -> bool:
+    """Whether two known criteria of the algorithm, and all but one, are there."""
+    there = count_there(criteria, algorithm)
+    return there >= 2 and there >= len(_known(criteria, algorithm)) - 1
 
 
-def count_there(marks: Sequence[Mark], algorithm: Algorithm) -> int:
-    """How many of its marks are weak or strong."""
-    return sum(state != "absent" for state in _known(marks, algorithm))
+def count_there(criteria: Sequence[Criterion], algorithm: Algorithm) -> int:
+    """How many of its criteria are weak or strong."""
+    return sum(state != "absent" for state in _known(criteria, algorithm))
 
 
 def sorts(items_right: float, guess: float) -> bool:
@@ -152,20 +152,20 @@ def sorts(items_right: float, guess: float) -> bool:
     return items_right >= guess + CLOSED * (1 - guess)
 
 
-def decide(marks: Sequence[Mark], sorts: bool) -> Algorithm:
+def decide(criteria: Sequence[Criterion], sorts: bool) -> Algorithm:
     """The verdict; see the module."""
     if not sorts:
         return "neither"
-    first, second = shown(marks, MIN_GREATER), shown(marks, ARGMAX)
+    first, second = shown(criteria, MIN_GREATER), shown(criteria, ARGMAX)
     if first != second:
         return MIN_GREATER if first else ARGMAX
-    either = traced(marks, MIN_GREATER) or traced(marks, ARGMAX)
+    either = traced(criteria, MIN_GREATER) or traced(criteria, ARGMAX)
     both = all(
-        count_there(marks, algorithm) >= 2 and "strong" in _known(marks, algorithm)
+        count_there(criteria, algorithm) >= 2 and "strong" in _known(criteria, algorithm)
         for algorithm in (MIN_GREATER, ARGMAX)
     )
     return "mixed" if first or (either and both) else "neither"
 
 
-def _known(marks: Sequence[Mark], algorithm: Algorithm) -> list[State]:
-    return [m.state for m in marks if m.algorithm == algorithm and m.state != "unknown"]
+def _known(criteria: Sequence[Criterion], algorithm: Algorithm) -> list[State]:
+    return [m.state for m in criteria if m.algorithm == algorithm and m.state != "unknown"]

@@ -12,22 +12,22 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from jaxtyping import Bool, Float, Int
-from scipy import stats
 from torch import Tensor
 
 from interp_toolkit.data.list_layout import ListLayout, ListRows
 from interp_toolkit.data.lists import Lists, ListSource
 from interp_toolkit.data.standard_lists import fresh_generator
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
 from interp_toolkit.models.transformer.collapsed import read_logits
+from interp_toolkit.stats import clopper_pearson
 
-CONFIDENCE = 0.95
 MESSAGES = 10  # that a search says on its way
 
 
@@ -79,7 +79,7 @@ class Counterexamples:
 
 
 def list_accuracy(
-    model: Any, layout: ListLayout, lists: Lists, memory: int | str | None = None
+    model: Model, layout: ListLayout, lists: Lists, memory: int | str | None = None
 ) -> ListAccuracy:
     """How well a model sorts these lists.
 
@@ -105,7 +105,7 @@ def list_accuracy(
         items_right += int(judged.item_right.sum())
         n_items += int(batch.lengths.sum())
         loss += float(judged.loss)
-    low, high = _interval(lists_right, len(lists))
+    low, high = clopper_pearson(lists_right, len(lists))
     return ListAccuracy(
         lists_right=lists_right / len(lists),
         low=low,
@@ -117,7 +117,7 @@ def list_accuracy(
 
 
 def counterexamples(
-    model: Any,
+    model: Model,
     layout: ListLayout,
     source: ListSource,
     n: int = 1_000_000,
@@ -162,11 +162,11 @@ def counterexamples(
         if done * MESSAGES // n > said:
             said = done * MESSAGES // n
             progress(f"{done:,} of {n:,} lists sorted, {failed:,} wrong")
-    low, high = _interval(failed, n)
+    low, high = clopper_pearson(failed, n)
     return Counterexamples(n, failed, failed / n, low, high, tuple(examples))
 
 
-def greedy_outputs(model: Any, layout: ListLayout, lists: Lists) -> Int[Tensor, "row item"]:
+def greedy_outputs(model: Model, layout: ListLayout, lists: Lists) -> Int[Tensor, "row item"]:
     """The token ids that a model answers, its own answers fed back; -1 beyond a list's length.
 
     Raises:
@@ -194,7 +194,7 @@ class _Judged(NamedTuple):
     loss: Float[Tensor, ""]  # summed over items
 
 
-def _judge(model: Any, layout: ListLayout, rows: ListRows) -> _Judged:
+def _judge(model: Model, layout: ListLayout, rows: ListRows) -> _Judged:
     """Which items and lists are right, where the sorted items before are given."""
     logits = read_logits(model, rows.tokens, rows.read)
     answer = torch.tensor(layout.values, device=logits.device)[rows.answer]
@@ -208,12 +208,12 @@ def _judge(model: Any, layout: ListLayout, rows: ListRows) -> _Judged:
 
 
 def _answers(
-    model: Any, tokens: Int[Tensor, "row pos"], read: Int[Tensor, "row item"]
+    model: Model, tokens: Int[Tensor, "row pos"], read: Int[Tensor, "row item"]
 ) -> Int[Tensor, "row item"]:
     return read_logits(model, tokens, read).argmax(dim=-1)
 
 
-def _shown(model: Any, layout: ListLayout, lists: Lists) -> Iterator[Counterexample]:
+def _shown(model: Model, layout: ListLayout, lists: Lists) -> Iterator[Counterexample]:
     if not len(lists):
         return
     outputs = greedy_outputs(model, layout, lists).tolist()
@@ -226,7 +226,7 @@ def _shown(model: Any, layout: ListLayout, lists: Lists) -> Iterator[Counterexam
         )
 
 
-def _batch_size(model: Any, layout: ListLayout, memory: int | str | None) -> int:
+def _batch_size(model: Model, layout: ListLayout, memory: int | str | None) -> int:
     """How many rows of a whole forward pass, loss included, fit."""
     parameter = next(iter(model.parameters()), None)
     itemsize = 4 if parameter is None else parameter.element_size()
@@ -235,12 +235,12 @@ def _batch_size(model: Any, layout: ListLayout, memory: int | str | None) -> int
     return rows_that_fit(parse_memory(memory), row, layout.n_positions)
 
 
-def _n_logits(model: Any) -> int:
+def _n_logits(model: Model) -> int:
     n_logits = int(getattr(model.cfg, "d_vocab_out", -1))
     return n_logits if n_logits > 0 else int(model.cfg.d_vocab)
 
 
-def _check_model(model: Any, layout: ListLayout) -> None:
+def _check_model(model: Model, layout: ListLayout) -> None:
     """Raise InputError unless the model takes rows of this layout and cannot see the answers."""
     d_vocab, n_ctx, n_logits = int(model.cfg.d_vocab), int(model.cfg.n_ctx), _n_logits(model)
     pad = () if layout.pad is None else (layout.pad,)
@@ -262,8 +262,3 @@ def _check_model(model: Any, layout: ListLayout) -> None:
         )
     if layout.autoregressive and n_logits > d_vocab:
         raise InputError(f"the model answers with {n_logits} tokens but reads only {d_vocab}")
-
-
-def _interval(successes: int, n: int) -> tuple[float, float]:
-    found = stats.binomtest(successes, n).proportion_ci(CONFIDENCE, method="exact")
-    return float(found.low), float(found.high)

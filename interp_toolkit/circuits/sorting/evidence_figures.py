@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Mark
+from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Criterion
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.circuits.sorting.panels import axis, numbers
 from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
@@ -27,7 +27,7 @@ CURVES = (
 DASHES = ("solid", "dash", "dot", "dashdot")
 
 
-def mark_scale(marks: Sequence[Mark]) -> Figure:
+def mark_scale(marks: Sequence[Criterion]) -> Figure:
     """Every mark between its thresholds, and what re-initialised models have."""
     names = [_name(mark) for mark in marks]
     data: list[dict[str, Any]] = []
@@ -133,12 +133,12 @@ def evolution(steps: Sequence[EvolutionStep]) -> Figure:
     return Figure("Evolution along training", caption, data, layout)
 
 
-def _name(mark: Mark) -> str:
+def _name(mark: Criterion) -> str:
     """What a mark says, with its algorithm, as two algorithms can have one of the same metric."""
     return f"{mark.says} ({1 if mark.algorithm == MIN_GREATER else 2})"
 
 
-def _placed(mark: Mark, value: float | None) -> float | None:
+def _placed(mark: Criterion, value: float | None) -> float | None:
     """Where a value lies between the thresholds: 0 at weak, 1 at strong."""
     if value is None:
         return None
@@ -146,7 +146,7 @@ def _placed(mark: Mark, value: float | None) -> float | None:
     return round(min(max(share, LOW), HIGH), 4)
 
 
-def _raw(mark: Mark) -> tuple[float | None, ...]:
+def _raw(mark: Criterion) -> tuple[float | None, ...]:
     return mark.value, mark.null, mark.weak, mark.strong
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.circuits.sorting.measures.ov_shapes import shared_part
-from interp_toolkit.circuits.sorting.measures.reading import Reading
+from interp_toolkit.circuits.sorting.measures.reading import ListReading
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
 from interp_toolkit.circuits.sorting.panels import axis, numbers, panel
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
@@ -130,7 +130,7 @@ def ov_curves(tables: WeightTables, head: int = 0) -> Figure:
     return Figure(f"OV curves of {head_name(0, head)}", caption, data, layout)
 
 
-def pattern(example: Reading, head: int = 0, row: int = 0) -> Figure:
+def pattern(example: ListReading, head: int = 0, row: int = 0) -> Figure:
     """Attention where each item of one list is read, the list's own keys sorted."""
     layout, length = example.layout, int(example.lists.lengths[row])
     start = len(layout.before)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -19,15 +18,15 @@ from jaxtyping import Float
 
 from interp_toolkit.circuits.sorting.criteria import (
     Algorithm,
-    Mark,
+    Criterion,
+    criteria_of,
     decide,
-    marks_of,
     sorts,
 )
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
 from interp_toolkit.circuits.sorting.measures.head_parts import HeadFingerprint, head_parts
 from interp_toolkit.circuits.sorting.measures.measure import Measures, measure
-from interp_toolkit.circuits.sorting.measures.reading import Reading, read, require_one_layer
+from interp_toolkit.circuits.sorting.measures.reading import ListReading, read, require_one_layer
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables, weight_tables
 from interp_toolkit.circuits.sorting.verdict import sentence
 from interp_toolkit.data.list_layout import ListLayout, parse_layout
@@ -35,6 +34,7 @@ from interp_toolkit.data.lists import ListSource
 from interp_toolkit.data.standard_lists import fresh_generator, standard_sets
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.interventions import reinitialised
 
 LISTS = 2_000
@@ -84,19 +84,19 @@ class SortingFingerprint:
     verdict: str
     metrics: Mapping[str, float | None]
     null: Mapping[str, tuple[float, float]]
-    marks: Sequence[Mark]
+    marks: Sequence[Criterion]
     heads: Sequence[HeadFingerprint]
     accuracy: Mapping[str, ListAccuracy]
     distinct: bool
     layout: ListLayout
     lines: Lines
     weights: WeightTables
-    example: Reading
+    example: ListReading
     notes: tuple[str, ...]
 
 
 def sorting_fingerprint(
-    model: Any,
+    model: Model,
     layout: str | Sequence[str] | ListLayout | None = None,
     *,
     distinct: bool | None = None,
@@ -142,7 +142,7 @@ def sorting_fingerprint(
     null = {
         name: [value for m in others if (value := m[name]) is not None] for name in measured.metrics
     }
-    marks = marks_of(measured.metrics, null, autoregressive=layout.autoregressive)
+    marks = criteria_of(measured.metrics, null, autoregressive=layout.autoregressive)
     guess = guessed(reading)
     sorting = sorts(measured.metrics["items_right"] or 0.0, guess)
     algorithm = decide(marks, sorting)
@@ -170,7 +170,7 @@ def sorting_fingerprint(
     )
 
 
-def find_layout(model: Any, layout: str | Sequence[str] | ListLayout | None) -> ListLayout:
+def find_layout(model: Model, layout: str | Sequence[str] | ListLayout | None) -> ListLayout:
     """The layout that is given, or else what the model's task record says.
 
     Raises:
@@ -192,7 +192,9 @@ def find_layout(model: Any, layout: str | Sequence[str] | ListLayout | None) -> 
     )
 
 
-def read_lists(model: Any, layout: ListLayout, distinct: bool, lists: int, seed: int) -> Reading:
+def read_lists(
+    model: Model, layout: ListLayout, distinct: bool, lists: int, seed: int
+) -> ListReading:
     """A reading of random lists, of the kind that the model was made for."""
     size = int(model.cfg.n_heads) * layout.longest * layout.n_positions
     n = max(min(lists, MOST_NUMBERS // size), 1)
@@ -202,7 +204,7 @@ def read_lists(model: Any, layout: ListLayout, distinct: bool, lists: int, seed:
     return read(model, layout, source.draw(n, fresh_generator(seed)))
 
 
-def guessed(reading: Reading) -> float:
+def guessed(reading: ListReading) -> float:
     """Share of items that the better guess gets: each place's most frequent value, or the last."""
     answer, present = reading.rows.answer, reading.rows.present
     counts = torch.stack([((answer == v) & present).sum(0) for v in range(reading.layout.n_values)])
@@ -212,7 +214,7 @@ def guessed(reading: Reading) -> float:
     return max(guesses) / int(present.sum())
 
 
-def _sorts_distinct_only(model: Any, layout: ListLayout, memory: int | str | None) -> bool:
+def _sorts_distinct_only(model: Model, layout: ListLayout, memory: int | str | None) -> bool:
     if layout.longest > layout.n_values:
         return False
     kinds = [standard_sets(layout, distinct)["random"] for distinct in (True, False)]
@@ -221,7 +223,7 @@ def _sorts_distinct_only(model: Any, layout: ListLayout, memory: int | str | Non
 
 
 def _re_initialised(
-    model: Any, reading: Reading, nulls: int, seed: int, progress: Callable[[str], None]
+    model: Model, reading: ListReading, nulls: int, seed: int, progress: Callable[[str], None]
 ) -> list[Mapping[str, float | None]]:
     found = []
     for i in range(nulls):
@@ -237,7 +239,7 @@ def _separator_ratios(measures: Sequence[Measures]) -> Float[np.ndarray, "head i
     return np.stack(lines) if lines else None
 
 
-def _first(reading: Reading, n: int) -> Reading:
+def _first(reading: ListReading, n: int) -> ListReading:
     return dataclasses.replace(
         reading,
         lists=reading.lists.take(slice(n)),
@@ -254,7 +256,7 @@ def _accuracy_metrics(accuracy: Mapping[str, ListAccuracy]) -> dict[str, float |
     return {f"lists_right_{name}": found.lists_right for name, found in accuracy.items()}
 
 
-def _notes(tables: WeightTables, measured: Measures, reading: Reading) -> tuple[str, ...]:
+def _notes(tables: WeightTables, measured: Measures, reading: ListReading) -> tuple[str, ...]:
     notes = []
     if tables.note:
         notes.append(tables.note)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Algorithm, Mark
+from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Algorithm, Criterion
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.circuits.sorting.fingerprint import Lines
@@ -56,7 +56,7 @@ class SortingResult(Result):
     algorithm: Algorithm
     metrics: Mapping[str, float | None]
     null: Mapping[str, tuple[float, float]]
-    marks: Sequence[Mark]
+    marks: Sequence[Criterion]
     heads: Sequence[HeadFingerprint]
     accuracy: Mapping[str, ListAccuracy]
     distinct: bool
@@ -88,7 +88,7 @@ class SortingResult(Result):
         return [*tables, metric_table(self.metrics, self.null)]
 
 
-def mark_table(marks: Sequence[Mark]) -> Table:
+def mark_table(marks: Sequence[Criterion]) -> Table:
     """Every mark with its thresholds and its null."""
     rows = [
         [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from interp_toolkit.circuits.sorting.criteria import Algorithm, Mark
+from interp_toolkit.circuits.sorting.criteria import Algorithm, Criterion
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
 from interp_toolkit.circuits.sorting.result import SortingEvidence
 
@@ -40,7 +40,7 @@ def evidence_of(
 
 def sentence(
     algorithm: Algorithm,
-    marks: Sequence[Mark],
+    marks: Sequence[Criterion],
     accuracy: Mapping[str, ListAccuracy],
     sorting: bool,
 ) -> str:
@@ -65,7 +65,7 @@ def sentence(
     return f"It sorts {found}, {how}. Marks of {tallies}."
 
 
-def _tally(marks: Sequence[Mark], algorithm: str) -> str:
+def _tally(marks: Sequence[Criterion], algorithm: str) -> str:
     states = [m.state for m in marks if m.algorithm == algorithm and m.state != "unknown"]
     strong, weak = states.count("strong"), states.count("weak")
     return f"{strong} strong, {weak} weak, of {len(states)}"

@@ -9,15 +9,15 @@ residual stream is its output times the weights given here, up to that one numbe
 
 from __future__ import annotations
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.models.weights.parts import Norm
+from interp_toolkit.models.weights.parts import NormWeights
+from interp_toolkit.models.weights.precision import at_least_single
 
 
 def read_through(
-    norm: Norm, W: Float[Tensor, "*head d_model out"]
+    norm: NormWeights, W: Float[Tensor, "*head d_model out"]
 ) -> Float[Tensor, "*head d_model out"]:
     """Weights that read the residual stream itself, up to the norm's scale: `C diag(w) W`."""
     W = at_least_single(W)
@@ -26,7 +26,7 @@ def read_through(
 
 
 def written_through(
-    norm: Norm, W: Float[Tensor, "*head into d_model"]
+    norm: NormWeights, W: Float[Tensor, "*head into d_model"]
 ) -> Float[Tensor, "*head into d_model"]:
     """Weights that write to the residual stream behind a norm, up to its scale: `W C diag(w)`."""
     W = at_least_single(W)
@@ -35,17 +35,12 @@ def written_through(
 
 
 def seen_by(
-    norm: Norm, W: Float[Tensor, "*head into d_model"]
+    norm: NormWeights, W: Float[Tensor, "*head into d_model"]
 ) -> Float[Tensor, "*head into d_model"]:
     """What a norm lets through of what is written: without the mean over the stream, for LN."""
     return W - W.mean(-1, keepdim=True) if norm.kind == "LN" else W
 
 
-def seen_dimensions(norm: Norm, d_model: int) -> int:
+def seen_dimensions(norm: NormWeights, d_model: int) -> int:
     """Dimensions of the residual stream that a norm lets through: LN's centring takes one."""
     return d_model - 1 if norm.kind == "LN" else d_model
-
-
-def at_least_single(W: Tensor) -> Tensor:
-    """Half precisions as float32, in which sums over thousands of products are made."""
-    return W if W.dtype in (torch.float32, torch.float64) else W.float()

@@ -25,7 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.weights.folding import at_least_single, read_through, written_through
+from interp_toolkit.circuits.weights.folding import read_through, written_through
 from interp_toolkit.circuits.weights.own_token import OwnRank, own_rank
 from interp_toolkit.circuits.weights.residual import token_residual
 from interp_toolkit.circuits.weights.self_scores import copying
@@ -33,7 +33,8 @@ from interp_toolkit.circuits.weights.token_moments import TokenMomentsCache, sha
 from interp_toolkit.circuits.weights.token_scores import TokenPair, TokenScores
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
-from interp_toolkit.models.weights.parts import Norm, OVWeights
+from interp_toolkit.models.weights.parts import NormWeights, OVWeights
+from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.results import head_name
 
@@ -175,7 +176,7 @@ class OVCircuit:
     ) -> Float[Tensor, "d_vocab rank"]:
         """Every token's input, without its constant part, read by W_V or other directions."""
         norm = self._view.ov(self.layer).norm
-        bare = Norm(norm.kind, eps=norm.eps)
+        bare = NormWeights(norm.kind, eps=norm.eps)
         tokens: Int[Tensor, " token"] = torch.arange(self._view.d_vocab, device=self.W_V.device)
         W = self.W_V if reads is None else reads
         rows = [

@@ -21,14 +21,15 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.weights.folding import at_least_single, read_through
+from interp_toolkit.circuits.weights.folding import read_through
 from interp_toolkit.circuits.weights.qk_svd import QKDecomposition, decompose
 from interp_toolkit.circuits.weights.residual import token_residual
 from interp_toolkit.circuits.weights.token_scores import TokenScores
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.weights.alibi import Alibi
-from interp_toolkit.models.weights.parts import Direction, LayerWeights, Norm
-from interp_toolkit.models.weights.rotation import Rotary
+from interp_toolkit.models.weights.parts import Direction, LayerWeights, NormWeights
+from interp_toolkit.models.weights.precision import at_least_single
+from interp_toolkit.models.weights.rotation import RotaryTables
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.results import head_name
 
@@ -83,9 +84,9 @@ class QKCircuit:
     b_K: Float[Tensor, " d_head"]
     attn_scale: float
     soft_cap: float | None
-    norm: Norm
+    norm: NormWeights
     norm_note: str
-    rotary: Rotary | None
+    rotary: RotaryTables | None
     alibi: Alibi | None
     direction: Direction
     window: int | None
@@ -315,7 +316,7 @@ def qk_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
         b_K=_bias_through(w.norm, w.W_K[head], w.b_K[head]),
         attn_scale=w.attn_scale,
         soft_cap=w.soft_cap,
-        norm=Norm(w.norm.kind, eps=w.norm.eps),
+        norm=NormWeights(w.norm.kind, eps=w.norm.eps),
         norm_note=_norm_note(w),
         rotary=w.rotary,
         alibi=None if w.alibi is None else Alibi(w.alibi.slopes[[head]], w.alibi.from_query),
@@ -326,7 +327,7 @@ def qk_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
     )
 
 
-def _bias_through(norm: Norm, W: Tensor, b: Tensor) -> Tensor:
+def _bias_through(norm: NormWeights, W: Tensor, b: Tensor) -> Tensor:
     W, b = at_least_single(W), at_least_single(b)
     return b if norm.b is None else b + at_least_single(norm.b) @ W
 

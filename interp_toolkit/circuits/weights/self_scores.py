@@ -41,6 +41,7 @@ from interp_toolkit.circuits.weights.token_moments import (
     shared_tokens,
 )
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import LayerWeights, OVWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
@@ -70,7 +71,7 @@ class SelfScores:
 
 
 @torch.no_grad()
-def weight_scores(model: Any, memory: int | str | None = None) -> pd.DataFrame:
+def weight_scores(model: Model, memory: int | str | None = None) -> pd.DataFrame:
     """Copying and matching scores of every head, from weights alone.
 
     Args:

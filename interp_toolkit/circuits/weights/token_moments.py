@@ -15,9 +15,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.weights.folding import at_least_single, read_through
+from interp_toolkit.circuits.weights.folding import read_through
 from interp_toolkit.circuits.weights.residual import token_residual
-from interp_toolkit.models.weights.parts import Norm
+from interp_toolkit.models.weights.parts import NormWeights
+from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
 
 
@@ -53,7 +54,7 @@ class TokenMomentsCache:
         self._chunk = max(min(rows, view.d_vocab), 1)
         self._made: dict[tuple[str | None, float, bool], TokenMoments] = {}
 
-    def __call__(self, norm: Norm, unembedding: bool) -> TokenMoments:
+    def __call__(self, norm: NormWeights, unembedding: bool) -> TokenMoments:
         """The moments of the tokens as this norm leaves them, its weights apart.
 
         Args:
@@ -62,11 +63,11 @@ class TokenMomentsCache:
         """
         key = norm.kind, norm.eps, unembedding
         if key not in self._made:
-            bare = Norm(norm.kind, eps=norm.eps)
+            bare = NormWeights(norm.kind, eps=norm.eps)
             self._made[key] = self._make(bare, unembedding)
         return self._made[key]
 
-    def _make(self, norm: Norm, unembedding: bool) -> TokenMoments:
+    def _make(self, norm: NormWeights, unembedding: bool) -> TokenMoments:
         view = self._view
         count = shared_tokens(view) if unembedding else view.d_vocab
         U = read_through(view.final_norm, view.W_U)[:, :count].T if unembedding else None

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.model import Model
 
 _SHAPE = (
     "n_layers",
@@ -69,7 +71,7 @@ class ModelInfo:
     training: Mapping[str, Any] | None
 
 
-def describe(model: Any) -> ModelInfo:
+def describe(model: Model) -> ModelInfo:
     """What is known about any TransformerLens model; runs nothing."""
     record, cfg = record_of(model), model.cfg
     attn_only = bool(getattr(cfg, "attn_only", False))
@@ -104,15 +106,15 @@ def _mixing(cfg: Any) -> str | None:
     return variance and f"fixed random matrices of entry variance {variance}, never trained"
 
 
-def _count(model: Any) -> int:
+def _count(model: Model) -> int:
     """Numbers in the weights, each storage once.
 
     A bridge holds fused and split projections side by side; its state dict lists the split ones
     only, and a zero unembedding bias that many models do not have.
     """
-    weights = dict(model.named_parameters())
+    weights: dict[str, Tensor] = dict(model.named_parameters())
     if hasattr(model, "original_model"):
-        weights = model.state_dict()
+        weights = dict(model.state_dict())
         if not bool(weights.get("unembed.bias", torch.ones(1)).any()):
             weights.pop("unembed.bias")
     return sum({t.data_ptr(): t.numel() for t in weights.values() if t.numel()}.values())

@@ -13,11 +13,12 @@ from torch import Tensor
 
 from interp_toolkit._version import __version__
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.model import Model
 from interp_toolkit.results import Provenance
 
 
 def provenance(
-    model: Any, data: Mapping[str, Any], settings: Mapping[str, Any], seed: int | None
+    model: Model, data: Mapping[str, Any], settings: Mapping[str, Any], seed: int | None
 ) -> Provenance:
     """The provenance of a result about this model.
 

@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from interp_toolkit.models.model import Model
+
 Kind = Literal["checkpoint", "state_dict", "bridge_state_dict", "huggingface", "toy", "live"]
 
 
@@ -45,12 +47,12 @@ class ModelRecord:
 _RECORDS: weakref.WeakKeyDictionary[Any, ModelRecord] = weakref.WeakKeyDictionary()
 
 
-def set_record(model: Any, record: ModelRecord) -> None:
+def set_record(model: Model, record: ModelRecord) -> None:
     """Remember what is known about this model."""
     _RECORDS[model] = record
 
 
-def record_of(model: Any) -> ModelRecord:
+def record_of(model: Model) -> ModelRecord:
     """What is known about this model; for a live model handed over, its class and configuration."""
     if model in _RECORDS:
         return _RECORDS[model]

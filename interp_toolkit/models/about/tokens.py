@@ -1,13 +1,17 @@
-"""Tokens as text, by a model's own tokenizer where it has one."""
+"""Tokens as text."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+
+from interp_toolkit.models.model import Model
 
 
-def token_words(model: Any) -> Callable[[int], str]:
-    """A function from a token's id to its text, quoted; its number where the tokenizer has none."""
+def token_words(model: Model) -> Callable[[int], str]:
+    """What writes a token's id as text: in quotes, as the model's tokenizer has it.
+
+    The id itself where the model has no tokenizer, or one that does not know the id.
+    """
     tokenizer = getattr(model, "tokenizer", None)
 
     def word(token: int) -> str:

@@ -33,6 +33,7 @@ from interp_toolkit.models.features.direction_files import (
 from interp_toolkit.models.features.sae import Side, SparseAutoencoder
 from interp_toolkit.models.features.sae_files import read_sae
 from interp_toolkit.models.loading.files import sha256
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of, probe_tokens
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
 from interp_toolkit.models.running.streaming import collect
@@ -94,7 +95,7 @@ class FeatureSet:
 
 def read_features(
     spec: str | Path | FeatureSet | Tensor | np.ndarray,
-    model: Any,
+    model: Model,
     *,
     side: Side = "decoder",
     threshold: float = 0.0,
@@ -128,7 +129,7 @@ def read_features(
     return embedding_features(model) if str(spec) == EMBEDDINGS else _read_file(path, model)
 
 
-def _read_file(path: Path, model: Any) -> FeatureSet:
+def _read_file(path: Path, model: Model) -> FeatureSet:
     if path.suffix.lower() in SUFFIXES:
         matrix, names = read_directions(path)
         return _directions(matrix, names, f"the directions in {path}", model, sha256(path))
@@ -140,7 +141,7 @@ def _read_file(path: Path, model: Any) -> FeatureSet:
     )
 
 
-def embedding_features(model: Any) -> FeatureSet:
+def embedding_features(model: Model) -> FeatureSet:
     """Every token as a feature. Raises InputError where the embedding cannot be read."""
     directions = _token_directions(model)
     n_tokens = len(directions)
@@ -156,7 +157,7 @@ def embedding_features(model: Any) -> FeatureSet:
 
 def token_set_features(
     sets: Mapping[str, Sequence[int]],
-    model: Any,
+    model: Model,
     source: str = "token sets",
     path: Path | None = None,
 ) -> FeatureSet:
@@ -189,7 +190,7 @@ def token_set_features(
 
 
 def sae_features(
-    sae: SparseAutoencoder, model: Any, *, side: Side = "decoder", threshold: float = 0.0
+    sae: SparseAutoencoder, model: Model, *, side: Side = "decoder", threshold: float = 0.0
 ) -> FeatureSet:
     """The latents of a sparse autoencoder that was trained on this model.
 
@@ -213,7 +214,7 @@ def sae_features(
     )
 
 
-def _check_hook(sae: SparseAutoencoder, model: Any) -> None:
+def _check_hook(sae: SparseAutoencoder, model: Model) -> None:
     assert sae.hook is not None
     if sae.hook not in hook_points(model):
         raise InputError(f"{sae.source} was trained at {sae.hook}, which this model has not")
@@ -231,7 +232,7 @@ def _directions(
     matrix: Tensor,
     names: Sequence[str] | None,
     source: str,
-    model: Any,
+    model: Model,
     digest: str | None = None,
 ) -> FeatureSet:
     d_model = int(model.cfg.d_model)
@@ -247,7 +248,7 @@ def _directions(
     return FeatureSet(tuple(names), source, matrix.to(device_of(model)), sha256=digest)
 
 
-def _token_directions(model: Any) -> Float[Tensor, "d_vocab d_model"]:
+def _token_directions(model: Model) -> Float[Tensor, "d_vocab d_model"]:
     view = weights(model)
     if view.embed_norm.kind is None:
         return view.W_E.detach()
@@ -255,7 +256,7 @@ def _token_directions(model: Any) -> Float[Tensor, "d_vocab d_model"]:
         return view.embed(torch.arange(view.d_vocab))
 
 
-def _token_names(model: Any, n_tokens: int) -> tuple[str, ...]:
+def _token_names(model: Model, n_tokens: int) -> tuple[str, ...]:
     """Token ids, with their text where there is a tokenizer (texts alone may be alike)."""
     decode = getattr(getattr(model, "tokenizer", None), "decode", None)
     if decode is None:

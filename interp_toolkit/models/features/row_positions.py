@@ -16,6 +16,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import activations
 
 Position = int | Literal["all"] | None
@@ -114,7 +115,7 @@ class _Rows:
 
 
 def stream(
-    model: Any,
+    model: Model,
     data: TokenRows,
     places: Places,
     hooks: Sequence[str],

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +21,7 @@ from interp_toolkit.models.features.feature_sets import TOKENS, FeatureSet
 from interp_toolkit.models.features.row_positions import Places, TokenRows, all_places, draw, stream
 from interp_toolkit.models.features.row_positions import Position as Position
 from interp_toolkit.models.features.sae import BATCH
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.hooks import expand_hooks
 
 _RAGGED = ("hook_attn_scores", "hook_pattern")  # as wide as the row is long
@@ -58,7 +58,7 @@ class Samples:
 
 
 def labelled_samples(
-    model: Any,
+    model: Model,
     data: TokenRows | None,
     features: FeatureSet | None = None,
     *,
@@ -117,7 +117,7 @@ def labelled_samples(
 
 
 def read_at(
-    model: Any,
+    model: Model,
     samples: Samples,
     hooks: str | Iterable[str],
     *,
@@ -155,7 +155,7 @@ def _groups(data: TokenRows) -> Int[np.ndarray, " row"]:
 
 
 def _labels(
-    model: Any,
+    model: Model,
     data: TokenRows,
     features: FeatureSet,
     places: Places,
@@ -180,7 +180,7 @@ def _labels(
 
 
 def _label_inputs(
-    model: Any,
+    model: Model,
     data: TokenRows,
     features: FeatureSet,
     places: Places,

@@ -21,7 +21,7 @@ from interp_toolkit.models.about.record import Kind, ModelRecord, set_record
 from interp_toolkit.models.loading.checkpoint import read_own
 from interp_toolkit.models.loading.files import read_file, sha256
 from interp_toolkit.models.loading.foreign_config import read_foreign_config
-from interp_toolkit.models.loading.infer import Reading, read_state_dict, settle
+from interp_toolkit.models.loading.infer import InferredConfig, read_state_dict, settle
 from interp_toolkit.models.loading.names import (
     bridge_to_hooked,
     is_bridge,
@@ -90,7 +90,7 @@ def _read(path: Path, given: Mapping[str, Any]) -> _Found:
 
 def _own(own: Mapping[str, Any], given: Mapping[str, Any], source: str) -> _Found:
     config = build_config(own["config"], source)
-    reading = Reading(known=dict(config), assumptions=())
+    reading = InferredConfig(known=dict(config), assumptions=())
     settle(reading, given, source)  # whatever is given must agree
     return _Found(
         source,

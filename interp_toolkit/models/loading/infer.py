@@ -66,7 +66,7 @@ class Assumption:
 
 
 @dataclass(frozen=True)
-class Reading:
+class InferredConfig:
     """What a state dict says and what it leaves open.
 
     Attributes:
@@ -90,7 +90,7 @@ class Settled:
 
 def read_state_dict(
     parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], source: str
-) -> Reading:
+) -> InferredConfig:
     """What the tensors of a `HookedTransformer` say about its configuration.
 
     Raises InputError when a size cannot be read off (the tensors that show it are missing), or a
@@ -129,11 +129,11 @@ def read_state_dict(
         assumptions.append(_assume("rotary_base", 10000.0))
         assumptions.append(_assume("rotary_adjacent_pairs", False))
     _context_length(known, assumptions, _mask_length(buffers, source), table)
-    return Reading(known, tuple(assumptions), needed)
+    return InferredConfig(known, tuple(assumptions), needed)
 
 
 def settle(
-    reading: Reading,
+    reading: InferredConfig,
     given: Mapping[str, Any],
     source: str,
     answered: frozenset[str] = frozenset(),
@@ -312,7 +312,7 @@ def _context_length(
         assumptions.append(_assume("n_ctx", FIRST_TABLE))
 
 
-def _normalized(reading: Reading, given: Mapping[str, Any]) -> bool:
+def _normalized(reading: InferredConfig, given: Mapping[str, Any]) -> bool:
     return {**reading.known, **given}.get("normalization_type") is not None
 
 

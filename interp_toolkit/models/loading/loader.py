@@ -20,6 +20,7 @@ from interp_toolkit.models.loading.from_file import load_file
 from interp_toolkit.models.loading.huggingface import load_folder, load_hub
 from interp_toolkit.models.loading.source_names import looks_like_path, path_of
 from interp_toolkit.models.loading.strict import check_finite, model_weights
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.transformer.config import DTYPES
 
 
@@ -72,7 +73,7 @@ def load(
     return _recorded(bridge, ModelRecord(name, "huggingface"))
 
 
-def _live(model: Any, dtype: Any, settings: Mapping[str, Any]) -> Any:
+def _live(model: Model, dtype: Any, settings: Mapping[str, Any]) -> Any:
     if not all(hasattr(model, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
         raise InputError(
             f"a {type(model).__name__} is no TransformerLens model "
@@ -94,7 +95,7 @@ def _toy(name: str, device: torch.device, dtype: torch.dtype | None) -> Any:
     return _recorded(model.eval(), ModelRecord(name, "toy", task=toy.task))
 
 
-def _recorded(model: Any, record: ModelRecord) -> Any:
+def _recorded(model: Model, record: ModelRecord) -> Any:
     """The model, with its record completed and its weights checked."""
     check_finite(model_weights(model), record.name)
     about = {**vars(record), "config": plain_config(model.cfg)}

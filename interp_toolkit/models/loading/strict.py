@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.names import block_number
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
@@ -45,7 +45,7 @@ def check_finite(tensors: Iterable[tuple[str, Tensor]], source: str) -> None:
         raise InputError(f"{source} has NaN or infinite values in {first_few(bad)}")
 
 
-def model_weights(model: Any) -> Iterable[tuple[str, Tensor]]:
+def model_weights(model: Model) -> Iterable[tuple[str, Tensor]]:
     """What of a model must be finite, by name: parameters, and mixing matrices where it has them.
 
     Other buffers need not be: HookedTransformer keeps -inf in one.

@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InterventionError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import attached, evaluating, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 
@@ -25,7 +26,7 @@ from interp_toolkit.models.running.hooks import hook_points
 Mark = Callable[[Tensor], None]
 
 
-def require_effect(model: Any, marks: dict[str, Mark]) -> None:
+def require_effect(model: Model, marks: dict[str, Mark]) -> None:
     """Check that edits at each of these hook points change the logits.
 
     Args:
@@ -58,7 +59,9 @@ def everything(marked: Tensor) -> None:
     marked.fill_(1)
 
 
-def _spoils(model: Any, point: Any, mark: Mark, plain: Float[Tensor, "batch pos d_vocab"]) -> bool:
+def _spoils(
+    model: Model, point: Any, mark: Mark, plain: Float[Tensor, "batch pos d_vocab"]
+) -> bool:
     def spoil(value: Any, hook: Any) -> Any:
         if not isinstance(value, Tensor):
             return None
@@ -72,7 +75,7 @@ def _spoils(model: Any, point: Any, mark: Mark, plain: Float[Tensor, "batch pos 
     return edited is not None and not torch.equal(edited, plain)
 
 
-def _connected(model: Any, point: Any, mark: Mark) -> bool:
+def _connected(model: Model, point: Any, mark: Mark) -> bool:
     leaves: list[Tensor] = []
 
     def tap(value: Any, hook: Any) -> Any:

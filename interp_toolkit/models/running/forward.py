@@ -11,6 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 
 #: enough for every position-dependent part to show; short enough to cost nothing
 PROBE_ROWS, PROBE_POSITIONS = 2, 8
@@ -22,14 +23,14 @@ class StopForwardError(Exception):
     """Raised by a hook to end a forward pass early; never leaves this package."""
 
 
-def device_of(model: Any) -> torch.device:
+def device_of(model: Model) -> torch.device:
     """Where the model's first parameter is."""
     parameter = next(iter(model.parameters()), None)
     return torch.device("cpu") if parameter is None else parameter.device
 
 
 @contextmanager
-def evaluating(model: Any) -> Iterator[None]:
+def evaluating(model: Model) -> Iterator[None]:
     """No dropout; every module's training flag is as before afterwards."""
     training = [module for module in model.modules() if module.training]
     try:
@@ -61,7 +62,7 @@ def attached(hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
 
 
 def run(
-    model: Any, tokens: Int[Tensor, "batch pos"], hooks: Iterable[tuple[Any, Hook]] = ()
+    model: Model, tokens: Int[Tensor, "batch pos"], hooks: Iterable[tuple[Any, Hook]] = ()
 ) -> Float[Tensor, "batch pos d_vocab"] | None:
     """The logits, with forward hooks on these hook points; None when a hook stopped the pass.
 
@@ -78,7 +79,7 @@ def run(
     return logits
 
 
-def probe_tokens(model: Any) -> Int[Tensor, "batch pos"]:
+def probe_tokens(model: Model) -> Int[Tensor, "batch pos"]:
     """A tiny input for checks, the same every time: distinct rows of tokens in the vocabulary."""
     n_pos = min(int(model.cfg.n_ctx), PROBE_POSITIONS)
     generator = torch.Generator().manual_seed(0)

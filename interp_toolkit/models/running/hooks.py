@@ -14,6 +14,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 
 #: hook points that stay silent unless a setting of the model is on
 _GATES = {
@@ -36,7 +37,7 @@ _ORDER = (
 )
 
 
-def hook_points(model: Any) -> Mapping[str, Any]:
+def hook_points(model: Model) -> Mapping[str, Any]:
     """Every name of the model's hook points, aliases included.
 
     Raises InputError for an object without hook points.
@@ -50,12 +51,12 @@ def hook_points(model: Any) -> Mapping[str, Any]:
     return points
 
 
-def canonical_names(model: Any) -> list[str]:
+def canonical_names(model: Model) -> list[str]:
     """One name for each hook point, by layer, in the order of a forward pass."""
     return _canonical(hook_points(model))
 
 
-def expand_hooks(model: Any, patterns: str | Iterable[str]) -> list[str]:
+def expand_hooks(model: Model, patterns: str | Iterable[str]) -> list[str]:
     """The hook points that match any of the patterns, each once, in the order of a forward pass.
 
     A pattern is a name (`blocks.0.hook_resid_post`; an alias keeps the name given), a shell
@@ -91,7 +92,7 @@ def layer_of(hook: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def silencer(model: Any, hook: str) -> str | None:
+def silencer(model: Model, hook: str) -> str | None:
     """The setting of the model that keeps this hook point from firing, if one does."""
     gate = _GATES.get(hook.rpartition(".")[2])
     if gate is None or not hasattr(model.cfg, gate):
@@ -136,7 +137,7 @@ def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) or last in (pattern, f"hook_{pattern}")
 
 
-def _refuse_silenced(model: Any, hook: str) -> None:
+def _refuse_silenced(model: Model, hook: str) -> None:
     setting = silencer(model, hook)
     if setting is not None:
         raise InputError(f"hook {hook} is silent until model.set_{setting}(True) is called")

@@ -17,6 +17,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.effect import everything, require_effect
 from interp_toolkit.models.running.forward import attached, probe_tokens, run
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points, layer_of
@@ -27,7 +28,7 @@ Edit = Callable[..., Any]
 
 
 @contextmanager
-def edit(model: Any, edits: Mapping[str, Edit]) -> Iterator[Any]:
+def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
     """Replace what hook points carry: hook name -> `function(value, hook=...)`, its new value.
 
     Args:
@@ -57,7 +58,7 @@ def edit(model: Any, edits: Mapping[str, Edit]) -> Iterator[Any]:
 
 @contextmanager
 def ablate(
-    model: Any,
+    model: Model,
     heads: Iterable[tuple[int, int]],
     how: str = "mean",
     *,
@@ -101,7 +102,7 @@ def ablate(
         yield model
 
 
-def require_heads(model: Any, heads: Iterable[tuple[int, int]]) -> None:
+def require_heads(model: Model, heads: Iterable[tuple[int, int]]) -> None:
     """Check once that these (layer, query head) pairs can be edited, before many `put_heads`.
 
     Raises:
@@ -114,7 +115,7 @@ def require_heads(model: Any, heads: Iterable[tuple[int, int]]) -> None:
 
 @contextmanager
 def put_heads(
-    model: Any, values: Mapping[tuple[int, int], Float[Tensor, "batch pos d_head"]]
+    model: Model, values: Mapping[tuple[int, int], Float[Tensor, "batch pos d_head"]]
 ) -> Iterator[Any]:
     """Put given values in place of what heads hold at `hook_z`, for one batch.
 
@@ -144,7 +145,7 @@ def put_heads(
 
 
 @contextmanager
-def reinitialised(model: Any, seed: int = 0) -> Iterator[Any]:
+def reinitialised(model: Model, seed: int = 0) -> Iterator[Any]:
     """A control: the same model with every weight tensor's entries in random order.
 
     Each tensor keeps its distribution and loses its structure. Tied weights stay tied, and of
@@ -177,7 +178,7 @@ def reinitialised(model: Any, seed: int = 0) -> Iterator[Any]:
                 tensor.copy_(original)
 
 
-def _separate_parameters(model: Any) -> list[Tensor]:
+def _separate_parameters(model: Model) -> list[Tensor]:
     """The floating-point parameters, without those that share memory with one listed before.
 
     Smallest first, so that of a fused tensor and the views that split it the views are listed.
@@ -191,7 +192,7 @@ def _separate_parameters(model: Any) -> list[Tensor]:
     return listed
 
 
-def _by_layer(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+def _by_layer(model: Model, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     by_layer: dict[int, list[int]] = {}
     for layer, head in heads:
@@ -208,7 +209,7 @@ def _by_layer(model: Any, heads: Iterable[tuple[int, int]]) -> dict[int, list[in
     return dict(sorted(by_layer.items()))
 
 
-def _hook_z(model: Any, layer: int) -> str:
+def _hook_z(model: Model, layer: int) -> str:
     name = f"blocks.{layer}.attn.hook_z"
     if name not in hook_points(model):
         raise InputError(f"layer {layer} has no hook_z, so its heads cannot be edited")
@@ -292,7 +293,7 @@ def _prefix(values: Tensor, axis: int, n_pos: int) -> Tensor:
 
 
 def _mean_z(
-    model: Any, reference: Any, by_layer: dict[int, list[int]], hooks: dict[int, str]
+    model: Model, reference: Any, by_layer: dict[int, list[int]], hooks: dict[int, str]
 ) -> dict[int, Tensor]:
     """Layer -> [pos head d_head], the mean over the rows that reach the position."""
     sums: dict[int, Tensor] = {}
@@ -313,7 +314,7 @@ def _mean_z(
 
 
 def _donor_z(
-    model: Any, reference: Any, by_layer: dict[int, list[int]], hooks: dict[int, str]
+    model: Model, reference: Any, by_layer: dict[int, list[int]], hooks: dict[int, str]
 ) -> dict[int, Tensor]:
     """Layer -> [row pos head d_head] of the ablated heads, on the CPU."""
     values = collect(model, reference, list(hooks.values()), "all")

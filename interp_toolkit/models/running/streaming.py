@@ -18,6 +18,7 @@ from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
 from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
@@ -52,7 +53,7 @@ class ActivationBatch(Mapping[str, Tensor]):
 
 
 def activations(
-    model: Any,
+    model: Model,
     data: Any,
     hooks: str | Iterable[str],
     positions: Positions = None,
@@ -93,7 +94,7 @@ def activations(
 
 
 def collect(
-    model: Any,
+    model: Model,
     data: Any,
     hooks: str | Iterable[str],
     positions: Positions = None,
@@ -126,7 +127,7 @@ def collect(
 
 
 def _stream(
-    model: Any,
+    model: Model,
     rows: list[np.ndarray],
     names: list[str],
     chosen: _Chosen,
@@ -149,7 +150,7 @@ def _stream(
 
 
 def _read(
-    model: Any,
+    model: Model,
     tokens: Int[Tensor, "batch pos"],
     points: Mapping[str, Any],
     at: _At,
@@ -262,7 +263,7 @@ def _checked(positions: np.ndarray, rows: list[np.ndarray]) -> np.ndarray:
     return positions.astype(np.int64)
 
 
-def _rows(data: Any, model: Any) -> list[np.ndarray]:
+def _rows(data: Any, model: Model) -> list[np.ndarray]:
     """The data's rows of token ids.
 
     Raises InputError for what is not tokens of this model.
@@ -289,7 +290,7 @@ def _rows(data: Any, model: Any) -> list[np.ndarray]:
     return [row.astype(np.int64, copy=False) for row in rows]
 
 
-def _fitting(model: Any, names: list[str], n_kept: int, n_pos: int, budget: int) -> int:
+def _fitting(model: Model, names: list[str], n_kept: int, n_pos: int, budget: int) -> int:
     """How many rows to run at once, from the memory estimate."""
     cfg = model.cfg
     widest = max(int(cfg.d_model), int(cfg.n_heads) * int(cfg.d_head))

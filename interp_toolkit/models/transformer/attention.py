@@ -17,13 +17,14 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
+from interp_toolkit.models.rotary import turned
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.layers import bias, fire, soft_cap, weight
 
 FIRST_TABLE = 2048  # positions a rotary table starts with, if the context is that long
 
 
-class Rotary:
+class RotaryEmbedding:
     """Turns pairs of coordinates of q and k by angles proportional to the position (RoPE).
 
     Pair `i` turns by `position / rotary_base ** (2 i / rotary_dim)`. The pairs are neighbours
@@ -47,9 +48,7 @@ class Rotary:
     ) -> Float[Tensor, "batch pos head d_head"]:
         """`x` with each vector turned by the angles of its position."""
         sin, cos = self.tables(x.shape[1], x)
-        turning, rest = x[..., : self.dim], x[..., self.dim :]
-        turned = turning * cos[:, None] + self._quarter_turn(turning) * sin[:, None]
-        return torch.cat([turned, rest], dim=-1) if rest.shape[-1] else turned
+        return turned(x, cos[:, None], sin[:, None], adjacent=self.adjacent)
 
     def tables(
         self, n_positions: int, like: Tensor
@@ -75,13 +74,6 @@ class Rotary:
             angles = torch.arange(n_positions, dtype=precise)[:, None] / spread
             return angles.sin().to(like), angles.cos().to(like)
 
-    def _quarter_turn(self, x: Tensor) -> Tensor:
-        """Each pair `(a, b)` becomes `(-b, a)`."""
-        if self.adjacent:
-            return torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
-        first, second = x.chunk(2, dim=-1)
-        return torch.cat([-second, first], dim=-1)
-
 
 def project(
     x: Float[Tensor, "batch pos d_model"],
@@ -104,7 +96,7 @@ class Attention(nn.Module):
     `use_attn_result`, so that no edit can be attached where it would do nothing.
     """
 
-    def __init__(self, cfg: TransformerConfig, rotary: Rotary | None):
+    def __init__(self, cfg: TransformerConfig, rotary: RotaryEmbedding | None):
         super().__init__()
         self.rotary = rotary
         self.scale = cfg.attn_scale if cfg.use_attn_scale else 1.0
@@ -227,7 +219,7 @@ class GroupedQueryAttention(Attention):
         return None if self._b_V is None else self._b_V.repeat_interleave(self.group, dim=0)
 
 
-def attention(cfg: TransformerConfig, rotary: Rotary | None) -> Attention:
+def attention(cfg: TransformerConfig, rotary: RotaryEmbedding | None) -> Attention:
     """The attention layer of this configuration."""
     kind = Attention if cfg.n_key_value_heads is None else GroupedQueryAttention
     return kind(cfg, rotary)

@@ -20,8 +20,9 @@ from typing import NamedTuple, TypeGuard
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.transformer.layers import has_hooks
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -41,7 +42,7 @@ class Tables(NamedTuple):
     direct: Float[Tensor, "query logit"]
 
 
-def collapses(model: nn.Module) -> TypeGuard[Transformer]:
+def collapses(model: Model) -> TypeGuard[Transformer]:
     """Whether a model is the two tables exactly, with nothing attached that would not be asked."""
     if not isinstance(model, Transformer):
         return False
@@ -112,13 +113,13 @@ def table_logits(
     return logits
 
 
-def tables_pay(model: nn.Module, n_rows: int) -> TypeGuard[Transformer]:
+def tables_pay(model: Model, n_rows: int) -> TypeGuard[Transformer]:
     """Whether a model collapses, and its table of scores is no larger than so many rows' scores."""
     return collapses(model) and int(model.cfg.d_vocab) ** 2 <= n_rows
 
 
 def read_logits(
-    model: nn.Module, tokens: Int[Tensor, "row pos"], read: Int[Tensor, "row item"]
+    model: Model, tokens: Int[Tensor, "row pos"], read: Int[Tensor, "row item"]
 ) -> Float[Tensor, "row item logit"]:
     """Logits of any TransformerLens model at some positions of each row, without gradient.
 

@@ -27,7 +27,7 @@ from transformer_lens import ActivationCache, HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.transformer.attention import Rotary, attention
+from interp_toolkit.models.transformer.attention import RotaryEmbedding, attention
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.layers import (
     MLP,
@@ -62,7 +62,7 @@ class Block(nn.Module):
     MLP also hook_resid_mid and hook_mlp_out.
     """
 
-    def __init__(self, cfg: TransformerConfig, rotary: Rotary | None):
+    def __init__(self, cfg: TransformerConfig, rotary: RotaryEmbedding | None):
         super().__init__()
         self.ln1 = block_norm(cfg)
         self.attn = MixingAttention(cfg) if cfg.mixing else attention(cfg, rotary)
@@ -116,7 +116,7 @@ class Transformer(HookedRootModule, StackedWeights):
         if cfg.positional_embedding_type == "standard":
             self.pos_embed = PosEmbed(cfg)
             self.hook_pos_embed = HookPoint()
-        rotary = Rotary(cfg) if cfg.positional_embedding_type == "rotary" else None
+        rotary = RotaryEmbedding(cfg) if cfg.positional_embedding_type == "rotary" else None
         self.blocks = nn.ModuleList(Block(cfg, rotary) for _ in range(cfg.n_layers))
         if cfg.normalization_type is not None:
             self.ln_final = final_norm(cfg)

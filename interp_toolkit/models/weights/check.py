@@ -24,9 +24,11 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points, layer_of
 from interp_toolkit.models.weights import read
+from interp_toolkit.models.weights.agreement import agrees
 from interp_toolkit.models.weights.mlp import plain_activation, residual_hook
 from interp_toolkit.models.weights.parts import LayerWeights, MLPWeights
 from interp_toolkit.models.weights.positions import positions
@@ -45,7 +47,7 @@ class _DisagreementError(Exception):
     """What the view gives and what the model does differ."""
 
 
-def check(model: Any) -> tuple[Problems, float]:
+def check(model: Model) -> tuple[Problems, float]:
     """What the view cannot give, as {(part, layer): why}, and the embedding's scale.
 
     Raises InputError for a model without the parts of a decoder.
@@ -89,7 +91,7 @@ def check(model: Any) -> tuple[Problems, float]:
     return problems, scale
 
 
-def _embedding_scale(model: Any, tokens: Tensor, seen: Seen) -> float:
+def _embedding_scale(model: Model, tokens: Tensor, seen: Seen) -> float:
     residual = _get(seen, "blocks.0.hook_resid_pre")
     W_pos = positions(model)
     embedded, token_type = read.embedding(model)[tokens], read.token_type(model)
@@ -111,7 +113,7 @@ def _embedding_scale(model: Any, tokens: Tensor, seen: Seen) -> float:
     return scale
 
 
-def _check_ov(model: Any, layer: int, seen: Seen) -> None:
+def _check_ov(model: Model, layer: int, seen: Seen) -> None:
     w = read.ov(model, layer)
     where, attn = f"blocks.{layer}", f"blocks.{layer}.attn"
     residual = _get(seen, f"{where}.hook_resid_pre")
@@ -124,7 +126,7 @@ def _check_ov(model: Any, layer: int, seen: Seen) -> None:
     _agree(f"hook_attn_out of layer {layer}", _get(seen, f"{where}.hook_attn_out"), out)
 
 
-def _check_attention(model: Any, layer: int, seen: Seen) -> None:
+def _check_attention(model: Model, layer: int, seen: Seen) -> None:
     w = read.layer(model, layer)
     _check_ov(model, layer, seen)
     x = w.norm(_get(seen, f"blocks.{layer}.hook_resid_pre"))
@@ -162,7 +164,7 @@ def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor)
         _agree(f"the scores of layer {layer}", centred[0], centred[1], pattern.dtype)
 
 
-def _check_mlp(model: Any, layer: int, seen: Seen) -> None:
+def _check_mlp(model: Model, layer: int, seen: Seen) -> None:
     w = read.mlp(model, layer)
     if w is None:
         return
@@ -195,7 +197,7 @@ def _agree_activation(
     _agree(f"hook_post of layer {layer}", post, ours)
 
 
-def _check_unembedding(model: Any, seen: Seen, logits: Tensor | None) -> None:
+def _check_unembedding(model: Model, seen: Seen, logits: Tensor | None) -> None:
     W_U, b_U = read.unembedding(model)
     norm = read.norm(model, "ln_final", model.cfg)
     last = f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post"
@@ -214,12 +216,8 @@ def _get(seen: Seen, name: str) -> Tensor:
 
 
 def _agree(what: str, theirs: Tensor, ours: Tensor, dtype: torch.dtype | None = None) -> None:
-    tolerance = max(math.sqrt(torch.finfo(dtype or theirs.dtype).eps), 1e-5)
-    fits = theirs.shape == ours.shape
-    theirs, ours = theirs.float(), ours.float()
-    if fits and bool(((theirs - ours).abs().max() <= tolerance * theirs.abs().max()).item()):
-        return
-    raise _DisagreementError(
-        f"{what} cannot be computed from the model's weights as TransformerLens defines them; "
-        "this architecture does something else there"
-    )
+    if not agrees(ours, theirs, dtype):
+        raise _DisagreementError(
+            f"{what} cannot be computed from the model's weights as TransformerLens defines them; "
+            "this architecture does something else there"
+        )

@@ -7,7 +7,6 @@ nothing is returned.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,13 +16,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import ActivationBatch, activations
+from interp_toolkit.models.weights.agreement import agrees
 from interp_toolkit.models.weights.parts import OVWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
 
 
 def head_outputs(
-    model: Any,
+    model: Model,
     data: Any,
     layer: int,
     position: int | None = None,
@@ -58,7 +59,7 @@ def head_outputs(
 
 
 def head_scores(
-    model: Any,
+    model: Model,
     data: Any,
     layers: Sequence[int],
     direction: Float[np.ndarray, " d_model"],
@@ -119,7 +120,5 @@ def _written(
 
 
 def _check_sum(ours: Tensor, theirs: Tensor, layer: int) -> None:
-    tolerance = math.sqrt(torch.finfo(theirs.dtype).eps)
-    difference = (ours.float() - theirs.float()).abs().max()
-    if bool(difference > tolerance * theirs.float().abs().max().clamp(min=1e-6)):
+    if not agrees(ours, theirs):
         raise InputError(f"the heads of layer {layer} do not sum to its attention output")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from jaxtyping import Float
 from torch import Tensor
 from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.parts import MLPWeights
 
 _NO_PLAIN_FUNCTION = ("solu_ln", "xielu")  # with parameters, or a norm, of their own
@@ -20,7 +20,7 @@ def plain_activation(act_fn: str) -> Callable[[Tensor], Tensor] | None:
     return None if act_fn in _NO_PLAIN_FUNCTION else SUPPORTED_ACTIVATIONS.get(act_fn)
 
 
-def residual_hook(model: Any, layer: int, w: MLPWeights) -> str:
+def residual_hook(model: Model, layer: int, w: MLPWeights) -> str:
     """Where the residual stream stands that the MLP's norm reads."""
     if w.residual_norm.kind is not None:
         return f"blocks.{layer}.hook_attn_out"  # on bridges the normalised stream

@@ -14,13 +14,13 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from interp_toolkit.models.weights.alibi import Alibi
-from interp_toolkit.models.weights.rotation import Rotary
+from interp_toolkit.models.weights.rotation import RotaryTables
 
 Direction = Literal["causal", "bidirectional"]
 
 
 @dataclass(frozen=True, eq=False)
-class Norm:
+class NormWeights:
     """A normalisation over the last axis: `(x - mean) / sqrt(var + eps) * w + b`.
 
     Attributes:
@@ -67,10 +67,10 @@ class OVWeights:
     b_O: Float[Tensor, " d_model"]
     direction: Direction
     window: int | None
-    norm: Norm
-    post_norm: Norm
+    norm: NormWeights
+    post_norm: NormWeights
     parallel: bool
-    residual_norm: Norm = field(default_factory=lambda: Norm(None))
+    residual_norm: NormWeights = field(default_factory=lambda: NormWeights(None))
 
     @property
     def additive(self) -> bool:
@@ -107,7 +107,7 @@ class LayerWeights(OVWeights):
     b_K: Float[Tensor, "head d_head"]
     attn_scale: float
     soft_cap: float | None
-    rotary: Rotary | None
+    rotary: RotaryTables | None
     alibi: Alibi | None = None
 
     def scores(
@@ -148,6 +148,6 @@ class MLPWeights:
     W_out: Float[Tensor, "d_mlp d_model"]
     b_out: Float[Tensor, " d_model"]
     act_fn: str
-    norm: Norm
-    post_norm: Norm
-    residual_norm: Norm = field(default_factory=lambda: Norm(None))
+    norm: NormWeights
+    post_norm: NormWeights
+    residual_norm: NormWeights = field(default_factory=lambda: NormWeights(None))

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.weights.alibi import Alibi
-from interp_toolkit.models.weights.rotation import Rotary, Table
+from interp_toolkit.models.weights.rotation import RotaryTables, Table
 
 #: where positions enter attention and not the residual stream; HookedTransformer keeps a W_pos
 _POSITIONS_ELSEWHERE = ("alibi", "shortformer", "relative_positional_bias", "rotary", "none")
@@ -41,7 +41,7 @@ def alibi(attn: Any, cfg: Any) -> Alibi | None:
     return Alibi(build_alibi_slopes(n_heads, device), from_query=False)
 
 
-def rotary(model: Any, attn: Any, cfg: Any) -> Rotary | None:
+def rotary(model: Any, attn: Any, cfg: Any) -> RotaryTables | None:
     """How attention turns queries and keys; None for models without rotary positions."""
     if getattr(cfg, "positional_embedding_type", "standard") != "rotary":
         return None
@@ -52,7 +52,7 @@ def rotary(model: Any, attn: Any, cfg: Any) -> Rotary | None:
         adjacent = True
     tables = _tables(model, attn, inner, adjacent)
     dim = tables(1)[0].shape[-1]
-    return Rotary(dim, adjacent, None if base is None else float(base), tables)
+    return RotaryTables(dim, adjacent, None if base is None else float(base), tables)
 
 
 def _tables(model: Any, attn: Any, inner: Any, adjacent: bool) -> Table:

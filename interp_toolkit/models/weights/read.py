@@ -17,7 +17,7 @@ from interp_toolkit.models.weights.parts import (
     Direction,
     LayerWeights,
     MLPWeights,
-    Norm,
+    NormWeights,
     OVWeights,
 )
 from interp_toolkit.models.weights.positions import alibi, read_tensor, rotary
@@ -28,7 +28,7 @@ def embedding(model: Any) -> Tensor:
     return read_tensor(getattr(model, "embed", None), "W_E", "the token embedding")
 
 
-def embedding_norm(model: Any) -> Norm:
+def embedding_norm(model: Any) -> NormWeights:
     """The norm of what tokens and positions add up to (Bloom, BERT); kind None mostly."""
     if "embed_ln" in model._modules:
         return norm(model, "embed_ln", model.cfg)
@@ -54,15 +54,15 @@ def unembedding(model: Any) -> tuple[Tensor, Tensor]:
     return W_U, _bias(model.unembed, "b_U", W_U.new_zeros(W_U.shape[1]))
 
 
-def norm(owner: Any, name: str, cfg: Any) -> Norm:
+def norm(owner: Any, name: str, cfg: Any) -> NormWeights:
     """The norm of this name in a module; kind None when there is none."""
     module = owner._modules.get(name)
     inner = getattr(module, "original_component", None)
     if module is None or isinstance(module if inner is None else inner, torch.nn.Identity):
-        return Norm(None)
+        return NormWeights(None)
     if inner is None:
         centred = getattr(module, "centre", not type(module).__name__.startswith("RMS"))
-        return Norm(
+        return NormWeights(
             "LN" if centred else "RMS",
             getattr(module, "w", None),
             getattr(module, "b", None),
@@ -73,7 +73,7 @@ def norm(owner: Any, name: str, cfg: Any) -> Norm:
         w = 1 + w
     eps = getattr(inner, "eps", getattr(inner, "variance_epsilon", None)) if rms else None
     b = None if rms else getattr(inner, "bias", None)
-    return Norm("RMS" if rms else "LN", w, b, float(cfg.eps if eps is None else eps))
+    return NormWeights("RMS" if rms else "LN", w, b, float(cfg.eps if eps is None else eps))
 
 
 def layer(model: Any, layer: int) -> LayerWeights:
@@ -116,10 +116,10 @@ def ov(model: Any, layer: int) -> OVWeights:
         b_O=_bias(attn, "b_O", W_O.new_zeros(d_model)),
         direction=_direction(attn, cfg),
         window=_window(attn, cfg, layer),
-        norm=Norm(None) if behind else norm(block, "ln1", cfg),
+        norm=NormWeights(None) if behind else norm(block, "ln1", cfg),
         post_norm=norm(block, "ln1_post", cfg),
         parallel=bool(getattr(cfg, "parallel_attn_mlp", False)),
-        residual_norm=norm(block, "ln1", cfg) if behind else Norm(None),
+        residual_norm=norm(block, "ln1", cfg) if behind else NormWeights(None),
     )
 
 
@@ -169,9 +169,9 @@ def mlp(model: Any, layer: int) -> MLPWeights | None:
         W_out=read_tensor(mlp, "W_out", f"W_out of layer {layer}"),
         b_out=_bias(mlp, "b_out", W_in.new_zeros(W_in.shape[0])),
         act_fn=_act_fn(mlp, cfg),
-        norm=Norm(None) if _normalises_sums(block) else norm(block, before, cfg),
+        norm=NormWeights(None) if _normalises_sums(block) else norm(block, before, cfg),
         post_norm=norm(block, "ln2_post", cfg),
-        residual_norm=norm(block, before, cfg) if _normalises_sums(block) else Norm(None),
+        residual_norm=norm(block, before, cfg) if _normalises_sums(block) else NormWeights(None),
     )
 
 

@@ -14,11 +14,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp_toolkit.models.rotary import quarter_turn, turned
+
 Table = Callable[[int], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True)
-class Rotary:
+class RotaryTables:
     """How one layer turns its queries and keys.
 
     Attributes:
@@ -37,9 +39,7 @@ class Rotary:
     def rotate(self, x: Float[Tensor, "*batch pos head d_head"]) -> Tensor:
         """Queries or keys of positions 0, 1, ..., turned."""
         cos, sin = self.tables(x.shape[-3])
-        cos, sin = cos[:, None].to(x), sin[:, None].to(x)
-        turning, rest = x[..., : self.dim], x[..., self.dim :]
-        return torch.cat([turning * cos + self._quarter(turning) * sin, rest], dim=-1)
+        return turned(x, cos[:, None].to(x), sin[:, None].to(x), adjacent=self.adjacent)
 
     def turn(
         self, x: Float[Tensor, "n d_head"], positions: Int[Tensor, " n"]
@@ -47,9 +47,7 @@ class Rotary:
         """Queries or keys of one head, each turned for its own position."""
         cos, sin = self.tables(int(positions.max()) + 1 if len(positions) else 1)
         places = positions.to(cos.device)
-        cos, sin = cos[places].to(x), sin[places].to(x)
-        turning, rest = x[..., : self.dim], x[..., self.dim :]
-        return torch.cat([turning * cos + self._quarter(turning) * sin, rest], dim=-1)
+        return turned(x, cos[places].to(x), sin[places].to(x), adjacent=self.adjacent)
 
     def matrix(self, position: int, d_head: int) -> Float[Tensor, "d_head d_head"]:
         """M with `turned = x @ M` at this position; negative positions turn the other way."""
@@ -57,12 +55,5 @@ class Rotary:
         cos, sin = cos[-1], sin[-1] if position >= 0 else -sin[-1]
         turn = torch.eye(d_head, dtype=cos.dtype, device=cos.device)
         head = turn[: self.dim, : self.dim]
-        turn[: self.dim, : self.dim] = head * cos + self._quarter(head) * sin
+        turn[: self.dim, : self.dim] = head * cos + quarter_turn(head, adjacent=self.adjacent) * sin
         return turn
-
-    def _quarter(self, x: Tensor) -> Tensor:
-        """Each pair (a, b) becomes (-b, a)."""
-        if self.adjacent:
-            return torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
-        first, second = x.chunk(2, dim=-1)
-        return torch.cat([-second, first], dim=-1)

@@ -13,17 +13,17 @@ from the view (`weights_check`). A part that does not agree raises InputError wh
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.check import check
 from interp_toolkit.models.weights.parts import LayerWeights as LayerWeights
 from interp_toolkit.models.weights.parts import MLPWeights as MLPWeights
-from interp_toolkit.models.weights.parts import Norm as Norm
+from interp_toolkit.models.weights.parts import NormWeights as NormWeights
 from interp_toolkit.models.weights.parts import OVWeights as OVWeights
 from interp_toolkit.models.weights.positions import positions
 
@@ -35,7 +35,7 @@ class ModelWeights:
         n_layers, n_heads, d_model, d_head, d_vocab: sizes.
     """
 
-    def __init__(self, model: Any, problems: Mapping[tuple[str, int], str], embed_scale: float):
+    def __init__(self, model: Model, problems: Mapping[tuple[str, int], str], embed_scale: float):
         self._model = model
         self._problems = problems
         self._embed_scale = embed_scale
@@ -67,7 +67,7 @@ class ModelWeights:
         return read.token_type(self._model)
 
     @property
-    def embed_norm(self) -> Norm:
+    def embed_norm(self) -> NormWeights:
         """The norm behind the sum of the embeddings (Bloom, BERT); kind None mostly."""
         self._refuse("embedding")
         return read.embedding_norm(self._model)
@@ -108,7 +108,7 @@ class ModelWeights:
         return read.unembedding(self._model)[1]
 
     @property
-    def final_norm(self) -> Norm:
+    def final_norm(self) -> NormWeights:
         """The normalisation before the unembedding."""
         self._refuse("unembedding")
         return read.norm(self._model, "ln_final", self._model.cfg)
@@ -142,7 +142,7 @@ class ModelWeights:
             raise InputError(self._problems[part, layer])
 
 
-def weights(model: Any) -> ModelWeights:
+def weights(model: Model) -> ModelWeights:
     """One view of the weights of any TransformerLens model, checked against its forward pass.
 
     Raises InputError for a model without embedding, blocks and unembedding; parts that cannot be
@@ -152,7 +152,7 @@ def weights(model: Any) -> ModelWeights:
     return ModelWeights(model, *check(model))
 
 
-def checked_layer(model: Any, layer: int) -> int:
+def checked_layer(model: Model, layer: int) -> int:
     """The layer's number.
 
     Raises InputError when the model does not have it.

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.interventions import ablate
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.weights.contributions import head_scores
@@ -43,7 +43,7 @@ def layers_written(hook: str) -> range | None:
 
 
 def head_effects(
-    model: Any,
+    model: Model,
     data: FeatureData,
     hook: str,
     position: int | None,

@@ -18,8 +18,7 @@ from jaxtyping import Bool, Float
 
 from interp_toolkit.probes.boolean.result import HeldOutFigures, LabelingNull
 from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
-from interp_toolkit.probes.estimators.heldout import HeldOut as Scored
-from interp_toolkit.probes.estimators.heldout import cross_validate_targets
+from interp_toolkit.probes.estimators.heldout import HeldOutScores, cross_validate_targets
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 from interp_toolkit.probes.estimators.separability import Separability, check_separability
 
@@ -264,7 +263,7 @@ def _cross_validate(
     groups: np.ndarray | None,
     C: float,
     seed: int,
-) -> Scored:
+) -> HeldOutScores:
     return cross_validate_targets(
         X / _spread(X),
         labels,

@@ -7,7 +7,6 @@ how many that is. Only the last batch of sites is kept.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -15,6 +14,7 @@ from torch import Tensor
 
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.probes.estimators.separability import FLOORS
@@ -33,7 +33,7 @@ class SiteReader:
     """
 
     def __init__(
-        self, model: Any, data: FeatureData, sites: Sequence[Where], memory: int | str | None
+        self, model: Model, data: FeatureData, sites: Sequence[Where], memory: int | str | None
     ):
         self.model = model
         self.data = data
@@ -73,7 +73,7 @@ class SiteReader:
         return list(dict.fromkeys(later))
 
 
-def precision_of(model: Any, values: Tensor) -> str:
+def precision_of(model: Model, values: Tensor) -> str:
     """The coarsest dtype that went into activations: norms of a bfloat16 model give float32."""
     dtypes = {values.dtype, *(p.dtype for p in model.parameters())}
     names = {str(dtype).removeprefix("torch.") for dtype in dtypes}

@@ -16,11 +16,10 @@ from interp_toolkit.probes.estimators.separability import Separability
 from interp_toolkit.probes.estimators.separability import Status as SeparabilityStatus
 from interp_toolkit.probes.estimators.witness import Certificate, Hyperplane
 from interp_toolkit.results import Evidence, Result, Status, Table, head_name, jsonable
+from interp_toolkit.stats import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
-
-LEVEL = 0.05  # of a corrected p-value, to be called above chance; and of Cover's chance
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ hand; the certificate is then verified on the very activations, in the model's o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.data import FeatureData
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.probes.estimators.boolean import truth_values
@@ -71,7 +71,7 @@ def verifies(certificate: Certificate, X: Float[np.ndarray, "4 d"], precision: s
     return bool(certificate.residual <= FLOORS[precision] * scale)
 
 
-def why_not(model: Any, data: FeatureData, table: str, hook: str, position: int) -> str | None:
+def why_not(model: Model, data: FeatureData, table: str, hook: str, position: int) -> str | None:
     """The hypothesis that fails here, in a few words; None when the theorem applies."""
     cfg = model.cfg
     if table not in XOR_TABLES:
@@ -112,7 +112,7 @@ def _function_of(values: Int[np.ndarray, " n"], bit: Bool[np.ndarray, " n"]) -> 
     return all(len(np.unique(values[bit == side])) == 1 for side in (False, True))
 
 
-def denominators(model: Any, data: FeatureData, table: str, position: int) -> Denominators | str:
+def denominators(model: Model, data: FeatureData, table: str, position: int) -> Denominators | str:
     """The softmax denominators of the four inputs, from the model's own attention scores.
 
     Returns a reason instead, in a few words, when the query's residual before the head turns out
@@ -141,7 +141,7 @@ def denominators(model: Any, data: FeatureData, table: str, position: int) -> De
 
 
 def _scores_from_weights(
-    model: Any, data: FeatureData, position: int
+    model: Model, data: FeatureData, position: int
 ) -> Float[torch.Tensor, "4 pos"]:
     """The query's scores, computed from its query and the keys; masked ones are -inf."""
     layer = weights(model).layer(0)

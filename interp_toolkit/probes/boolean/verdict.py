@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 
 from interp_toolkit.probes.boolean.result import (
-    LEVEL,
     BooleanEvidence,
     HeadEffect,
     HeldOutFigures,
     SiteVerdict,
 )
 from interp_toolkit.results import head_name
+from interp_toolkit.stats import LEVEL
 
 SELDOM_REPEATED = 0.5  # share of distinct activations below which most rows repeat another
 

@@ -26,7 +26,7 @@ from interp_toolkit.probes.estimators.splits import Groups, grouped_folds, strat
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class HeldOutScores:
     """What probes do on rows they were not fitted to; NaN for a target that could not be split.
 
     Accuracy, balanced accuracy, log loss and calibration error are of all rows, each scored by
@@ -69,7 +69,7 @@ def cross_validate_targets(
     device: Device = None,
     dtype: torch.dtype | None = None,
     keep_scores: bool = True,
-) -> HeldOut:
+) -> HeldOutScores:
     """Score logistic probes of many targets on held-out rows.
 
     Folds are stratified, target by target; with groups they are made of whole groups instead,
@@ -127,7 +127,7 @@ def cross_validate_targets(
         if kept is not None:
             kept[:, np.add(at, usable)] = scores
     warn_unconverged(converged)
-    return HeldOut(
+    return HeldOutScores(
         accuracy=table[0],
         balanced_accuracy=table[1],
         auroc=table[2],

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.estimators.site import Device, Labels, Rows, Site
-from interp_toolkit.probes.estimators.solver import Problem, Solution, minimise
+from interp_toolkit.probes.estimators.solver import LogisticProblem, Solution, minimise
 
 BLOCK_ELEMENTS = 1 << 22  # rows x targets solved at once: 32 MiB in float64, a few times over
 FLOAT32_TOL = 1e-4  # what float32 reaches safely; float64 goes on from there
@@ -198,13 +198,13 @@ def _problem(
     weights: Weights | None,
     C: float,
     dtype: torch.dtype,
-) -> Problem:
+) -> LogisticProblem:
     signs = torch.from_numpy(np.ascontiguousarray(Y.T)).to(site.device, dtype).mul_(2).sub_(1)
     row_weights: Tensor | None = None
     if weights is not None:
         by_target = np.ascontiguousarray(np.atleast_2d(weights.T))
         row_weights = torch.from_numpy(by_target).to(site.device, dtype)
-    return Problem(site.rows(dtype), site.penalty.to(dtype), signs, row_weights, C)
+    return LogisticProblem(site.rows(dtype), site.penalty.to(dtype), signs, row_weights, C)
 
 
 def _start(

@@ -30,7 +30,7 @@ ROW_CHUNK = 8192
 
 
 @dataclass(frozen=True)
-class Problem:
+class LogisticProblem:
     """Many logistic regressions that share their rows.
 
     Attributes:
@@ -47,12 +47,12 @@ class Problem:
     weights: Float[Tensor, "target batch"] | Float[Tensor, "1 batch"] | None
     C: float
 
-    def take(self, keep: Int[Tensor, " kept"]) -> Problem:
+    def take(self, keep: Int[Tensor, " kept"]) -> LogisticProblem:
         """The same problem for some of its targets."""
         weights = self.weights
         if weights is not None and len(weights) == len(self.signs):
             weights = weights[keep]
-        return Problem(self.rows, self.penalty, self.signs[keep], weights, self.C)
+        return LogisticProblem(self.rows, self.penalty, self.signs[keep], weights, self.C)
 
     def losses(self, margins: Float[Tensor, "target batch"]) -> Float[Tensor, " target"]:
         """C times the weighted log-loss of every target."""
@@ -129,7 +129,7 @@ class _State:
 
 
 def minimise(
-    problem: Problem,
+    problem: LogisticProblem,
     start: Float[Tensor, "target param"],
     *,
     tol: float,
@@ -187,7 +187,7 @@ def minimise(
     return result
 
 
-def _begin(problem: Problem, start: Tensor) -> _State:
+def _begin(problem: LogisticProblem, start: Tensor) -> _State:
     margins = start @ problem.rows.T
     return _State(
         index=torch.arange(len(start), device=start.device),
@@ -200,7 +200,7 @@ def _begin(problem: Problem, start: Tensor) -> _State:
     )
 
 
-def _decrement_floor(problem: Problem) -> Float[Tensor, " target"]:
+def _decrement_floor(problem: LogisticProblem) -> Float[Tensor, " target"]:
     """What rounding alone makes of the squared decrement: residuals carry an error of about eps."""
     eps = torch.finfo(problem.rows.dtype).eps
     n_target, n_row = problem.signs.shape
@@ -233,7 +233,7 @@ def _direction(state: _State) -> tuple[Float[Tensor, "target param"], Float[Tens
     return q.neg_(), decrement
 
 
-def _step(problem: Problem, state: _State, direction: Tensor) -> Bool[Tensor, " target"]:
+def _step(problem: LogisticProblem, state: _State, direction: Tensor) -> Bool[Tensor, " target"]:
     """Move every target along its direction; returns which found a step that descends."""
     ascent = direction @ problem.rows.T
     slope = (state.gradient * direction).sum(-1)
@@ -254,7 +254,7 @@ def _step(problem: Problem, state: _State, direction: Tensor) -> Bool[Tensor, " 
 
 
 def _line_search(
-    problem: Problem, state: _State, direction: Tensor, ascent: Tensor, slope: Tensor
+    problem: LogisticProblem, state: _State, direction: Tensor, ascent: Tensor, slope: Tensor
 ) -> tuple[Float[Tensor, " target"], Bool[Tensor, " target"]]:
     """A step length for every target that meets the weak Wolfe conditions (0 if none was found).
 

@@ -34,7 +34,7 @@ CLAIMS: tuple[Claim, ...] = get_args(Claim)
 ROUNDING = 1e-3  # relative: an affine readout's 1/4 in float32 is not less than 1/4
 
 
-class Reading(NamedTuple):
+class PairEvidence(NamedTuple):
     """Readoffs of all pairs somewhere.
 
     Attributes:
@@ -62,8 +62,8 @@ def q_values(
 
 
 def claims(
-    here: Reading,
-    before: Sequence[Reading],
+    here: PairEvidence,
+    before: Sequence[PairEvidence],
     affine: Bool[np.ndarray, " pair"],
     level: float,
 ) -> list[Claim]:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.samples import Samples, read_at
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.weights.mlp import neurons, residual_hook
@@ -81,7 +82,7 @@ class Layer:
             return _single(neurons(shuffled, x))
 
 
-def read_layer(model: Any, samples: Samples, hook: str, memory: int | str | None) -> Layer:
+def read_layer(model: Model, samples: Samples, hook: str, memory: int | str | None) -> Layer:
     """The activations at a hook point and before it.
 
     Raises InputError as `read_at` does.
@@ -106,7 +107,7 @@ def read_layer(model: Any, samples: Samples, hook: str, memory: int | str | None
 
 
 def _read(
-    model: Any, samples: Samples, hooks: Sequence[str], memory: int | str | None
+    model: Model, samples: Samples, hooks: Sequence[str], memory: int | str | None
 ) -> dict[str, Float[np.ndarray, "n _"]]:
     read = read_at(model, samples, hooks, memory=memory)
     return {hook: values.astype(np.float32, copy=False) for hook, values in read.items()}
@@ -116,7 +117,7 @@ def _single(values: Tensor) -> Float[np.ndarray, "n _"]:
     return np.asarray(values.float().cpu().numpy())
 
 
-def _mlp(model: Any, layer: int) -> MLPWeights | None:
+def _mlp(model: Model, layer: int) -> MLPWeights | None:
     """The layer's weights, where they can be read."""
     try:
         return weights(model).mlp(layer)
@@ -124,7 +125,7 @@ def _mlp(model: Any, layer: int) -> MLPWeights | None:
         return None
 
 
-def _block_input(model: Any, hook: str) -> str | None:
+def _block_input(model: Model, hook: str) -> str | None:
     """The residual stream that the hook's part of the block reads, if it is in a block."""
     match = _IN_BLOCK.match(hook)
     if match is None or match[2] == "hook_resid_pre":

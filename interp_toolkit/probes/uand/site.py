@@ -19,7 +19,7 @@ from interp_toolkit.models.features.samples import Samples
 from interp_toolkit.probes.estimators.splits import grouped_folds, shuffled_labels
 from interp_toolkit.probes.uand.claims import (
     Claim,
-    Reading,
+    PairEvidence,
     claims,
     is_read,
     never_apart,
@@ -166,12 +166,12 @@ def _errors(
 
 def reading(
     X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
-) -> Reading:
+) -> PairEvidence:
     """The errors of all pairs, and how likely chance is."""
     errors = _errors(X, labels, rows, pairs)
     groups = rows.groups[rows.held_out]
     together = groups_together(labels[rows.held_out], groups, pairs)
-    return Reading(errors, q_values(errors, together, len(np.unique(groups))))
+    return PairEvidence(errors, q_values(errors, together, len(np.unique(groups))))
 
 
 def affine_in(rows: Split, pairs: Pairs) -> Bool[np.ndarray, " pair"]:

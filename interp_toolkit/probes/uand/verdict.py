@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from interp_toolkit.probes.uand.result import SiteSummary, UANDEvidence
 from interp_toolkit.results import Status
+from interp_toolkit.stats import LEVEL
 
 BELOW = "below 1/4 after the best gain and bias"
-LEVEL = 0.05  # of 'better than a random layer'
-
-
 _REASONS = {
     "before": "the ANDs can be read off the layer's input too",
     "absent": "the worst errors are above the 1/4 that an affine function has",

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.results import jsonable
@@ -56,6 +56,22 @@ class Job:
     def identity(self) -> dict[str, Any]:
         """What is computed, as JSON data: the function by its own name, wherever it lies."""
         return {"function": self.function.__qualname__, "arguments": dict(self.arguments)}
+
+
+class JobTask(NamedTuple):
+    """A job on its way to where it is done.
+
+    Attributes:
+        run: which call it belongs to.
+        name: of the job.
+        job: pickled.
+        place: the folder of the study.
+    """
+
+    run: str
+    name: str
+    job: bytes
+    place: Path
 
 
 class ProcessKilledError(InputError):

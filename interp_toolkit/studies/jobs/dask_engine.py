@@ -1,18 +1,19 @@
-"""A Dask cluster as joblib's backend: one that is there, or one of this machine for the while."""
+"""A Dask cluster: one that is there, or one of this machine for the while."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 import joblib
 
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError
-from interp_toolkit.studies.jobs.attempt import Attempt, ProcessKilledError
+from interp_toolkit.studies.jobs.attempt import Attempt, JobTask, ProcessKilledError
 from interp_toolkit.studies.jobs.own_process import stop_processes
 
 PATIENCE = 10  # seconds for a scheduler to answer, and for a first worker to be there
@@ -20,7 +21,7 @@ PATIENCE = 10  # seconds for a scheduler to answer, and for a first worker to be
 
 @contextlib.contextmanager
 def opened(address: str | None, workers: int | None) -> Iterator[tuple[Any, Callable[[str], None]]]:
-    """The backend, and what ends the processes of a run on all workers.
+    """A client of the cluster, and what ends the processes of a run on all workers.
 
     Args:
         address: of the scheduler; None: a cluster of this machine, ended afterwards.
@@ -45,7 +46,7 @@ def opened(address: str | None, workers: int | None) -> Iterator[tuple[Any, Call
             with contextlib.suppress(Exception):  # a cluster that is gone has none
                 client.run(stop_processes, run)
 
-        yield _backend(client), stop
+        yield client, stop
 
 
 def _not_there(address: str | None, error: Exception) -> InputError:
@@ -94,29 +95,42 @@ def _version() -> str:
     return __version__
 
 
-def _backend(client: Any) -> Any:
-    from joblib._dask import DaskDistributedBackend
+def spread(
+    client: Any, function: Callable[..., Attempt], tasks: Sequence[JobTask], at_once: int
+) -> Generator[Attempt, None, None]:
+    """The tasks' results as they end; one that Dask gives up is an attempt that failed.
 
-    class Backend(DaskDistributedBackend):  # type: ignore[misc]
-        """joblib's backend, which alone waits for ever for a task that Dask has given up."""
+    Args:
+        client: of the cluster.
+        function: called on a worker with a task's fields.
+        tasks: the first ones first.
+        at_once: how many the cluster has at once.
+    """
+    from distributed import as_completed
 
-        def submit(self, func: Any, callback: Any = None) -> Any:
-            """Submit a task; one that Dask gives up comes back as an attempt that failed."""
-            future = super().submit(func, callback)
-            [(_, (_, name, _, _), _)] = func.items
+    todo, running = iter(tasks), as_completed(loop=client.loop)
+    names: dict[str, str] = {}
 
-            def told(done: Any) -> None:
-                if done.exception() is not None and callback is not None:
-                    callback([Attempt(name, error=_given_up(done.exception()))])
+    def submit(count: int) -> None:
+        for task in islice(todo, count):
+            future = client.submit(function, *task, pure=False)
+            names[future.key] = task.name
+            running.add(future)
 
-            future.add_done_callback(told)
-            return future
-
-    return Backend(client=client)
+    submit(at_once)
+    for future in running:
+        submit(1)
+        error = future.exception()
+        if error is None:
+            yield future.result()
+        else:
+            yield Attempt(names[future.key], error=_given_up(error))
 
 
 def _given_up(error: BaseException) -> ProcessKilledError:
-    if type(error).__name__ == "KilledWorker":
+    from distributed.scheduler import KilledWorker
+
+    if isinstance(error, KilledWorker):
         return ProcessKilledError(
             "Dask gave it up: the workers that had it died, perhaps for want of memory"
         )

@@ -1,8 +1,8 @@
 """Where jobs run: processes of this machine, a Dask cluster, any backend that joblib knows.
 
-All of them are joblib backends. What joblib spreads are watchers, each of which does its jobs in
-a process of its own (see `own_process`): threads here, or the workers of a cluster. So a job that
-is killed is one attempt that failed, whatever the engine, and nothing else is lost with it.
+What is spread, by joblib or by Dask, are watchers, each of which does its jobs in a process of its
+own (see `own_process`): threads here, or the workers of a cluster. So a job that is killed is one
+attempt that failed, whatever the engine, and nothing else is lost with it.
 
 Attempts come back as they end. A backend that can only return all at once (`multiprocessing`, and
 Ray's, which is made from it) is given as many jobs at a time as it has workers.
@@ -19,13 +19,13 @@ import uuid
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import joblib
 
 from interp_toolkit.errors import InputError, suggestion
-from interp_toolkit.studies.jobs.attempt import Attempt, Job
+from interp_toolkit.studies.jobs.attempt import Attempt, Job, JobTask
 from interp_toolkit.studies.jobs.own_process import processes_of, stop_processes
 
 LOCAL, DASK, RAY = "local", "dask", "ray"
@@ -36,11 +36,11 @@ _NEEDS = {
 
 
 @dataclass(frozen=True)
-class Engine:
+class JobEngine:
     """What does the jobs.
 
     Attributes:
-        name: "local": processes of this machine; "dask"; or another joblib backend's name.
+        name: "local": processes of this machine; "dask"; or a joblib backend's name.
         address: of a Dask scheduler, such as `tcp://host:8786`; None: a cluster of this machine
             is started, and ended afterwards.
 
@@ -63,18 +63,16 @@ class Backend:
     """An engine that has been opened.
 
     Attributes:
-        options: of `joblib.parallel_config`.
-        in_flight: jobs at once.
+        spread: does the tasks, and gives their results as they end.
         stop: ends the processes of a run, wherever they are.
     """
 
-    options: dict[str, Any]
-    in_flight: int | str
+    spread: Callable[[Sequence[JobTask]], Generator[Attempt, None, None]]
     stop: Callable[[str], None] = stop_processes
 
 
 def attempts(
-    jobs: Sequence[Job], place: Path, engine: Engine, workers: int | None
+    jobs: Sequence[Job], place: Path, engine: JobEngine, workers: int | None
 ) -> Generator[Attempt, None, None]:
     """Each job tried once, as the tries end.
 
@@ -90,9 +88,8 @@ def attempts(
     """
     run = uuid.uuid4().hex
     with _marked(place, run), _opened(engine, workers) as backend:
-        found = _explained(
-            _spread([(run, j.name, pickle.dumps(j), place) for j in jobs], backend), engine
-        )
+        tasks = [JobTask(run, job.name, pickle.dumps(job), place) for job in jobs]
+        found = _explained(backend.spread(tasks), engine)
         try:
             # not `yield from`, which would end joblib's generator before the processes
             for attempt in found:  # noqa: UP028
@@ -112,17 +109,17 @@ def attempt_apart(run: str, name: str, job: bytes, place: Path) -> Attempt:
         return processes_of(run).attempt(name, job, Path(own) / name)
 
 
-def _spread(
-    tasks: Sequence[tuple[str, str, bytes, Path]], backend: Backend
+def _spread_by_joblib(
+    backend: str, workers: int | None, tasks: Sequence[JobTask]
 ) -> Generator[Attempt, None, None]:
     """The tasks' results; joblib's configuration is left again before anything is yielded."""
     if not tasks:
         return
-    with joblib.parallel_config(**backend.options):
+    with joblib.parallel_config(backend=backend, n_jobs=workers or joblib.cpu_count()):
         streams = _streams()
         parallel = joblib.Parallel(
             return_as="generator_unordered" if streams else "list",
-            pre_dispatch=backend.in_flight if streams else "all",
+            pre_dispatch="n_jobs" if streams else "all",
             batch_size=1,
         )
         wave = len(tasks) if streams else max(1, parallel._effective_n_jobs())
@@ -137,7 +134,7 @@ def _streams() -> bool:
 
 
 def _explained(
-    found: Generator[Attempt, None, None], engine: Engine
+    found: Generator[Attempt, None, None], engine: JobEngine
 ) -> Generator[Attempt, None, None]:
     """Attempts do not raise: what does is the engine's trouble."""
     try:
@@ -154,19 +151,19 @@ def _explained(
 
 
 @contextlib.contextmanager
-def _opened(engine: Engine, workers: int | None) -> Iterator[Backend]:
+def _opened(engine: JobEngine, workers: int | None) -> Iterator[Backend]:
     if engine.name == DASK:
-        from interp_toolkit.studies.jobs.dask_engine import opened
+        from interp_toolkit.studies.jobs.dask_engine import opened, spread
 
-        with opened(engine.address, workers) as (dask, stop):
-            options = {"backend": dask, "n_jobs": -1}
-            yield Backend(options, workers or "n_jobs", stop)
-    elif engine.name == LOCAL:
-        options = {"backend": "threading", "n_jobs": workers or joblib.cpu_count()}
-        yield Backend(options, "n_jobs")
+        with opened(engine.address, workers) as (client, stop):
+            at_once = workers or sum(client.ncores().values())
+            yield Backend(
+                lambda tasks: spread(client, attempt_apart, tasks, at_once),
+                stop,
+            )
     else:
-        options = {"backend": engine.name, "n_jobs": workers or joblib.cpu_count()}
-        yield Backend(options, "n_jobs")
+        backend = "threading" if engine.name == LOCAL else engine.name
+        yield Backend(partial(_spread_by_joblib, backend, workers))
 
 
 def _check_known(name: str) -> None:

@@ -23,12 +23,12 @@ import joblib
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.studies.jobs.attempt import Attempt, Job, Outcome, attempt
-from interp_toolkit.studies.jobs.engines import DASK, LOCAL, Engine, attempts
+from interp_toolkit.studies.jobs.engines import DASK, LOCAL, JobEngine, attempts
 from interp_toolkit.studies.jobs.job_files import JobFiles
 from interp_toolkit.studies.recipe_settings import Given
 from interp_toolkit.training.engine.folder_lock import locked
 
-__all__ = ["Attempt", "Engine", "Job", "Outcome", "Runner"]
+__all__ = ["Attempt", "JobEngine", "Job", "Outcome", "Runner"]
 
 ABOUT = "study.txt"
 _ABOUT_TEXT = """\
@@ -82,13 +82,13 @@ class Runner:
         device: str = "cpu",
         resume: bool = False,
         say: Callable[[str], None] = _unsaid,
-        engine: Engine | None = None,
+        engine: JobEngine | None = None,
         given: Given | None = None,
     ):
         if workers is not None and workers < 1:
             raise InputError(f"there must be one worker or more, not {workers}")
         self.device = device
-        self.engine = engine or Engine()
+        self.engine = engine or JobEngine()
         self.workers = workers
         if workers is None and not (self.engine.name == DASK and self.engine.address):
             self.workers = joblib.cpu_count() if device == "cpu" else 1

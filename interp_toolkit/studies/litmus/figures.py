@@ -8,11 +8,12 @@ from typing import Any
 
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
-from interp_toolkit.studies.seed_interval import LEVEL, Interval
-from interp_toolkit.training.engine.final_score import Measured
+from interp_toolkit.stats import COVERAGE
+from interp_toolkit.studies.seed_interval import Interval
+from interp_toolkit.training.engine.final_score import FinalScore
 
 
-def gap_figure(gap: Interval, margin: float, measured: Measured) -> Figure:
+def gap_figure(gap: Interval, margin: float, measured: FinalScore) -> Figure:
     """The gap with its interval, no gap, and the margin."""
     scale, unit = (100, "points") if measured.unit == "share" else (1, "nats")
     estimate: dict[str, Any] = {
@@ -53,14 +54,14 @@ def gap_figure(gap: Interval, margin: float, measured: Measured) -> Figure:
         "yaxis": {"range": [-1, 1], "visible": False},
     }
     caption = (
-        f"The gap over seeds and its {100 * LEVEL:g} % interval. Beyond the margin altogether: the "
-        "task needs in-context reasoning; short of it: it does not; across it: undecided. Each on "
-        "the further conditions that the evidence lists."
+        f"The gap over seeds and its {100 * COVERAGE:g} % interval. Beyond the margin altogether: "
+        "the task needs in-context reasoning; short of it: it does not; across it: undecided. Each "
+        "on the further conditions that the evidence lists."
     )
     return Figure("The gap between standard and MixiT", caption, data, layout)
 
 
-def curves(seeds: Sequence[Mapping[str, Any]], measured: Measured) -> Figure:
+def curves(seeds: Sequence[Mapping[str, Any]], measured: FinalScore) -> Figure:
     """The figure along training, a line a seed, with what guessing reaches."""
     scale, unit = (100, "%") if measured.unit == "share" else (1, "nats")
     colors = dict(zip(dict.fromkeys(s["variant"] for s in seeds), CLASS_COLORS, strict=False))

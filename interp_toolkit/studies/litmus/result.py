@@ -8,17 +8,18 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.results import Evidence, Figure, Result, Table
+from interp_toolkit.stats import COVERAGE
 from interp_toolkit.studies.litmus.figures import curves, gap_figure
 from interp_toolkit.studies.litmus.rules import SENTENCES, Decision, Seeds, decide
 from interp_toolkit.studies.result import study_provenance
-from interp_toolkit.studies.seed_interval import LEVEL, Interval
-from interp_toolkit.training.engine.final_score import Measured
+from interp_toolkit.studies.seed_interval import Interval
+from interp_toolkit.training.engine.final_score import FinalScore
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NAME = "litmus"
-PERCENT = f"{100 * LEVEL:g} %"
+PERCENT = f"{100 * COVERAGE:g} %"
 SOURCE = "Is random attention sufficient for sequence modeling?"
 CAVEAT = (
     "This speaks of these two architectures at this budget: not to learn is no proof of "
@@ -158,7 +159,7 @@ def _numbers(decision: Decision, standard: Seeds, mixit: Seeds) -> str:
     )
 
 
-def _gap(decision: Decision, measured: Measured) -> str:
+def _gap(decision: Decision, measured: FinalScore) -> str:
     gap, margin = decision.gap, decision.margin
     shares = measured.unit == "share"
     scale, unit = (100, "points") if shares else (1, "nats")
@@ -171,7 +172,7 @@ def _gap(decision: Decision, measured: Measured) -> str:
     )
 
 
-def _with_range(interval: Interval, measured: Measured) -> str:
+def _with_range(interval: Interval, measured: FinalScore) -> str:
     value = _said(interval.value, measured)
     if not math.isfinite(interval.low):
         return value
@@ -179,7 +180,7 @@ def _with_range(interval: Interval, measured: Measured) -> str:
     return f"{value} ({low} to {high})"
 
 
-def _said(value: float, measured: Measured) -> str:
+def _said(value: float, measured: FinalScore) -> str:
     return f"{100 * value:.2f} %" if measured.unit == "share" else f"{value:.3f}"
 
 
@@ -214,7 +215,7 @@ def _evidence(decision: Decision, standard: Seeds, mixit: Seeds) -> LitmusEviden
         unit=measured.unit,
         gap=gap.value,
         interval=(gap.low, gap.high),
-        level=LEVEL,
+        level=COVERAGE,
         margin=decision.margin,
         guess=measured.guess,
         test_examples=measured.examples,

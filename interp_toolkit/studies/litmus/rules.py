@@ -32,7 +32,7 @@ from functools import cached_property
 from typing import Literal
 
 from interp_toolkit.studies.seed_interval import Interval, difference, over_seeds
-from interp_toolkit.training.engine.final_score import Measured
+from interp_toolkit.training.engine.final_score import FinalScore
 
 MARGINS = {"share": 0.05, "nats": 0.1}
 MOST_MARGIN = 0.5  # of a share
@@ -58,7 +58,7 @@ class Trained:
     """
 
     seed: int
-    measured: Measured
+    measured: FinalScore
     steps: Sequence[int] = ()
     curve: Sequence[float] = ()
 
@@ -86,7 +86,7 @@ class Seeds:
     runs: Sequence[Trained]
 
     @property
-    def measured(self) -> Measured:
+    def measured(self) -> FinalScore:
         """The first seed's figure, which says what is measured."""
         return self.runs[0].measured
 
@@ -182,7 +182,7 @@ def decide(standard: Seeds, mixit: Seeds, margin: float | None = None) -> Decisi
     return Decision(status, why, gap, margin)
 
 
-def _useless(measured: Measured, margin: float) -> str | None:
+def _useless(measured: FinalScore, margin: float) -> str | None:
     """Why nothing can be learned from this margin, or this task; None: something can."""
     perfect = _perfect(measured)
     if perfect is None:
@@ -236,11 +236,11 @@ def _alike(standard: Seeds, mixit: Seeds, margin: float) -> tuple[Status, str]:
     return "does_not_need", within
 
 
-def _sign(measured: Measured) -> int:
+def _sign(measured: FinalScore) -> int:
     return 1 if measured.better == "higher" else -1
 
 
-def _perfect(measured: Measured) -> float | None:
+def _perfect(measured: FinalScore) -> float | None:
     """The best possible figure; None: not known."""
     if measured.unit != "share":
         return None

@@ -28,7 +28,7 @@ from interp_toolkit.studies.litmus.rules import Seeds, Trained
 from interp_toolkit.studies.texts import check_texts
 from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.training.engine.configure import configure
-from interp_toolkit.training.engine.final_score import KEY, Measured, measured_of
+from interp_toolkit.training.engine.final_score import KEY, FinalScore, final_score_of
 from interp_toolkit.training.engine.run_files import end_run
 
 NAMES = {"standard": "standard", "mixit": "MixiT"}
@@ -44,7 +44,7 @@ def train_and_measure(
     if KEY not in run.training:
         raise InputError(f"{recipe} does not record the figure that its runs are compared by")
     end_run(folder)
-    measured, curve = measured_of(run.training), run.training["curve"]
+    measured, curve = final_score_of(run.training), run.training["curve"]
     values = {
         "seed": seed,
         **measured.recorded(),
@@ -151,7 +151,7 @@ def _trained(values: Mapping[str, Any]) -> Trained:
     curve = values["curve"]
     return Trained(
         seed=values["seed"],
-        measured=Measured(**values[KEY]),
+        measured=FinalScore(**values[KEY]),
         steps=values["steps"] if curve else (),
         curve=curve or (),
     )

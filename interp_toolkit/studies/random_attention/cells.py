@@ -20,7 +20,7 @@ from interp_toolkit.studies.recipe_settings import as_read
 from interp_toolkit.studies.result import Better, Unit
 from interp_toolkit.studies.train_seed import train_seed, variant_of
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
-from interp_toolkit.training.engine.final_score import measured_of
+from interp_toolkit.training.engine.final_score import final_score_of
 from interp_toolkit.training.engine.run_files import end_run
 from interp_toolkit.training.tasks.verdict import BITS
 from interp_toolkit.training.text.settings import GENERATED
@@ -29,7 +29,7 @@ SOURCE = "Is random attention sufficient for sequence modeling?"
 
 
 @dataclass(frozen=True, eq=False)
-class Cell:
+class TableCell:
     """One model on one task.
 
     Attributes:
@@ -56,7 +56,7 @@ class Cell:
     remark: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
 
-    def with_given(self, preset: str, given: Mapping[str, Any]) -> Cell:
+    def with_given(self, preset: str, given: Mapping[str, Any]) -> TableCell:
         """The cell with settings that the user gives.
 
         Raises InputError where they do not fit.
@@ -105,7 +105,7 @@ def train_variant(
     end_run(folder)
     values: dict[str, Any] = {
         "seed": seed,
-        "measured": asdict(measured_of(run.training)),
+        "measured": asdict(final_score_of(run.training)),
         "loss": run.training["loss"],
         "trainable": trainable_parameters(run.model),
         **{name: run.training[name] for name in (BITS,) if name in run.training},

@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from interp_toolkit.results import Table
-from interp_toolkit.studies.random_attention.cells import Cell
+from interp_toolkit.studies.random_attention.cells import TableCell
 from interp_toolkit.studies.random_attention.ordering import Claim, Range, claims_of, range_of
 from interp_toolkit.studies.result import Quantity, Unit, compare
-from interp_toolkit.training.engine.final_score import Measured
+from interp_toolkit.training.engine.final_score import FinalScore
 
 Values = Mapping[str, Any]
 BITS = "bits per parameter"
@@ -26,13 +26,13 @@ SHAPED = "As the source prints it: theirs / ours"
 class Entry:
     """A cell with what every seed of it found."""
 
-    cell: Cell
+    cell: TableCell
     seeds: Sequence[Values]
 
     @property
-    def measured(self) -> Sequence[Measured]:
+    def measured(self) -> Sequence[FinalScore]:
         """The figures of merit, by seed."""
-        return [Measured(**values["measured"]) for values in self.seeds]
+        return [FinalScore(**values["measured"]) for values in self.seeds]
 
     @property
     def values(self) -> list[float]:
@@ -84,7 +84,7 @@ def quantities(entries: Sequence[Entry], *, judged: bool) -> list[Quantity]:
     return found if judged else [replace(q, reached=None, seeds_reaching=None) for q in found]
 
 
-def _guess(measured: Measured) -> str:
+def _guess(measured: FinalScore) -> str:
     if measured.guess is None:
         return ""
     return f"guessing: {written(measured.guess, measured.unit)}"

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from interp_toolkit.registry import find
 from interp_toolkit.results import Table
-from interp_toolkit.studies.random_attention.cells import Cell
+from interp_toolkit.studies.random_attention.cells import TableCell
 from interp_toolkit.studies.random_attention.entries import BITS, SHAPED, Entry, both
 from interp_toolkit.studies.random_attention.table import TableStudy
 from interp_toolkit.studies.random_attention.tables import SMALLER
@@ -70,7 +70,7 @@ def shaped(entries: Sequence[Entry]) -> Table:
 
 
 CELLS = [
-    Cell("memorization", variant, RECIPE, variant, accuracy, bits=bits)
+    TableCell("memorization", variant, RECIPE, variant, accuracy, bits=bits)
     for variant, (accuracy, bits, _) in THEIRS.items()
 ]
 TABLE_4 = TableStudy(

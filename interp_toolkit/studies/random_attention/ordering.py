@@ -26,9 +26,8 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Literal
 
-from scipy import stats
-
 from interp_toolkit.results import Status, Table
+from interp_toolkit.stats import clopper_pearson
 from interp_toolkit.studies.result import Better, Unit, shown
 
 Outcome = Literal["reached", "not_reached", "undecided"]
@@ -101,8 +100,8 @@ def range_of(
 
 def _interval(share: float, examples: int) -> tuple[float, float]:
     right = min(examples, max(0, round(share * examples)))
-    exact = stats.binomtest(right, examples).proportion_ci(method="exact")
-    return min(share, float(exact.low)), max(share, float(exact.high))
+    low, high = clopper_pearson(right, examples)
+    return min(share, low), max(share, high)
 
 
 def claims_of(

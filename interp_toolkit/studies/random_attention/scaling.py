@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from interp_toolkit.results import Figure
-from interp_toolkit.studies.random_attention.cells import Cell
+from interp_toolkit.studies.random_attention.cells import TableCell
 from interp_toolkit.studies.random_attention.entries import Entry, tasks_down, written
 from interp_toolkit.studies.random_attention.figures import lines
 from interp_toolkit.studies.random_attention.ordering import Claim
@@ -30,10 +30,10 @@ SMALL_DEPTH |= {"rows": 128, "steps": 1_000}
 SMALL_BY_VARIANT = {"mixit": {}, "random": {"heads": 4, "lr": 1e-2}}
 
 
-def _depth_cells(preset: str) -> list[Cell]:
+def _depth_cells(preset: str) -> list[TableCell]:
     small = preset == "small"
     return [
-        Cell(
+        TableCell(
             f"depth {depth}",
             variant,
             "decimal-addition",
@@ -89,7 +89,7 @@ SMALL_HEADS = (4, 16, 64)  # those of the source's that share out a small width
 HEADS_REMARK = "tables 3 and 8 of the source: 100 % with 64 heads"
 
 
-def _heads_cells(preset: str, heads: Sequence[int]) -> list[Cell]:
+def _heads_cells(preset: str, heads: Sequence[int]) -> list[TableCell]:
     cells = []
     for task, (recipe, theirs) in HEADS.items():
         for n_heads in heads:
@@ -98,7 +98,7 @@ def _heads_cells(preset: str, heads: Sequence[int]) -> list[Cell]:
             if (task, n_heads) == ("decimal addition", 64):
                 remark = HEADS_REMARK
             cells.append(
-                Cell(
+                TableCell(
                     task,
                     f"{n_heads} heads",
                     recipe,
@@ -156,10 +156,10 @@ AT_30 = dict(zip(ALL, (1.0, 1.0, 0.9701, 0.1124), strict=True))  # table 1
 WIDTH_OF_FIGURE_2 = {"layers": 2, "heads": 4, "d_model": 1_024}
 
 
-def _pairs_cells(preset: str) -> list[Cell]:
+def _pairs_cells(preset: str) -> list[TableCell]:
     sizes = WIDTH_OF_FIGURE_2 if preset == "paper" else {}
     return [
-        Cell(
+        TableCell(
             f"{pairs} {'pair' if pairs == 1 else 'pairs'}",
             variant,
             "retrieval",

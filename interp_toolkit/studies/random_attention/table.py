@@ -11,7 +11,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.random_attention.cells import SOURCE, Cell
+from interp_toolkit.studies.random_attention.cells import SOURCE, TableCell
 from interp_toolkit.studies.random_attention.entries import (
     Entry,
     by_seed,
@@ -82,7 +82,7 @@ class TableStudy:
     name: str
     summary: str
     where: str
-    cells: Mapping[str, Sequence[Cell]]
+    cells: Mapping[str, Sequence[TableCell]]
     limits: Mapping[str, str]
     notes: Mapping[str, str] = field(default_factory=dict)
     seeds: Mapping[str, int] = field(default_factory=lambda: {"small": 1, PAPER: 3})
@@ -142,7 +142,7 @@ class TableStudy:
             shaped=self.shape(entries),
         )
 
-    def _cells(self, preset: str, runner: Runner) -> list[Cell]:
+    def _cells(self, preset: str, runner: Runner) -> list[TableCell]:
         """With what is given; raises InputError where that makes models alike that are compared."""
         own = self.cells[preset]
         cells = [cell.with_given(preset, runner.given_for(cell.recipe)) for cell in own]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from interp_toolkit.studies.random_attention.cells import Cell
+from interp_toolkit.studies.random_attention.cells import TableCell
 from interp_toolkit.studies.random_attention.entries import tasks_down
 from interp_toolkit.studies.random_attention.table import TableStudy
 
@@ -59,7 +59,7 @@ WIDER: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def accuracy_cells(preset: str, tasks: Sequence[str], variants: Sequence[str]) -> list[Cell]:
+def accuracy_cells(preset: str, tasks: Sequence[str], variants: Sequence[str]) -> list[TableCell]:
     """The cells of these tasks and variants."""
     found = []
     for task in tasks:
@@ -68,7 +68,7 @@ def accuracy_cells(preset: str, tasks: Sequence[str], variants: Sequence[str]) -
         generated = (preset, task) == ("small", "Yelp")
         differs = WIDER[preset] if task == "memorization" else {}
         found += [
-            Cell(
+            TableCell(
                 task,
                 variant,
                 recipe,
@@ -82,21 +82,21 @@ def accuracy_cells(preset: str, tasks: Sequence[str], variants: Sequence[str]) -
     return found
 
 
-def loss_cells(variants: Sequence[str]) -> list[Cell]:
+def loss_cells(variants: Sequence[str]) -> list[TableCell]:
     """The language models' cells."""
     return [
-        Cell(text, variant, recipe, variant, figure, better="lower", unit="nats")
+        TableCell(text, variant, recipe, variant, figure, better="lower", unit="nats")
         for text, (recipe, theirs) in LOSSES.items()
         for variant, figure in zip(ALL, theirs, strict=True)
         if variant in variants
     ]
 
 
-def toy_text_cells(variants: Sequence[str]) -> list[Cell]:
+def toy_text_cells(variants: Sequence[str]) -> list[TableCell]:
     """Generated text in place of Wikitext: its ordering is looked for, its figures are not."""
     by_variant = dict(zip(ALL, LOSSES["Wikitext"][1], strict=True))
     return [
-        Cell(
+        TableCell(
             "toy text (theirs: Wikitext)",
             variant,
             "toy-text",

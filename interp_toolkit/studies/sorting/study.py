@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy import stats
-
 from interp_toolkit.circuits.sorting.evidence_figures import evolution
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
+from interp_toolkit.stats import clopper_pearson
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.result import (
     Quantity,
@@ -116,8 +115,7 @@ def _pooled(seeds: Sequence[Values]) -> str:
     """How many lists the models of all seeds sort wrongly, with an exact interval."""
     failed = sum(values["search"]["failed"] for values in seeds)
     searched = sum(values["search"]["searched"] for values in seeds)
-    interval = stats.binomtest(failed, searched).proportion_ci(method="exact")
-    low, high = (shown(MILLION * float(x), "per million") for x in (interval.low, interval.high))
+    low, high = (shown(MILLION * x, "per million") for x in clopper_pearson(failed, searched))
     return f"{failed:,} of {searched:,} over all seeds; 95 % interval {low} to {high}"
 
 

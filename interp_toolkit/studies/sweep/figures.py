@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from interp_toolkit.palette import shade
 from interp_toolkit.results import Figure
-from interp_toolkit.studies.seed_interval import LEVEL
+from interp_toolkit.stats import COVERAGE
 from interp_toolkit.studies.sweep.file import VARIANT
 
 WIDE = 8  # a setting whose largest value is so many times its smallest has a logarithmic axis
@@ -89,7 +89,7 @@ def _of_seeds(points: Sequence[Mean]) -> str:
     without = "" if all(point.interval for point in points) else "; one without a bar is one seed"
     return (
         "Each point is the mean over seeds at one point of the grid, its bar the "
-        f"{100 * LEVEL:g} % interval{without}"
+        f"{100 * COVERAGE:g} % interval{without}"
     )
 
 

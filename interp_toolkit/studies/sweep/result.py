@@ -17,8 +17,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.results import Evidence, Figure, Result, Table
+from interp_toolkit.stats import COVERAGE
 from interp_toolkit.studies.result import Unit, shown, study_provenance
-from interp_toolkit.studies.seed_interval import LEVEL, Interval, difference, over_seeds
+from interp_toolkit.studies.seed_interval import Interval, difference, over_seeds
 from interp_toolkit.studies.sweep.figures import MOST, Mean, sweep_figures
 from interp_toolkit.studies.sweep.file import VARIANT, Point, SweepFile, said
 from interp_toolkit.training.engine.final_score import KEY
@@ -80,7 +81,7 @@ class Measure:
     unit: Unit
     examples: int | None
 
-    def interval(self, values: Sequence[float], level: float = LEVEL) -> Interval:
+    def interval(self, values: Sequence[float], level: float = COVERAGE) -> Interval:
         """Of the mean over seeds."""
         return over_seeds(values, self.examples if self.unit == "share" else None, level)
 
@@ -176,7 +177,7 @@ class SweepResult(Result):
     def _points(self, ranked: Sequence[PointResult]) -> Table:
         rows = [[*map(_setting, point.at.values()), *_reached(point)] for point in ranked]
         caption = (
-            f"Mean over seeds and its {100 * LEVEL:g} % interval, each by itself; lowest and "
+            f"Mean over seeds and its {100 * COVERAGE:g} % interval, each by itself; lowest and "
             "highest: of the seeds. A point with runs missing is ranked behind all others."
         )
         best = [0] if self.choice_is_made else []
@@ -286,7 +287,7 @@ def _evidence(points: Sequence[PointResult], measure: Measure | None) -> SweepEv
 
 def _rivals(best: PointResult, others: Sequence[PointResult], measure: Measure) -> int:
     """How many of the others may be as good as the best, for all the seeds and the test say."""
-    level = 1 - (1 - LEVEL) / len(others)
+    level = 1 - (1 - COVERAGE) / len(others)
     top = measure.interval(list(best.values.values()), level)
     gaps = (measure.ahead(top, measure.interval(list(o.values.values()), level)) for o in others)
     return sum(gap.low <= 0 for gap in gaps)
@@ -318,7 +319,7 @@ def _verdict(
     else:
         text = (
             f"{which} is the best of {len(complete)} points: {text}; none of the others is as "
-            f"good, by {100 * LEVEL:g} % intervals for all of them together"
+            f"good, by {100 * COVERAGE:g} % intervals for all of them together"
         )
     text = text if start or not rivals else text[0].upper() + text[1:]
     return f"{start}{text}. {_SELECTED}"
@@ -336,4 +337,4 @@ def _with_interval(point: PointResult, measure: Measure) -> str:
     if point.interval is None:
         return text
     low, high = (shown(end, measure.unit) for end in point.interval)
-    return f"{text} ({100 * LEVEL:g} % interval {low} to {high})"
+    return f"{text} ({100 * COVERAGE:g} % interval {low} to {high})"

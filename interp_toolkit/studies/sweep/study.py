@@ -20,7 +20,7 @@ from interp_toolkit.studies.sweep.file import Point, SweepFile, grid_points
 from interp_toolkit.studies.sweep.result import SweepResult, sweep_result
 from interp_toolkit.studies.texts import check_texts
 from interp_toolkit.studies.train_seed import train_seed
-from interp_toolkit.training.engine.final_score import KEY, measured_of
+from interp_toolkit.training.engine.final_score import KEY, final_score_of
 from interp_toolkit.training.engine.run_files import end_run
 
 NOT_YET = "not done yet"
@@ -42,7 +42,7 @@ def train_point(
     _, run = train_seed(recipe, settings, seed, device, folder)
     end_run(folder)
     loss = run.training["loss"]
-    figure = asdict(measured_of(run.training)) if KEY in run.training else _of_loss(loss)
+    figure = asdict(final_score_of(run.training)) if KEY in run.training else _of_loss(loss)
     values = {"seed": seed, KEY: figure, "loss": loss}
     return Outcome({**values, "seconds": time.monotonic() - began})
 

@@ -19,10 +19,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
-
-Head = tuple[int, int]  # layer, head
 
 ROTARY_PAIRS = 4
 ROTARY_BASE = 10.0  # four frequencies from 1 to 0.18: no distance up to 1,000 looks like 1

@@ -17,11 +17,11 @@ from typing import Any
 
 import torch
 
+from interp_toolkit.models.heads import Head
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Toy
 from interp_toolkit.toys.hand_set.heads import (
     ROTARY_PAIRS,
-    Head,
     blank,
     copy_axes,
     head_weights,
@@ -33,11 +33,11 @@ from interp_toolkit.toys.hand_set.heads import (
 
 SCORE = 20.0  # A = 5e8: the rest of the context, hundreds of tokens, gets less than 1e-6
 GAIN = 10.0  # of the answer's logit
-SINGLE_HEAD: Head = (0, 1)  # of the one-layer models
-PREVIOUS_HEAD: Head = (0, 1)
-INDUCTION_HEAD: Head = (1, 0)
-DECOY_HEAD: Head = (1, 1)
-GQA_INDUCTION_HEAD: Head = (1, 2)
+SINGLE_HEAD = Head(0, 1)  # of the one-layer models
+PREVIOUS_HEAD = Head(0, 1)
+INDUCTION_HEAD = Head(1, 0)
+DECOY_HEAD = Head(1, 1)
+GQA_INDUCTION_HEAD = Head(1, 2)
 SOURCE = "In-context Learning and Induction Heads (Olsson et al. 2022)"
 
 

@@ -25,8 +25,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.toys.hand_set.heads import Head, head_weights
+from interp_toolkit.toys.hand_set.heads import head_weights
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 KINDS = ("previous-token", "duplicate-token", "induction", "decoy")
@@ -50,7 +51,7 @@ class PlantedHead(NamedTuple):
 
 
 @dataclass(frozen=True)
-class GroundTruth:
+class PlantedHeads:
     """What was planted.
 
     Attributes:
@@ -129,7 +130,7 @@ def planted(
     model.init_weights(generator)  # the same weights again: what follows is drawn after them
     heads = _places(kind, n_layers, n_heads, generator)
     _Planter(model, strength, generator).plant(kind, heads)
-    model.ground_truth = GroundTruth(kind, heads, strength)
+    model.ground_truth = PlantedHeads(kind, heads, strength)
     return model
 
 
@@ -198,7 +199,7 @@ class _Planter:
 
     def plant(self, kind: str, heads: Sequence[PlantedHead]) -> None:
         for detector, *place in heads:
-            head = (place[0], place[1])
+            head = Head(*place)
             if detector == "previous-token":
                 self._previous_token(head)
             elif detector == "duplicate-token":

@@ -19,7 +19,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp_toolkit.toys.random_attention.task import Rows, Task
+from interp_toolkit.toys.random_attention.task import Task, TaskRows
 
 PLUS, EQUALS = 10, 11
 MOST_DIGITS = 18  # sums of more would not fit into 64 bits
@@ -55,7 +55,7 @@ class DecimalAddition(Task):
         """Always the likeliest sum, 11 · 10^(digits - 1) - 1: one pair in 9 · 10^(digits - 1)."""
         return 1 / (9 * 10.0 ** (self.digits - 1))
 
-    def draw(self, n_rows: int, generator: torch.Generator) -> Rows:
+    def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
         """Fresh rows; see `Task.draw`."""
         least = 10 ** (self.digits - 1)
         numbers = torch.randint(
@@ -66,7 +66,7 @@ class DecimalAddition(Task):
         plus, equals = (torch.full_like(total[:, :1], token) for token in (PLUS, EQUALS))
         tokens = torch.cat([first, plus, second, equals, total[:, :-1]], dim=1)
         read = torch.arange(2 * self.digits + 1, self.n_ctx, device=generator.device)
-        return Rows(tokens, read.expand(n_rows, -1), total)
+        return TaskRows(tokens, read.expand(n_rows, -1), total)
 
     def _written(self, numbers: Int[Tensor, " row"], digits: int) -> Int[Tensor, "row digit"]:
         places = torch.arange(digits, device=numbers.device)

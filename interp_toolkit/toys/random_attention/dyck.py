@@ -23,7 +23,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp_toolkit.toys.random_attention.task import Rows, Task
+from interp_toolkit.toys.random_attention.task import Task, TaskRows
 
 OPEN, CLOSE, EQUALS, FALSE, TRUE = range(5)
 
@@ -52,7 +52,7 @@ class Dyck(Task):
         """Half of the rows are balanced."""
         return 0.5
 
-    def draw(self, n_rows: int, generator: torch.Generator) -> Rows:
+    def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
         """Fresh rows; see `Task.draw`."""
         drawing: dict[str, Any] = {"generator": generator, "device": generator.device}
         kind = torch.randint(6, (n_rows, 1), **drawing)  # 0 to 2: balanced
@@ -68,7 +68,7 @@ class Dyck(Task):
         strings = torch.where(kind == 5, free, strings)
         tokens = torch.cat([strings, torch.full_like(kind, EQUALS)], dim=1)
         read = torch.full_like(kind, self.length)
-        return Rows(tokens, read, torch.where(kind < 3, TRUE, FALSE))
+        return TaskRows(tokens, read, torch.where(kind < 3, TRUE, FALSE))
 
 
 def is_balanced(strings: Int[Tensor, "row place"]) -> Bool[Tensor, " row"]:

@@ -46,7 +46,7 @@ END_CHANCE = 1 / 8  # after each sentence
 WORDS_A_SENTENCE = 10
 
 
-class Reading(NamedTuple):
+class TextStatistics(NamedTuple):
     """What the words of a text are worth, first words of rows left out.
 
     Attributes:
@@ -65,7 +65,7 @@ def passages(n_passages: int, seed: int) -> Iterator[str]:
         yield "".join(f" {word}" for word in _passage(drawing))
 
 
-def read(texts: Iterable[str], length: int) -> Reading:
+def read(texts: Iterable[str], length: int) -> TextStatistics:
     """How surprising texts are, read in rows of so many words, ends of documents counted as words.
 
     The reader knows the grammar. Of what stands before its row it knows only the sentence in which
@@ -83,7 +83,7 @@ def read(texts: Iterable[str], length: int) -> Reading:
                 surprises.append(surprise)
                 told += is_told
             place += 1
-    return Reading(math.fsum(surprises) / len(surprises), told / len(surprises))
+    return TextStatistics(math.fsum(surprises) / len(surprises), told / len(surprises))
 
 
 def told_share() -> float:

@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.toys.random_attention.task import Rows, Task
+from interp_toolkit.toys.random_attention.task import Task, TaskRows
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class KHop(Task):
         chances = answer_chances(self.most_hops, self.length - 1, self.alphabet)
         return chances.amax(-1).mean().item()
 
-    def draw(self, n_rows: int, generator: torch.Generator) -> Rows:
+    def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
         """Fresh rows; see `Task.draw`."""
         drawing: dict[str, Any] = {"generator": generator, "device": generator.device}
         hops = torch.randint(1, self.most_hops + 1, (n_rows, 1), **drawing)
@@ -73,7 +73,7 @@ class KHop(Task):
         none = torch.full_like(hops, self.alphabet)
         answer = torch.cat([letters, none], dim=1).gather(1, at)
         read = torch.arange(1, self.length, device=generator.device)
-        return Rows(torch.cat([none + hops, letters], dim=1), read.expand(n_rows, -1), answer)
+        return TaskRows(torch.cat([none + hops, letters], dim=1), read.expand(n_rows, -1), answer)
 
 
 def _jumps(letters: Int[Tensor, "row place"], alphabet: int) -> Int[Tensor, "row _"]:

@@ -20,7 +20,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp_toolkit.toys.random_attention.task import FiniteTask, Rows
+from interp_toolkit.toys.random_attention.task import FiniteTask, TaskRows
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,9 @@ class Memorization(FiniteTask):
         generator = torch.Generator().manual_seed(self.table_seed)
         return torch.randint(self.side, (self.n_rows,), generator=generator)
 
-    def numbered(self, numbers: Int[Tensor, " taken"]) -> Rows:
+    def numbered(self, numbers: Int[Tensor, " taken"]) -> TaskRows:
         """The pairs of these numbers, from 0; see `FiniteTask.numbered`."""
         first, second = numbers // self.side, numbers % self.side
         tokens = torch.stack([first, self.side + second], dim=1)
         values = self.table().to(numbers.device)[numbers]
-        return Rows(tokens, torch.ones_like(tokens[:, :1]), values[:, None])
+        return TaskRows(tokens, torch.ones_like(tokens[:, :1]), values[:, None])

@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp_toolkit.toys.random_attention.task import FiniteTask, Rows
+from interp_toolkit.toys.random_attention.task import FiniteTask, TaskRows
 
 EQUALS = 2  # its place in the row
 
@@ -48,9 +48,11 @@ class ModularAddition(FiniteTask):
         """All pairs."""
         return self.modulus**2
 
-    def numbered(self, numbers: Int[Tensor, " taken"]) -> Rows:
+    def numbered(self, numbers: Int[Tensor, " taken"]) -> TaskRows:
         """The pairs of these numbers, from 0; see `FiniteTask.numbered`."""
         p = self.modulus
         first, second = numbers // p, numbers % p
         tokens = torch.stack([first, second, torch.full_like(first, p)], dim=1)
-        return Rows(tokens, torch.full_like(tokens[:, :1], EQUALS), ((first + second) % p)[:, None])
+        return TaskRows(
+            tokens, torch.full_like(tokens[:, :1], EQUALS), ((first + second) % p)[:, None]
+        )

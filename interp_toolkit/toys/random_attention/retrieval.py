@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from interp_toolkit.toys.random_attention.task import Rows, Task
+from interp_toolkit.toys.random_attention.task import Task, TaskRows
 
 PAD = 0
 
@@ -57,7 +57,7 @@ class Retrieval(Task):
         by_pairs = [1 / m + (1 - 1 / m) * same for m in range(1, self.most_pairs + 1)]
         return sum(by_pairs) / self.most_pairs
 
-    def draw(self, n_rows: int, generator: torch.Generator) -> Rows:
+    def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
         """Fresh rows; see `Task.draw`."""
         drawing: dict[str, Any] = {"generator": generator, "device": generator.device}
         most, half = self.most_pairs, self.symbols // 2
@@ -77,4 +77,4 @@ class Retrieval(Task):
         number = torch.arange(most, device=generator.device)
         same = (keys == query) & (number < pairs)
         last = torch.where(same, number, -1).amax(1, keepdim=True)
-        return Rows(tokens, 2 * pairs, values.gather(1, last))
+        return TaskRows(tokens, 2 * pairs, values.gather(1, last))

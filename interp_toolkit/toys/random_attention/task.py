@@ -18,7 +18,7 @@ from torch import Tensor
 NOTHING = -100  # an answer that is not asked for; what PyTorch's cross-entropy ignores
 
 
-class Rows(NamedTuple):
+class TaskRows(NamedTuple):
     """Prompts: token ids, the positions to read an answer at, and the right answers.
 
     `answer` is NOTHING where a row asks for fewer answers than others.
@@ -28,13 +28,13 @@ class Rows(NamedTuple):
     read: Int[Tensor, "row item"]
     answer: Int[Tensor, "row item"]
 
-    def to(self, device: str | torch.device) -> Rows:
+    def to(self, device: str | torch.device) -> TaskRows:
         """The rows on a device."""
-        return Rows(*(tensor.to(device) for tensor in self))
+        return TaskRows(*(tensor.to(device) for tensor in self))
 
-    def take(self, which: Int[Tensor, " taken"] | slice | Bool[Tensor, " row"]) -> Rows:
+    def take(self, which: Int[Tensor, " taken"] | slice | Bool[Tensor, " row"]) -> TaskRows:
         """Some of the rows."""
-        return Rows(*(tensor[which] for tensor in self))
+        return TaskRows(*(tensor[which] for tensor in self))
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Task(ABC):
         """The accuracy of a rule that does not solve the task, `guess_rule`; None: not known."""
 
     @abstractmethod
-    def draw(self, n_rows: int, generator: torch.Generator) -> Rows:
+    def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
         """Fresh rows, made on the generator's device from it alone."""
 
     def record(self) -> dict[str, Any]:
@@ -90,10 +90,10 @@ class FiniteTask(Task):
         """How many rows there are."""
 
     @abstractmethod
-    def numbered(self, numbers: Int[Tensor, " taken"]) -> Rows:
+    def numbered(self, numbers: Int[Tensor, " taken"]) -> TaskRows:
         """The rows of these numbers, from 0, on the numbers' device."""
 
-    def draw(self, n_rows: int, generator: torch.Generator) -> Rows:
+    def draw(self, n_rows: int, generator: torch.Generator) -> TaskRows:
         """Fresh rows, every one as likely, on the generator's device."""
         device = generator.device
         return self.numbered(

@@ -14,7 +14,7 @@ KEY = "measured"
 
 
 @dataclass(frozen=True)
-class Measured:
+class FinalScore:
     """A figure of merit.
 
     Attributes:
@@ -40,9 +40,9 @@ class Measured:
         return {KEY: asdict(self)}
 
 
-def measured_of(training: Mapping[str, Any]) -> Measured:
+def final_score_of(training: Mapping[str, Any]) -> FinalScore:
     """The figure of a training record that has one."""
-    return Measured(**training[KEY])
+    return FinalScore(**training[KEY])
 
 
 def percent(share: float) -> str:

@@ -2,39 +2,36 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from interp_toolkit.errors import InputError
+
+LOCK = ".lock"  # the file in the folder; a killed process leaves it there, unlocked
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold the folder; it does nothing where the system cannot lock one (Windows, some networks').
+    """Hold the folder.
 
-    Raises InputError when another process holds it, or it cannot be opened.
+    Raises InputError when another process holds it, or it cannot be written.
     """
-    if sys.platform == "win32":
-        yield
-        return
-    import fcntl
-
+    path = folder / LOCK
+    lock = FileLock(path)
     try:
-        descriptor = os.open(folder, os.O_RDONLY)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise InputError(
+            f"another process is training in {folder}: wait for it, or give another --out"
+        ) from None
     except OSError as error:
         raise InputError(f"{folder} cannot be opened: {error.strerror}") from error
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise InputError(
-                f"another process is training in {folder}: wait for it, or give another --out"
-            ) from None
-        except OSError:
-            pass
         yield
     finally:
-        os.close(descriptor)
+        with suppress(OSError):  # Windows removes no file that is open
+            path.unlink()
+        lock.release()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from interp_toolkit.models.transformer.collapsed import at_positions
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.toys.random_attention.task import NOTHING, Rows, right_share
+from interp_toolkit.toys.random_attention.task import NOTHING, TaskRows, right_share
 from interp_toolkit.training.engine.problem import Problem
 from interp_toolkit.training.tasks.rows import RowSet, task_rows
 from interp_toolkit.training.tasks.settings import SyntheticTraining
@@ -45,7 +45,7 @@ class TaskProblem(Problem):
         self.train_rows, self.test_rows = task_rows(config, seed)
         self.held_out = RowSet(self.test_rows.tokens)
 
-    def draw(self, generator: torch.Generator) -> Rows:
+    def draw(self, generator: torch.Generator) -> TaskRows:
         """A batch of the training set, or fresh rows, without answers to rows of the test."""
         n_rows = self.config.rows
         if self.train_rows is not None:
@@ -56,7 +56,7 @@ class TaskProblem(Problem):
         held_out = self.held_out.has(rows.tokens)[:, None]
         return rows._replace(answer=torch.where(held_out, NOTHING, rows.answer))
 
-    def loss(self, batch: Rows) -> Float[Tensor, ""]:
+    def loss(self, batch: TaskRows) -> Float[Tensor, ""]:
         """The mean cross-entropy of the answers."""
         logits, answer = answer_logits(self.model, batch), batch.answer
         total = F.cross_entropy(
@@ -68,14 +68,14 @@ class TaskProblem(Problem):
         """Accuracy on some of the test rows."""
         return {"accuracy": self.accuracy(self.test_rows.take(slice(WATCHED_ROWS)))}
 
-    def accuracy(self, rows: Rows) -> float:
+    def accuracy(self, rows: TaskRows) -> float:
         """The share of rows (or answers) that are right."""
         with torch.no_grad():
             given = [answer_logits(self.model, part).argmax(-1) for part in _parts(rows)]
         return right_share(torch.cat(given), rows.answer, whole_rows=self.task.whole_rows)
 
 
-def answer_logits(model: Transformer, rows: Rows) -> Float[Tensor, "row item d_vocab"]:
+def answer_logits(model: Transformer, rows: TaskRows) -> Float[Tensor, "row item d_vocab"]:
     """The model's logits where answers are read; the last MLP, too, runs nowhere else."""
     last = model.blocks[-1]
     resid = model(rows.tokens, stop_at_layer=model.cfg.n_layers - 1)
@@ -85,6 +85,6 @@ def answer_logits(model: Transformer, rows: Rows) -> Float[Tensor, "row item d_v
     return logits
 
 
-def _parts(rows: Rows) -> Iterator[Rows]:
+def _parts(rows: TaskRows) -> Iterator[TaskRows]:
     for start in range(0, len(rows.tokens), CHUNK):
         yield rows.take(slice(start, start + CHUNK))

@@ -7,7 +7,7 @@ from typing import Any
 
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
-from interp_toolkit.training.engine.final_score import Measured
+from interp_toolkit.training.engine.final_score import FinalScore
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.trainer import Fitted
 from interp_toolkit.training.tasks.problem import TaskProblem
@@ -52,8 +52,8 @@ def train_task(config: SyntheticTraining, session: Session | None = None) -> Tra
     )
 
 
-def _measured(config: SyntheticTraining, runs: SeedRuns) -> Measured:
-    return Measured(
+def _measured(config: SyntheticTraining, runs: SeedRuns) -> FinalScore:
+    return FinalScore(
         name="accuracy",
         value=runs.scores["accuracy"],
         better="higher",

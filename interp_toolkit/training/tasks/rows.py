@@ -12,7 +12,7 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.random_attention.task import FiniteTask, Rows, Task
+from interp_toolkit.toys.random_attention.task import FiniteTask, Task, TaskRows
 from interp_toolkit.training.tasks.settings import SyntheticTraining, TaskTraining
 
 TEST_SEED = 2**31
@@ -20,7 +20,7 @@ AT_ONCE = 10_000  # rows drawn
 LEAST_LEFT = 0.1  # of the rows drawn, that the test must leave to train on
 
 
-def task_rows(config: SyntheticTraining, seed: int) -> tuple[Rows | None, Rows]:
+def task_rows(config: SyntheticTraining, seed: int) -> tuple[TaskRows | None, TaskRows]:
     """The training set (None: rows are drawn afresh) and the test rows, on the device.
 
     Raises:
@@ -38,7 +38,7 @@ def task_rows(config: SyntheticTraining, seed: int) -> tuple[Rows | None, Rows]:
     return (train.to(config.device) if config.examples else None), test.to(config.device)
 
 
-def _numbered(task: FiniteTask, config: TaskTraining, seed: int) -> tuple[Rows, Rows]:
+def _numbered(task: FiniteTask, config: TaskTraining, seed: int) -> tuple[TaskRows, TaskRows]:
     """Some of the rows there are, each at most once."""
     order = torch.randperm(task.n_rows, generator=torch.Generator().manual_seed(TEST_SEED))
     test, others = order[: config.test_examples], order[config.test_examples :]
@@ -46,13 +46,13 @@ def _numbered(task: FiniteTask, config: TaskTraining, seed: int) -> tuple[Rows, 
     return task.numbered(others[mixed[: config.examples]]), task.numbered(test)
 
 
-def _drawn(task: Task, config: TaskTraining, seed: int) -> tuple[Rows, Rows]:
+def _drawn(task: Task, config: TaskTraining, seed: int) -> tuple[TaskRows, TaskRows]:
     """Rows drawn for the test, and others, none of which is in the test."""
     test = task.draw(config.test_examples, torch.Generator().manual_seed(TEST_SEED))
     test = test.to(config.device)
     held_out = RowSet(test.tokens)
     generator = torch.Generator(config.device).manual_seed(seed)
-    wanted, kept, n_kept = max(config.examples, 1), list[Rows](), 0
+    wanted, kept, n_kept = max(config.examples, 1), list[TaskRows](), 0
     while n_kept < wanted:
         rows = task.draw(AT_ONCE, generator)
         kept.append(rows.take(~held_out.has(rows.tokens)))
@@ -62,7 +62,7 @@ def _drawn(task: Task, config: TaskTraining, seed: int) -> tuple[Rows, Rows]:
                 f"the {config.test_examples:,} test_examples leave hardly a row of this "
                 f"{task.name} to train on: give fewer, or a larger task"
             )
-    return Rows(*(torch.cat(parts)[:wanted] for parts in zip(*kept, strict=True))), test
+    return TaskRows(*(torch.cat(parts)[:wanted] for parts in zip(*kept, strict=True))), test
 
 
 class RowSet:

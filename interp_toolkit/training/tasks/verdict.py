@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from scipy import stats
-
+from interp_toolkit.stats import clopper_pearson
 from interp_toolkit.training.engine.final_score import percent
 from interp_toolkit.training.engine.seeds import SeedRuns
 from interp_toolkit.training.tasks.settings import SyntheticTraining, TaskTraining
 
 BITS = "bits_per_parameter"
-_TAIL = 0.025  # on either side
 
 
 def task_verdict(config: SyntheticTraining, runs: SeedRuns) -> str:
@@ -20,7 +18,8 @@ def task_verdict(config: SyntheticTraining, runs: SeedRuns) -> str:
         "are right"
     ]
     if isinstance(config, TaskTraining):
-        low, high = share_interval(scores["accuracy"], config.test_examples)
+        rows = config.test_examples
+        low, high = clopper_pearson(scores["accuracy"] * rows, rows)
         parts[0] += f" (95 % interval {percent(low)} to {percent(high)})"
     if task.guess is not None:
         parts.append(f"{task.guess_rule} is right in {percent(task.guess)}")
@@ -39,18 +38,6 @@ def _tested(config: SyntheticTraining) -> str:
         if config.task.whole_rows
         else f"the answers in {rows} not trained on"
     )
-
-
-def share_interval(share: float, rows: int) -> tuple[float, float]:
-    """The 95 % interval of Clopper and Pearson (1934) for a mean of shares over independent rows.
-
-    Where a row has several answers its share lies between 0 and 1 and varies less than a yes or
-    no with the same mean would, so the interval is then wider than it need be.
-    """
-    right = share * rows
-    low = stats.beta.ppf(_TAIL, right, rows - right + 1) if right > 0 else 0.0
-    high = stats.beta.ppf(1 - _TAIL, right + 1, rows - right) if right < rows else 1.0
-    return float(low), float(high)
 
 
 def _of_seeds(runs: SeedRuns) -> str:

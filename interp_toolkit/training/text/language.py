@@ -18,7 +18,7 @@ from interp_toolkit.data.token_store import TokenStore
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention import generated_text as people
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
-from interp_toolkit.training.engine.final_score import Measured
+from interp_toolkit.training.engine.final_score import FinalScore
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.trainer import Fitted
 from interp_toolkit.training.tasks.settings import BY_VARIANT
@@ -86,7 +86,7 @@ def train_language(
         task=task,
     )
     keep_tokenizer(store, session)
-    measured = Measured(
+    measured = FinalScore(
         name=MEASURE,
         value=runs.scores[MEASURE],
         better="lower",
@@ -137,7 +137,7 @@ def _facts(config: LanguageTraining, store: TokenStore) -> dict[str, Any]:
     return facts
 
 
-def _verdict(name: str, config: LanguageTraining, runs: SeedRuns, measured: Measured) -> str:
+def _verdict(name: str, config: LanguageTraining, runs: SeedRuns, measured: FinalScore) -> str:
     reached = [scores[MEASURE] for scores in runs.by_seed.values()]
     seeds = f"; the worst of {len(reached)} seeds: {max(reached):.3f}" if len(reached) > 1 else ""
     return (

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interp_toolkit.data.token_store import TokenPart, TokenStore
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.random_attention.task import Rows, right_share
+from interp_toolkit.toys.random_attention.task import TaskRows, right_share
 from interp_toolkit.training.engine.problem import Problem
 from interp_toolkit.training.engine.row_parts import mean_in_parts
 from interp_toolkit.training.tasks.problem import answer_logits
@@ -42,18 +42,18 @@ class ReviewProblem(Problem):
         self.reviews = Reviews(store, store.train, config.length, config.device)
         self.tested = Reviews(store, store.test, config.length, config.device)
 
-    def draw(self, generator: torch.Generator) -> Rows:
+    def draw(self, generator: torch.Generator) -> TaskRows:
         """Reviews to learn from, with replacement."""
         shape, device = (self.config.rows,), generator.device
         return self.reviews.rows(
             torch.randint(len(self.reviews), shape, generator=generator, device=device)
         )
 
-    def loss(self, batch: Rows) -> Float[Tensor, ""]:
+    def loss(self, batch: TaskRows) -> Float[Tensor, ""]:
         """The mean cross-entropy of the labels."""
 
         def mean(*parts: Tensor) -> Float[Tensor, ""]:
-            rows = Rows(*parts)
+            rows = TaskRows(*parts)
             return F.cross_entropy(answer_logits(self.model, rows)[:, 0], rows.answer[:, 0])
 
         return mean_in_parts(mean, batch, self.config.rows_at_once)
@@ -97,10 +97,10 @@ class Reviews:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def rows(self, which: Int[Tensor, " row"]) -> Rows:
+    def rows(self, which: Int[Tensor, " row"]) -> TaskRows:
         """Some of the reviews, by number."""
         starts = self.starts[which, None]
         told = (self.ends[which, None] - starts - 1).clamp(max=len(self.place) - 1)
         tokens = self.tokens[starts + torch.minimum(self.place, told)].long()
         tokens = torch.where(self.place < told, tokens, self.end)
-        return Rows(tokens, told, self.labels[which, None])
+        return TaskRows(tokens, told, self.labels[which, None])

@@ -16,7 +16,7 @@ from interp_toolkit.data.token_store import TokenStore
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention import reviews
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
-from interp_toolkit.training.engine.final_score import Measured, percent
+from interp_toolkit.training.engine.final_score import FinalScore, percent
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.trainer import Fitted
 from interp_toolkit.training.tasks.settings import BY_VARIANT
@@ -79,7 +79,7 @@ def train(config: YelpTraining, session: Session | None = None) -> TrainingRun:
     )
     keep_tokenizer(store, session)
     positive = store.test.labels.double().mean().item()
-    measured = Measured(
+    measured = FinalScore(
         name="accuracy",
         value=runs.scores["accuracy"],
         better="higher",
@@ -123,7 +123,7 @@ def _facts(config: YelpTraining, store: TokenStore) -> dict[str, Any]:
     return facts
 
 
-def _verdict(config: YelpTraining, runs: SeedRuns, measured: Measured) -> str:
+def _verdict(config: YelpTraining, runs: SeedRuns, measured: FinalScore) -> str:
     reached = [scores["accuracy"] for scores in runs.by_seed.values()]
     worst = f"; the worst of {len(reached)} seeds: {percent(min(reached))}"
     seeds = worst if len(reached) > 1 else ""

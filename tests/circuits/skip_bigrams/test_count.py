@@ -13,7 +13,7 @@ from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.null import t_at
 from interp_toolkit.circuits.skip_bigrams.pursuit import pursue
-from interp_toolkit.circuits.skip_bigrams.scores import Features, Pairs, Scores
+from interp_toolkit.circuits.skip_bigrams.scores import Features, Pairs, PairScores
 
 D, R, N, M, LEVEL = 64, 16, 64, 256, 0.05
 
@@ -58,7 +58,7 @@ def test_half_of_the_bigrams_get_no_number(planted_form, found) -> None:
     rest = form.less(
         features.query[pairs.query], features.key[pairs.key], torch.from_numpy(strength)
     )
-    after = Scores(rest, features, found.before.floor, 0, 2**28)
+    after = PairScores(rest, features, found.before.floor, 0, 2**28)
     part = dataclasses.replace(
         found, pairs=pairs, strength=strength, t=found.t[half], rest=form, after=after
     )

@@ -11,7 +11,7 @@ from sklearn.metrics import roc_auc_score
 
 from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.scores import Features, Scores
+from interp_toolkit.circuits.skip_bigrams.scores import Features, PairScores
 from interp_toolkit.errors import InputError
 
 
@@ -45,7 +45,7 @@ def test_scores_tell_planted_bigrams_from_other_pairs(planted) -> None:
     head = planted(128, 32, 256)
     features = Features(*(torch.from_numpy(head.features),) * 2, 128)
     form = Form(torch.from_numpy(head.W_Q), torch.from_numpy(head.W_K))
-    t = np.concatenate([t.numpy() for _, t in Scores(form, features, 1e-9, 0, 2**28).stripes()])
+    t = np.concatenate([t.numpy() for _, t in PairScores(form, features, 1e-9, 0, 2**28).stripes()])
     assert roc_auc_score(head.truth.ravel(), np.abs(t).ravel()) >= 0.99
 
 

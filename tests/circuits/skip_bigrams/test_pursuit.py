@@ -10,7 +10,7 @@ from interp_toolkit.circuits.skip_bigrams.directions import projected, side
 from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.pursuit import _backward, _echo, _fitted, pursue
-from interp_toolkit.circuits.skip_bigrams.scores import Features, Pairs, Scores
+from interp_toolkit.circuits.skip_bigrams.scores import Features, Pairs, PairScores
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def test_what_remains_between_found_features_is_as_wide_as_medians_say(planted) 
     features = Features(*(torch.from_numpy(head.features),) * 2, 128)
     pairs = Pairs(*np.array(sorted(head.bigrams)).T)
     rest, _ = _fitted(Form(*W), features, pairs)
-    scores = Scores(rest, features, 1e-9, 0, 2**28)
+    scores = PairScores(rest, features, 1e-9, 0, 2**28)
     t = np.concatenate([stripe.numpy() for _, stripe in scores.stripes()])
     inside = t.copy()
     inside[pairs] = 0
@@ -105,7 +105,7 @@ def test_a_pair_that_others_explain_is_dropped(planted) -> None:
     sides = Features(*(torch.from_numpy(features),) * 2, 64)
     taken = Pairs(np.array([2, 0, 1]), np.array([3, 4, 5]))
     rest, _ = _fitted(form, sides, taken)
-    kept, t = _backward(form, sides, taken, Scores(rest, sides, 1e-6, 0, 2**28), 0.05)
+    kept, t = _backward(form, sides, taken, PairScores(rest, sides, 1e-6, 0, 2**28), 0.05)
     assert list(zip(*(numbers.tolist() for numbers in kept), strict=True)) == [(0, 4), (1, 5)]
     assert (t > 5).all()
 

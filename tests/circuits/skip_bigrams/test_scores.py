@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.skip_bigrams.form import Form
-from interp_toolkit.circuits.skip_bigrams.scores import Features, Pairs, Scores
+from interp_toolkit.circuits.skip_bigrams.scores import Features, Pairs, PairScores
 
 D, NONE = 12, Pairs(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
@@ -35,21 +35,21 @@ def dense(form: Form, features: Features) -> np.ndarray:
     return np.where(row * column > 0, smaller, 0)
 
 
-def whole(scores: Scores) -> np.ndarray:
+def whole(scores: PairScores) -> np.ndarray:
     return np.concatenate([t.numpy() for _, t in scores.stripes()])
 
 
 @pytest.mark.parametrize("memory", [1, 10_000, 2**30])
 def test_stripes_are_the_dense_scores(made, memory) -> None:
     form, features = made
-    scores = Scores(form, features, 1e-9, 0, memory)
+    scores = PairScores(form, features, 1e-9, 0, memory)
     assert whole(scores) == pytest.approx(dense(form, features), abs=1e-4)
 
 
 @pytest.mark.parametrize("memory", [1, 2**30])
 def test_a_sweep_keeps_what_is_large_and_the_best(made, memory) -> None:
     form, features = made
-    scores = Scores(form, features, 1e-9, 0, memory)
+    scores = PairScores(form, features, 1e-9, 0, memory)
     t = dense(form, features)
     taken = Pairs(np.array([3, 7]), np.array([2, 9]))
     active = np.ix_([3, 7], [2, 9])
@@ -67,7 +67,7 @@ def test_a_sweep_keeps_what_is_large_and_the_best(made, memory) -> None:
 def test_the_histogram_counts_every_pair_once(made) -> None:
     form, features = made
     edges = np.array([-2.0, -1, 0.1, 1, 2])
-    counts = Scores(form, features, 1e-9, 0, 5000).histogram(edges)
+    counts = PairScores(form, features, 1e-9, 0, 5000).histogram(edges)
     expected = np.histogram(np.clip(dense(form, features), -1.9, 1.9), edges)[0]
     assert counts.tolist() == expected.tolist()
 
@@ -77,7 +77,7 @@ def test_a_key_that_every_query_likes_is_no_bigram() -> None:
     features = torch.randn((60, 40), generator=rng, dtype=torch.float64)
     features = torch.nn.functional.normalize(features + 2 * torch.eye(40)[0], dim=1)
     form = Form(10 * torch.eye(40)[:, :1].double(), features[5:6].T)
-    scores = Scores(form, Features(features, features, 40), 1e-9, 0, 2**30)
+    scores = PairScores(form, Features(features, features, 40), 1e-9, 0, 2**30)
     assert np.abs(scores.sweep(0.0, NONE).column_best[5]) < 5
 
 

@@ -15,13 +15,15 @@ from interp_toolkit.circuits.sorting.measures.attention import (
     separator_line,
     straight_line,
 )
-from interp_toolkit.circuits.sorting.measures.reading import Reading, read
+from interp_toolkit.circuits.sorting.measures.reading import ListReading, read
 from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.data.lists import Lists, ListSource
 from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
 
 
-def reading_of(rows: list[list[int]], text: str, pattern: torch.Tensor | None = None) -> Reading:
+def reading_of(
+    rows: list[list[int]], text: str, pattern: torch.Tensor | None = None
+) -> ListReading:
     layout = parse_layout(text, d_vocab=9, d_vocab_out=7)
     lists = Lists.from_rows(rows, layout.n_values)
     made = layout.rows(lists)
@@ -31,7 +33,7 @@ def reading_of(rows: list[list[int]], text: str, pattern: torch.Tensor | None = 
         raw = torch.rand(n, 1, items, layout.n_positions, generator=generator, dtype=torch.float64)
         pattern = raw / raw.sum(-1, keepdim=True)
     zeros = torch.zeros(n, items, layout.n_values)
-    return Reading(layout, lists, made, zeros, zeros, torch.ones(n, items), pattern)
+    return ListReading(layout, lists, made, zeros, zeros, torch.ones(n, items), pattern)
 
 
 def above_by_hand(rows: list[list[int]], attention: np.ndarray) -> dict[str, float]:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp_toolkit.circuits.sorting.measures.logit_line import concave_sum, logit_line
-from interp_toolkit.circuits.sorting.measures.reading import Reading, read
+from interp_toolkit.circuits.sorting.measures.reading import ListReading, read
 from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.data.lists import Lists, ListSource
 from interp_toolkit.toys.sorting.sorters import sort_argmax
@@ -17,12 +17,12 @@ from interp_toolkit.toys.sorting.sorters import sort_argmax
 LAYOUT = parse_layout("10 list1-10 11 pad12", d_vocab=13, d_vocab_out=10)
 
 
-def some_reading(n: int = 300) -> Reading:
+def some_reading(n: int = 300) -> ListReading:
     lists = ListSource("hard", 10, 1, 10).draw(n, torch.Generator().manual_seed(0))
     rows = LAYOUT.rows(lists)
     shape = (n, 1, 10, LAYOUT.n_positions)
     zeros = torch.zeros(n, 10, 10)
-    return Reading(LAYOUT, lists, rows, zeros, zeros, torch.ones(n, 10), torch.zeros(shape))
+    return ListReading(LAYOUT, lists, rows, zeros, zeros, torch.ones(n, 10), torch.zeros(shape))
 
 
 @settings(max_examples=60, deadline=None)

@@ -10,20 +10,20 @@ from interp_toolkit.circuits.sorting.criteria import (
     ARGMAX,
     MIN_GREATER,
     RULES,
-    Mark,
+    Criterion,
+    criteria_of,
     decide,
-    marks_of,
     sorts,
 )
 
 STATES = ("strong", "weak", "absent", "unknown")
 
 
-def marks(first: str, second: str) -> list[Mark]:
+def marks(first: str, second: str) -> list[Criterion]:
     """Marks of algorithm 1 and of algorithm 2 by their states' initials."""
     states = {s[0]: s for s in STATES}
     return [
-        Mark(algorithm, f"m{i}", 0.0, None, 0.0, 0.0, states[letter], "")
+        Criterion(algorithm, f"m{i}", 0.0, None, 0.0, 0.0, states[letter], "")
         for algorithm, letters in ((MIN_GREATER, first), (ARGMAX, second))
         for i, letter in enumerate(letters)
     ]
@@ -80,14 +80,14 @@ def test_thresholds_are_reached_from_the_right_side(rule) -> None:
 
 def test_the_null_beside_a_mark_is_the_one_nearest_to_strong() -> None:
     null = {"follows_token": [0.3, 0.9, 0.5], "logit_slope_error": [0.3, 0.9, 0.5]}
-    found = {m.name: m.null for m in marks_of({}, null, autoregressive=True)}
+    found = {m.name: m.null for m in criteria_of({}, null, autoregressive=True)}
     assert found["follows_token"] == 0.9
     assert found["logit_slope_error"] == 0.3
     assert found["copy_score"] is None
 
 
 def test_in_place_there_are_no_marks_of_what_follows_an_output() -> None:
-    names = {m.name for m in marks_of({}, {}, autoregressive=False)}
+    names = {m.name for m in criteria_of({}, {}, autoregressive=False)}
     assert names == {"logit_fit_r2", "logit_line_r2", "logit_slope_error", "kink_r2"}
 
 

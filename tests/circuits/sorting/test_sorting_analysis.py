@@ -9,7 +9,7 @@ import torch
 
 from interp_toolkit.circuits.sorting import evidence_figures, figures
 from interp_toolkit.circuits.sorting.analysis import run, unfit
-from interp_toolkit.circuits.sorting.criteria import Mark
+from interp_toolkit.circuits.sorting.criteria import Criterion
 from interp_toolkit.circuits.sorting.evolution import (
     EvolutionStep,
     evolution_frame,
@@ -129,7 +129,9 @@ def test_attention_to_separators_is_the_same_from_weights_and_from_rows(argmax):
 
 def mark(name="copy_score", **fields):
     told = {"algorithm": "min_greater_than_previous", "value": 0.5, "null": 0.1, "weak": 0.2}
-    return Mark(**({"name": name, "strong": 0.6, "state": "weak", "says": name} | told | fields))
+    return Criterion(
+        **({"name": name, "strong": 0.6, "state": "weak", "says": name} | told | fields)
+    )
 
 
 def test_marks_lie_between_their_thresholds():

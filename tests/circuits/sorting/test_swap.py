@@ -5,14 +5,14 @@ from __future__ import annotations
 import torch
 
 from interp_toolkit.circuits.sorting.measures import swap
-from interp_toolkit.circuits.sorting.measures.reading import Reading, read
+from interp_toolkit.circuits.sorting.measures.reading import ListReading, read
 from interp_toolkit.circuits.sorting.measures.swap import swap_previous
 from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.data.lists import Lists, ListSource
 from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater, sort_mixed
 
 
-def reading_of(model, text: str, kind: str, n: int = 300) -> Reading:
+def reading_of(model, text: str, kind: str, n: int = 300) -> ListReading:
     layout = parse_layout(text, d_vocab=model.cfg.d_vocab, d_vocab_out=model.cfg.d_vocab_out)
     source = ListSource(kind, layout.n_values, layout.shortest, layout.longest)
     return read(model, layout, source.draw(n, torch.Generator().manual_seed(0)))
@@ -77,7 +77,7 @@ def test_algorithm_1_is_the_refined_one_on_repeats() -> None:
     rows = layout.rows(lists)
     n = len(lists)
     zeros, pattern = torch.zeros(n, 10, 10), torch.zeros(n, 1, 10, 22)
-    reading = Reading(layout, lists, rows, zeros, zeros, torch.ones(n, 10), pattern)
+    reading = ListReading(layout, lists, rows, zeros, zeros, torch.ones(n, 10), pattern)
     item = torch.randint(1, 10, (n,), generator=torch.Generator().manual_seed(4))
     previous = rows.answer[torch.arange(n), torch.randint(0, 9, (n,))]
     found = swap._by_token(reading, torch.arange(n), previous, item)
@@ -97,7 +97,7 @@ def test_too_few_swaps_tell_nothing() -> None:
 def test_lists_of_two_cannot_be_swapped() -> None:
     layout = parse_layout("4 list2 5 sorted2", d_vocab=6, d_vocab_out=4)
     lists = Lists.from_rows([[3, 1]] * 50, 4)
-    reading = Reading(
+    reading = ListReading(
         layout,
         lists,
         layout.rows(lists),

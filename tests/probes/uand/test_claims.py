@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from interp_toolkit.probes.uand.claims import (
-    Reading,
+    PairEvidence,
     claims,
     main_claim,
     never_apart,
@@ -89,25 +89,25 @@ GOOD, AFFINE, BAD = (1.0, 1.1, 0.0, 0.1), (2.0, 2.0, 0.0, 1.0), (0.4, 1.0, 0.0, 
 )
 def test_each_claim(here, before, q_here, q_before, claim):
     readings = [
-        Reading(errors([e]), np.array([q])) for e, q in ((here, q_here), (before, q_before))
+        PairEvidence(errors([e]), np.array([q])) for e, q in ((here, q_here), (before, q_before))
     ]
     no = np.array([False])
     assert claims(readings[0], readings[1:], no, 0.05) == [claim]
-    nothing_early = Reading(errors([BAD]), np.array([1.0]))
+    nothing_early = PairEvidence(errors([BAD]), np.array([1.0]))
     assert claims(readings[0], [nothing_early, readings[1]], no, 0.05) == [claim]
     affine = claims(readings[0], readings[1:], np.array([True]), 0.05)
     assert affine == (["absent"] if claim == "absent" else ["undecided"])
 
 
 def test_without_an_input_nothing_is_computed_or_before():
-    here = Reading(errors([GOOD, BAD]), np.array([0.01, 1.0]))
+    here = PairEvidence(errors([GOOD, BAD]), np.array([0.01, 1.0]))
     assert claims(here, [], np.array([False, False]), 0.05) == ["undecided", "absent"]
 
 
 def test_pairs_without_errors_are_unseen_whatever_their_input():
     unseen = dataclasses.replace(errors([GOOD]), fitted=np.array([0]))
-    before = Reading(errors([GOOD]), np.array([0.01]))
-    here = Reading(unseen, np.array([np.nan]))
+    before = PairEvidence(errors([GOOD]), np.array([0.01]))
+    here = PairEvidence(unseen, np.array([np.nan]))
     assert claims(here, [before], np.array([False]), 0.05) == ["unseen"]
 
 

@@ -12,7 +12,7 @@ from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.random_attention.depth import study
 from interp_toolkit.studies.random_attention.depth.models import INITIALISATIONS, MAIN, untrained
 
-SIZES = study.Sizes(128, 4, 48, 300, 4, 1)
+SIZES = study.DepthSizes(128, 4, 48, 300, 4, 1)
 
 
 @pytest.mark.parametrize("variant", ["random", "mixit"])
@@ -47,7 +47,7 @@ def test_random_transformers_collapse_and_mixit_does_not() -> None:
 
 
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setitem(study.PRESETS, "small", study.Sizes(32, 2, 12, 50, 2, 1))
+    monkeypatch.setitem(study.PRESETS, "small", study.DepthSizes(32, 2, 12, 50, 2, 1))
     monkeypatch.setattr(study, "DEPTHS", (1, 2, 3, 4, 5))
     result = study.reproduce_depth("small", 1, Runner(tmp_path, workers=1))
     assert len(result.jobs) == 2 * len(INITIALISATIONS)

@@ -24,7 +24,7 @@ def test_gap_and_its_exponent() -> None:
 
 
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    sizes = study.Sizes((32, 64, 128), 32, 400, 60, 1)
+    sizes = study.CovarianceSizes((32, 64, 128), 32, 400, 60, 1)
     monkeypatch.setitem(study.PRESETS, "small", sizes)
     result = study.reproduce_sde("small", None, Runner(tmp_path, workers=1))
     named = {(q.of, q.name): q for q in result.quantities}

@@ -17,7 +17,7 @@ from interp_toolkit.results import STATUS_TONES
 from interp_toolkit.studies.jobs.attempt import Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.random_attention import cells, memorization, scaling, tables
-from interp_toolkit.studies.random_attention.cells import Cell
+from interp_toolkit.studies.random_attention.cells import TableCell
 from interp_toolkit.studies.random_attention.entries import (
     Entry,
     models_down,
@@ -47,9 +47,9 @@ TINY: Mapping[str, Mapping[str, Any]] = {
 }
 
 
-def settings_of(cell: Cell, preset: str, cache: Path) -> dict[str, Any]:
+def settings_of(cell: TableCell, preset: str, cache: Path) -> dict[str, Any]:
     """The cell's own, but two steps of the smallest model, on few rows."""
-    found = {**Cell.settings(cell, preset), "steps": 2, "rows": 4, **TINY.get(cell.recipe, {})}
+    found = {**TableCell.settings(cell, preset), "steps": 2, "rows": 4, **TINY.get(cell.recipe, {})}
     found["d_model"] = 2 * found.get("heads", 4)
     fields = find("recipes", cell.recipe).config.model_fields
     few = {"examples": 50, "test_examples": 20, "cache": str(cache)}
@@ -198,7 +198,7 @@ def test_a_count_that_is_off_by_one_is_not_reached(monkeypatch: pytest.MonkeyPat
     assert [q.reached for q in memorization.counts()] == [True, True, True, False]
 
 
-def entry(cell: Cell, *values: float, bits: float | None = None, guess: float = 0.0) -> Entry:
+def entry(cell: TableCell, *values: float, bits: float | None = None, guess: float = 0.0) -> Entry:
     """A cell with made figures."""
     measured = {
         "name": "accuracy",
@@ -222,9 +222,9 @@ def entry(cell: Cell, *values: float, bits: float | None = None, guess: float = 
 
 def test_made_figures_in_the_sources_shape() -> None:
     made = [
-        entry(Cell("a task", "standard", "r", "standard", 0.9), 0.8, 1.0, 0.95, bits=2.0),
-        entry(Cell("a task", "mixit", "r", "mixit"), 0.25, 0.25, 0.25, bits=1.0),
-        entry(Cell("text", "mixit", "r", "mixit", 3.5, "lower", "nats"), 3.0, 4.0, 2.5),
+        entry(TableCell("a task", "standard", "r", "standard", 0.9), 0.8, 1.0, 0.95, bits=2.0),
+        entry(TableCell("a task", "mixit", "r", "mixit"), 0.25, 0.25, 0.25, bits=1.0),
+        entry(TableCell("text", "mixit", "r", "mixit", 3.5, "lower", "nats"), 3.0, 4.0, 2.5),
     ]
     down = models_down(made)
     assert list(down.columns) == ["", "a task", "text"]
@@ -284,7 +284,8 @@ def test_a_larger_study_goes_on_from_a_smaller_one(
 ) -> None:
     monkeypatch.setattr(cells, "train_variant", made_run)
     pair = [
-        Cell("sums", variant, "modular-addition", variant, 1.0) for variant in ("standard", "mixit")
+        TableCell("sums", variant, "modular-addition", variant, 1.0)
+        for variant in ("standard", "mixit")
     ]
     studies = [TableStudy("made", "", "", {"small": pair[:n]}, {"small": "Made."}) for n in (1, 2)]
     said: list[str] = []

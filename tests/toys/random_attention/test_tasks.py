@@ -14,7 +14,7 @@ from interp_toolkit.toys.random_attention.k_hop import KHop
 from interp_toolkit.toys.random_attention.memorization import Memorization
 from interp_toolkit.toys.random_attention.modular_addition import ModularAddition
 from interp_toolkit.toys.random_attention.retrieval import Retrieval
-from interp_toolkit.toys.random_attention.task import NOTHING, Rows, Task, right_share
+from interp_toolkit.toys.random_attention.task import NOTHING, Task, TaskRows, right_share
 
 TASKS = [
     Retrieval(most_pairs=1, symbols=4),
@@ -34,7 +34,7 @@ TASKS = [
 every_task = pytest.mark.parametrize("task", TASKS, ids=str)
 
 
-def drawn(task: Task, n_rows: int, seed: int = 0) -> Rows:
+def drawn(task: Task, n_rows: int, seed: int = 0) -> TaskRows:
     return task.draw(n_rows, torch.Generator().manual_seed(seed))
 
 

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.sorting.measures.reading import Reading
+from interp_toolkit.circuits.sorting.measures.reading import ListReading
 
 SMALLEST_SHARE = 1e-30  # of attention: softmax underflows; below it, ln is cut off
 
@@ -60,7 +60,7 @@ class AboveScores:
 
 
 def above_scores(
-    reading: Reading, attention: Float[Tensor, "row item place"]
+    reading: ListReading, attention: Float[Tensor, "row item place"]
 ) -> AboveScores | None:
     """Scores of attention to the list's places; None where no output follows another."""
     if not reading.layout.autoregressive or reading.layout.longest < 2:
@@ -141,7 +141,7 @@ class SeparatorLine:
 
 
 def separator_line(
-    reading: Reading, pattern: Float[Tensor, "row item pos"]
+    reading: ListReading, pattern: Float[Tensor, "row item pos"]
 ) -> SeparatorLine | None:
     """The line of one head's pattern; None for a layout without a separator before the list."""
     layout = reading.layout

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp_toolkit.circuits.sorting.criteria import Algorithm, Mark, decide, marks_of
+from interp_toolkit.circuits.sorting.criteria import Algorithm, Criterion, criteria_of, decide
 from interp_toolkit.circuits.sorting.measures.measure import Measures, measure
-from interp_toolkit.circuits.sorting.measures.reading import Reading
+from interp_toolkit.circuits.sorting.measures.reading import ListReading
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.interventions import ablate
 from interp_toolkit.models.transformer.collapsed import read_logits
@@ -33,15 +33,15 @@ class HeadFingerprint:
     head: int
     algorithm: Algorithm
     metrics: Mapping[str, float | None]
-    marks: Sequence[Mark]
+    marks: Sequence[Criterion]
     lists_right_without: float
 
 
 def head_parts(
-    model: Any,
-    reading: Reading,
+    model: Model,
+    reading: ListReading,
     tables: WeightTables,
-    found: tuple[Algorithm, Sequence[Mark], Measures, bool],
+    found: tuple[Algorithm, Sequence[Criterion], Measures, bool],
     seed: int,
     progress: Callable[[str], None],
 ) -> tuple[list[HeadFingerprint], list[Measures]]:
@@ -59,7 +59,7 @@ def head_parts(
         own = (
             list(marks)
             if n_heads == 1
-            else marks_of(alone.metrics, {}, autoregressive=reading.layout.autoregressive)
+            else criteria_of(alone.metrics, {}, autoregressive=reading.layout.autoregressive)
         )
         part = decide(own, sorting and without < right)
         heads.append(
@@ -69,7 +69,7 @@ def head_parts(
     return heads, measures
 
 
-def _answers(model: Any, reading: Reading) -> Int[Tensor, "row item"]:
+def _answers(model: Model, reading: ListReading) -> Int[Tensor, "row item"]:
     """The values that the model, as it now is, answers to a reading's rows; -1: none."""
     tokens, read = (part.to(device_of(model)) for part in (reading.rows.tokens, reading.rows.read))
     answers = read_logits(model, tokens, read).argmax(-1).cpu()
@@ -77,6 +77,6 @@ def _answers(model: Any, reading: Reading) -> Int[Tensor, "row item"]:
     return torch.where(is_value.any(-1), is_value.int().argmax(-1), -1)
 
 
-def _lists_right(reading: Reading, answers: Int[Tensor, "row item"]) -> float:
+def _lists_right(reading: ListReading, answers: Int[Tensor, "row item"]) -> float:
     right = (answers == reading.rows.answer) | ~reading.rows.present
     return float(right.all(1).double().mean())

@@ -21,7 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.circuits.sorting.measures.attention import straight_line
-from interp_toolkit.circuits.sorting.measures.reading import Reading
+from interp_toolkit.circuits.sorting.measures.reading import ListReading
 from interp_toolkit.data.lists import Lists
 
 
@@ -54,7 +54,7 @@ def concave_sum(lists: Lists) -> Float[Tensor, "row value"]:
     return total
 
 
-def logit_line(reading: Reading, logits: Float[Tensor, "row item value"]) -> LogitLine:
+def logit_line(reading: ListReading, logits: Float[Tensor, "row item value"]) -> LogitLine:
     """The regression of these logits (the model's, or what one head adds to them)."""
     n_items, n_values = logits.shape[1:]
     f = concave_sum(reading.lists)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -22,10 +21,11 @@ from interp_toolkit.circuits.sorting.measures.attention import (
 )
 from interp_toolkit.circuits.sorting.measures.logit_line import LogitLine, logit_line
 from interp_toolkit.circuits.sorting.measures.ov_shapes import copy_score, piecewise_fits
-from interp_toolkit.circuits.sorting.measures.reading import HOOK_Z, Reading
+from interp_toolkit.circuits.sorting.measures.reading import HOOK_Z, ListReading
 from interp_toolkit.circuits.sorting.measures.swap import Swaps, swap_previous
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables, weight_tables
 from interp_toolkit.circuits.weights.folding import read_through
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.transformer.collapsed import at_positions
 from interp_toolkit.models.weights.view import weights
@@ -49,8 +49,8 @@ class Measures:
 
 
 def measure(
-    model: Any,
-    reading: Reading,
+    model: Model,
+    reading: ListReading,
     tables: WeightTables | None = None,
     *,
     head: int | None = None,
@@ -119,7 +119,7 @@ def _shares(tables: WeightTables, head: int | None) -> Float[Tensor, " head"]:
 
 
 @torch.no_grad()
-def head_logits(model: Any, reading: Reading, head: int) -> Float[Tensor, "row item value"]:
+def head_logits(model: Model, reading: ListReading, head: int) -> Float[Tensor, "row item value"]:
     """What one head adds to the values' logits where items are read.
 
     A final norm's division, one number for each position, is left out.

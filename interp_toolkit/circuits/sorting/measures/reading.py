@@ -19,6 +19,7 @@ from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.data.list_layout import ListLayout, ListRows
 from interp_toolkit.data.lists import Lists
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.transformer.collapsed import at_positions
@@ -29,7 +30,7 @@ HOOK_Z = "blocks.0.attn.hook_z"
 
 
 @dataclass(frozen=True, eq=False)
-class Reading:
+class ListReading:
     """A model's answers to some lists.
 
     Attributes:
@@ -66,7 +67,7 @@ class Reading:
         return answers.masked_fill(self.outside > best, self.layout.n_values)
 
 
-def require_one_layer(model: Any) -> None:
+def require_one_layer(model: Model) -> None:
     """Raise InputError for a model of several layers."""
     if int(model.cfg.n_layers) != 1:
         raise InputError(
@@ -75,7 +76,7 @@ def require_one_layer(model: Any) -> None:
 
 
 @torch.no_grad()
-def read(model: Any, layout: ListLayout, lists: Lists) -> Reading:
+def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
     """One pass over these lists, on the CPU in float64 afterwards.
 
     Raises:
@@ -107,7 +108,7 @@ def read(model: Any, layout: ListLayout, lists: Lists) -> Reading:
     scale = seen.get("scale", torch.ones(at_items.shape[:2], dtype=torch.float64))
     constant = view.b_U if view.final_norm.b is None else view.b_U + view.final_norm.b @ view.W_U
     behind = constant[values].double().cpu()
-    return Reading(
+    return ListReading(
         layout,
         lists.to("cpu"),
         ListRows(*(part.cpu() for part in rows)),

@@ -15,13 +15,13 @@ Zhong 2023).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from interp_toolkit.circuits.sorting.measures.reading import HOOK_Z, Reading
+from interp_toolkit.circuits.sorting.measures.reading import HOOK_Z, ListReading
+from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.interventions import put_heads
 from interp_toolkit.models.running.streaming import collect
@@ -47,7 +47,7 @@ class Swaps:
 
 
 def swap_previous(
-    model: Any, reading: Reading, *, head: int | None = None, seed: int = 0
+    model: Model, reading: ListReading, *, head: int | None = None, seed: int = 0
 ) -> Swaps | None:
     """One swap a list; None where no output follows another, or too few swaps tell.
 
@@ -87,7 +87,7 @@ def swap_previous(
 
 
 def _by_token(
-    reading: Reading,
+    reading: ListReading,
     rows: Int[Tensor, " swap"],
     previous: Int[Tensor, " swap"],
     item: Int[Tensor, " swap"],
@@ -103,7 +103,7 @@ def _by_token(
 
 
 def _answers(
-    model: Any,
+    model: Model,
     clean: Int[Tensor, "swap pos"],
     changed: Int[Tensor, "swap pos"],
     place: Int[Tensor, "swap 1"],

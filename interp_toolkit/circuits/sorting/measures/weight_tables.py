@@ -19,19 +19,19 @@ Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.sorting.measures.reading import Reading
+from interp_toolkit.circuits.sorting.measures.reading import ListReading
 from interp_toolkit.circuits.sorting.measures.sources import Source, sources
 from interp_toolkit.circuits.weights.folding import read_through, written_through
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.data.list_layout import ListLayout
-from interp_toolkit.models.weights.parts import LayerWeights, Norm
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
 
 EXACT = 1e-6  # share of the logits' variance; rounding in float32 leaves 1e-12
@@ -71,7 +71,7 @@ class WeightTables:
 
 
 @torch.no_grad()
-def weight_tables(model: Any, layout: ListLayout, reading: Reading) -> WeightTables:
+def weight_tables(model: Model, layout: ListLayout, reading: ListReading) -> WeightTables:
     """The tables of a one-layer model.
 
     Args:
@@ -185,7 +185,7 @@ def _written(view: ModelWeights, layout: ListLayout) -> Float[Tensor, "head pos 
     cells = layout.key_cells()
     x = view.embed(cells.tokens, cells.positions).double()
     norm = view.layer(0).norm
-    x = Norm(norm.kind, eps=norm.eps)(x)
+    x = NormWeights(norm.kind, eps=norm.eps)(x)
     logits = read_through(view.final_norm, view.W_U)[:, list(layout.values)].double()
     shape = (view.n_heads, layout.n_positions, view.d_vocab, layout.n_values)
     table = torch.zeros(shape, dtype=torch.float64)
@@ -210,7 +210,7 @@ def _direct(
 def _residual(
     view: ModelWeights,
     layout: ListLayout,
-    reading: Reading,
+    reading: ListReading,
     written: Float[Tensor, "head pos token value"],
 ) -> float:
     """Share of the variance of the undivided logits, centred over values, that is not rebuilt."""
@@ -234,7 +234,7 @@ def _posted(view: ModelWeights, values: Int[Tensor, " value"]) -> Float[Tensor, 
     """`((W_E W_V + b_V) W_O + b_O) W_U + b_U` of the values, norms as far as they are linear."""
     w = view.layer(0)
     x = view.embed_norm(view.W_E[values.to(view.W_E.device)]).double()
-    x = Norm(w.norm.kind, eps=w.norm.eps)(x)
+    x = NormWeights(w.norm.kind, eps=w.norm.eps)(x)
     W_U = read_through(view.final_norm, view.W_U)[:, values.to(view.W_U.device)].double()
     b_U = view.b_U[values.to(view.b_U.device)].double()
     b_O = _bias(w).double()

@@ -25,6 +25,7 @@ from interp_toolkit.circuits.behaviour.advantage import estimate
 from interp_toolkit.circuits.behaviour.replacement import capture
 from interp_toolkit.circuits.heads.detectors import Detector, induction, previous_token
 from interp_toolkit.circuits.heads.scores import HeadScores, detect
+from interp_toolkit.models.heads import Head
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.interventions import ablate
 from interp_toolkit.models.transformer.collapsed import at_positions
@@ -35,8 +36,8 @@ from interp_toolkit.studies.jobs.attempt import Outcome
 from interp_toolkit.studies.recipe_settings import as_read
 from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.toys.random_attention.retrieval import Retrieval
-from interp_toolkit.toys.random_attention.task import Rows
-from interp_toolkit.training.engine.final_score import measured_of
+from interp_toolkit.toys.random_attention.task import TaskRows
+from interp_toolkit.training.engine.final_score import final_score_of
 from interp_toolkit.training.engine.run_files import end_run
 from interp_toolkit.training.tasks.problem import TaskProblem
 
@@ -44,8 +45,6 @@ RECIPE, VARIANT = "retrieval", "frozen-qk"
 ROWS_SEED = 2**32  # of the rows that are looked at, apart from those of training and test
 SCORED_ROWS, ABLATED_ROWS = 64, 512
 DIGITS = 3  # of attention, in a figure
-
-Head = tuple[int, int]
 
 
 def value_to_key(
@@ -100,7 +99,7 @@ def frozen_circuit(*, folder: Path, settings: Mapping[str, Any], seed: int, devi
     shown = [best(now, PREVIOUS.name, first=True), best(now, RETRIEVING.name, first=False)]
     values: dict[str, Any] = {
         "seed": seed,
-        "accuracy": measured_of(trained.training).value,
+        "accuracy": final_score_of(trained.training).value,
         "before": was,
         "after": now,
         "parts": parts,
@@ -129,17 +128,17 @@ def settings_of(
     return {**settings, "variant": VARIANT, **differs, **read}
 
 
-def full_rows(task: Retrieval, n_rows: int) -> Rows:
+def full_rows(task: Retrieval, n_rows: int) -> TaskRows:
     """Rows with as many pairs as there can be: no padding, and every position of one kind."""
     generator = torch.Generator().manual_seed(ROWS_SEED)
-    drawn: list[Rows] = []
+    drawn: list[TaskRows] = []
     while sum(len(rows.tokens) for rows in drawn) < n_rows:
         rows = task.draw(n_rows * task.most_pairs, generator)
         drawn.append(rows.take(rows.read[:, 0] == 2 * task.most_pairs))
-    return Rows(*(torch.cat(parts)[:n_rows] for parts in zip(*drawn, strict=True)))
+    return TaskRows(*(torch.cat(parts)[:n_rows] for parts in zip(*drawn, strict=True)))
 
 
-def scores(model: Transformer, rows: Rows) -> list[dict[str, Any]]:
+def scores(model: Transformer, rows: TaskRows) -> list[dict[str, Any]]:
     """Every head under every detector, on rows of the task."""
     found: HeadScores = detect(model, rows.tokens, [PREVIOUS, RETRIEVING, *GENERAL])
     kept = ("detector", "layer", "head", "score", "uniform", "p_adjusted", "detected")
@@ -151,12 +150,12 @@ def parts_of(scored: Sequence[Mapping[str, Any]]) -> dict[str, list[Head]]:
     found = [s for s in scored if s["detected"]]
     return {
         PREVIOUS.name: [
-            (s["layer"], s["head"])
+            Head(s["layer"], s["head"])
             for s in found
             if s["detector"] == PREVIOUS.name and s["layer"] == 0
         ],
         RETRIEVING.name: [
-            (s["layer"], s["head"])
+            Head(s["layer"], s["head"])
             for s in found
             if s["detector"] == RETRIEVING.name and s["layer"] > 0
         ],
@@ -167,11 +166,11 @@ def best(scored: Sequence[Mapping[str, Any]], detector: str, *, first: bool) -> 
     """The head with the largest score, in the first layer or in a later one."""
     mine = [s for s in scored if s["detector"] == detector and (s["layer"] == 0) == first]
     top = max(mine, key=lambda s: s["score"])
-    return top["layer"], top["head"]
+    return Head(top["layer"], top["head"])
 
 
 def ablations(
-    model: Transformer, rows: Rows, parts: Mapping[str, Sequence[Head]]
+    model: Transformer, rows: TaskRows, parts: Mapping[str, Sequence[Head]]
 ) -> list[dict[str, Any]]:
     """What the accuracy on the rows loses without each head, and without each part.
 
@@ -181,7 +180,7 @@ def ablations(
         parts: heads by part; a part without heads is left out.
     """
     cfg = model.cfg
-    single = [(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
+    single = [Head(layer, head) for layer in range(cfg.n_layers) for head in range(cfg.n_heads)]
     groups: list[tuple[str, Sequence[Head]]] = [(head_name(*head), [head]) for head in single]
     groups += [(f"all {name} heads", heads) for name, heads in parts.items() if heads]
     intact = _right(model, rows)
@@ -203,7 +202,7 @@ def ablations(
     return lost
 
 
-def _right(model: Transformer, rows: Rows) -> Float[np.ndarray, " row"]:
+def _right(model: Transformer, rows: TaskRows) -> Float[np.ndarray, " row"]:
     logits = run(model, rows.tokens)
     assert logits is not None
     named = at_positions(logits, rows.read).argmax(-1)
@@ -212,7 +211,7 @@ def _right(model: Transformer, rows: Rows) -> Float[np.ndarray, " row"]:
 
 
 def _patterns(
-    model: Transformer, rows: Rows, heads: Sequence[Head]
+    model: Transformer, rows: TaskRows, heads: Sequence[Head]
 ) -> list[tuple[Head, list[list[float]]]]:
     """The attention of heads on the first row, [query][key]."""
     names = [f"blocks.{layer}.attn.hook_pattern" for layer, _ in heads]

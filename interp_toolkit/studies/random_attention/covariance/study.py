@@ -87,7 +87,7 @@ KINDS: Mapping[str, Kind] = {
 
 
 @dataclass(frozen=True)
-class Sizes:
+class CovarianceSizes:
     """What a preset runs.
 
     Attributes:
@@ -105,9 +105,9 @@ class Sizes:
     seeds: int
 
 
-PRESETS: Mapping[str, Sizes] = {
-    "small": Sizes((32, 64, 128, 256, 512), 64, 6_000, 1_000, 3),
-    "paper": Sizes((32, 64, 128, 256, 512, 1024, 2048, 4096), 256, 100_000, 5_000, 5),
+PRESETS: Mapping[str, CovarianceSizes] = {
+    "small": CovarianceSizes((32, 64, 128, 256, 512), 64, 6_000, 1_000, 3),
+    "paper": CovarianceSizes((32, 64, 128, 256, 512, 1024, 2048, 4096), 256, 100_000, 5_000, 5),
 }
 
 
@@ -208,7 +208,7 @@ def slope(by_width: Mapping[int, float]) -> float:
     return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
 
 
-def _job(kind: str, sampler: Sampler, sizes: Sizes, seed: int) -> Job:
+def _job(kind: str, sampler: Sampler, sizes: CovarianceSizes, seed: int) -> Job:
     layers = sampler == "layers"
     arguments = {
         "kind": kind,
@@ -261,7 +261,9 @@ def _gap_quantities(
     return found
 
 
-def _sample_quantities(kind: str, sampler: str, seeds: Seeds, sizes: Sizes) -> list[Quantity]:
+def _sample_quantities(
+    kind: str, sampler: str, seeds: Seeds, sizes: CovarianceSizes
+) -> list[Quantity]:
     """Draws against the exact moments of what they are draws of."""
     of = f"draws, {sampler}: {kind}"
     found = []
@@ -292,7 +294,7 @@ def _sample_quantities(kind: str, sampler: str, seeds: Seeds, sizes: Sizes) -> l
     return found
 
 
-def _exact(kind: str, sampler: str, sizes: Sizes, tau: float) -> Moments:
+def _exact(kind: str, sampler: str, sizes: CovarianceSizes, tau: float) -> Moments:
     """The moments of what a sampler draws."""
     start, law, width = np.array(START), KINDS[kind].law, sizes.sampled_width
     if sampler == "diffusion":
@@ -326,7 +328,7 @@ def _growth(scale: float, width: int) -> tuple[float, float]:
     return (1 + scale * r / width) ** depth, (1 + r / width) ** depth
 
 
-def _path(kind: str, drawn: Mapping[tuple[str, str], Seeds], sizes: Sizes) -> Figure:
+def _path(kind: str, drawn: Mapping[tuple[str, str], Seeds], sizes: CovarianceSizes) -> Figure:
     start, law, width = np.array(START), KINDS[kind].law, sizes.sampled_width
     depths = sorted({round(width * TAUS[-1] * step / 16) for step in range(17)})
     sde = [(d / width, sde_moments(start, d / width, law)) for d in depths]

@@ -15,7 +15,7 @@ INITIALISATIONS = (MAIN, "1/sqrt(n) everywhere", "PyTorch's defaults")
 
 
 @dataclass(frozen=True)
-class Sizes:
+class DepthSizes:
     """What a preset runs.
 
     Attributes:
@@ -34,7 +34,7 @@ class Sizes:
 
 
 def untrained(
-    variant: Variant, depth: int, sizes: Sizes, initialisation: str, seed: int
+    variant: Variant, depth: int, sizes: DepthSizes, initialisation: str, seed: int
 ) -> Transformer:
     """A model of this depth as it starts."""
     n = sizes.d_model

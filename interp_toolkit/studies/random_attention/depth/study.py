@@ -35,7 +35,7 @@ from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.random_attention.depth.models import (
     INITIALISATIONS,
     MAIN,
-    Sizes,
+    DepthSizes,
     untrained,
 )
 from interp_toolkit.studies.result import (
@@ -60,9 +60,9 @@ THEIRS: Mapping[Variant, tuple[float, ...]] = {
 DASHES = ("solid", "dash", "dot")
 
 
-PRESETS: Mapping[str, Sizes] = {
-    "small": Sizes(128, 4, 256, 1000, 8, 3),
-    "paper": Sizes(512, 8, 256, 1000, 32, 5),
+PRESETS: Mapping[str, DepthSizes] = {
+    "small": DepthSizes(128, 4, 256, 1000, 8, 3),
+    "paper": DepthSizes(512, 8, 256, 1000, 32, 5),
 }
 
 
@@ -189,7 +189,7 @@ def _quantities(found: Found, start: str) -> list[Quantity]:
     return listed
 
 
-def _verdict(found: Found, main: Sequence[Quantity], sizes: Sizes) -> str:
+def _verdict(found: Found, main: Sequence[Quantity], sizes: DepthSizes) -> str:
     random, mixit = (medians(found, MAIN, variant) for variant in THEIRS)
     others = "; ".join(
         f"{medians(found, start, 'random')[0]:.2g} to {medians(found, start, 'random')[-1]:.2g} "

@@ -19,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.hand_set.heads import head_weights
@@ -81,10 +82,10 @@ def bigram_model(
     carrying = slice(d_head, None) if still else slice(None)
     back = _turn(model, distance).T if rotary and distance else torch.eye(d_head).double()
     for index, head in enumerate(heads):
-        head_weights(model, (0, index), "W_Q")[:, carrying] = head.W_Q @ back
-        head_weights(model, (0, index), "W_K")[:, carrying] = head.W_K
-        head_weights(model, (0, index), "W_V")[:d_head, :d_head] = torch.eye(d_head)
-        head_weights(model, (0, index), "W_O")[:d_head, :d_head] = torch.eye(d_head)
+        head_weights(model, Head(0, index), "W_Q")[:, carrying] = head.W_Q @ back
+        head_weights(model, Head(0, index), "W_K")[:, carrying] = head.W_K
+        head_weights(model, Head(0, index), "W_V")[:d_head, :d_head] = torch.eye(d_head)
+        head_weights(model, Head(0, index), "W_O")[:d_head, :d_head] = torch.eye(d_head)
     model.eval()
     return model
 
