@@ -148,7 +148,7 @@ def _with_effect(head: HeadVerdict) -> str:
         text += "; " + (
             f"ablation gains {-found.effect:.3g} nats in context"
             if _works_against(head)
-            else f"ablation costs at most {found.high:.2g} nats in context"
+            else f"ablation costs {found.effect:.2g} nats in context, {found.low:.2g} to {found.high:.2g}"
         )
     elif found is not None:
         text += "; ablation undecided"
@@ -169,10 +169,11 @@ def _refutations(heads: Sequence[HeadVerdict]) -> list[str]:
     idle = [head for head in heads if not _works_against(head)]
     sentences = []
     if idle:
-        high = max(head.ablation.high if head.ablation else 0.0 for head in idle)
+        found = [head.ablation for head in idle if head.ablation]
+        low, high = min(one.low for one in found), max(one.high for one in found)
         them = "them" if len(idle) > 1 else "it"
         sentences.append(
-            f"{_alike(idle)} but ablating {them} costs at most {high:.2g} nats of in-context "
+            f"{_alike(idle)} but ablating {them} costs {low:.2g} to {high:.2g} nats of in-context "
             "advantage: refuted."
         )
     if against:

@@ -12,27 +12,10 @@ from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.circuits.sorting.fingerprint import Lines
 from interp_toolkit.circuits.sorting.measures.head_parts import HeadFingerprint
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
-from interp_toolkit.results import Evidence, Result, Table, head_name
+from interp_toolkit.results import Result, Table, head_name
 
 if TYPE_CHECKING:
     import pandas as pd
-
-
-@dataclass(frozen=True)
-class SortingEvidence(Evidence):
-    """What the verdict on a sorting model rests on.
-
-    Attributes:
-        null: what every number is held against.
-        nulls: how many of them.
-        causal: what was done to the model, and looked at.
-        weights_residual: share of the logits' variance that tables of weights do not rebuild.
-    """
-
-    null: str
-    nulls: int
-    causal: str
-    weights_residual: float
 
 
 @dataclass(frozen=True)

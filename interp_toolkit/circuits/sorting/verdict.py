@@ -3,16 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from interp_toolkit.circuits.sorting.criteria import Algorithm, Criterion
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
-from interp_toolkit.circuits.sorting.result import SortingEvidence
+from interp_toolkit.results import Evidence
 
 _PHRASES = {
     "min_greater_than_previous": "the least value above the previous one",
     "argmax_piecewise_linear": "the largest of f(x) + (k + 0.5) x",
 }
 _NUMBERS = {name: f"algorithm {i}" for i, name in enumerate(_PHRASES, 1)}
+
+
+@dataclass(frozen=True)
+class SortingEvidence(Evidence):
+    """What the verdict on a sorting model rests on.
+
+    Attributes:
+        null: what every number is held against.
+        nulls: how many of them.
+        causal: what was done to the model, and looked at.
+        weights_residual: share of the logits' variance that tables of weights do not rebuild.
+    """
+
+    null: str
+    nulls: int
+    causal: str
+    weights_residual: float
 
 
 def evidence_of(
