@@ -148,7 +148,7 @@ def _with_effect(head: HeadVerdict) -> str:
         text += "; " + (
             f"ablation gains {-found.effect:.3g} nats in context"
             if _works_against(head)
-            else f"ablation costs {found.effect:.2g} nats in context, {found.low:.2g} to {found.high:.2g}"
+            else f"ablation costs {found.low:.2g} to {found.high:.2g} nats in context"
         )
     elif found is not None:
         text += "; ablation undecided"
