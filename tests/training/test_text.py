@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from told_share import told_share
 
 from interp_toolkit.data.texts import Document
 from interp_toolkit.data.token_store import write_store
@@ -151,7 +152,7 @@ def test_a_run_measures_keeps_its_tokenizer_and_can_be_loaded(cache: str, tmp_pa
     assert f", where token frequencies alone give {measured.guess:.3f}" in run.verdict
     facts = run.training["text"]
     assert 0.5 < facts["least"] < measured.guess
-    assert 0 < facts["told_by_context"] < people.told_share()
+    assert 0 < facts["told_by_context"] < told_share()
     kept = read_tokenizer(folder / "tokenizer.json")
     assert kept.sha256() == run.task["tokenizer_sha256"]
     save(run.model, tmp_path / "m.pt", task=run.task, training=run.training)

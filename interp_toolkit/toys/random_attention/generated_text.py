@@ -86,17 +86,6 @@ def read(texts: Iterable[str], length: int) -> TextStatistics:
     return TextStatistics(math.fsum(surprises) / len(surprises), told / len(surprises))
 
 
-def told_share() -> float:
-    """The expected share of told last names among words and ends of documents, read whole.
-
-    A sentence names a given person with chance 2 / PEOPLE, and every person named is new once.
-    """
-    stays, sentences, unnamed = 1 - END_CHANCE, 1 / END_CHANCE, 1 - 2 / PEOPLE
-    never = END_CHANCE * unnamed / (1 - stays * unnamed)
-    told = 2 * sentences - PEOPLE * (1 - never)
-    return told / (WORDS_A_SENTENCE * sentences + 1)
-
-
 def _passage(drawing: random.Random) -> Iterator[str]:
     cast = _distinct(drawing, FIRST_NAMES, PEOPLE)
     last_names = {first: _one(drawing, LAST_NAMES) for first in cast}

@@ -3,7 +3,7 @@
 The residual stream has one axis for each token, each position and each logit. A head's rule is
 two tables: the score of every key axis for every query axis (a score is the sum over a query's
 token and position, and a key's), and what every token that is attended to writes to the logits.
-Used by `toys.sorting.sorters` and `toys.not_sorting`, whose docstrings derive what comes out.
+Used by `toys.sorting.sorters`, whose docstrings derive what comes out.
 """
 
 from __future__ import annotations

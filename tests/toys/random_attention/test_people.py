@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from told_share import told_share
 
 from interp_toolkit.toys.random_attention.generated_text import (
     END_CHANCE,
@@ -18,7 +19,6 @@ from interp_toolkit.toys.random_attention.generated_text import (
     WORDS_A_SENTENCE,
     passages,
     read,
-    told_share,
 )
 
 WHOLE = 10**9  # words a row
