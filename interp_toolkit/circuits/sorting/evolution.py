@@ -67,8 +67,7 @@ def sorting_evolution(
     for run, step, model in _models(checkpoints):
         progress(f"checkpoint of step {step}, seed {run}")
         found = find_layout(model, layout)
-        task = record_of(model).task or {}
-        apart = bool(task.get("distinct")) if distinct is None else distinct
+        apart = bool(record_of(model).made_for.distinct) if distinct is None else distinct
         reading = read_lists(model, found, apart, lists, seed)
         steps.append(EvolutionStep(run, step, measure(model, reading, seed=seed).metrics))
     return sorted(steps, key=lambda at: (at.seed, at.step))
