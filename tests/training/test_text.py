@@ -22,7 +22,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.checkpoint import save
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.registry import Session, find
-from interp_toolkit.toys.random_attention import generated_text as people
+from interp_toolkit.toys.random_attention import generated_text
 from interp_toolkit.toys.random_attention.variants import VARIANTS
 from interp_toolkit.training.engine.final_score import final_score_of
 from interp_toolkit.training.engine.row_parts import mean_in_parts
@@ -52,7 +52,7 @@ def test_tokens_are_made_once_and_are_the_generated_words(cache: str) -> None:
     again = text_store(config.model_copy(update={"seed": 5}), Session(say=said.append))
     assert len(said) == 1
     assert torch.equal(store.train.tokens, again.train.tokens)
-    passages = list(people.passages(10, 2))
+    passages = list(generated_text.passages(10, 2))
     ids = store.test.tokens.tolist()
     assert len(ids) == sum(len(p.split()) + 1 for p in passages)  # one token a word, and the ends
     assert store.tokenizer.decode(ids) == "<|endoftext|>".join(passages) + ("<|endoftext|>")

@@ -51,11 +51,11 @@ class TextStatistics(NamedTuple):
 
     Attributes:
         nats: the mean surprise of a word or a document's end.
-        told: the share of words that are last names which the row, up to there, has told.
+        last_names_told: the share of words that are last names which the row, up to there, has told.
     """
 
     nats: float
-    told: float
+    last_names_told: float
 
 
 def passages(n_passages: int, seed: int) -> Iterator[str]:

@@ -15,7 +15,7 @@ from typing import Any
 from interp_toolkit.data.texts import Document
 from interp_toolkit.data.token_store import TokenStore
 from interp_toolkit.registry import Recipe, Session, TrainingRun
-from interp_toolkit.toys.random_attention import generated_text as people
+from interp_toolkit.toys.random_attention import generated_text
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.engine.final_score import FinalScore
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
@@ -40,7 +40,7 @@ class LanguageTraining(TextTraining):
 
     def generate(self, number: int, seed: int) -> Iterator[Document]:
         """Documents about people (see `toys.random_attention.generated_text`)."""
-        return map(Document, people.passages(number, seed))
+        return map(Document, generated_text.passages(number, seed))
 
 
 def train_language(
@@ -110,7 +110,9 @@ def _facts(config: LanguageTraining, store: TokenStore) -> dict[str, Any]:
         "unigram": store.unigram,
     }
     if config.text == GENERATED:
-        reading = people.read(people.passages(config.test_documents, TEST_SEED), config.length)
+        reading = generated_text.read(
+            generated_text.passages(config.test_documents, TEST_SEED), config.length
+        )
         facts["least"], facts["told_by_context"] = reading
     return facts
 
