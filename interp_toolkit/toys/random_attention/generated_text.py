@@ -51,7 +51,7 @@ class TextStatistics(NamedTuple):
 
     Attributes:
         nats: the mean surprise of a word or a document's end.
-        last_names_told: the share of words that are last names which the row, up to there, has told.
+        last_names_told: the share of words that are last names which the row has told before.
     """
 
     nats: float
