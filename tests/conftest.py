@@ -6,12 +6,16 @@ The zoo holds every kind of model that the toolkit claims to read, made on the s
 import functools
 import importlib.util
 import os
+import sys
 import tempfile
 import warnings
+from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TRANSFORMERS_OFFLINE", "1")
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # on tiny tensors threads only wait for each other
+
+sys.path.insert(0, str(Path(__file__).parent / "helpers"))  # modules that tests share
 
 import pytest
 import torch

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -80,10 +80,6 @@ class FeatureData:
                     f"0 to {d_vocab - 1}"
                 )
         return self
-
-    def with_position(self, position: int) -> FeatureData:
-        """The same rows, read at this position (negative: from the end) in each."""
-        return replace(self, positions=np.full(len(self), position, dtype=np.int64))
 
     def column(self, name: str) -> Bool[np.ndarray, " n"]:
         """One feature by name. Raises InputError when there is none of that name."""

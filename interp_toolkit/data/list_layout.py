@@ -15,7 +15,7 @@ order. "10 list10 11 sorted10" is thus BOS a0..a9 MOS s0..s9, of the values 0 to
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -154,33 +154,21 @@ class ListLayout:
 
         A causal model sees, from a query, those at its own and earlier positions only.
         """
-        return self._cells(lambda length: range(self.n_positions))
-
-    def query_cells(self) -> Cells:
-        """The same, at the positions where some row is read."""
-        return self._cells(self.read_positions)
-
-    def list_cells(self) -> Cells:
-        """The same, where some row has an item of the unsorted list."""
-        start = len(self.before)
-        return self._cells(lambda length: range(start, start + length))
+        cells: set[tuple[int, int]] = set()
+        for length in range(self.shortest, self.longest + 1):
+            row = self._row(length)
+            for position in range(self.n_positions):
+                token = row[position] if position < len(row) else self.pad
+                tokens = self.values if token is None else (token,)
+                cells.update((position, token) for token in tokens)
+        found = torch.tensor(sorted(cells))
+        return Cells(tokens=found[:, 1].clone(), positions=found[:, 0].clone())
 
     def _row(self, length: int) -> list[int | None]:
         """What a row of this length holds, without padding: an id, or None for any value."""
         values: list[int | None] = [None] * length
         ordered = values if self.autoregressive else []
         return [*self.before, *values, *self.between, *ordered, *self.after]
-
-    def _cells(self, positions: Callable[[int], Iterable[int]]) -> Cells:
-        cells: set[tuple[int, int]] = set()
-        for length in range(self.shortest, self.longest + 1):
-            row = self._row(length)
-            for position in positions(length):
-                token = row[position] if position < len(row) else self.pad
-                tokens = self.values if token is None else (token,)
-                cells.update((position, token) for token in tokens)
-        found = torch.tensor(sorted(cells))
-        return Cells(tokens=found[:, 1].clone(), positions=found[:, 0].clone())
 
     def _check(self, lists: Lists) -> None:
         if lists.n_values != self.n_values:

@@ -16,6 +16,7 @@ from interp_toolkit.data.composites import (
 )
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.task_record import TaskRecord
 
 #: all inputs are taken where they are fewer
 MOST_INPUTS = 20_000
@@ -35,9 +36,9 @@ def task_data(
     Raises:
         InputError: no such record, or sizes that are not there.
     """
-    sizes = task or {}
-    n_features, most_on = sizes.get("n_features"), sizes.get("most_on")
-    if not isinstance(n_features, int) or not isinstance(most_on, int):
+    known = TaskRecord.from_json(task)
+    n_features, most_on = known.n_features, known.most_on
+    if n_features is None or most_on is None:
         raise InputError(
             "no data: this model records no task on sparse boolean inputs, so give prompts "
             "(--data FILE)"
@@ -45,9 +46,8 @@ def task_data(
     source = f"with at most {most_on} of {n_features} features on"
     if 1 <= most_on <= n_features and count_composites(n_features, most_on) > most:
         rng = np.random.default_rng(seed)
-        gates = (task or {}).get("gates")
-        if gates:
-            drawn = sample_about(most, gates, n_features, most_on, rng)
+        if known.gates:
+            drawn = sample_about(most, known.gates, n_features, most_on, rng)
             return composite_data(drawn, most_on, f"{most:,} random inputs about gates, {source}")
         drawn = sample_composites(most, n_features, most_on, rng)
         return composite_data(drawn, most_on, f"{most:,} random inputs {source}")

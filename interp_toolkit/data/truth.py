@@ -11,6 +11,7 @@ import numpy as np
 
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.task_record import TaskRecord
 
 DEFAULT_LAYOUT = ("a", "b", "query")
 MAX_FEATURES = 16
@@ -32,8 +33,9 @@ def truth_table(task: Mapping[str, Any], d_vocab: int | None = None) -> FeatureD
     Raises:
         InputError: names, ids or layout that do not fit together.
     """
-    tokens = _token_ids(task.get("tokens"))
-    layout = _words(task.get("layout", DEFAULT_LAYOUT))
+    known = TaskRecord.from_json(task)
+    tokens = _token_ids(known.tokens)
+    layout = _words(DEFAULT_LAYOUT if known.layout is None else known.layout)
     names = _features(layout, tokens)
     bits = np.array(list(itertools.product((False, True), repeat=len(names))))
     rows = np.empty((len(bits), len(layout)), dtype=np.int64)

@@ -45,7 +45,7 @@ def as_read(
     return {key: chosen[key] for key in given}
 
 
-def said_given(given: Given) -> str:
+def settings_phrase(given: Given) -> str:
     """For a verdict; empty where nothing is given."""
     said = [
         f"{recipe}.{key}={value}" for recipe, own in given.items() for key, value in own.items()

@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from interp_toolkit.circuits.behaviour.advantage import Behaviour, behaviour, estimate, why_none
-from interp_toolkit.circuits.behaviour.prompts import Prompts, given_prompts, repeated_prompts
+from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_tokens, repeated_prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import edit
 from interp_toolkit.toys.hand_set.induction import GAIN, decoy, induction
@@ -79,7 +79,7 @@ def test_rows_that_do_not_repeat_are_left_out(zoo):
     model = zoo("own")
     prompts = repeated_prompts(model, rows=4, bos=None)
     odd = torch.arange(prompts.n_pos)[None] % 11
-    mixed = given_prompts(torch.cat([prompts.tokens[:2], odd, prompts.tokens[2:]]), model)
+    mixed = prompts_from_tokens(torch.cat([prompts.tokens[:2], odd, prompts.tokens[2:]]), model)
     assert np.allclose(arrays(behaviour(model, mixed)), arrays(behaviour(model, prompts)))
 
 

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp_toolkit.circuits.behaviour.prompts import given_prompts, repeated_prompts, walks
+from interp_toolkit.circuits.behaviour.prompts import prompts_from_tokens, repeated_prompts, walks
 from interp_toolkit.errors import InputError
 
 
@@ -73,10 +73,10 @@ def test_walks_come_back_to_every_token():
 def test_given_rows_have_their_periods_found():
     row = torch.tensor([5, 1, 2, 3, 1, 2, 3, 1, 2])
     other = torch.tensor([5, 1, 2, 3, 4, 1, 2, 3, 4])
-    prompts = given_prompts(torch.stack([row, other]), Shape(6, 12))
+    prompts = prompts_from_tokens(torch.stack([row, other]), Shape(6, 12))
     assert prompts.first == 1
     assert prompts.periods.tolist() == [3, 4]
-    unrepeated = given_prompts(torch.arange(16).view(2, 8), Shape(16, 12))
+    unrepeated = prompts_from_tokens(torch.arange(16).view(2, 8), Shape(16, 12))
     assert unrepeated.periods.tolist() == [0, 0]
     assert not unrepeated.known().any()
 
@@ -108,7 +108,7 @@ def test_what_cannot_be_is_one_line(model, options, what):
 )
 def test_given_rows_that_are_none(tokens, what):
     with pytest.raises(InputError, match=what):
-        given_prompts(tokens, Shape(6, 12))
+        prompts_from_tokens(tokens, Shape(6, 12))
 
 
 def test_a_model_that_wants_no_bos_gets_none():

@@ -1,4 +1,5 @@
 import hashlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,12 +27,12 @@ def test_rows_of_any_lengths():
     assert make().token_matrix().tolist() == TOKENS.tolist()
 
 
-def test_with_position_counts_from_the_start_or_the_end_of_each_row():
+def test_positions_count_from_the_start_or_the_end_of_each_row():
     data = make(tokens=[[1, 2, 3], [4, 5]])
-    assert data.with_position(-1).positions.tolist() == [2, 1]
-    assert data.with_position(0).positions.tolist() == [0, 0]
+    for position, found in ((-1, [2, 1]), (0, [0, 0])):
+        assert replace(data, positions=np.full(2, position)).positions.tolist() == found
     with pytest.raises(InputError, match="position 2 is outside row 1, which has 2 tokens"):
-        data.with_position(2)
+        replace(data, positions=np.full(2, 2))
 
 
 def test_column():

@@ -60,8 +60,8 @@ def test_the_circuit_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 def test_given_text_is_not_called_generated(tmp_path: Path) -> None:
     cell = TableCell("text", "mixit", "toy-text", "mixit", remark=GENERATED)
-    assert cell.with_given("small", {"text": str(tmp_path)}).remark == ""
-    assert cell.with_given("small", {"steps": "5"}).remark == GENERATED
+    assert cell.with_settings("small", {"text": str(tmp_path)}).remark == ""
+    assert cell.with_settings("small", {"steps": "5"}).remark == GENERATED
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import itertools
 
+import not_sorting as toys
 import pytest
 import torch
+from rewritten import rewritten
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.toys import not_sorting as toys
-from interp_toolkit.toys.rewritten import rewritten
 
 N, LENGTH = 6, 4
 SETS = [s for c in itertools.combinations(range(N), LENGTH) for s in itertools.permutations(c)]

@@ -8,11 +8,11 @@ import math
 
 import pytest
 import torch
+from rewritten import rewritten
 
 from interp_toolkit import registry
 from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.rewritten import rewritten
 from interp_toolkit.toys.sorting import sorters as toys
 
 BUILDERS = [toys.sort_min_greater, toys.sort_argmax, toys.sort_mixed]

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from told_share import told_share
 
 from interp_toolkit.data.texts import Document
 from interp_toolkit.data.token_store import write_store
@@ -21,7 +22,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.checkpoint import save
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.registry import Session, find
-from interp_toolkit.toys.random_attention import generated_text as people
+from interp_toolkit.toys.random_attention import generated_text
 from interp_toolkit.toys.random_attention.variants import VARIANTS
 from interp_toolkit.training.engine.final_score import final_score_of
 from interp_toolkit.training.engine.row_parts import mean_in_parts
@@ -51,7 +52,7 @@ def test_tokens_are_made_once_and_are_the_generated_words(cache: str) -> None:
     again = text_store(config.model_copy(update={"seed": 5}), Session(say=said.append))
     assert len(said) == 1
     assert torch.equal(store.train.tokens, again.train.tokens)
-    passages = list(people.passages(10, 2))
+    passages = list(generated_text.passages(10, 2))
     ids = store.test.tokens.tolist()
     assert len(ids) == sum(len(p.split()) + 1 for p in passages)  # one token a word, and the ends
     assert store.tokenizer.decode(ids) == "<|endoftext|>".join(passages) + ("<|endoftext|>")
@@ -151,7 +152,7 @@ def test_a_run_measures_keeps_its_tokenizer_and_can_be_loaded(cache: str, tmp_pa
     assert f", where token frequencies alone give {measured.guess:.3f}" in run.verdict
     facts = run.training["text"]
     assert 0.5 < facts["least"] < measured.guess
-    assert 0 < facts["told_by_context"] < people.told_share()
+    assert 0 < facts["told_by_context"] < told_share()
     kept = read_tokenizer(folder / "tokenizer.json")
     assert kept.sha256() == run.task["tokenizer_sha256"]
     save(run.model, tmp_path / "m.pt", task=run.task, training=run.training)

@@ -132,7 +132,7 @@ def walks(model: Model, like: Prompts, *, seed: int = 0) -> Prompts:
     return Prompts(torch.from_numpy(tokens), like.first, np.zeros(len(tokens), int), source)
 
 
-def given_prompts(tokens: Any, model: Model) -> Prompts:
+def prompts_from_tokens(tokens: Any, model: Model) -> Prompts:
     """A user's rows of tokens, [row pos] integers, with the periods found in them.
 
     Raises InputError for what is no such array, or not tokens of this model.

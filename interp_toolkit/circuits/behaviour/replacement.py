@@ -15,8 +15,8 @@ from torch import Tensor
 
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
-from interp_toolkit.models.running.hooks import hook_points, layer_of
-from interp_toolkit.models.running.streaming import activations
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.position_sums import position_sums
 
 
 def hook_z(layer: int) -> str:
@@ -60,13 +60,8 @@ class OtherRows:
         memory: int | str | None,
     ):
         self._n = len(tokens)
-        self._sums: dict[int, Tensor] = {}
-        for batch in activations(model, tokens, [hook_z(n) for n in layers], "all", memory=memory):
-            for name, z in batch.items():
-                layer = layer_of(name)
-                assert layer is not None
-                total = z.double().sum(0)
-                self._sums[layer] = self._sums[layer] + total if layer in self._sums else total
+        hooks = [hook_z(layer) for layer in layers]
+        self._sums, _ = position_sums(model, tokens, hooks, memory=memory)
 
     def mean(
         self, layer: int, z: Float[Tensor, "batch pos head d_head"]

@@ -22,7 +22,7 @@ import networkx as nx
 import numpy as np
 import torch
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts, given_prompts, repeated_prompts
+from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_tokens, repeated_prompts
 from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
 from interp_toolkit.circuits.edges.search import SHARE, Circuit, EdgeEffect, find_circuit
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Node
@@ -85,7 +85,7 @@ def circuit_prompts(model: Any, tokens: Any, seed: int) -> Prompts:
     ones. Raises InputError for given tokens that do not fit the model.
     """
     if tokens is not None:
-        return given_prompts(tokens, model)
+        return prompts_from_tokens(tokens, model)
     n_ctx = int(model.cfg.n_ctx)
     try:
         return repeated_prompts(model, rows=ROWS, n_pos=min(n_ctx, LONGEST), seed=seed)

@@ -14,7 +14,7 @@ over rows, Holm's correction over candidates, LEVEL) and at least MATERIAL of wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,11 +117,6 @@ def partners(
         )
         for i in order
     ]
-
-
-def named_partner(found: Sequence[Partner]) -> Partner | None:
-    """The partner by the module's rule; None where no candidate is one."""
-    return next((partner for partner in found if partner.named), None)
 
 
 def _score(

@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 
 from interp_toolkit.circuits.behaviour.prompts import (
     Prompts,
-    given_prompts,
+    prompts_from_tokens,
     repeated_prompts,
     walks,
 )
@@ -151,7 +151,7 @@ def detect(
         groups = [(repeats, [d for d in chosen if d.rows == "repeats"])]
         groups.append((walks(model, repeats, seed=seed), [d for d in chosen if d.rows == "walks"]))
     else:
-        repeats = given_prompts(tokens, model)
+        repeats = prompts_from_tokens(tokens, model)
         groups = [(repeats, chosen)]
     scores: list[DetectorScores] = []
     kinds: tuple[RowKind, ...] = ()

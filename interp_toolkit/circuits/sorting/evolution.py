@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from interp_toolkit.circuits.sorting.fingerprint import find_layout, read_lists
 from interp_toolkit.circuits.sorting.measures.measure import measure
@@ -20,9 +20,6 @@ from interp_toolkit.data.list_layout import ListLayout
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.loader import load
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LISTS = 500
 CHECKPOINT = re.compile(r"seed-(\d+)-step-(\d+)\.(safetensors|pt)")
@@ -70,18 +67,10 @@ def sorting_evolution(
     for run, step, model in _models(checkpoints):
         progress(f"checkpoint of step {step}, seed {run}")
         found = find_layout(model, layout)
-        task = record_of(model).task or {}
-        apart = bool(task.get("distinct")) if distinct is None else distinct
+        apart = bool(record_of(model).made_for.distinct) if distinct is None else distinct
         reading = read_lists(model, found, apart, lists, seed)
         steps.append(EvolutionStep(run, step, measure(model, reading, seed=seed).metrics))
     return sorted(steps, key=lambda at: (at.seed, at.step))
-
-
-def evolution_frame(steps: Sequence[EvolutionStep]) -> pd.DataFrame:
-    """One row a checkpoint: seed, step and the metrics."""
-    import pandas as pd
-
-    return pd.DataFrame([{"seed": s.seed, "step": s.step, **s.metrics} for s in steps])
 
 
 def _models(

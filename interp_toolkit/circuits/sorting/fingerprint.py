@@ -123,10 +123,10 @@ def sorting_fingerprint(
         InputError: a model of several layers, no layout, or one that does not fit the model.
     """
     require_one_layer(model)
-    task = record_of(model).task or {}
+    task = record_of(model).made_for
     layout = find_layout(model, layout)
-    if distinct is None and str(task.get("layout")) == str(layout):
-        distinct = task.get("distinct")
+    if distinct is None and str(task.layout) == str(layout):
+        distinct = task.distinct
     progress("accuracy on test lists")
     if distinct is None:
         distinct = _sorts_distinct_only(model, layout, memory)
@@ -179,8 +179,8 @@ def find_layout(model: Model, layout: str | Sequence[str] | ListLayout | None) -
     if isinstance(layout, ListLayout):
         return layout
     if layout is None:
-        task = record_of(model).task or {}
-        layout = task.get("layout") if task.get("name") == "sorting" else None
+        task = record_of(model).made_for
+        layout = task.layout if task.name == "sorting" else None
     if layout is None:
         raise InputError(
             "how the lists stand in a row is not known: give --layout, such as "

@@ -48,29 +48,6 @@ class QKDecomposition:
         total = squares.sum()
         return (squares.cumsum(0) / total if float(total) else torch.ones_like(squares)).float()
 
-    def rank_for(self, share: float) -> int:
-        """How many components hold this share of the squared size.
-
-        Raises:
-            InputError: a share that is not above 0 and at most 1.
-        """
-        if not 0 < share <= 1:
-            raise InputError(f"a share is above 0 and at most 1, not {share}")
-        squares = self.singular_values.double() ** 2
-        needed = share * squares.sum() * (1 - torch.finfo(torch.float32).eps)
-        return min(int((squares.cumsum(0) < needed).sum()) + 1, len(squares))
-
-    def low_rank(self, rank: int) -> tuple[Float[Tensor, "d_model r"], Float[Tensor, "d_model r"]]:
-        """Factors A, B of the best approximation `A @ B.T` of this rank.
-
-        Raises:
-            InputError: a rank below 1 or above the number of components.
-        """
-        if not 1 <= rank <= len(self.singular_values):
-            raise InputError(f"a rank is from 1 to {len(self.singular_values)}, not {rank}")
-        query = self.query_directions[:, :rank] * self.singular_values[:rank]
-        return query, self.key_directions[:, :rank]
-
     @torch.no_grad()
     def top_tokens(self, k: int = 10, components: int = 5) -> pd.DataFrame:
         """The tokens at both ends of the first components, on the query and on the key side.

@@ -1,7 +1,7 @@
 """What is known about a loaded model: where it came from, what was assumed, what it was made for.
 
 Kept beside the model, not in it, so that any TransformerLens model can have one.
-A task record is the part an analysis uses to make its data:
+A task record (`TaskRecord`) is the part an analysis uses to make its data:
 `{"name": "xor", "function": "0110", "tokens": {"0": 0, "1": 1, "query": 2}, "layout": [...]}`,
 where `layout` lists one prompt: `"a"`, `"b"`, ... for the features' places, `"query"` for the
 query's.
@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from interp_toolkit.models.model import Model
+from interp_toolkit.task_record import TaskRecord
 
 Kind = Literal["checkpoint", "state_dict", "bridge_state_dict", "huggingface", "toy", "live"]
 
@@ -30,7 +31,7 @@ class ModelRecord:
         sha256: of the file, if it is one.
         assumptions: what the file did not say and was assumed, one phrase each.
         config: the model's configuration as plain data.
-        task: the task it was made for, if known.
+        task: the task it was made for, if known, as its file says it (see `made_for`).
         training: how it was trained, if known.
     """
 
@@ -42,6 +43,11 @@ class ModelRecord:
     config: Mapping[str, Any] = field(default_factory=dict)
     task: Mapping[str, Any] | None = None
     training: Mapping[str, Any] | None = None
+
+    @property
+    def made_for(self) -> TaskRecord:
+        """The task, read; one that says nothing where none is known."""
+        return TaskRecord.from_json(self.task)
 
 
 _RECORDS: weakref.WeakKeyDictionary[Any, ModelRecord] = weakref.WeakKeyDictionary()

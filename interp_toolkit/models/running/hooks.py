@@ -51,11 +51,6 @@ def hook_points(model: Model) -> Mapping[str, Any]:
     return points
 
 
-def canonical_names(model: Model) -> list[str]:
-    """One name for each hook point, by layer, in the order of a forward pass."""
-    return _canonical(hook_points(model))
-
-
 def expand_hooks(model: Model, patterns: str | Iterable[str]) -> list[str]:
     """The hook points that match any of the patterns, each once, in the order of a forward pass.
 

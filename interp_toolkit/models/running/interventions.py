@@ -20,8 +20,9 @@ from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.effect import everything, require_effect
 from interp_toolkit.models.running.forward import attached, probe_tokens, run
-from interp_toolkit.models.running.hooks import expand_hooks, hook_points, layer_of
-from interp_toolkit.models.running.streaming import activations, collect
+from interp_toolkit.models.running.hooks import expand_hooks, hook_points
+from interp_toolkit.models.running.position_sums import position_sums
+from interp_toolkit.models.running.streaming import collect
 
 HOWS = ("mean", "zero", "resample")
 Edit = Callable[..., Any]
@@ -296,21 +297,9 @@ def _mean_z(
     model: Model, reference: Any, by_layer: dict[int, list[int]], hooks: dict[int, str]
 ) -> dict[int, Tensor]:
     """Layer -> [pos head d_head], the mean over the rows that reach the position."""
-    sums: dict[int, Tensor] = {}
-    counts = torch.zeros(int(model.cfg.n_ctx))
-    longest = 0
-    for batch in activations(model, reference, list(hooks.values()), "all"):
-        for name, z in batch.items():
-            layer = layer_of(name)
-            assert layer is not None
-            z = z[:, :, by_layer[layer]].double().sum(0)
-            total = sums.setdefault(layer, z.new_zeros((int(model.cfg.n_ctx), *z.shape[1:])))
-            total[: len(z)] += z
-        n_pos = len(z)
-        counts[:n_pos] += len(batch.index)
-        longest = max(longest, n_pos)
-    seen = counts[:longest, None, None]
-    return {layer: total[:longest] / seen.to(total) for layer, total in sums.items()}
+    sums, counts = position_sums(model, reference, list(hooks.values()))
+    rows = counts[:, None, None]
+    return {n: total[:, by_layer[n]] / rows.to(total) for n, total in sums.items()}
 
 
 def _donor_z(

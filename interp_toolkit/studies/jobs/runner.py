@@ -98,7 +98,7 @@ class Runner:
         if folder is not None:
             _check_folder(folder, resume)
 
-    def given_for(self, recipe: str) -> Mapping[str, Any]:
+    def settings_for(self, recipe: str) -> Mapping[str, Any]:
         """What is given for a recipe that the study trains."""
         self._trained.add(recipe)
         return self.given.get(recipe, {})

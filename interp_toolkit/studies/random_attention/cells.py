@@ -56,7 +56,7 @@ class TableCell:
     remark: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
 
-    def with_given(self, preset: str, given: Mapping[str, Any]) -> TableCell:
+    def with_settings(self, preset: str, given: Mapping[str, Any]) -> TableCell:
         """The cell with settings that the user gives.
 
         Raises InputError where they do not fit.

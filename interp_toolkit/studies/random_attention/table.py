@@ -31,7 +31,7 @@ from interp_toolkit.studies.random_attention.ordering import (
     sentence,
     status_of,
 )
-from interp_toolkit.studies.recipe_settings import said_given
+from interp_toolkit.studies.recipe_settings import settings_phrase
 from interp_toolkit.studies.result import Quantity, StudyResult, study_provenance
 from interp_toolkit.studies.texts import check_texts
 
@@ -121,7 +121,7 @@ class TableStudy:
             judge(claim, members[claim.group][claim.first], members[claim.group][claim.second])
             for claim in self.claims(entries)
         ]
-        exact, given = self.exact(), said_given(runner.given)
+        exact, given = self.exact(), settings_phrase(runner.given)
         settings = {
             "preset": preset,
             "seeds": len(numbers),
@@ -145,7 +145,7 @@ class TableStudy:
     def _cells(self, preset: str, runner: Runner) -> list[TableCell]:
         """With what is given; raises InputError where that makes models alike that are compared."""
         own = self.cells[preset]
-        cells = [cell.with_given(preset, runner.given_for(cell.recipe)) for cell in own]
+        cells = [cell.with_settings(preset, runner.settings_for(cell.recipe)) for cell in own]
         before, after = (
             {json.dumps([c.recipe, c.settings(preset)], sort_keys=True) for c in each}
             for each in (own, cells)

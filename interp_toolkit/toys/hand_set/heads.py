@@ -22,6 +22,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.zeros import zeros
 
 ROTARY_PAIRS = 4
 ROTARY_BASE = 10.0  # four frequencies from 1 to 0.18: no distance up to 1,000 looks like 1
@@ -78,9 +79,7 @@ def blank(
         dtype=dtype,
         **(absolute if rotary is None else turning),
     )
-    model = Transformer(config, init_weights=False)
-    for parameter in model.parameters():
-        parameter.data.zero_()
+    model = zeros(config)
     model.embed.W_E.data[:, list(axes.tokens)] = torch.eye(d_vocab, dtype=dtype)
     model.unembed.W_U.data[list(axes.output)] = torch.eye(d_vocab, dtype=dtype)
     if rotary is None:

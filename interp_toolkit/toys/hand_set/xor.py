@@ -19,6 +19,7 @@ from torch import Tensor
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Toy
+from interp_toolkit.toys.zeros import zeros
 
 ZERO, ONE, QUERY = 0, 1, 2  # token ids, and the axes of their one-hot embeddings
 FIRST_PLACE, SECOND_PLACE = 3, 4  # axes of the two bits' places, where a model has positions
@@ -148,9 +149,7 @@ def _empty(
         positional_embedding_type="standard" if positions else "none",
         dtype=dtype,
     )
-    model = Transformer(config)
-    for parameter in model.parameters():
-        _set(parameter, (), 0.0)
+    model = zeros(config)
     for token in (ZERO, ONE, QUERY):
         _set(model.embed.W_E, (token, token), 1.0)
     model.eval()

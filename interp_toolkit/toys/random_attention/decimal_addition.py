@@ -34,7 +34,7 @@ class DecimalAddition(Task):
         reversed: whether numbers are written with the least significant digit first.
     """
 
-    digits: int = 10
+    digits: int
     reversed: bool = False
 
     name: ClassVar[str] = "decimal-addition"

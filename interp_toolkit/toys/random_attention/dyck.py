@@ -32,7 +32,7 @@ OPEN, CLOSE, EQUALS, FALSE, TRUE = range(5)
 class Dyck(Task):
     """Tell balanced strings of `length` parentheses, an even number."""
 
-    length: int = 40
+    length: int
 
     name: ClassVar[str] = "dyck-1"
     guess_rule: ClassVar[str] = "either answer"

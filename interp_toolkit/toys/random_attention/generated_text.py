@@ -51,11 +51,11 @@ class TextStatistics(NamedTuple):
 
     Attributes:
         nats: the mean surprise of a word or a document's end.
-        told: the share of words that are last names which the row, up to there, has told.
+        last_names_told: the share of words that are last names which the row has told before.
     """
 
     nats: float
-    told: float
+    last_names_told: float
 
 
 def passages(n_passages: int, seed: int) -> Iterator[str]:
@@ -84,17 +84,6 @@ def read(texts: Iterable[str], length: int) -> TextStatistics:
                 told += is_told
             place += 1
     return TextStatistics(math.fsum(surprises) / len(surprises), told / len(surprises))
-
-
-def told_share() -> float:
-    """The expected share of told last names among words and ends of documents, read whole.
-
-    A sentence names a given person with chance 2 / PEOPLE, and every person named is new once.
-    """
-    stays, sentences, unnamed = 1 - END_CHANCE, 1 / END_CHANCE, 1 - 2 / PEOPLE
-    never = END_CHANCE * unnamed / (1 - stays * unnamed)
-    told = 2 * sentences - PEOPLE * (1 - never)
-    return told / (WORDS_A_SENTENCE * sentences + 1)
 
 
 def _passage(drawing: random.Random) -> Iterator[str]:

@@ -31,9 +31,9 @@ class KHop(Task):
         alphabet: how many letters.
     """
 
-    most_hops: int = 16
-    length: int = 100
-    alphabet: int = 4
+    most_hops: int
+    length: int
+    alphabet: int
 
     name: ClassVar[str] = "k-hop"
     guess_rule: ClassVar[str] = (

@@ -32,7 +32,7 @@ class Memorization(FiniteTask):
         table_seed: which table.
     """
 
-    side: int = 512
+    side: int
     table_seed: int = 0
 
     name: ClassVar[str] = "memorization"

@@ -23,7 +23,7 @@ EQUALS = 2  # its place in the row
 class ModularAddition(FiniteTask):
     """Add modulo `modulus`, the source's p."""
 
-    modulus: int = 599
+    modulus: int
 
     name: ClassVar[str] = "modular-addition"
     guess_rule: ClassVar[str] = "the best constant answer"

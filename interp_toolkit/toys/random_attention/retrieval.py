@@ -30,8 +30,8 @@ class Retrieval(Task):
         repeated_keys: draw keys independently; the last pair of the asked key counts.
     """
 
-    most_pairs: int = 30
-    symbols: int = 256
+    most_pairs: int
+    symbols: int
     repeated_keys: bool = False
 
     name: ClassVar[str] = "retrieval"

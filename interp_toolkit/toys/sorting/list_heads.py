@@ -3,7 +3,7 @@
 The residual stream has one axis for each token, each position and each logit. A head's rule is
 two tables: the score of every key axis for every query axis (a score is the sum over a query's
 token and position, and a key's), and what every token that is attended to writes to the logits.
-Used by `toys.sorting.sorters` and `toys.not_sorting`, whose docstrings derive what comes out.
+Used by `toys.sorting.sorters`, whose docstrings derive what comes out.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from interp_toolkit.data.list_layout import ListLayout, parse_layout
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.zeros import zeros
 
 WIDTH = 56  # d_model and d_head, the post's; wider where the axes need it
 
@@ -97,9 +98,7 @@ def blank(
         attention_dir="causal" if layout.autoregressive else "bidirectional",
         dtype=dtype,
     )
-    model = Transformer(config, init_weights=False)
-    for parameter in model.parameters():
-        parameter.data.zero_()
+    model = zeros(config)
     values = list(layout.values)
     model.embed.W_E.data[:, :d_vocab] = torch.eye(d_vocab, dtype=dtype)
     model.pos_embed.W_pos.data[:, d_vocab : d_vocab + n_ctx] = torch.eye(n_ctx, dtype=dtype)

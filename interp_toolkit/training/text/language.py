@@ -7,26 +7,25 @@ Source: "Is random attention sufficient for sequence modeling?", sections 3.1 an
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from interp_toolkit.data.texts import Document, Parts, Texts
+from interp_toolkit.data.texts import Document
 from interp_toolkit.data.token_store import TokenStore
 from interp_toolkit.registry import Recipe, Session, TrainingRun
-from interp_toolkit.toys.random_attention import generated_text as people
+from interp_toolkit.toys.random_attention import generated_text
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.engine.final_score import FinalScore
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.trainer import Fitted
 from interp_toolkit.training.tasks.settings import BY_VARIANT
 from interp_toolkit.training.text.language_problem import LanguageProblem, cut
+from interp_toolkit.training.text.record import document_facts, text_task, worst_of
 from interp_toolkit.training.text.settings import (
     GENERATED,
     TEST_SEED,
-    TRAIN_SEED,
     TextTraining,
 )
 from interp_toolkit.training.text.store import keep_tokenizer, text_store
@@ -37,18 +36,11 @@ MEASURE = "log_perplexity"
 class LanguageTraining(TextTraining):
     """Settings of the language models."""
 
-    def generated(self) -> Texts:
+    generated_name = "a generated text about people"
+
+    def generate(self, number: int, seed: int) -> Iterator[Document]:
         """Documents about people (see `toys.random_attention.generated_text`)."""
-
-        def read(number: int, seed: int) -> Iterator[Document]:
-            return map(Document, people.passages(number, seed))
-
-        def test() -> Iterator[Document]:
-            return read(self.test_documents, TEST_SEED)
-
-        version = hashlib.sha256("".join(document.text for document in test()).encode())
-        parts = Parts(lambda: read(self.documents, TRAIN_SEED), test)
-        return Texts("a generated text about people", version.hexdigest(), lambda: parts)
+        return map(Document, generated_text.passages(number, seed))
 
 
 def train_language(
@@ -65,7 +57,7 @@ def train_language(
         InputError: the text or the device is not there, or the text is too short.
     """
     store = text_store(config, session)
-    task = _task(config, store)
+    task = text_task("language-modelling", config, store)
 
     def score(problem: LanguageProblem, fitted: Fitted) -> Mapping[str, Any]:
         found = problem.log_perplexity(problem.test_rows)
@@ -105,17 +97,6 @@ def train_language(
     )
 
 
-def _task(config: LanguageTraining, store: TokenStore) -> dict[str, Any]:
-    """The task record: what the tokens are of."""
-    return {
-        "name": "language-modelling",
-        "text": config.text,
-        "length": config.length,
-        "end": store.tokenizer.end,
-        "tokenizer_sha256": store.tokenizer.sha256(),
-    }
-
-
 def _facts(config: LanguageTraining, store: TokenStore) -> dict[str, Any]:
     """What is known of the text: sizes, and, for a generated one, what no model can beat.
 
@@ -125,21 +106,20 @@ def _facts(config: LanguageTraining, store: TokenStore) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "train_tokens": len(store.train.tokens),
         "test_tokens": len(store.test.tokens),
-        "train_documents": len(store.train.ends),
-        "test_documents": len(store.test.ends),
-        "left_out_as_repeated": store.repeated,
-        "vocabulary": store.tokenizer.n_tokens,
+        **document_facts(store),
         "unigram": store.unigram,
     }
     if config.text == GENERATED:
-        reading = people.read(people.passages(config.test_documents, TEST_SEED), config.length)
+        reading = generated_text.read(
+            generated_text.passages(config.test_documents, TEST_SEED), config.length
+        )
         facts["least"], facts["told_by_context"] = reading
     return facts
 
 
 def _verdict(name: str, config: LanguageTraining, runs: SeedRuns, measured: FinalScore) -> str:
     reached = [scores[MEASURE] for scores in runs.by_seed.values()]
-    seeds = f"; the worst of {len(reached)} seeds: {max(reached):.3f}" if len(reached) > 1 else ""
+    seeds = worst_of(reached, max, "{:.3f}".format)
     return (
         f"{name}, {config.variant}: log perplexity {measured.value:.3f} nats a token on "
         f"{measured.examples:,} held-out rows of {config.length}, where {measured.guess_rule} "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from interp_toolkit.data.texts import Texts, find_texts
+from interp_toolkit.data.texts import Document, Parts, Texts, find_texts
 from interp_toolkit.data.tokenization import BYTES
 from interp_toolkit.training.tasks.settings import VariantTraining
 
@@ -21,6 +23,7 @@ class TextTraining(VariantTraining, ABC):
 
     Attributes:
         specials: tokens that the task adds to the vocabulary.
+        generated_name: what the generated text is called.
         text: "generated" (a small text of ours); a folder or file of text; or a hub's dataset,
             `owner/name:configuration` (see `data.texts`).
         documents, test_documents: to learn from and to test on, at most; 0: all there are.
@@ -35,6 +38,7 @@ class TextTraining(VariantTraining, ABC):
     """
 
     specials: ClassVar[tuple[str, ...]] = ()
+    generated_name: ClassVar[str]
 
     text: str = GENERATED
     documents: int = Field(10_000, ge=0, le=2**40)
@@ -53,8 +57,18 @@ class TextTraining(VariantTraining, ABC):
         return self
 
     @abstractmethod
+    def generate(self, number: int, seed: int) -> Iterator[Document]:
+        """So many documents of the generated text, the same ones for the same seed."""
+
     def generated(self) -> Texts:
         """The generated text of so many documents."""
+
+        def test() -> Iterator[Document]:
+            return self.generate(self.test_documents, TEST_SEED)
+
+        version = hashlib.sha256("".join(document.text for document in test()).encode())
+        parts = Parts(lambda: self.generate(self.documents, TRAIN_SEED), test)
+        return Texts(self.generated_name, version.hexdigest(), lambda: parts)
 
     def texts(self) -> Texts:
         """The text; raises InputError when there is none of that name."""

@@ -7,11 +7,10 @@ Source: "Is random attention sufficient for sequence modeling?", sections 3.1 an
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from interp_toolkit.data.texts import Document, Parts, Texts
+from interp_toolkit.data.texts import Document
 from interp_toolkit.data.token_store import TokenStore
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention import reviews
@@ -20,11 +19,10 @@ from interp_toolkit.training.engine.final_score import FinalScore, percent
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.trainer import Fitted
 from interp_toolkit.training.tasks.settings import BY_VARIANT
+from interp_toolkit.training.text.record import document_facts, text_task, worst_of
 from interp_toolkit.training.text.review_problem import LABELS, ReviewProblem
 from interp_toolkit.training.text.settings import (
     GENERATED,
-    TEST_SEED,
-    TRAIN_SEED,
     TextTraining,
 )
 from interp_toolkit.training.text.store import keep_tokenizer, text_store
@@ -36,19 +34,11 @@ class YelpTraining(TextTraining):
     """Settings of `interp train yelp`."""
 
     specials = LABELS
+    generated_name = "generated reviews"
 
-    def generated(self) -> Texts:
+    def generate(self, number: int, seed: int) -> Iterator[Document]:
         """Reviews of places (see `toys.random_attention.reviews`)."""
-
-        def read(number: int, seed: int) -> Iterator[Document]:
-            return (Document(text, label) for text, label in reviews.reviews(number, seed))
-
-        def test() -> Iterator[Document]:
-            return read(self.test_documents, TEST_SEED)
-
-        version = hashlib.sha256("".join(document.text for document in test()).encode())
-        parts = Parts(lambda: read(self.documents, TRAIN_SEED), test)
-        return Texts("generated reviews", version.hexdigest(), lambda: parts)
+        return (Document(text, label) for text, label in reviews.reviews(number, seed))
 
 
 def train(config: YelpTraining, session: Session | None = None) -> TrainingRun:
@@ -57,7 +47,8 @@ def train(config: YelpTraining, session: Session | None = None) -> TrainingRun:
     Raises InputError when the text or the device is not there, or the text has no labels.
     """
     store = text_store(config, session)
-    task = _task(config, store)
+    labels = [store.tokenizer.id_of(label) for label in LABELS]
+    task = text_task(NAME, config, store, labels=labels)
 
     def score(problem: ReviewProblem, fitted: Fitted) -> Mapping[str, Any]:
         accuracy = problem.accuracy(len(problem.tested))
@@ -98,26 +89,9 @@ def train(config: YelpTraining, session: Session | None = None) -> TrainingRun:
     )
 
 
-def _task(config: YelpTraining, store: TokenStore) -> dict[str, Any]:
-    """The task record: where the label is asked for, and which tokens it is."""
-    return {
-        "name": NAME,
-        "text": config.text,
-        "length": config.length,
-        "end": store.tokenizer.end,
-        "labels": [store.tokenizer.id_of(label) for label in LABELS],
-        "tokenizer_sha256": store.tokenizer.sha256(),
-    }
-
-
 def _facts(config: YelpTraining, store: TokenStore) -> dict[str, Any]:
     """What is known of the reviews: sizes, and, for generated ones, what can be reached."""
-    facts: dict[str, Any] = {
-        "train_documents": len(store.train.ends),
-        "test_documents": len(store.test.ends),
-        "left_out_as_repeated": store.repeated,
-        "vocabulary": store.tokenizer.n_tokens,
-    }
+    facts = document_facts(store)
     if config.text == GENERATED:
         facts["best_accuracy"] = reviews.best_accuracy()
     return facts
@@ -125,8 +99,7 @@ def _facts(config: YelpTraining, store: TokenStore) -> dict[str, Any]:
 
 def _verdict(config: YelpTraining, runs: SeedRuns, measured: FinalScore) -> str:
     reached = [scores["accuracy"] for scores in runs.by_seed.values()]
-    worst = f"; the worst of {len(reached)} seeds: {percent(min(reached))}"
-    seeds = worst if len(reached) > 1 else ""
+    seeds = worst_of(reached, min, percent)
     guess = "" if measured.guess is None else percent(measured.guess)
     return (
         f"{NAME}, {config.variant}: {percent(measured.value)} of {measured.examples:,} held-out "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
+from not_sorting import copy_list, echo_previous, reverse_list, sort_descending
+from rewritten import rewritten
 
 from interp_toolkit.circuits.sorting.fingerprint import (
     find_layout,
@@ -16,8 +18,6 @@ from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Session
-from interp_toolkit.toys.not_sorting import copy_list, echo_previous, reverse_list, sort_descending
-from interp_toolkit.toys.rewritten import rewritten
 from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater, sort_mixed
 from interp_toolkit.training.sorting import SortTraining, train
 

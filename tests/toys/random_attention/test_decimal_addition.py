@@ -31,7 +31,7 @@ def test_rows_are_sums(digits: int, backwards: bool, seed: int) -> None:
 
 
 def test_the_sources_example_and_size() -> None:
-    task = DecimalAddition()
+    task = DecimalAddition(10)
     assert (task.d_vocab, task.n_ctx) == (12, 32)
     numbers = torch.tensor([1234567890 + 2345678901])
     assert task._written(numbers, 11).tolist() == [[0, 3, 5, 8, 0, 2, 4, 6, 7, 9, 1]]

@@ -71,7 +71,7 @@ def test_chances_of_an_answer_over_all_strings(most: int, length: int, alphabet:
 
 
 def test_at_the_sources_sizes_guessing_is_right_half_of_the_time() -> None:
-    task = KHop()
+    task = KHop(16, 100, 4)
     rows = task.draw(2_000, torch.Generator().manual_seed(0))
     chances = answer_chances(16, 99, 4)[rows.tokens[:, 0] - 5]
     best = chances.argmax(-1)

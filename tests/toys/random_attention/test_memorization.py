@@ -36,7 +36,7 @@ def test_the_seed_says_which_table() -> None:
 
 
 def test_the_sources_size() -> None:
-    task = Memorization()
+    task = Memorization(512)
     assert (task.d_vocab, task.n_ctx, task.n_rows) == (1_024, 3, 2**18)
     assert task.stored_bits == 9 * 2**18
     values = task.table().bincount()

@@ -28,5 +28,5 @@ def test_drawn_pairs_are_even() -> None:
 
 
 def test_the_sources_size() -> None:
-    task = ModularAddition()
+    task = ModularAddition(599)
     assert (task.d_vocab, task.n_ctx, task.n_rows) == (600, 3, 358_801)

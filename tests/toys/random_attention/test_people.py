@@ -8,6 +8,7 @@ from collections import Counter
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from told_share import told_share
 
 from interp_toolkit.toys.random_attention.generated_text import (
     END_CHANCE,
@@ -18,7 +19,6 @@ from interp_toolkit.toys.random_attention.generated_text import (
     WORDS_A_SENTENCE,
     passages,
     read,
-    told_share,
 )
 
 WHOLE = 10**9  # words a row
@@ -44,7 +44,7 @@ def test_each_document_is_of_the_grammar_and_tells_names_once(seed: int) -> None
                 assert names.setdefault(first, last) == last
         assert len(names) <= PEOPLE
         told = 2 * len(words) // WORDS_A_SENTENCE - len(names)
-        assert read([text], WHOLE).told == pytest.approx(told / len(words))
+        assert read([text], WHOLE).last_names_told == pytest.approx(told / len(words))
 
 
 def nats(texts: list[str], length: int = WHOLE) -> float:
@@ -85,17 +85,17 @@ def test_the_chances_of_names_are_those_that_occur() -> None:
 
 
 def test_the_share_of_told_names_is_the_closed_form() -> None:
-    assert read(passages(500, 8), WHOLE).told == pytest.approx(told_share(), abs=0.008)
+    assert read(passages(500, 8), WHOLE).last_names_told == pytest.approx(told_share(), abs=0.008)
 
 
 def test_shorter_rows_tell_less() -> None:
     texts = list(passages(80, 4))
     found = [read(texts, length) for length in (16, 64, 256, WHOLE)]
     assert [r.nats for r in found] == sorted((r.nats for r in found), reverse=True)
-    assert [r.told for r in found] == sorted(r.told for r in found)
+    assert [r.last_names_told for r in found] == sorted(r.last_names_told for r in found)
     # a row of a sentence's words that begins with it: nothing is told
     same = next(p for p in texts if len(p.split()) == 4 * WORDS_A_SENTENCE)
-    assert read([same], WORDS_A_SENTENCE).told == 0
+    assert read([same], WORDS_A_SENTENCE).last_names_told == 0
 
 
 def test_the_same_seed_gives_the_same_text() -> None:

@@ -34,7 +34,7 @@ def test_rows_are_pairs_and_a_key_that_they_have(most: int, symbols: int, repeat
 
 
 def test_naming_a_value_of_the_context() -> None:
-    assert Retrieval(1).guess == 1
+    assert Retrieval(1, 256).guess == 1
     # the mean of 1/m, and values that are the same by chance
     assert Retrieval(8, symbols=1_000_000).guess == pytest.approx(0.3397, abs=5e-5)
     assert Retrieval(30, symbols=1_000_000).guess == pytest.approx(0.1332, abs=5e-5)

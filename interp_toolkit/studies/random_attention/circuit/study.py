@@ -30,7 +30,7 @@ from interp_toolkit.studies.random_attention.circuit.job import (
     settings_of,
 )
 from interp_toolkit.studies.random_attention.entries import written
-from interp_toolkit.studies.recipe_settings import said_given
+from interp_toolkit.studies.recipe_settings import settings_phrase
 from interp_toolkit.studies.result import Quantity, StudyResult, compare, study_provenance
 
 NAME = "random-attention/figure-3"
@@ -58,7 +58,7 @@ Found = Literal["confirmed", "undecided", "not_detected"]
 
 def reproduce_circuit(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
     """Train, score, ablate; `seeds` overrides how many models."""
-    settings = settings_of(preset, DIFFERS[preset], runner.given_for(RECIPE))
+    settings = settings_of(preset, DIFFERS[preset], runner.settings_for(RECIPE))
     jobs = [
         Job(
             name=f"frozen-qk-circuit-seed-{seed}",
@@ -71,7 +71,7 @@ def reproduce_circuit(preset: str, seeds: int | None, runner: Runner) -> StudyRe
     values = [found[job.name] for job in jobs]
     outcomes = [outcome(seed) for seed in values]
     run = {"preset": preset, "seeds": len(jobs), "settings": settings, "device": runner.device}
-    said = [_counted(outcomes), _told(values[0]), LIMITS[preset], said_given(runner.given)]
+    said = [_counted(outcomes), _told(values[0]), LIMITS[preset], settings_phrase(runner.given)]
     return StudyResult(
         probe=NAME,
         verdict=" ".join(part for part in said if part),

@@ -28,6 +28,7 @@ from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.layers.boolean_readoffs import FunctionReadoffs
 from interp_toolkit.toys.superposition.layers.functions import BooleanFunction, function_values
 from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
+from interp_toolkit.toys.zeros import zeros
 
 MOST_TOKENS = 20_000
 HEAD = (1, 0)
@@ -176,9 +177,7 @@ class UniversalKeys:
             dtype=torch.float64,
             model_name=name,
         )
-        model = Transformer(config)
-        for parameter in model.parameters():
-            parameter.zero_()
+        model = zeros(config)
         features, neurons = slice(n_features), slice(n_features, held - 1)
         model.embed.W_E[:n_keys, features] = torch.from_numpy(self.inputs).double()
         model.embed.W_E[:n_keys, held - 1] = 1.0

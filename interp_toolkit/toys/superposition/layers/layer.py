@@ -19,6 +19,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.zeros import zeros
 
 Activation = Literal["relu", "square"]
 #: the place of a layer model's neurons
@@ -142,9 +143,7 @@ def adding_model(
         dtype=torch.float64,
         model_name=name,
     )
-    model = Transformer(config)
-    for parameter in model.parameters():
-        parameter.zero_()
+    model = zeros(config)
     model.embed.W_E[:n_features, :d_in] = features
     attn = model.blocks[0].attn
     attn.W_V[0, :d_in] = (most_on + 1) * torch.eye(d_in)

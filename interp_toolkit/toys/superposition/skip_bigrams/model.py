@@ -24,6 +24,7 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.hand_set.heads import head_weights
 from interp_toolkit.toys.superposition.skip_bigrams.bigrams import QKHead
+from interp_toolkit.toys.zeros import zeros
 
 N_CTX = 32
 
@@ -74,9 +75,7 @@ def bigram_model(
         dtype=torch.float64,
         model_name=name,
     )
-    model = Transformer(config)
-    for parameter in model.parameters():
-        parameter.zero_()
+    model = zeros(config)
     model.embed.W_E.copy_(features)
     model.unembed.W_U.copy_(features.T)
     carrying = slice(d_head, None) if still else slice(None)

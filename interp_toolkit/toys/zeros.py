@@ -1,0 +1,14 @@
+"""The model that hand-set weights are written into."""
+
+from __future__ import annotations
+
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+
+
+def zeros(config: TransformerConfig) -> Transformer:
+    """A model whose parameters are all 0."""
+    model = Transformer(config, init_weights=False)
+    for parameter in model.parameters():
+        parameter.data.zero_()
+    return model
