@@ -16,12 +16,14 @@ import pytest
 
 from interp_toolkit import registry
 
-STUDIES = Path(__file__).parents[1] / "studies"
-#: `interp`, with the toy study as one of its artefacts
+JOBS = Path(__file__).parents[1] / "studies" / "jobs"
+#: `interp`, with the toy study as one of its artefacts; it heeds SIGINT also where the shell has
+#: it ignored
 WITH_TOY = f"""
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from importlib.metadata import EntryPoint
-sys.path.insert(0, {str(STUDIES)!r})
+sys.path.insert(0, {str(JOBS)!r})
 from interp_toolkit import registry
 toy = EntryPoint("toy-study", "toy_study:TOY", "interp_toolkit.artefacts")
 registry._entries = lambda group: {{"toy-study": toy}} if group == "artefacts" else (
@@ -35,7 +37,7 @@ if __name__ == "__main__":
 @pytest.fixture(name="call")
 def reproduce(call, monkeypatch: pytest.MonkeyPatch):
     """`main("reproduce", ...)` in this process: (code, stdout, stderr)."""
-    monkeypatch.syspath_prepend(str(STUDIES))
+    monkeypatch.syspath_prepend(str(JOBS))
     real = registry.entry_points
     toy = EntryPoint("toy-study", "toy_study:TOY", "interp_toolkit.artefacts")
 

@@ -12,6 +12,13 @@ import pytest
 
 INTERP = (sys.executable, "-m", "interp_toolkit")
 FULL = Path("/dev/full")
+#: `interp` that heeds SIGINT also where the shell has it ignored
+INTERRUPTIBLE = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from interp_toolkit.cli.main import main
+main()
+"""
 
 
 @pytest.mark.parametrize(
@@ -58,7 +65,10 @@ def test_an_interrupt_leaves_130_and_nothing_half_written(tmp_path: Path) -> Non
     path = tmp_path / "m.pt"
     endless = ["train", "xor", "--steps", "100000000", "--set", "target=0", "--out", str(path)]
     started = subprocess.Popen(
-        [*INTERP, *endless], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", INTERRUPTIBLE, *endless],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     assert started.stderr is not None
     assert "step 0" in started.stderr.readline()  # it is at work

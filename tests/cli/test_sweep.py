@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-STUDIES = Path(__file__).parents[1] / "studies"
+JOBS = Path(__file__).parents[1] / "studies" / "jobs"
 MADE_UP = """
 recipe: retrieval
 grid: {lr: [0.1, 0.01]}
@@ -26,12 +26,13 @@ settings: {steps: 4, layers: 1, d_model: 8, rows: 8, examples: 64, test_examples
 grid:
   variant: [standard, mixit]
 """
-#: `interp`, whose sweeps train nothing
+#: `interp`, whose sweeps train nothing; it heeds SIGINT also where the shell has it ignored
 WITHOUT_TRAINING = f"""
-import sys
-sys.path.insert(0, {str(STUDIES)!r})
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.path.insert(0, {str(JOBS)!r})
 from interp_toolkit.cli.main import main
-from interp_toolkit.studies import sweep
+from interp_toolkit.studies.sweep import study as sweep
 import light_jobs
 sweep.train_point = light_jobs.made_up_point
 if __name__ == "__main__":
@@ -50,7 +51,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch):
     """Points that train nothing."""
     from interp_toolkit.studies.sweep import study as sweep
 
-    monkeypatch.syspath_prepend(str(STUDIES))
+    monkeypatch.syspath_prepend(str(JOBS))
     import light_jobs
 
     monkeypatch.setattr(sweep, "train_point", light_jobs.made_up_point)

@@ -89,14 +89,18 @@ def test_a_model_that_reads_its_outputs_needs_them(build) -> None:
 @pytest.mark.parametrize(
     "build", [toys.sort_descending, toys.copy_list, toys.reverse_list, toys.echo_previous]
 )
-def test_the_defaults_have_the_width_of_the_trained_models_and_may_be_rewritten(build) -> None:
+def test_the_defaults_have_the_width_of_the_trained_models_and_may_be_rewritten(
+    build, assert_same_logits
+) -> None:
     model = build(10, 10, shares=(0.5, 0.5))
     assert (model.cfg.d_model, model.cfg.d_head, model.cfg.n_heads) == (56, 56, 2)
     rows = torch.randint(12, (20, 22), generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(rewritten(model, 1)(rows), model(rows), rtol=0, atol=1e-8)
+    assert_same_logits(rewritten(model, 1), model, rows)
 
 
-def test_rewriting_leaves_the_model_alone_and_serves_trained_weights_too() -> None:
+def test_rewriting_leaves_the_model_alone_and_serves_trained_weights_too(
+    assert_same_logits,
+) -> None:
     config = TransformerConfig(
         n_layers=1,
         n_heads=2,
@@ -117,7 +121,7 @@ def test_rewriting_leaves_the_model_alone_and_serves_trained_weights_too() -> No
     other = rewritten(model, 5)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     rows = torch.randint(8, (30, 7), generator=torch.Generator().manual_seed(2))
-    torch.testing.assert_close(other(rows), model(rows), rtol=0, atol=1e-11)
+    assert_same_logits(other, model, rows)
 
 
 @pytest.mark.parametrize(

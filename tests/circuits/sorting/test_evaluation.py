@@ -1,3 +1,4 @@
+import dataclasses
 import itertools
 import math
 from types import SimpleNamespace
@@ -210,7 +211,10 @@ def test_a_search_that_finds_nothing():
 def test_memory_bounds_the_batches_and_changes_no_count():
     lists = ListSource("uniform", N_VALUES, 4, 4).draw(100, torch.Generator().manual_seed(1))
     large, small = (Sorter(CAUSAL, has_a_three_first) for _ in range(2))
-    assert list_accuracy(large, CAUSAL, lists) == list_accuracy(small, CAUSAL, lists, "100kB")
+    whole, parts = list_accuracy(large, CAUSAL, lists), list_accuracy(small, CAUSAL, lists, "100kB")
+    assert dataclasses.replace(parts, loss=whole.loss) == whole
+    n_items = int(lists.lengths.sum())
+    assert parts.loss == pytest.approx(whole.loss, rel=n_items * torch.finfo(torch.float32).eps)
     assert small.largest_batch < 50 < large.largest_batch
     with pytest.raises(InputError, match="more than the"):
         list_accuracy(large, CAUSAL, lists, memory=1000)

@@ -77,10 +77,14 @@ def piecewise_fits(ov: Float[Tensor, "value value"]) -> PiecewiseFits:
     shared = kinks.mean(0)
     shape = kinks - shared
     size = float((shape**2).sum())
-    slope = max(float((bent * shape).sum()) / size, 0.0) if size > FLAT else 0.0
     spread = ((own - own.mean(1, keepdims=True)) ** 2).sum(1)
+    rounding = FLAT * max(float((table**2).sum()), 1.0)
+    flat = spread <= rounding
+    beside_lines = float((bent**2).sum())
+    bends = size > FLAT and beside_lines > rounding
+    slope = max(float((bent * shape).sum()) / size, 0.0) if bends else 0.0
+    explained = min(slope**2 * size / beside_lines, 1.0) if bends else 0.0
     left = ((bent - slope * shape) ** 2).sum(1)
-    flat = spread <= FLAT * max(float((table**2).sum()), 1.0)
     told = n >= FEWEST_VALUES and not flat.all()
     best = _best_kinks(bent + slope * shared, kinks) if slope > 0 else np.full(n, np.nan)
     return PiecewiseFits(
@@ -88,7 +92,7 @@ def piecewise_fits(ov: Float[Tensor, "value value"]) -> PiecewiseFits:
         slope=slope,
         kink=best,
         mean_r2=1 - float(left.sum() / spread.sum()) if told else None,
-        kink_r2=_explained(bent, left, spread) if told else None,
+        kink_r2=explained if told else None,
         kink_at_value=float((best == x)[1:-1].mean()) if told else None,
     )
 
@@ -100,16 +104,6 @@ def shared_part(ov: Float[Tensor, "value value"]) -> Float[Tensor, " value"]:
     return (ov - slope * (x[:, None] - x).clamp(max=0)).mean(0)
 
 
-def _explained(
-    bent: Float[np.ndarray, "value value"],
-    left: Float[np.ndarray, " value"],
-    spread: Float[np.ndarray, " value"],
-) -> float:
-    """The kinks' share of what lines leave; 0 where that is rounding."""
-    size = float((bent**2).sum())
-    return 1 - float(left.sum()) / size if size > FLAT * float(spread.sum()) else 0.0
-
-
 def _best_kinks(
     bent: Float[np.ndarray, "value value"], kinks: Float[np.ndarray, "value value"]
 ) -> Float[np.ndarray, " value"]:
@@ -118,7 +112,7 @@ def _best_kinks(
     along = np.maximum(bent @ inner.T, 0.0)
     best: np.ndarray = 1.0 + (along**2 / (inner**2).sum(1)).argmax(1)
     best[[0, -1]] = np.nan
-    best[along.max(1) == 0] = np.nan
+    best[along.max(1) ** 2 <= FLAT * (bent**2).sum() * (inner**2).sum(1).max()] = np.nan
     return best
 
 

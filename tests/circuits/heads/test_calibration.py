@@ -11,7 +11,7 @@ from scipy import stats
 
 from interp_toolkit.stats import LEVEL
 
-SCRIPT = Path(__file__).parents[2] / "benchmarks" / "head_calibration.py"
+SCRIPT = Path(__file__).parents[3] / "benchmarks" / "head_calibration.py"
 
 
 @pytest.fixture(scope="module")

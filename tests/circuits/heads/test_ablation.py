@@ -60,9 +60,9 @@ def test_the_induction_head_is_confirmed(toy, head, how):
     assert ablation.verdict == "confirmed"
     assert ablation.accuracy_known_intact == 1
     assert ablation.accuracy_known_ablated < 0.05
-    assert ablation.restored == ablation.effect
+    assert ablation.restored == pytest.approx(ablation.effect)
     assert all(effect < ablation.effect for effect in found.others.values())
-    assert found.joint.mean == ablation.effect
+    assert found.joint.mean == pytest.approx(ablation.effect)
 
 
 @pytest.mark.parametrize(("toy", "head"), CIRCUITS)

@@ -18,7 +18,7 @@ from interp_toolkit.studies.sweep.file import SweepFile, grid_points, read_sweep
 from interp_toolkit.studies.sweep.result import SweepResult, sweep_result
 
 GRID = {"variant": ["standard", "mixit"], "lr": ["1e-1", 0.01]}
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 def file(**changed) -> SweepFile:
@@ -28,7 +28,7 @@ def file(**changed) -> SweepFile:
 @pytest.fixture
 def made_up(monkeypatch: pytest.MonkeyPatch):
     """Points that train nothing, in processes of their own as ever."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+    monkeypatch.syspath_prepend(str(ROOT / "tests" / "studies" / "jobs"))
     import light_jobs
 
     monkeypatch.setattr(module, "train_point", light_jobs.made_up_point)

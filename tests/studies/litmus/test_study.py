@@ -23,7 +23,7 @@ from interp_toolkit.studies.litmus.rules import Seeds, Trained
 from interp_toolkit.studies.litmus.study import litmus
 from interp_toolkit.training.engine.final_score import FinalScore
 
-SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "results.schema.json"
+SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "results.schema.json"
 TINY = {"steps": 8, "d_model": 16, "rows": 4, "examples": 40, "test_examples": 30, "most_pairs": 2}
 
 

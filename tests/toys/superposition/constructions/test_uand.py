@@ -159,7 +159,7 @@ def test_the_model_computes_the_layer() -> None:
     truth = model.ground_truth
     assert truth.gates == ((0, 1), (2, 4), (7, 19))
     numbers = [all_pairs(20).index(gate) for gate in truth.gates]
-    np.testing.assert_array_equal(truth.worst, built.epsilon(4).by_pair[numbers])
+    np.testing.assert_allclose(truth.worst, built.epsilon(4).by_pair[numbers], atol=1e-12)
     task = record_of(model).task
     assert (task["n_features"], task["most_on"]) == (20, 4)
 

@@ -333,12 +333,12 @@ def test_heads_share_the_output(build, shares) -> None:
 
 @pytest.mark.parametrize("build", BUILDERS)
 @pytest.mark.parametrize("shares", [(1.0,), (0.25, 0.75)])
-def test_rewritten_weights_compute_the_same(build, shares) -> None:
+def test_rewritten_weights_compute_the_same(build, shares, assert_same_logits) -> None:
     model = build(6, 4, shares=shares)
     other = rewritten(model, seed=3)
     generator = torch.Generator().manual_seed(0)
     rows = torch.randint(model.cfg.d_vocab, (50, model.cfg.n_ctx), generator=generator)
-    torch.testing.assert_close(other(rows), model(rows), rtol=0, atol=1e-8)
+    assert_same_logits(other, model, rows)
     for name, weights in other.named_parameters():
         if name.split(".")[-1].startswith("W_"):
             assert (weights.abs() > 1e-6).float().mean() > 0.9, name
