@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import e, sqrt
 from typing import Any
 
@@ -11,16 +11,23 @@ import pandas as pd
 import pytest
 
 from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, translucent
-from interp_toolkit.results import Figure, Provenance, Result, Table
+from interp_toolkit.results import Evidence, Figure, Provenance, Result, Table
 
 SITE_COLUMNS = ("hook", "position", "function", "status", "margin", "accuracy")
 
 
 @dataclass(frozen=True)
+class HandMadeEvidence(Evidence):
+    hyperplane: dict[str, Any] | None = None
+    certificate: dict[str, Any] | None = None
+    null: str | None = None
+    heads: dict[str, Any] | None = None
+    theorem: str | None = None
+
+
+@dataclass(frozen=True)
 class HandMade(Result):
     sites: Sequence[Sequence[Any]] = ()
-    shown: Sequence[Figure] = field(default=())
-    omit_from_json = frozenset({"shown"})
 
     def to_frame(self) -> pd.DataFrame:
         return pd.DataFrame(self.sites, columns=SITE_COLUMNS)
@@ -28,9 +35,6 @@ class HandMade(Result):
     def tables(self) -> list[Table]:
         caption = "The verdict is about the row in bold."
         return [Table("Sites", SITE_COLUMNS, self.sites, caption, highlight={1})]
-
-    def figures(self) -> list[Figure]:
-        return list(self.shown)
 
 
 def provenance(model: str, n_heads: int) -> Provenance:
@@ -113,17 +117,17 @@ def separable() -> HandMade:
         probe="xor",
         verdict="XOR is linearly separable at blocks.0.hook_resid_post (position 2): "
         f"gap {gap:.4f}, verified on 4 points",
-        evidence={
-            "status": "separable",
-            "hyperplane": {
+        evidence=HandMadeEvidence(
+            status="separable",
+            hyperplane={
                 "direction": [1 / sqrt(2), 1 / sqrt(2), 0.0],
                 "threshold": middle / sqrt(2),
                 "gap": gap,
                 "residual": 1.1e-16,
             },
-            "null": "every labelling of these four points is separable",
-            "heads": {"score of head 0": 0.5, "score of head 1": 0.5, "XOR left without": False},
-        },
+            null="every labelling of these four points is separable",
+            heads={"score of head 0": 0.5, "score of head 1": 0.5, "XOR left without": False},
+        ),
         provenance=provenance("toy:xor-2head", 2),
         sites=[
             ("blocks.0.hook_resid_pre", 2, "XOR", "not_separable", None, 0.5),
@@ -131,7 +135,7 @@ def separable() -> HandMade:
             ("blocks.0.hook_resid_post", 2, "AND", "not_separable", None, 0.75),
             ("blocks.0.hook_resid_post", 1, "XOR", "undecided", 2e-13, float("nan")),
         ],
-        shown=[plane],
+        plots=[plane],
     )
 
 
@@ -174,19 +178,19 @@ def not_separable() -> HandMade:
         probe="xor",
         verdict="XOR is not linearly separable at blocks.0.hook_resid_post (position 2): "
         "the hulls of the two classes meet, residual 2.8e-17",
-        evidence={
-            "status": "not_separable",
-            "certificate": {
+        evidence=HandMadeEvidence(
+            status="not_separable",
+            certificate={
                 "positive_weights": [0.5, 0.5],
                 "negative_weights": [0.5, 0.5],
                 "residual": 2.8e-17,
             },
-            "theorem": "one attention head, query without the bits: no readout can separate XOR",
-        },
+            theorem="one attention head, query without the bits: no readout can separate XOR",
+        ),
         provenance=provenance("toy:xor-1head", 1),
         sites=[
             ("blocks.0.hook_resid_pre", 2, "XOR", "not_separable", None, 0.5),
             ("blocks.0.hook_resid_post", 2, "XOR", "not_separable", None, 0.75),
         ],
-        shown=[plane, losses],
+        plots=[plane, losses],
     )

@@ -285,7 +285,7 @@ def test_the_numbers_can_be_saved(opened, tmp_path, separable, not_separable):
 
 def test_a_hostile_name_does_not_run(driver, tmp_path, separable):
     attack = "</script><script>window.hacked = 1</script><img src=x onerror='window.hacked = 1'>"
-    [figure] = separable.shown
+    [figure] = separable.plots
     traces = [{**trace, "name": attack, "text": [attack] * 4} for trace in figure.data]
     layout = {"title": {"text": attack}, "images": [{"source": "https://example.org/a.png"}]}
     source = separable.provenance
@@ -293,7 +293,7 @@ def test_a_hostile_name_does_not_run(driver, tmp_path, separable):
         separable,
         verdict=attack,
         provenance=replace(source, model={"name": attack}),
-        shown=[Figure(attack, attack, traces, layout)],
+        plots=[Figure(attack, attack, traces, layout)],
     )
     path = tmp_path / "hostile.html"
     write_report([result], path)

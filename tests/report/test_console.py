@@ -1,14 +1,22 @@
 from __future__ import annotations
 
 import io
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
 from interp_toolkit.report.console import fit, fold, render
-from interp_toolkit.results import Table
+from interp_toolkit.results import Evidence, Table
+
+
+@dataclass(frozen=True)
+class Loose(Evidence):
+    """Evidence of any shape, as a plugin's may be."""
+
+    held: Any
 
 
 def shown(results, width=80, encoding="utf-8", color=False, **options) -> str:
@@ -62,6 +70,7 @@ def test_the_separable_result_at_80_columns(separable):
         "model toy:xor-2head (toy) · data source truth table, rows 4, sha256 9f2c9f2c9f2c",
         "· seed 0 · interp-toolkit 0.1.0, torch 2.13.0, transformer_lens 3.9.0",
         "",
+        "✓ found, beyond its null or with a witness",
     ]
 
 
@@ -159,7 +168,9 @@ def test_a_column_keeps_the_width_of_its_headings_words() -> None:
 def test_names_from_files_cannot_steer_the_terminal(separable):
     table = Table("T\x1b[2J", ["h\x1b[2J"], [["blocks\x1b[31m"]], "c\x07")
     result = replace(
-        with_table(separable, table), verdict="v\x1b]0;t\x07", evidence={"e\x1b[1m": "x\rfake"}
+        with_table(separable, table),
+        verdict="v\x1b]0;t\x07",
+        evidence=Loose("separable", {"e\x1b[1m": "x\rfake"}),
     )
     text = shown([result])
     assert not set(text) & set("\x1b\x07\r")

@@ -9,9 +9,10 @@ from interp_toolkit.report.format import (
     format_number,
     format_value,
     is_numeric,
+    legend,
     sign_of,
 )
-from interp_toolkit.results import Result
+from interp_toolkit.results import Evidence, Result
 
 
 @pytest.mark.parametrize(
@@ -85,15 +86,38 @@ def test_the_sign_follows_the_status(separable, not_separable):
 
 
 def test_a_status_of_an_analysis_own_vocabulary_has_a_plain_sign(separable):
-    object.__setattr__(separable, "evidence", {"status": "argmax_piecewise_linear"})
+    object.__setattr__(separable, "evidence", Evidence("argmax_piecewise_linear"))
     assert separable.status == "argmax_piecewise_linear"
     assert sign_of(separable) == "•"
 
 
-def test_without_a_status_there_is_none(separable: Result):
-    object.__setattr__(separable, "evidence", {"null": 0.5})
-    assert separable.status is None
-    assert sign_of(separable) == "•"
+@pytest.mark.parametrize(
+    ("status", "sign"),
+    [
+        ("detected", "✓"),
+        ("absent", "✗"),
+        ("not_detected", "–"),
+        ("undecided", "?"),
+        ("uninformative", "?"),
+        ("partial", "?"),
+        ("refuted", "!"),
+        ("not_reached", "!"),
+    ],
+)
+def test_signs_follow_the_strength_of_the_claim(separable: Result, status, sign):
+    object.__setattr__(separable, "evidence", Evidence(status))
+    assert sign_of(separable) == sign
+
+
+def test_the_legend_explains_the_signs_that_are_used(separable, not_separable):
+    assert [tone for tone, _ in legend([separable, not_separable])] == ["yes", "no"]
+    assert [tone for tone, _ in legend([not_separable])] == ["no"]
+
+
+def test_missing_evidence_is_left_out_and_notes_are_said(not_separable):
+    object.__setattr__(not_separable, "notes", ("one", "two"))
+    assert evidence_of(not_separable)["notes"] == "one; two"
+    assert "hyperplane" not in evidence_of(not_separable)
 
 
 def test_evidence_leaves_the_status_to_the_sign(not_separable):

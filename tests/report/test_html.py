@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from html.parser import HTMLParser
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,15 @@ from interp_toolkit.palette import CLASS_COLORS, NEUTRAL, translucent
 from interp_toolkit.report import html
 from interp_toolkit.report.html import is_identifier, prose, script_text, to_html, write_report
 from interp_toolkit.report.json import to_json
-from interp_toolkit.results import Figure, Table
+from interp_toolkit.results import Evidence, Figure, Table
+
+
+@dataclass(frozen=True)
+class Loose(Evidence):
+    """Evidence of any shape, as a plugin's may be."""
+
+    held: Any
+
 
 VOID = {"meta", "br", "hr", "img", "input", "link"}
 HOSTILE = (
@@ -103,9 +112,9 @@ def hostile(separable):
     fields = vars(separable) | {
         "probe": HOSTILE,
         "verdict": HOSTILE,
-        "evidence": {HOSTILE: {HOSTILE: HOSTILE}, "status": HOSTILE, "list": [HOSTILE]},
+        "evidence": Loose(HOSTILE, {HOSTILE: {HOSTILE: HOSTILE}, "list": [HOSTILE]}),
         "provenance": replace(source, model={"name": HOSTILE, HOSTILE: HOSTILE}),
-        "shown": [figure],
+        "plots": [figure],
     }
     return Hostile(**fields)
 
@@ -264,7 +273,7 @@ def test_a_hostile_string_is_shown_and_never_runs(hostile):
 
 def test_a_page_weighs_what_plotly_does_and_one_without_plots_next_to_nothing(separable):
     assert 1_000_000 < len(to_html([separable]).encode()) < 5_500_000
-    plain = replace(separable, shown=[])
+    plain = replace(separable, plots=[])
     assert len(to_html([plain]).encode()) < 30_000
     assert len(Page(to_html([plain])).all("script")) == 4
 
@@ -286,14 +295,14 @@ def test_what_cannot_be_written_is_one_clear_line(separable, tmp_path):
 
 @pytest.mark.parametrize("kind", ["scattergl", "parcoords", "choroplethmap", "scattermapbox"])
 def test_a_trace_that_needs_eval_or_the_network_is_refused(separable, kind):
-    result = replace(separable, shown=[Figure("F", "c", [{"type": kind}])])
+    result = replace(separable, plots=[Figure("F", "c", [{"type": kind}])])
     with pytest.raises(ValueError, match=f"^a page without network cannot draw a {kind} trace$"):
         to_html([result])
 
 
 @pytest.mark.parametrize("kind", ["scatter", "scatter3d", "bar", "heatmap", "surface", "mesh3d"])
 def test_other_traces_are_not_refused(separable, kind):
-    to_html([replace(separable, shown=[Figure("F", "c", [{"type": kind}])])])
+    to_html([replace(separable, plots=[Figure("F", "c", [{"type": kind}])])])
 
 
 def test_a_script_cannot_close_its_element_and_its_lines_end_as_the_browser_reads_them():

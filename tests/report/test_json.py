@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,15 @@ import torch
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.json import dumps, to_json, write_json
+from interp_toolkit.results import Evidence
+
+
+@dataclass(frozen=True)
+class Loose(Evidence):
+    """Evidence of any shape, as a plugin's may be."""
+
+    held: Any
+
 
 SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "results.schema.json"
 
@@ -27,7 +37,7 @@ def strict(text: str):
 def test_the_document_round_trips(separable):
     document = strict(dumps([separable]))
     assert document == to_json([separable])
-    assert document["schema"] == "interp-toolkit/1"
+    assert document["schema"] == "interp-toolkit/2"
     assert document["version"] == __version__
     assert document["model"]["name"] == "toy:xor-2head"
     [result] = document["results"]
@@ -40,8 +50,8 @@ def test_the_document_round_trips(separable):
 
 def test_floats_keep_every_bit(separable):
     values = [0.1, 1 / 3, 5e-324, 1.7976931348623157e308, -0.0]
-    document = strict(dumps([replace(separable, evidence={"values": values})]))
-    assert [v.hex() for v in document["results"][0]["evidence"]["values"]] == [
+    document = strict(dumps([replace(separable, evidence=Loose("separable", values))]))
+    assert [v.hex() for v in document["results"][0]["evidence"]["held"]] == [
         v.hex() for v in values
     ]
 
@@ -54,27 +64,27 @@ def test_arrays_tensors_and_what_is_not_finite(separable):
         "flag": np.bool_(True),
         "nan": float("nan"),
     }
-    [result] = strict(dumps([replace(separable, evidence=evidence)]))["results"]
-    assert result["evidence"] == {
+    [result] = strict(dumps([replace(separable, evidence=Loose("separable", evidence))]))["results"]
+    assert result["evidence"]["held"] == {
         "array": [[1.5, None], [None, None]],
         "tensor": [0.5, None],
         "count": 3,
         "flag": True,
         "nan": None,
     }
-    assert result["evidence"]["flag"] is True
+    assert result["evidence"]["held"]["flag"] is True
 
 
 def test_what_has_no_json_form_is_refused(separable):
     with pytest.raises(TypeError, match="object has no JSON form"):
-        dumps([replace(separable, evidence={"thing": object()})])
+        dumps([replace(separable, evidence=Loose("separable", object()))])
 
 
 def test_lists_of_numbers_stand_on_one_line_and_text_is_left_alone(separable):
     evidence = {"weights": [0.25, 0.75, None], "text": ["[\n  1\n]", "a"], "rows": [[1, 2], [3]]}
-    text = dumps([replace(separable, evidence=evidence)])
+    text = dumps([replace(separable, evidence=Loose("separable", evidence))])
     assert '"weights": [0.25, 0.75, null]' in text
-    assert strict(text)["results"][0]["evidence"] == evidence
+    assert strict(text)["results"][0]["evidence"]["held"] == evidence
 
 
 def test_results_of_several_models_have_no_common_model(separable, not_separable):
@@ -87,7 +97,7 @@ def test_results_of_several_models_have_no_common_model(separable, not_separable
 
 def test_no_results_are_a_document_too():
     assert strict(dumps([])) == {
-        "schema": "interp-toolkit/1",
+        "schema": "interp-toolkit/2",
         "version": __version__,
         "model": None,
         "results": [],
@@ -114,7 +124,7 @@ def test_a_failure_leaves_the_old_file(separable, tmp_path):
     path = tmp_path / "results.json"
     path.write_text("old")
     with pytest.raises(TypeError):
-        write_json([replace(separable, evidence={"thing": object()})], path)
+        write_json([replace(separable, evidence=Loose("separable", object()))], path)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 

@@ -9,7 +9,7 @@ import pytest
 
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.results import Table
+from interp_toolkit.results import Evidence, Table
 from interp_toolkit.studies.result import (
     Quantity,
     StudyResult,
@@ -96,7 +96,7 @@ def test_tables_json_and_page() -> None:
     result = StudyResult(
         probe="p",
         verdict="v",
-        evidence={"status": overall(rows)},
+        evidence=Evidence(overall(rows)),
         provenance=study_provenance("p", "somewhere", {"preset": "small"}, 0),
         quantities=rows,
         jobs={"job": {"x": 1.5}},

@@ -7,6 +7,7 @@ training where there are checkpoints (`evolution`); draw what the weights and at
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -44,7 +45,7 @@ class SortingOptions(Options):
     distinct: Annotated[bool | None, Flag("--distinct/--repeats")] = Field(
         None, description="Whether lists have distinct values; default: what the model sorts."
     )
-    checkpoints: Annotated[str | None, Flag(metavar="FOLDER")] = Field(
+    checkpoints: Annotated[str | Path | None, Flag(metavar="FOLDER")] = Field(
         None, description="Checkpoints along training, for the evolution."
     )
     nulls: int = Field(NULLS, ge=0, description="Re-initialised models to compare with.")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import interp_toolkit as it
-from interp_toolkit.circuits.collapse.analysis import COLLAPSE, run
+from interp_toolkit.circuits.collapse.analysis import COLLAPSE
 from interp_toolkit.circuits.collapse.by_depth import places_of, random_rows, similarity_by_depth
 from interp_toolkit.circuits.collapse.similarity import DirectionMoments, directions, mean_cosines
 from interp_toolkit.data import FeatureData
@@ -149,7 +149,10 @@ def test_bos_is_left_out() -> None:
 
 
 def test_verdicts_on_models_that_do_and_do_not_collapse() -> None:
-    standard, mixit = run(untrained("standard", 6)), run(untrained("mixit", 6), reinitialisations=0)
+    standard, mixit = (
+        COLLAPSE(untrained("standard", 6)),
+        COLLAPSE(untrained("mixit", 6), reinitialisations=0),
+    )
     assert standard.status == "detected"
     assert "become more alike with depth, by 0.1 or more" in standard.verdict
     assert standard.rise["low"] > 0.3
@@ -178,21 +181,21 @@ def test_result_is_whole_and_the_model_left_alone() -> None:
     assert "How alike hidden states are" in to_html([result])
     again = it.analyze(model, "collapse", seed=1, reinitialisations=2)
     assert again.layers == result.layers
-    assert run(model, reinitialisations=0).layers[1].reinitialised_cosine == []
+    assert COLLAPSE(model, reinitialisations=0).layers[1].reinitialised_cosine == []
 
 
 def test_what_cannot_be_said() -> None:
     model = untrained("standard", 1)
     with pytest.raises(InputError, match="two different tokens"):
-        run(model, data=rows_of([1, 1, 1], [2, 2]))
+        COLLAPSE(model, data=rows_of([1, 1, 1], [2, 2]))
     with pytest.raises(InputError, match="2 rows or more"):
-        run(model, data=rows_of([1, 2, 3], [2, 2]))
-    with pytest.raises(InputError, match="copies cannot be made"):
-        run(model, reinitialisations=-1)
+        COLLAPSE(model, data=rows_of([1, 2, 3], [2, 2]))
+    with pytest.raises(InputError, match="must be greater than or equal to 0"):
+        COLLAPSE(model, reinitialisations=-1)
     with torch.no_grad():
         model.blocks[0].attn.W_O[:] = torch.nan
     with pytest.raises(InputError, match="block 0 are NaN"):
-        run(model)
+        COLLAPSE(model)
 
 
 def test_what_does_not_fit() -> None:

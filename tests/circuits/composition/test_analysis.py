@@ -9,8 +9,9 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from interp_toolkit.circuits.composition import analysis as composition_result
-from interp_toolkit.circuits.composition.analysis import COMPOSITION, LISTED, run
+from interp_toolkit.circuits.composition import figures
+from interp_toolkit.circuits.composition.analysis import COMPOSITION
+from interp_toolkit.circuits.composition.result import LISTED
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -38,7 +39,7 @@ def planted() -> Transformer:
 
 
 def test_the_planted_pair_is_the_verdict(planted) -> None:
-    result = run(planted)
+    result = COMPOSITION(planted)
     assert result.status == "detected"
     assert "1 of 81 pairs" in result.verdict
     assert "L0H2 into the keys of L2H1" in result.verdict
@@ -52,14 +53,14 @@ def test_the_planted_pair_is_the_verdict(planted) -> None:
 
 
 def test_without_a_pair_it_says_so() -> None:
-    result = run(random_model(1))
+    result = COMPOSITION(random_model(1))
     assert result.status == "not_detected"
     assert result.verdict.startswith("No pair")
     assert not result.tables()[0].highlight
 
 
 def test_its_json_is_plain_and_its_figures_are_plotlys(planted) -> None:
-    result = run(planted)
+    result = COMPOSITION(planted)
     data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert len(data["pairs"]) == min(81, 1 + LISTED)
     assert data["pairs"][0]["reader_layer"] == 2
@@ -69,7 +70,7 @@ def test_its_json_is_plain_and_its_figures_are_plotlys(planted) -> None:
 
 
 def test_the_map_shows_each_pair_where_it_belongs(planted) -> None:
-    result = run(planted)
+    result = COMPOSITION(planted)
     figure = next(f for f in result.figures() if f.title == "K-composition")
     trace = figure.data[0]
     row, column = trace["y"].index("L0H2"), trace["x"].index("L2H1")
@@ -81,8 +82,8 @@ def test_the_map_shows_each_pair_where_it_belongs(planted) -> None:
 
 
 def test_large_models_are_shown_layer_by_layer(planted, monkeypatch) -> None:
-    monkeypatch.setattr(composition_result, "MOST_HEADS", 4)
-    result = run(planted)
+    monkeypatch.setattr(figures, "MOST_HEADS", 4)
+    result = COMPOSITION(planted)
     trace = next(f for f in result.figures() if f.title == "K-composition").data[0]
     assert trace["y"] == ["0", "1"]
     assert trace["x"] == ["1", "2"]
@@ -97,4 +98,4 @@ def test_it_says_what_it_does_not_fit(zoo) -> None:
     assert COMPOSITION.unfit(zoo("llama"), None) is None
     assert "query-key norms" in COMPOSITION.unfit(zoo("qwen3"), None)
     with pytest.raises(InputError, match="query-key norms"):
-        run(zoo("qwen3"))
+        COMPOSITION(zoo("qwen3"))

@@ -220,7 +220,7 @@ def test_faithfulness_is_the_share_that_is_left(induction):
 
 
 def test_the_analysis_says_it(induction):
-    result = CIRCUIT.run(induction)
+    result = CIRCUIT(induction)
     assert result.verdict.startswith("5 of 29 edges carry the in-context advantage: ")
     assert "they keep 100% of what cutting every edge costs" in result.verdict
     assert "against" not in result.verdict
@@ -240,13 +240,13 @@ def test_the_analysis_says_it(induction):
 
 
 def test_what_was_not_measured_is_said(induction):
-    result = CIRCUIT.run(induction, max_edges=5)
+    result = CIRCUIT(induction, max_edges=5)
     assert result.verdict.endswith("; 24 edges were estimated only.")
-    assert result.evidence["edges cut one by one"] == 5
+    assert result.evidence.edges_cut_one_by_one == 5
 
 
 def test_the_picture_shows_every_edge_and_node(induction):
-    result = CIRCUIT.run(induction)
+    result = CIRCUIT(induction)
     (figure,) = result.figures()
     jsonable(figure)
     lines = [trace for trace in figure.data if trace["mode"] == "lines"]
@@ -262,7 +262,7 @@ def test_the_picture_shows_every_edge_and_node(induction):
 
 
 def test_an_empty_circuit_is_reported_without_tables_or_figures():
-    result = CIRCUIT.run(toys.decoy(n_ctx=32))
+    result = CIRCUIT(toys.decoy(n_ctx=32))
     assert result.verdict.startswith("No circuit: the model makes no use of repetition")
     assert (result.tables(), result.figures(), list(result.to_frame()["edge"])) == ([], [], [])
 

@@ -1,5 +1,6 @@
 """The analysis of heads: what it says of models whose heads are known."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -7,14 +8,14 @@ import pytest
 
 import interp_toolkit as it
 from interp_toolkit.circuits.heads import analysis as head_analysis
-from interp_toolkit.circuits.heads import result as head_result
-from interp_toolkit.circuits.heads.analysis import run, unfit
+from interp_toolkit.circuits.heads import verdict
+from interp_toolkit.circuits.heads.ablation import HeadAblation
+from interp_toolkit.circuits.heads.analysis import HEADS
 from interp_toolkit.circuits.heads.result import HeadVerdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import to_json
-from interp_toolkit.results import jsonable
 from interp_toolkit.toys.hand_set import induction as toys
 from interp_toolkit.toys.hand_set.untrained import random_model
 
@@ -33,17 +34,17 @@ INTERFACE = {
 
 @pytest.fixture(scope="module")
 def induction():
-    return run(toys.induction(d_vocab=40, n_ctx=60))
+    return HEADS(toys.induction(d_vocab=40, n_ctx=60))
 
 
 @pytest.fixture(scope="module")
 def decoys():
-    return run(toys.induction_decoy(d_vocab=40, n_ctx=60))
+    return HEADS(toys.induction_decoy(d_vocab=40, n_ctx=60))
 
 
 @pytest.fixture(scope="module")
 def trained():
-    return run(it.load("toy:induction-trained"))
+    return HEADS(it.load("toy:induction-trained"))
 
 
 def by_name(result, detector, layer, head):
@@ -54,7 +55,7 @@ def test_the_circuit_is_found_confirmed_and_its_feeder_named(induction):
     assert induction.status == "detected"
     head = by_name(induction, "induction", 1, 0)
     assert (head.detected, head.causal) == (True, "confirmed")
-    assert head.ablation_low > 0.5 * induction.advantage[0]
+    assert head.ablation.low > 0.5 * induction.advantage[0]
     assert by_name(induction, "previous-token", 0, 1).causal == "confirmed"
     (reader,) = induction.readers
     assert (reader.partner.layer, reader.partner.head) == (0, 1)
@@ -68,11 +69,11 @@ def test_a_decoy_is_detected_by_attention_and_refuted_by_ablation(decoys):
     assert true.detected
     assert decoy.score == pytest.approx(true.score)
     assert (decoy.causal, true.causal) == ("refuted", "confirmed")
-    assert decoy.ablation_effect == pytest.approx(0, abs=1e-9)
+    assert decoy.ablation.effect == pytest.approx(0, abs=1e-9)
     assert "L1H1 attends like an induction head" in decoys.verdict
     assert "refuted" in decoys.verdict
     assert decoys.status == "detected"  # the true one
-    alone = run(toys.decoy(d_vocab=40, n_ctx=60), detectors=["induction"])
+    alone = HEADS(toys.decoy(d_vocab=40, n_ctx=60), detectors=["induction"])
     assert alone.status == "refuted"
     assert by_name(alone, "induction", 1, 1).causal == "refuted"
 
@@ -85,17 +86,17 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained):
     assert all(h.causal == "confirmed" for h in (*induction, *previous))
     fed = {(r.partner.layer, r.partner.head) for r in trained.readers}
     assert fed == {(h.layer, h.head) for h in previous}
-    assert max(h.ablation_effect for h in previous) > 0.5 * trained.advantage[0]
+    assert max(h.ablation.effect for h in previous) > 0.5 * trained.advantage[0]
     assert trained.joint["induction"][1] > 0.8 * trained.advantage[0]  # together they are all of it
     assert "ablating all of them costs" in trained.verdict
 
 
 def test_an_untrained_model_has_none():
-    result = run(random_model(3, d_vocab=30, n_ctx=40, n_layers=2))
+    result = HEADS(random_model(3, d_vocab=30, n_ctx=40, n_layers=2))
     assert result.status == "not_detected"
     assert result.verdict.startswith("No head is detected as induction, previous-token")
     assert result.readers == []
-    assert all(h.ablation_effect is None for h in result.heads)
+    assert all(h.ablation is None for h in result.heads)
     assert result.tables()[0].title == "No head is detected; the nearest"
 
 
@@ -129,7 +130,7 @@ def test_the_page_has_map_and_patterns(decoys):
 
 
 def test_an_encoder_is_scored_and_not_ablated(zoo):
-    result = run(zoo("own-bare"))
+    result = HEADS(zoo("own-bare"))
     assert "next-token" in {h.detector for h in result.heads}
     assert all(h.causal is None for h in result.heads)
 
@@ -139,7 +140,7 @@ def test_data_of_ones_own():
     rng = np.random.default_rng(0)
     rows = np.stack([np.resize(rng.permutation(40)[:p], 50) for p in (20, 21, 22, 23)])
     data = FeatureData(rows, np.zeros((4, 1), bool), ("any",), source="rows of mine")
-    result = run(model, data=data, detectors=["induction"])
+    result = HEADS(model, data=data, detectors=["induction"])
     assert by_name(result, "induction", 1, 0).causal == "confirmed"
     assert result.provenance.data["rows"] == 4
 
@@ -147,12 +148,12 @@ def test_data_of_ones_own():
 def test_resampling_and_zeros_are_other_ways_to_take_a_head_out():
     model = toys.induction(d_vocab=40, n_ctx=48)
     for how in ("resample", "zero"):
-        result = run(model, detectors=["induction"], ablate=how)
+        result = HEADS(model, detectors=["induction"], ablate=how)
         assert by_name(result, "induction", 1, 0).causal == "confirmed"
-        assert how in result.evidence["ablation"]
+        assert how in result.evidence.replaced_by
     for toy in (model, random_model(3, d_vocab=30, n_ctx=40)):  # heads to ablate, and none
         with pytest.raises(InputError, match="mean"):
-            run(toy, detectors=["induction"], ablate="nothing")
+            HEADS(toy, detectors=["induction"], ablate="nothing")
 
 
 def test_without_other_heads_the_evidence_says_so():
@@ -162,14 +163,14 @@ def test_without_other_heads_the_evidence_says_so():
         for name in ("W_Q", "W_K", "W_V", "W_O"):
             getattr(attn, name).data[other] = getattr(attn, name).data[kept]
         attn.W_O.data /= 2
-    result = run(model, detectors=["induction", "previous-token"])
+    result = HEADS(model, detectors=["induction", "previous-token"])
     assert sum(head.detected for head in result.heads) == 4
-    assert result.evidence["ablation"] == "replaced by mean; no other heads to compare with"
+    assert (result.evidence.replaced_by, result.evidence.other_heads) == ("mean", 0)
 
 
 def test_which_models_it_fits(tiny_xor_model, tiny_induction_model):
-    assert "longer context" in unfit(tiny_xor_model, None)
-    assert unfit(tiny_induction_model, None) is None
+    assert "longer context" in HEADS.unfit(tiny_xor_model, None)
+    assert HEADS.unfit(tiny_induction_model, None) is None
     truth = tiny_induction_model.ground_truth
     result = it.analyze(tiny_induction_model, "induction")
     assert [(h.layer, h.head) for h in result.heads if h.detected] == [truth.induction]
@@ -177,18 +178,26 @@ def test_which_models_it_fits(tiny_xor_model, tiny_induction_model):
     assert score == pytest.approx(1, abs=0.01)
 
 
-def one(**fields):
+ABLATION = HeadAblation(
+    **dict.fromkeys(HeadAblation.__dataclass_fields__, 0.0)
+    | {"layer": 1, "head": 2, "others_as_large": 0, "verdict": "undecided"}
+)
+
+
+def one(ablation=None, **fields):
     base = dict.fromkeys(HeadVerdict.__dataclass_fields__)
-    return HeadVerdict(**(base | {"detector": "induction", "layer": 1, "head": 2} | fields))
+    found = None if ablation is None else dataclasses.replace(ABLATION, **ablation)
+    named = {"detector": "induction", "layer": 1, "head": 2, "ablation": found}
+    return HeadVerdict(**(base | named | fields))
 
 
 def test_a_head_that_works_against_the_behaviour_is_not_said_to_change_nothing():
     model = toys.induction(d_vocab=40, n_ctx=48)
     model.blocks[1].attn.W_O.data *= -1
-    result = run(model, detectors=["induction", "previous-token"])
+    result = HEADS(model, detectors=["induction", "previous-token"])
     head = by_name(result, "induction", 1, 0)
     assert head.causal == "refuted"
-    assert head.ablation_high < -1
+    assert head.ablation.high < -1
     assert "L1H0 attends like an induction head but works against" in result.verdict
     assert "changes nothing" not in result.verdict
     assert "costs" in result.verdict  # of its attention, by the path from L0H1
@@ -197,27 +206,50 @@ def test_a_head_that_works_against_the_behaviour_is_not_said_to_change_nothing()
 
 def test_how_verdicts_are_worded():
     nothing = [one(score=0.1, excess=0.05, p_value=0.2, p_adjusted=1.0, detected=False)]
-    assert head_result.verdict(nothing, [], {}, None) == (
+    nothing = [dataclasses.replace(nothing[0], reason=verdict.why_not(nothing[0], 0.3))]
+    assert verdict.verdict(nothing, [], {}, None) == (
         "No head is detected as induction (the nearest is L1H2 as induction, 10% of its "
-        "attention, adjusted p = 1)."
+        "attention, adjusted p = 1: attention beyond its null below the floor of 30% and adjusted "
+        "p above 0.05)."
     )
     unknown = [one(detected=False)]
-    assert head_result.status(unknown) == "undecided"
-    assert head_result.verdict(unknown, [], {}, None).startswith("Undecided")
+    assert verdict.status(unknown) == "undecided"
+    assert verdict.verdict(unknown, [], {}, None).startswith("Undecided")
     redundant = one(
+        {"verdict": "confirmed", "effect": 0.01, "low": -0.1, "high": 0.1, "restored": 2.5},
         score=0.9,
         detected=True,
-        causal="confirmed",
-        ablation_effect=0.01,
-        ablation_low=-0.1,
-        ablation_high=0.1,
-        restored=2.5,
         p_value=1e-9,
     )
-    assert "alone it restores 2.5 nats" in head_result.verdict([redundant], [], {}, (3.0, 2.0, 4.0))
-    undecided = one(score=0.9, detected=True, causal="undecided", ablation_effect=0.1, p_value=0.0)
-    assert "ablation undecided" in head_result.verdict([undecided], [], {}, (3.0, 2.0, 4.0))
-    assert jsonable(redundant)["restored"] == 2.5
+    assert "alone it restores 2.5 nats" in verdict.verdict([redundant], [], {}, (3.0, 2.0, 4.0))
+    undecided = one({"verdict": "undecided", "effect": 0.1}, score=0.9, detected=True, p_value=0.0)
+    assert "ablation undecided" in verdict.verdict([undecided], [], {}, (3.0, 2.0, 4.0))
+    assert redundant.to_dict()["restored"] == 2.5
+    assert "ablation" not in redundant.to_dict()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        (
+            {"score": 0.2, "uniform": 0.0, "excess": 0.2, "null_mean": 0.0, "p": 1e-8},
+            "below the fl",
+        ),
+        (
+            {"score": 0.9, "uniform": 0.1, "excess": 0.8, "null_mean": 0.1, "p": 0.2},
+            "adjusted p ab",
+        ),
+        (
+            {"score": 0.9, "uniform": 0.1, "excess": 0.8, "null_mean": 0.8, "p": 1e-8},
+            "beyond its n",
+        ),
+    ],
+)
+def test_why_a_head_is_not_detected_is_said(fields, said):
+    p = fields.pop("p")
+    head = one(detected=False, p_value=p, p_adjusted=p, **fields)
+    assert said in verdict.why_not(head, 0.3)
+    assert " and " not in verdict.why_not(head, 0.3)
 
 
 def test_heads_that_are_not_judged_are_out_too_where_redundancy_is_measured(monkeypatch):
@@ -225,10 +257,10 @@ def test_heads_that_are_not_judged_are_out_too_where_redundancy_is_measured(monk
     attn = model.blocks[1].attn
     for name in ("W_Q", "W_K", "W_V", "W_O"):
         getattr(attn, name).data[1] = getattr(attn, name).data[0]
-    both = by_name(run(model, detectors=["induction"]), "induction", 1, 0)
+    both = by_name(HEADS(model, detectors=["induction"]), "induction", 1, 0)
     monkeypatch.setattr(head_analysis, "MOST_ABLATED", 1)
-    result = run(model, detectors=["induction"])
+    result = HEADS(model, detectors=["induction"])
     judged = [head for head in result.heads if head.causal]
     assert len(judged) == 1
-    assert judged[0].restored == pytest.approx(both.restored)
+    assert judged[0].ablation.restored == pytest.approx(both.ablation.restored)
     assert any("one by one" in note for note in result.notes)

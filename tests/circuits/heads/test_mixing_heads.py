@@ -61,7 +61,7 @@ def test_a_matrix_that_moves_every_token_one_on_is_a_previous_token_head():
 
 
 def test_the_heads_analysis_runs_and_says_that_there_is_none():
-    result = HEADS.run(model_of())
+    result = HEADS(model_of())
     assert result.verdict.startswith("No head is detected")
     assert not any(head.detected for head in result.heads)
 
@@ -84,11 +84,11 @@ def test_what_needs_queries_and_keys_says_that_there_are_none():
     with pytest.raises(InputError, match=message):
         composition_scores(model)
     with pytest.raises(InputError, match=message):
-        QK.run(model, layer=0, head=0)
-    qk = QK.run(model)
+        QK(model, layer=0, head=0)
+    qk = QK(model)
     assert any(message in note for note in qk.notes)
     assert all(record["qk_matching"] is None for record in qk.heads)
-    ov = OV.run(model)
+    ov = OV(model)
     assert not any("matching" in note for note in ov.notes)
     assert all(record["ov_copying"] is not None for record in ov.heads)
 
@@ -101,4 +101,4 @@ def test_the_other_variants_are_models_like_any_other(variant):
     assert composition.notes == [
         "rotary heads are taken without the turn: W_QK is that of distance 0"
     ]
-    assert all(record["qk_matching"] is not None for record in QK.run(model).heads)
+    assert all(record["qk_matching"] is not None for record in QK(model).heads)

@@ -9,7 +9,6 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from interp_toolkit.analysis import options_of
 from interp_toolkit.circuits.composition.analysis import COMPOSITION
 from interp_toolkit.circuits.qk_ov.analysis import OV, QK
 from interp_toolkit.circuits.qk_ov.result import OVResult, QKResult
@@ -19,6 +18,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.view import weights
+from interp_toolkit.options import flags
 
 ANALYSES = {"qk": QK, "ov": OV}
 
@@ -46,7 +46,7 @@ def drawn(result) -> None:
 
 @pytest.mark.parametrize(("circuit", "place"), [("ov", "L0H1"), ("qk", "L1H2")])
 def test_the_planted_head_is_the_verdict_over_all(circuit, place, planted) -> None:
-    result = ANALYSES[circuit].run(planted)
+    result = ANALYSES[circuit](planted)
     assert "1 of 6 heads" in result.verdict
     assert place in result.verdict
     table = result.tables()[0]
@@ -58,7 +58,7 @@ def test_the_planted_head_is_the_verdict_over_all(circuit, place, planted) -> No
 
 @pytest.mark.parametrize("circuit", ["ov", "qk"])
 def test_effective_ranks_are_those_of_the_dense_circuits(circuit, planted) -> None:
-    result = ANALYSES[circuit].run(planted)
+    result = ANALYSES[circuit](planted)
     for record in result.heads:
         w, head = weights(planted).layer(record["layer"]), record["head"]
         centre = torch.eye(24) - 1 / 24
@@ -75,7 +75,7 @@ def test_effective_ranks_are_those_of_the_dense_circuits(circuit, planted) -> No
 @pytest.mark.parametrize("circuit", ["ov", "qk"])
 def test_one_head_is_taken_apart(circuit, kind, zoo) -> None:
     model = zoo(kind)
-    result = ANALYSES[circuit].run(model, layer=1, head=2)
+    result = ANALYSES[circuit](model, layer=1, head=2)
     assert isinstance(result, OVResult if circuit == "ov" else QKResult)
     if circuit == "ov":
         scores = ov_circuit(model, 1, 2).tokens()
@@ -111,7 +111,7 @@ def test_tokens_read_as_the_tokenizer_says(planted) -> None:
 
     planted.tokenizer = Tokenizer()
     try:
-        result = ANALYSES["ov"].run(planted, layer=0, head=1)
+        result = ANALYSES["ov"](planted, layer=0, head=1)
     finally:
         del planted.tokenizer
     for pair in result.pairs:
@@ -124,7 +124,7 @@ def test_tokens_read_as_the_tokenizer_says(planted) -> None:
 
 def test_positions_are_where_the_head_stands_or_how_far_it_looks(zoo) -> None:
     for kind, expected in (("own", (3, 3)), ("llama", None)):
-        result = QK.run(zoo(kind), layer=0, head=1, position=3)
+        result = QK(zoo(kind), layer=0, head=1, position=3)
         taken = qk_circuit(zoo(kind), 0, 1)
         scores = taken.tokens(*expected) if expected else taken.at_distance(3).tokens()
         assert result.pairs[0]["score"] == pytest.approx(float(scores.matrix().max()))
@@ -134,7 +134,7 @@ def test_a_head_of_zeros_is_named(planted) -> None:
     with torch.no_grad():
         kept = planted.blocks[0].attn.W_O[0].clone()
         planted.blocks[0].attn.W_O[0] = 0
-        result = OV.run(planted, layer=0, head=0)
+        result = OV(planted, layer=0, head=0)
         planted.blocks[0].attn.W_O[0] = kept
     assert "is zero" in result.verdict
     record = next(r for r in result.heads if (r["layer"], r["head"]) == (0, 0))
@@ -144,21 +144,21 @@ def test_a_head_of_zeros_is_named(planted) -> None:
 
 def test_what_cannot_be_asked_is_refused(planted, zoo) -> None:
     with pytest.raises(InputError, match="together"):
-        OV.run(planted, layer=1)
+        OV(planted, layer=1)
     with pytest.raises(InputError, match="not all"):
-        QK.run(planted, layer=1, head=0, position="all")
+        QK(planted, layer=1, head=0, position="all")
     with pytest.raises(InputError, match="no head 7"):
-        QK.run(planted, layer=1, head=7)
+        QK(planted, layer=1, head=7)
     with pytest.raises(InputError, match="no layer 7"):
-        OV.run(planted, layer=7, head=0)
+        OV(planted, layer=7, head=0)
     with pytest.raises(InputError, match="query-key norms"):
-        QK.run(zoo("qwen3"), layer=0, head=0)
-    assert OV.run(zoo("qwen3"), layer=0, head=0).singular_values  # which only V and O are in
+        QK(zoo("qwen3"), layer=0, head=0)
+    assert OV(zoo("qwen3"), layer=0, head=0).singular_values  # which only V and O are in
     assert "--layer" in QK.unfit(planted, None)
 
 
 def test_without_layer_and_head_a_model_that_cannot_be_read_says_why(zoo) -> None:
-    result = QK.run(zoo("qwen3"))
+    result = QK(zoo("qwen3"))
     assert result.verdict.startswith("No head")
     assert any("query-key norms" in note for note in result.notes)
     assert np.isnan(result.to_frame()["qk_matching"].to_numpy(float)).all()
@@ -166,5 +166,11 @@ def test_without_layer_and_head_a_model_that_cannot_be_read_says_why(zoo) -> Non
 
 def test_their_options_are_the_command_lines() -> None:
     for analysis in (QK, OV):
-        assert options_of(analysis) == {"layer", "head", "position", "memory", "progress"}
-    assert options_of(COMPOSITION) == {"memory", "progress"}
+        assert {f.field for f in flags(analysis.options)} == {
+            "layer",
+            "head",
+            "position",
+            "memory",
+            "seed",
+        }
+    assert {f.field for f in flags(COMPOSITION.options)} == {"memory", "seed"}

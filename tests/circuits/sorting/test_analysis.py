@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.sorting import evidence_figures, figures
-from interp_toolkit.circuits.sorting.analysis import run, unfit
+from interp_toolkit.circuits.sorting.analysis import SORTING
 from interp_toolkit.circuits.sorting.criteria import Criterion
 from interp_toolkit.circuits.sorting.evolution import (
     EvolutionStep,
@@ -30,12 +30,12 @@ DISTINCT, BOTH_WAYS = "15 list10 16 sorted10", "10 list1-10 11 pad12"
 
 @pytest.fixture(scope="module")
 def min_greater():
-    return run(load("toy:sort-min-greater"), nulls=2)
+    return SORTING(load("toy:sort-min-greater"), nulls=2)
 
 
 @pytest.fixture(scope="module")
 def argmax():
-    return run(load("toy:sort-argmax"), nulls=2)
+    return SORTING(load("toy:sort-argmax"), nulls=2)
 
 
 def titled(result, title):
@@ -55,7 +55,7 @@ def test_another_model_with_the_same_layout_is_neither():
         n_layers=1, n_heads=2, d_model=16, d_head=8, n_ctx=22, d_vocab=12, d_vocab_out=10,
         attn_only=True, normalization_type=None, seed=0,
     )  # fmt: skip
-    result = run(Transformer(config), layout="10 list10 11 sorted10", distinct=False, nulls=2)
+    result = SORTING(Transformer(config), layout="10 list10 11 sorted10", distinct=False, nulls=2)
     assert result.algorithm == "neither"
     assert result.status == "not_detected"
     assert [table.title for table in result.tables()][2] == "Heads"
@@ -189,7 +189,7 @@ def test_evolution_is_on_the_lists_of_the_record():
 
 def test_of_many_heads_those_that_the_sorting_needs_are_drawn():
     model = sort_argmax(6, 5, layout="6 list5 7", shares=(0.0, 0.0, 0.0, 0.0, 0.0, 1.0))
-    result = run(model, layout="6 list5 7", nulls=1)
+    result = SORTING(model, layout="6 list5 7", nulls=1)
     drawn = [f.title for f in result.figures() if f.title.startswith("Pattern")]
     assert len(drawn) == 4
     assert drawn[-1] == "Pattern of L0H5"
@@ -197,8 +197,8 @@ def test_of_many_heads_those_that_the_sorting_needs_are_drawn():
 
 def test_checkpoints_are_part_of_the_analysis(checkpoints):
     model = load(checkpoints / "seed-0-step-000100.safetensors")
-    assert unfit(model, None) is None
-    result = run(model, checkpoints=checkpoints, nulls=1)
+    assert SORTING.unfit(model, None) is None
+    result = SORTING(model, checkpoints=checkpoints, nulls=1)
     assert result.figures()[-1].title == "Evolution along training"
     assert len(json.loads(json.dumps(result.to_dict()))["evolution"]) == 4
 
@@ -212,20 +212,20 @@ def test_a_metric_that_is_never_known_has_no_curve():
 def test_what_is_refused(tmp_path):
     model = load("toy:sort-argmax")
     with pytest.raises(InputError, match="no folder"):
-        run(model, checkpoints=tmp_path / "nowhere")
+        SORTING(model, checkpoints=tmp_path / "nowhere")
     with pytest.raises(InputError, match="no files named"):
-        run(model, checkpoints=tmp_path)
+        SORTING(model, checkpoints=tmp_path)
     data = FeatureData(np.zeros((2, 12), int), np.zeros((2, 1), bool), ("any",), source="mine")
     with pytest.raises(InputError, match="draws its own lists"):
-        run(model, data=data)
+        SORTING(model, data=data)
     with pytest.raises(InputError, match="--layout"):
-        run(sort_argmax())
+        SORTING(sort_argmax())
 
 
 def test_which_models_it_fits(tiny_induction_model):
-    assert "one layer" in unfit(tiny_induction_model, None)
-    assert "--layout" in unfit(sort_argmax(), None)
-    assert unfit(load("toy:sort-argmax"), None) is None
+    assert "one layer" in SORTING.unfit(tiny_induction_model, None)
+    assert "--layout" in SORTING.unfit(sort_argmax(), None)
+    assert SORTING.unfit(load("toy:sort-argmax"), None) is None
 
 
 def test_of_many_values_and_items_some_are_drawn():

@@ -14,7 +14,8 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.probes.boolean.analysis import run
+from interp_toolkit.probes.boolean.analysis import BOOLEAN
+from interp_toolkit.probes.boolean.result import LabelingNull
 from interp_toolkit.report.json import to_json
 
 SITE = "blocks.0.hook_resid_post"
@@ -34,8 +35,8 @@ def test_two_heads_are_separable_with_the_known_gap(tiny_xor_model) -> None:
     assert site.theorem == "the layer has 2 heads"
     assert site.denominator_residual is None
     # 01 and 10 coincide here (no positions), so every other labeling contradicts itself.
-    assert site.labelings == (0, 4)
-    assert site.n_points == 3
+    assert site.labelings == LabelingNull(separable=0, tried=4, contradictory=4)
+    assert site.separability.n_points == 3
 
 
 def test_the_score_splits_evenly_over_the_two_heads_and_needs_both(tiny_xor_model) -> None:
@@ -63,7 +64,7 @@ def test_one_head_has_the_denominators_as_certificate(tiny_one_head_model) -> No
     np.testing.assert_allclose(weights.positive_weights, [expected["01"], expected["10"]])
     np.testing.assert_allclose(weights.negative_weights, [expected["00"], expected["11"]])
     assert site.accuracy == 0.75
-    assert site.labelings == (4, 4)
+    assert site.labelings == LabelingNull(separable=4, tried=4, contradictory=0)
     assert result.heads == []
 
 
@@ -157,13 +158,13 @@ def planted(n: int, seed: int, what: str) -> tuple[Transformer, FeatureData]:
 
 def test_sampled_data_is_judged_held_out_against_shuffled_labels() -> None:
     model, data = planted(300, 0, "xor")
-    result = run(model, table="0110", data=data, probe="xor")
+    result = BOOLEAN(model, table="0110", data=data)
     (site,) = result.sites
     assert site.held_out.balanced_accuracy > 0.9
     assert site.held_out.p_value == pytest.approx(0.01)
     assert site.held_out.null_balanced_accuracy == pytest.approx(0.5, abs=0.03)
     assert site.controls["a"] > 0.9
-    assert site.labelings == (0, 20)
+    assert site.labelings == LabelingNull(separable=0, tried=20, contradictory=0)
     # The query's embedding carries it all: the probe does as well with the head's mean instead.
     (head,) = result.heads
     assert abs(head.share) < 0.2
@@ -174,12 +175,12 @@ def test_sampled_data_is_judged_held_out_against_shuffled_labels() -> None:
 
 def test_what_is_not_there_is_not_called_above_chance() -> None:
     model, data = planted(300, 1, "nothing")
-    result = run(model, table="0110", data=data, probe="xor")
+    result = BOOLEAN(model, table="0110", data=data)
     (site,) = result.sites
     assert site.held_out.p_value > 0.05
     assert site.held_out.balanced_accuracy < 0.62
     assert site.status == "not_separable"
-    assert site.chance < 1e-10
+    assert site.separability.chance < 1e-10
     assert site.controls["a"] > 0.9  # though the features themselves are
 
 
@@ -191,7 +192,7 @@ def test_the_unit_of_the_activations_does_not_matter() -> None:
         with torch.no_grad():
             model.embed.W_E.mul_(size)
         hook = "blocks.0.hook_resid_pre"
-        (site,) = run(model, table="0110", data=data, hooks=hook, reinitialisations=0).sites
+        (site,) = BOOLEAN(model, table="0110", data=data, hooks=hook, reinitialisations=0).sites
         found.append([site.held_out.balanced_accuracy, site.held_out.auroc])
     np.testing.assert_allclose(found, [found[1]] * 3, atol=1e-3)
     assert found[0][0] > 0.9
@@ -204,19 +205,19 @@ def test_rare_labels_are_separable_whatever_they_are() -> None:
     rare[:5, 0] = True
     with torch.no_grad():
         model.embed.W_E[:5, 0] += 10
-    result = run(model, table="0110", data=FeatureData(data.tokens, rare, ("a", "b")))
+    result = BOOLEAN(model, table="0110", data=FeatureData(data.tokens, rare, ("a", "b")))
     (site,) = result.sites
     assert site.status == "separable"
-    assert site.chance < 1e-6
-    assert site.labelings[0] > 5
-    assert f"Also separable: {site.labelings[0]} of 20 shuffled labelings" in result.verdict
+    assert site.separability.chance < 1e-6
+    assert site.labelings.separable > 5
+    assert f"Also separable: {site.labelings.separable} of 20 shuffled labelings" in result.verdict
 
 
 def test_rows_that_repeat_are_not_held_out_in_truth() -> None:
     model = it.load("toy:xor-2head")
     bits = np.random.default_rng(0).random((200, 2)) < 0.5
     tokens = np.column_stack([bits, np.full(200, 2)]).astype(int)
-    result = run(model, table="0110", data=FeatureData(tokens, bits, ("a", "b")))
+    result = BOOLEAN(model, table="0110", data=FeatureData(tokens, bits, ("a", "b")))
     assert result.sites[0].held_out.balanced_accuracy == 1
     assert "repeat activations that it was fitted on" in result.verdict
 
@@ -228,9 +229,9 @@ def test_few_points_in_many_dimensions_say_little() -> None:
     )
     tokens = np.stack([rng.integers(0, 60, 60), np.arange(60)], axis=1)
     data = FeatureData(tokens, rng.random((60, 2)) < 0.5, ("a", "b"), source="noise")
-    result = run(Transformer(config).eval(), table="0110", data=data, probe="xor")
+    result = BOOLEAN(Transformer(config).eval(), table="0110", data=data)
     assert result.sites[0].status == "separable"
-    assert result.sites[0].chance == 1
+    assert result.sites[0].separability.chance == 1
     assert "By itself that says little" in result.verdict
     assert "not above shuffled labels" in result.verdict
 
@@ -239,28 +240,29 @@ def test_contradictions_in_the_data_are_said() -> None:
     model = it.load("toy:xor-2head")
     tokens = np.array([[0, 0, 2], [0, 0, 2], [0, 1, 2], [1, 1, 2]])
     features = np.array([[0, 0], [0, 1], [0, 1], [1, 1]], dtype=bool)
-    result = run(model, table="0110", data=FeatureData(tokens, features, ("a", "b")), probe="xor")
-    assert result.sites[0].contradictions == 1
+    result = BOOLEAN(model, table="0110", data=FeatureData(tokens, features, ("a", "b")))
+    assert result.sites[0].separability.contradictions == 1
     assert "1 activation belongs to both classes, and so does a prompt itself" in result.verdict
 
 
 def test_inputs_that_the_model_merges_are_no_contradiction_in_the_data() -> None:
     result = it.analyze(it.load("toy:and-1head"), "boolean", table="0100")  # 01 but not 10
-    assert result.sites[0].contradictions == 1
+    assert result.sites[0].separability.contradictions == 1
     assert "Inputs of both classes share 1 activation there" in result.verdict
 
 
 def test_the_same_seed_gives_the_same_result_bit_for_bit() -> None:
     model, data = planted(120, 3, "xor")
     first, second = (
-        json.dumps(to_json([run(model, table="0110", data=data, shuffles=19)])) for _ in range(2)
+        json.dumps(to_json([BOOLEAN(model, table="0110", data=data, shuffles=19)]))
+        for _ in range(2)
     )
     assert first == second
 
 
 def test_json_is_what_the_interface_says(tiny_xor_model, tiny_one_head_model) -> None:
     document = to_json([it.analyze(tiny_one_head_model, "xor", tokens=TOKENS)])
-    assert document["schema"] == "interp-toolkit/1"
+    assert document["schema"] == "interp-toolkit/2"
     (result,) = document["results"]
     assert result["probe"] == "xor"
     (site,) = result["sites"]
@@ -321,7 +323,7 @@ def test_unknown_names_and_options_are_suggested() -> None:
         it.analyze(model, "xor", table="0111")
     flat = FeatureData(np.zeros((4, 3), dtype=int), np.array([[False, True]] * 4), ("a", "b"))
     with pytest.raises(InputError, match="true on all 4 rows"):
-        run(model, table="0110", data=flat)
+        BOOLEAN(model, table="0110", data=flat)
 
 
 @pytest.mark.parametrize(
@@ -371,5 +373,5 @@ def test_controls_on_sampled_data_are_balanced() -> None:
     noise = FeatureData(data.tokens, rare, ("a", "b"), source="rare")
     with torch.no_grad():
         model.embed.W_E.normal_(generator=torch.Generator().manual_seed(0))
-    (site,) = run(model, table="0110", data=noise, probe="xor", shuffles=9).sites
+    (site,) = BOOLEAN(model, table="0110", data=noise, shuffles=9).sites
     assert site.controls["AND"] == pytest.approx(0.5, abs=0.1)

@@ -24,7 +24,7 @@ from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.mlp import neurons
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.probes import UANDReadoff
-from interp_toolkit.probes.uand.analysis import run
+from interp_toolkit.probes.uand.analysis import UAND
 from interp_toolkit.probes.uand.layers import in_random_order, read_layer
 from interp_toolkit.probes.uand.site import Split, reading, shuffled, split
 from interp_toolkit.probes.uand.verdict import verdict as sentence
@@ -152,7 +152,7 @@ def test_random_layers_are_no_better_than_random_at_the_stated_rate():
     p = []
     for seed in range(60):
         model = as_model(random_layer(seed, 8, 24, "sparse" if seed % 2 else "normal"))
-        site = run(model, data=data, reinitialisations=9, seed=seed).layers[0]
+        site = UAND(model, data=data, reinitialisations=9, seed=seed).layers[0]
         p.append((site.p_better, site.p_worse))
     for values in np.array(p).T:
         low = (values <= 0.1 + 1e-9).sum()
@@ -168,7 +168,7 @@ def test_shuffled_labels_are_not_found(constructed):
         mixed = FeatureData(
             data.tokens, data.features[rng.permutation(len(data))], data.names, data.positions
         )
-        found = run(constructed, data=mixed, reinitialisations=0, seed=seed)
+        found = UAND(constructed, data=mixed, reinitialisations=0, seed=seed)
         assert found.layers[0].counts["computed"] == found.layers[0].counts["before"] == 0
         assert found.status in ("absent", "undecided")
         assert found.layers[0].intersections is None
@@ -193,13 +193,13 @@ def test_ands_that_the_input_has_are_present_before():
         model.blocks[1].mlp.W_in[:] = torch.randn(45, 36, generator=torch.manual_seed(0)).double()
         model.blocks[1].mlp.b_in.fill_(1.0)
     data = inputs(9, MOST_ON)
-    found = run(model, data=data, hooks="blocks.1.mlp.hook_post")
+    found = UAND(model, data=data, hooks="blocks.1.mlp.hook_post")
     assert found.status == "before"
     assert found.layers[0].counts == {
         "computed": 0, "before": 36, "absent": 0, "undecided": 0, "unseen": 0,
     }  # fmt: skip
     assert "present before the layer" in found.verdict
-    first = run(model, data=data, hooks="blocks.0.mlp.hook_post")
+    first = UAND(model, data=data, hooks="blocks.0.mlp.hook_post")
     assert first.status == "computed"
 
 
@@ -210,7 +210,7 @@ def layer_on(X, on, W, b, groups=None, **options):
     model = layer_model(single, torch.ones(1, W.shape[1]).double(), 1, "layer")
     tokens = np.stack([np.arange(n), np.full(n, n + 1)], axis=1)
     names = tuple(f"f{k}" for k in range(on.shape[1]))
-    return run(model, data=FeatureData(tokens, on, names, np.ones(n, int), groups), **options)
+    return UAND(model, data=FeatureData(tokens, on, names, np.ones(n, int), groups), **options)
 
 
 @pytest.mark.parametrize("big", [1.0, 300.0])
@@ -304,13 +304,13 @@ def test_quantiles_are_of_the_pairs_that_were_seen():
 
 
 def test_what_attention_may_have_brought_is_said():
-    found = run(it.load("toy:uand"), hooks="resid_post", reinitialisations=0)
+    found = UAND(it.load("toy:uand"), hooks="resid_post", reinitialisations=0)
     assert "attention may have brought it" in found.verdict
-    assert "not excluded" in found.evidence
+    assert found.evidence.behind_attention
 
 
 def test_several_layers_need_more_draws(constructed):
-    site = run(constructed, data=inputs(), reinitialisations=1).layers[0]
+    site = UAND(constructed, data=inputs(), reinitialisations=1).layers[0]
     better = dataclasses.replace(site, p_better=0.05, p_worse=1.0, intersections=None)
     assert "better than random layers of the same weights" in sentence(better, "computed", 1)
     assert "of 2 layers one may do so by chance" in sentence(better, "computed", 2)
@@ -387,7 +387,7 @@ def test_a_trained_layer_is_held_against_its_own_re_initialisations():
 
 def test_pairs_that_never_meet_are_counted_and_nothing_is_said_of_them(constructed):
     on = np.eye(M, dtype=bool)[np.arange(300) % M]
-    found = run(constructed, data=composite_data(on, MOST_ON))
+    found = UAND(constructed, data=composite_data(on, MOST_ON))
     assert found.status == "undecided"
     assert found.layers[0].counts["unseen"] == 66
     assert "nothing can be said" in found.verdict
@@ -397,13 +397,13 @@ def test_pairs_that_never_meet_are_counted_and_nothing_is_said_of_them(construct
 
 def test_truth_tables_of_chosen_features():
     model = universal_and(M, 400, 0.25).as_model(MOST_ON, [(0, 1)])
-    found = run(model, data=inputs(), gates=("f1,f2",), table="0110", reinitialisations=0)
+    found = UAND(model, data=inputs(), gates=("f1,f2",), table="0110", reinitialisations=0)
     assert found.gates[0]["function"] == "0110"
     assert found.gates[0]["worst_after_offset"] < 0.3 < found.gates[0]["input"]
 
 
 def test_any_hook_point_can_be_asked(constructed):
-    found = run(
+    found = UAND(
         constructed, data=inputs(), hooks=["resid_pre", "resid_mid", "z"], reinitialisations=2
     )
     by_hook = {site.hook: site for site in found.layers}
@@ -414,7 +414,7 @@ def test_any_hook_point_can_be_asked(constructed):
 
 
 def test_rare_features_are_left_out_and_counted(constructed):
-    found = run(constructed, data=inputs(), most_features=6, reinitialisations=0)
+    found = UAND(constructed, data=inputs(), most_features=6, reinitialisations=0)
     assert found.features["count"] == 6
     assert "6 features that are on less often" in found.features["left_out"]
 
@@ -428,24 +428,24 @@ def test_rare_features_are_left_out_and_counted(constructed):
         ({"gates": ("f0,f1,f2",), "table": "0110"}, "another number of features"),
         ({"table": "01"}, "--gate"),
         ({"gates": ("f0,f1",), "table": "0112"}, "0s and 1s"),
-        ({"level": 0.0}, "level is 0.0"),
-        ({"reinitialisations": -1}, "random layers"),
+        ({"level": 0.0}, "level 0.0"),
+        ({"reinitialisations": -1}, "must be greater than or equal to 0"),
         ({"hooks": "nowhere"}, "no hook matches"),
         ({"features": "embeddings", "data": None}, "give rows of tokens"),
-        ({"most_features": 1}, "at least 50 and 2"),
+        ({"most_features": 1}, "must be greater than or equal to 2"),
     ],
 )
 def test_bad_options_are_one_clear_line(constructed, options, said):
     with pytest.raises(InputError, match=said):
-        run(constructed, **{"data": inputs(), **options})
+        UAND(constructed, **{"data": inputs(), **options})
 
 
 def test_few_rows_or_no_data_are_refused():
     model = as_model(random_layer(0))
     with pytest.raises(InputError, match="at least 50"):
-        run(model, data=composite_data(all_composites(M, 1), MOST_ON))
+        UAND(model, data=composite_data(all_composites(M, 1), MOST_ON))
     with pytest.raises(InputError, match="no data"):
-        run(it.load("toy:xor-2head"))
+        UAND(it.load("toy:xor-2head"))
 
 
 @pytest.mark.parametrize("probe", ["uand", "skip-bigrams"])

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import statistics
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Figure, Table
+from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.result import StudyResult, compare, overall, study_provenance, tally
@@ -61,6 +62,11 @@ def jobs_of(function: Any, seeds: int, **arguments: Any) -> list[Job]:
     ]
 
 
+@dataclass(frozen=True)
+class Median(Evidence):
+    median: float
+
+
 def run(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
     steps = {"small": 40, "paper": 80, "long": 1_000_000}[preset]
     deadly = json.loads(os.environ.get("DEADLY_SEED", "null"))
@@ -77,12 +83,12 @@ def run(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
     return StudyResult(
         probe="toy-study",
         verdict=tally(quantities),
-        evidence={"status": overall(quantities), "median": statistics.median(losses)},
+        evidence=Median(overall(quantities), statistics.median(losses)),
         provenance=study_provenance("toy-study", "nowhere", {"preset": preset}, 0),
         quantities=quantities,
         jobs=found,
         by_seed=Table("Every seed", ["seed", "loss"], rows),
-        shown=[figure],
+        plots=[figure],
     )
 
 

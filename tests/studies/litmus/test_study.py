@@ -96,7 +96,7 @@ def test_losses_have_no_percent_and_a_missing_guess_is_not_named() -> None:
     assert "Standard reaches 2.700, MixiT 3.700; the gap is 1.000 nats (95 % interval unknown)" in (
         one.verdict
     )
-    assert one.evidence["interval"] == [-math.inf, math.inf]
+    assert one.evidence.interval == (-math.inf, math.inf)
     assert json.loads(dumps([one]))["results"][0]["evidence"]["interval"] == [None, None]
     assert "error_x" not in one.figures()[0].data[-1]
 
@@ -115,7 +115,7 @@ def test_every_output_of_a_result() -> None:
         assert list(row) == list(documented["properties"]) == documented["required"]
         assert row["variant"] in documented["properties"]["variant"]["enum"]
     assert [row["value"] for row in data["trained"]] == [0.998, 1.0, 0.11, 0.12]
-    assert data["evidence"]["MixiT"]["still_improving"] is False
+    assert data["evidence"]["mixit"]["still_improving"] is False
     assert data["evidence"]["gap"] == pytest.approx(0.884)
     low, high = data["evidence"]["interval"]
     gap, curves = found.figures()

@@ -108,7 +108,7 @@ def test_the_paper_preset_is_judged(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     outcomes = {q.of: q.reached for q in result.quantities}
     assert outcomes["retrieval, standard"] is False  # 99 % where the source has 100
     assert outcomes["retrieval, mixit"] is False
-    assert result.evidence["ordering"] == {"k-hop": "not_reached", "retrieval": "not_reached"}
+    assert result.evidence.ordering == {"k-hop": "not_reached", "retrieval": "not_reached"}
     assert result.status == "not_reached"
     assert result.verdict.endswith(tables.GIVEN)
 

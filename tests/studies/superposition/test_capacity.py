@@ -120,8 +120,8 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert [by_name["p = 2, linear", f"N at d = {d}"].median for d in (2, 4)] == [2, 4]
     assert by_name["p = 4, linear", "N at d = 4"].remark == "Welch's bound turns at 8"
     assert all(q.reached is None for q in result.quantities)
-    assert result.evidence["growth"]["linear"] == {"2": None, "4": None}
-    assert result.evidence["tight_frames"] is True
+    assert result.evidence.growth["linear"] == {"2": None, "4": None}
+    assert result.evidence.tight_frames is True
     kept = result.jobs["relu-p4-d4-seed-0"]["N"]
     assert "With a ReLU, 4 dimensions keep" in result.verdict
     assert f"{kept} at p = 4" in result.verdict

@@ -137,26 +137,26 @@ def result(values, unit: str = "share", better: str = "higher", examples: int = 
 def test_the_best_is_said_where_no_other_can_be_as_good() -> None:
     found = result([[0.5, 0.51, 0.5], [0.9, 0.91, 0.9], [0.6, 0.61, 0.6]])
     assert found.status == "finished"
-    assert found.evidence["choice"] == "decided"
-    assert found.evidence["best"]["lr"] == 0.05
-    assert found.evidence["second"]["lr"] == 0.025
+    assert found.evidence.choice == "decided"
+    assert found.evidence.best["lr"] == 0.05
+    assert found.evidence.second["lr"] == 0.025
     assert found.verdict.startswith("lr=0.05 is the best of 3 points: accuracy 90.33 % (95 %")
     assert "30.00 points ahead of the second (lr=0.025)" in found.verdict
     assert "likely too good" in found.verdict
     lower = result([[0.5, 0.51, 0.5], [0.9, 0.91, 0.9]], unit="nats", better="lower")
-    assert lower.evidence["best"]["lr"] == 0.1
-    assert lower.evidence["choice"] == "decided"
+    assert lower.evidence.best["lr"] == 0.1
+    assert lower.evidence.choice == "decided"
 
 
 def test_no_best_is_said_where_another_may_be_as_good() -> None:
     found = result([[0.5, 0.9], [0.6, 0.9], [0.1, 0.1]])
-    assert found.evidence["choice"] == "undecided"
+    assert found.evidence.choice == "undecided"
     assert found.verdict.startswith("Undecided which of 3 points is best: lr=0.05 has the highest")
     one = result([[0.9], [0.1]])
-    assert one.evidence["not_told_from_the_best"] == 1
+    assert one.evidence.not_told_from_the_best == 1
     assert "one seed each does not show how much seeds differ" in one.verdict
     alone = result([[0.9, 0.9]])
-    assert "choice" not in alone.evidence
+    assert alone.evidence.choice is None
     assert alone.verdict.startswith("lr=0.1 has accuracy 90.00 %")
 
 
@@ -188,15 +188,15 @@ def test_a_figure_has_the_intervals_where_there_are_seeds() -> None:
 def test_more_points_need_a_wider_gap() -> None:
     """A gap that two points decide is not decided among forty, of which some must be lucky."""
     best, other = [0.800, 0.810, 0.805], [0.700, 0.710, 0.705]
-    assert result([best, other]).evidence["choice"] == "decided"
-    assert result([best, *[other] * 39]).evidence["choice"] == "undecided"
+    assert result([best, other]).evidence.choice == "decided"
+    assert result([best, *[other] * 39]).evidence.choice == "undecided"
 
 
 def test_alike_points_are_called_best_rarely() -> None:
     """The promise of the rule, on points that are all alike: a wrong "best" in at most 5 %."""
     draws = np.random.default_rng(0).normal(1.0, 0.1, (150, 6, 3))
     wrong = sum(
-        result(draw.tolist(), unit="nats", better="lower").evidence["choice"] == "decided"
+        result(draw.tolist(), unit="nats", better="lower").evidence.choice == "decided"
         for draw in draws
     )
     assert wrong <= stats.binom.ppf(0.999, len(draws), 0.05)
@@ -205,7 +205,7 @@ def test_alike_points_are_called_best_rarely() -> None:
 def test_a_point_with_runs_missing_is_never_best() -> None:
     found = result([[0.99, 0.99, 0.1], [0.5, 0.5, 0.5]], missing={0: [2]})
     assert found.status == "unfinished"
-    assert found.evidence["best"]["lr"] == 0.05
+    assert found.evidence.best["lr"] == 0.05
     assert found.verdict.startswith("Unfinished, 1 of 2 points: lr=0.05 has accuracy 50.00 %")
     assert found.ranked()[1].mean == pytest.approx(0.99)
     [missing] = [table for table in found.tables() if table.title == "Missing runs"]
@@ -224,7 +224,7 @@ def test_a_sweep_from_its_runs_to_its_table(made_up, tmp_path: Path) -> None:
     kept: list[SweepResult] = []
     found = trained(tmp_path, kept)
     assert [len(k.points[0].missing) for k in (kept[0], kept[-1])] == [2, 0]
-    assert [k.evidence["runs_missing"] for k in kept] == list(range(8, -1, -1))
+    assert [k.evidence.runs_missing for k in kept] == list(range(8, -1, -1))
     frame = found.to_frame()
     assert list(frame["lr"]) == [0.01, 0.1, 0.01, 0.1]
     assert list(frame["variant"]) == ["standard", "standard", "mixit", "mixit"]

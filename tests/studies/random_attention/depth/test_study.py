@@ -56,7 +56,7 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert {q.of for q in ratios} == {f"ratios, weights {start}" for start in INITIALISATIONS}
     beside = result.examples[0]
     assert beside.rows[0][2:] == pytest.approx([0.218, 1.450, 2.075, 1.946, 5.438])
-    assert "not shown" in result.evidence
+    assert "trained models" in result.evidence.not_shown
     [figure] = result.figures()
     go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
     assert "Theirs and ours by depth" in to_html([result])
