@@ -32,7 +32,7 @@ def made(
                 seed,
                 Measured("accuracy", value, better, unit, guess, EXAMPLES),
                 (0, 30, 60, 75, 90, 100) if curve else (),
-                (guess or 0, 0.5, 0.5, value if before is None else before, value, value)
+                (guess or 0.0, 0.5, 0.5, value if before is None else before, value, value)
                 if curve
                 else (),
             )
