@@ -10,7 +10,23 @@ PINS   := $(if $(PY311),-c constraints.txt)
 PINS4  := $(if $(PY311),-c constraints-tl4.txt)
 PIP    := install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-tl4 check format lint types imports bench docs clean
+# A few tests of every room: what `make quick` runs.
+QUICK := $(addprefix tests/, \
+	circuits/heads/test_controls.py circuits/heads/test_significance.py \
+	circuits/skip_bigrams/test_cliques.py circuits/sorting/measures/test_ov_shapes.py \
+	circuits/sorting/test_criteria.py circuits/weights/test_token_scores.py \
+	cli/test_features.py data/test_files.py data/test_truth.py models/about \
+	models/loading/test_checkpoint.py models/transformer/test_transformer.py \
+	probes/boolean/test_reading.py probes/estimators/test_metrics.py \
+	probes/estimators/test_splits.py probes/uand/test_claims.py \
+	report/test_console.py report/test_format.py report/test_json.py \
+	studies/litmus/test_rules.py studies/test_result.py \
+	test_epsilon.py test_errors.py test_results.py test_stats.py \
+	toys/hand_set/test_xor.py toys/random_attention/test_dyck.py toys/random_attention/test_tasks.py \
+	toys/superposition/layers/test_gates.py \
+	training/engine/test_settings.py training/tasks/test_rows.py)
+
+.PHONY: demo test test-tl4 test-kernels quick check format lint types imports bench docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -24,6 +40,13 @@ test: $(VENV)/ready
 
 test-tl4: $(VENV4)/ready
 	$(VENV4)/bin/python -m pytest -n 2
+
+# SETTINGS is how many, or which: `make test-kernels SETTINGS="haswell-1 zen-2"`; all by default.
+test-kernels: $(VENV)/ready
+	$(BIN)/python tests/run_kernels.py $(if $(SETTINGS),--settings $(SETTINGS))
+
+quick: lint types
+	$(BIN)/python -m pytest -n 2 -q $(QUICK)
 
 check: lint types imports test
 

@@ -25,9 +25,11 @@ install_import_hook(
     [
         "interp_toolkit.circuits",
         "interp_toolkit.data",
-        "interp_toolkit.stats",
+        "interp_toolkit.epsilon",
         "interp_toolkit.models",
         "interp_toolkit.probes",
+        "interp_toolkit.stats",
+        "interp_toolkit.studies",
         "interp_toolkit.toys",
         "interp_toolkit.training",
     ],

@@ -43,6 +43,7 @@ def opened(address: str | None, workers: int | None) -> Iterator[tuple[Any, Call
         _check_versions(client)
 
         def stop(run: str) -> None:
+            stop_processes(run)  # joblib does the jobs of a cluster of one worker here
             with contextlib.suppress(Exception):  # a cluster that is gone has none
                 client.run(stop_processes, run)
 

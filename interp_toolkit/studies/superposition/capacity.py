@@ -147,7 +147,7 @@ def medians(found: Found, *, relu: bool) -> dict[int, dict[int, float]]:
     by_power: dict[int, dict[int, float]] = {}
     for (with_relu, power, d), starts in found.items():
         if with_relu == relu:
-            by_power.setdefault(power, {})[d] = statistics.median(v["N"] for v in starts)
+            by_power.setdefault(power, {})[d] = float(statistics.median(v["N"] for v in starts))
     return by_power
 
 

@@ -161,7 +161,7 @@ def _medians(
     points: Sequence[Values], x: str, value: Callable[[Values], float]
 ) -> tuple[list[float], list[float]]:
     """The places on an axis, and the median of a value over seeds at each."""
-    places = sorted({values[x] for values in points})
+    places = sorted({float(values[x]) for values in points})
     medians = [statistics.median(value(v) for v in points if v[x] == place) for place in places]
     return places, medians
 

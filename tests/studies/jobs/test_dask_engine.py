@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.studies.jobs import dask_engine
+from interp_toolkit.studies.jobs import dask_engine, own_process
 from interp_toolkit.studies.jobs.engines import JobEngine
 from interp_toolkit.studies.jobs.runner import Runner
 
@@ -112,3 +112,4 @@ def test_a_cluster_beside_another_one(light, tmp_path: Path) -> None:
             taken.listen()
         runner = Runner(tmp_path, workers=1, engine=JobEngine("dask"))
         assert len(runner.run(light.jobs_of(light.squares, 1))) == 1
+    assert not any(run._idle or run._busy for run in own_process._OF_RUNS.values())

@@ -47,7 +47,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 def test_values_come_back_in_the_order_of_the_jobs_as_json(toy, tmp_path: Path) -> None:
     jobs = toy.jobs_of(toy.draws, 3, n=4)
-    jobs = [Job(j.name, j.function, j.arguments, cost=i) for i, j in enumerate(jobs)]
+    jobs = [Job(j.name, j.function, j.arguments, cost=float(i)) for i, j in enumerate(jobs)]
     found = Runner(tmp_path, workers=1).run(jobs)
     assert list(found) == ["draws-0", "draws-1", "draws-2"]
     for seed, values in enumerate(found.values()):

@@ -27,7 +27,7 @@ def losses(*values: float) -> Range:
 
 
 def bits(*values: float) -> Range:
-    return range_of(values, 0, unit="")
+    return range_of([float(value) for value in values], 0, unit="")
 
 
 def test_claims_are_read_from_the_sources_figures() -> None:
