@@ -1,5 +1,8 @@
 """One head cannot do XOR, two can: train both, and see each verdict with its witness.
 
+Four points in a few dimensions are easily separated, so that two trained heads separate XOR shows
+little: any labels would be. In the hand-set model at the end nothing but XOR is separable.
+
 Run: python examples/xor_demo.py [FOLDER]   (default: demo)
 Writes the two checkpoints and report.html to the folder.
 """
@@ -32,6 +35,9 @@ def main(folder: Path) -> None:
         result = it.analyze(it.load(path), "xor")
         render([result], console)
         results.append(result)
+    console.rule("2 heads, weights set by hand")
+    results.append(it.analyze("toy:xor-2head", "xor"))
+    render(results[-1:], console)
     it.write_report(results, folder / "report.html")
     console.rule("Done")
     render(results, console, quiet=True)

@@ -19,10 +19,11 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         said = capsys.readouterr().out
         assert "✗ XOR is not linearly separable" in said
         assert "✓ XOR is linearly separable" in said
+        assert "? XOR is linearly separable" in said
         assert (tmp_path / "report.html").stat().st_size > 1e6
     if script.stem == "induction_heads":
         said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-        assert "L1H1 attends like an induction head but ablating it changes nothing" in said
+        assert "L1H1 attends like an induction head but ablating it costs" in said
         assert "L0H2 feeds the keys of" in said
         assert "a0.h2->a1.h0<k>" in said
         assert (tmp_path / "heads.html").stat().st_size > 1e6

@@ -7,6 +7,7 @@ that fit the model are run, a flag is accepted if any analysis has it.
 
 from __future__ import annotations
 
+import difflib
 import functools
 import inspect
 import sys
@@ -73,10 +74,13 @@ class ProbeCommand(TyperCommand):
             app.command()(with_probes(inspect.unwrap(self.callback or _nothing), known))
             whole = typer.main.get_command(app)
             self.params, self.callback = whole.params, whole.callback
+            ctx.meta["analyses"] = known if probes else {}
             try:
                 return super().parse_args(ctx, args)
-            finally:
-                ctx.meta["analyses"] = known if probes else {}
+            except Exception as error:
+                if (option := getattr(error, "option_name", None)) is None or not known:
+                    raise
+                raise InputError(_not_taken(option, self.params, probes)) from error
         return super().parse_args(ctx, args)
 
 
@@ -120,6 +124,16 @@ def _flags_of(analysis: Analysis) -> list[OptionFlag]:
     from interp_toolkit.options import flags
 
     return flags(analysis.options)
+
+
+def _not_taken(option: str, params: Sequence[Any], probes: Sequence[str]) -> str:
+    """An option that there is not, beside those there are."""
+    flags = [name for param in params for name in param.opts]
+    near = difflib.get_close_matches(option, flags, n=1, cutoff=0.75)
+    see = f"interp show {probes[0]}" if probes else "interp analyze --help"
+    hint = f"; did you mean {near[0]}?" if near else f"; see {see}"
+    who = f"--probe {', '.join(probes)}" if probes else "no analysis"
+    return f"{who} takes {'no ' if probes else ''}{option}{hint}"
 
 
 def _nothing(given: Mapping[str, Any]) -> None:

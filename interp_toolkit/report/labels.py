@@ -8,7 +8,7 @@ LABELS: Mapping[str, str] = {
     "smallest_gap": "smallest gap that counts",
     "one_head_theorem": "one-head theorem",
     "denominator_residual": "denominators' relative error",
-    "cover_chance": "chance that random labels of as many points in general position separate",
+    "cover_chance": "Cover's chance, points in general position",
     "labelings": "other labelings of these points",
     "reinitialised": "re-initialised models",
     "controls": "accuracy of other functions here",

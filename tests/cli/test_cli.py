@@ -364,7 +364,7 @@ def test_the_circuit_is_written_as_a_graph(tmp_path: Path, call) -> None:
     assert ".graphml" in err
     code, _, err = call("analyze", "toy:induction", "--probe", "heads", "--graph", path)
     assert code == 2
-    assert "--probe circuit" in err
+    assert "no --probe given finds one" in err
 
 
 def test_heads_are_analysed_and_written_as_json(tmp_path: Path, call) -> None:

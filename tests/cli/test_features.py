@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import save_file
 
 from interp_toolkit import registry
+from interp_toolkit.models.features.options import FeatureOptions
 from interp_toolkit.models.features.samples import labelled_samples
-from interp_toolkit.results import Provenance, Result
+from interp_toolkit.results import Evidence, Provenance, Result
 
 
 @dataclass(frozen=True)
@@ -27,22 +28,19 @@ class Labelled(Result):
     def tables(self):
         return []
 
-    def figures(self):
-        return []
 
-
-def label(model, *, data=None, features=None):
-    from interp_toolkit.models.features.feature_sets import read_features
-
-    found = None if features is None else read_features(features, model)
+def label(model, data, options, progress):
+    found = options.read(options.features, model)
     samples = labelled_samples(model, data, found)
     seen = {"names": list(samples.names), "n": len(samples), "source": samples.source}
     if found is not None and found.directions is not None:
         seen["norms"] = found.directions.norm(dim=1).tolist()
-    return Labelled("labelled", "Labelled.", {}, Provenance({}, {}, {}, 0, {}), seen)
+    return Labelled(
+        "labelled", "Labelled.", Evidence("described"), Provenance({}, {}, {}, 0, {}), seen
+    )
 
 
-LABELLED = registry.Analysis("labelled", "labels places", label)
+LABELLED = registry.Analysis("labelled", "labels places", FeatureOptions, label)
 
 
 @pytest.fixture(name="call")

@@ -14,7 +14,7 @@ first-token sinks, Xiao et al. 2024, "Efficient Streaming Language Models with A
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -220,9 +220,10 @@ def as_detector(given: Any, hops: int = 2) -> Detector:
     return Detector("mask", "a user's own mask", lambda tokens, sought: mask, by_token=False)
 
 
-def as_detectors(given: Sequence[Any], hops: int = 2) -> list[Detector]:
-    """Several, as `as_detector` takes them; raises InputError when two have one name."""
-    found = [as_detector(item, hops) for item in given]
+def as_detectors(given: Any, hops: int = 2) -> list[Detector]:
+    """One or several, as `as_detector` takes them; raises InputError when two have one name."""
+    several = given if isinstance(given, list | tuple) else (given,)
+    found = [as_detector(item, hops) for item in several]
     names = [detector.name for detector in found]
     for name in names:
         if names.count(name) > 1:

@@ -85,7 +85,9 @@ def _domain(
     left = (number % PER_ROW) * (width + GAP)
     height = 1 / rows
     top = 1 - (number // PER_ROW) * height
-    return (left, left + width), (top - height * (MAP_SHARE if rows > 1 else 1), top)
+    bottom = top - height * (MAP_SHARE if rows > 1 else 1)
+    right = min(left + width, 1.0)  # plotly takes no end beyond 1, be it by rounding
+    return (left, right), (max(bottom, 0.0), top)
 
 
 def _map(heads: Sequence[HeadVerdict], suffix: str, *, show_scale: bool) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ class HeadScores:
 def score_heads(
     model: Model,
     tokens: Any = None,
-    detectors: Sequence[Any] = DEFAULT_DETECTORS,
+    detectors: Any = DEFAULT_DETECTORS,
     *,
     hops: int = 2,
     bos: int | Literal["auto"] | None = "auto",
@@ -107,8 +107,8 @@ def score_heads(
     Args:
         model: any TransformerLens model.
         tokens: rows of token ids, [row pos]; default: repeated random tokens made for the model.
-        detectors: registered names, `Detector` objects, masks [query key], or functions of a row's
-            tokens that return one.
+        detectors: one or a list of: registered names, `Detector` objects, masks [query key], or
+            functions of a row's tokens that return one.
         hops: of the k-hop detector.
         bos: as `repeated_prompts` takes it.
         seed: of prompts and controls.

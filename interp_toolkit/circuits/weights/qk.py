@@ -160,10 +160,13 @@ class QKCircuit:
             key_pos: where the key stands, likewise.
 
         Raises:
-            InputError: positions that are missing or not there, or an embedding that the model's
+            InputError: positions that are missing or not there, a key that the query does not see
+                (after it, or beyond its window), or an embedding that the model's
                 weights do not give exactly.
         """
         query, key = self._places(query_pos, 1), self._places(key_pos, 1)
+        if query_pos is not None and key_pos is not None:
+            self._check_seen(query_pos - key_pos)
         left = self._turned(self._vocabulary(self.W_Q, query_pos) + self.b_Q, query)
         right = self._turned(self._vocabulary(self.W_K, key_pos) + self.b_K, key)
         note = self._token_note(query_pos, key_pos)
@@ -195,9 +198,7 @@ class QKCircuit:
             )
         if self.distance is not None:
             raise InputError(f"this circuit is that of distance {self.distance} already")
-        if self.direction == "causal" and not 0 <= distance < (self.window or distance + 1):
-            seen = "keys after it" if distance < 0 else f"{distance} positions back"
-            raise InputError(f"a query of {head_name(self.layer, self.head)} does not see {seen}")
+        self._check_seen(distance)
         W_Q, b_Q = self.W_Q, self.b_Q
         if self.rotary is not None:
             turn = self._relative_turn(distance)
@@ -240,6 +241,12 @@ class QKCircuit:
         chunks = torch.split(tokens, CHUNK)
         residual = (token_residual(self._view, chunk, position) for chunk in chunks)
         return torch.cat([self._normalised(x) @ W for x in residual])
+
+    def _check_seen(self, distance: int) -> None:
+        """Raise InputError where no query sees a key this many positions before it."""
+        if self.direction == "causal" and not 0 <= distance < (self.window or distance + 1):
+            seen = "keys after it" if distance < 0 else f"{distance} positions back"
+            raise InputError(f"a query of {head_name(self.layer, self.head)} does not see {seen}")
 
     def _places(self, positions: int | Tensor | None, n: int) -> Int[Tensor, " n"] | None:
         """One position a vector; None where positions make no difference to the head."""

@@ -8,6 +8,7 @@ not.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -193,10 +194,22 @@ def _separate_parameters(model: Model) -> list[Tensor]:
     return listed
 
 
+def _pair(head: Any) -> tuple[int, int]:
+    try:
+        layer, number = head
+        return operator.index(layer), operator.index(number)
+    except TypeError:
+        raise InputError(
+            f"{head!r} is no head: give (layer, head) pairs, such as heads=[(0, 3)]"
+        ) from None
+    except ValueError:
+        raise InputError(f"{head!r} is no head: give two numbers, (layer, head)") from None
+
+
 def _by_layer(model: Model, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     by_layer: dict[int, list[int]] = {}
-    for layer, head in heads:
+    for layer, head in map(_pair, heads if isinstance(heads, Iterable) else [heads]):
         if not (0 <= layer < n_layers and 0 <= head < n_heads):
             raise InputError(
                 f"there is no head {head} in layer {layer}; the model has layers 0 to "

@@ -4,11 +4,12 @@ import dataclasses
 import json
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 import interp_toolkit as it
 from interp_toolkit.circuits.heads import analysis as head_analysis
-from interp_toolkit.circuits.heads import verdict
+from interp_toolkit.circuits.heads import figures, verdict
 from interp_toolkit.circuits.heads.ablation import HeadAblation
 from interp_toolkit.circuits.heads.analysis import HEADS
 from interp_toolkit.circuits.heads.result import HeadVerdict
@@ -264,3 +265,16 @@ def test_heads_that_are_not_judged_are_out_too_where_redundancy_is_measured(monk
     assert len(judged) == 1
     assert judged[0].ablation.restored == pytest.approx(both.ablation.restored)
     assert any("one by one" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("n_detectors", range(1, 8))
+def test_plotly_takes_the_head_map_of_any_number_of_detectors(n_detectors):
+    heads = [
+        HeadVerdict(f"d{number}", layer, head, 0.5, 0.1, 0.1, 0.4, 0.5, 1.0, 1.0, detected=False)
+        for number in range(n_detectors)
+        for layer in range(2)
+        for head in range(3)
+    ]
+    figure = figures.head_map(heads)
+    drawn = go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
+    assert len([trace for trace in drawn.data if trace.type == "heatmap"]) == n_detectors

@@ -312,3 +312,11 @@ def test_the_correction_is_over_all_heads_and_detectors():
     frame = score_heads(toys.induction(d_vocab=16, n_ctx=40))  # where not all of it is 1
     np.testing.assert_allclose(frame.p_adjusted, holm(frame.p_value.to_numpy()))
     assert frame.p_adjusted.min() == pytest.approx(min(1, len(frame) * frame.p_value.min()))
+
+
+def test_one_detector_may_be_given_by_its_name_alone():
+    model = toys.induction(n_ctx=32)
+    one, several = (score_heads(model, detectors=d) for d in ("induction", ["induction"]))
+    assert one.equals(several)
+    with pytest.raises(InputError, match="no detector is called 'induktion'; did you mean induct"):
+        score_heads(model, detectors="induktion")

@@ -252,3 +252,14 @@ def test_features_are_read_out_as_tokens_are(zoo):
         assert key.projection == pytest.approx(-1, abs=1e-5)
     with pytest.raises(InputError, match="residual stream has 16"):
         svd.top_features(torch.zeros(2, 5))
+
+
+def test_tokens_are_not_scored_for_keys_that_a_query_cannot_see(zoo):
+    causal, both_ways = qk_circuit(zoo("own"), 0, 0), qk_circuit(zoo("own-bare"), 0, 0)
+    assert causal.tokens(3, 3).top(1)
+    assert causal.tokens(3, 1).top(1)
+    with pytest.raises(InputError, match="does not see keys after it"):
+        causal.tokens(1, 3)
+    assert both_ways.tokens(1, 3).top(1)
+    with pytest.raises(InputError, match="does not see 5 positions back"):
+        qk_circuit(zoo("mistral"), 0, 0).tokens(6, 1)  # sliding_window=4

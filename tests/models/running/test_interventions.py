@@ -289,3 +289,12 @@ def test_reinitialising_a_model_of_equal_weights_changes_nothing_and_says_so(zoo
     with pytest.raises(InterventionError, match="did not change"), reinitialised(model):
         pass
     assert all(bool((parameter == 0.5).all()) for parameter in model.parameters())
+
+
+@pytest.mark.parametrize("heads", [[0], [(0, 1, 2)], 3, ["L0H1"], [(0, "1")]])
+def test_heads_that_are_no_pairs_are_one_clear_line(zoo, heads):
+    with (
+        pytest.raises(InputError, match=r"is no head: give .*\(layer, head\)"),
+        ablate(zoo("own"), heads=heads),
+    ):
+        pass
