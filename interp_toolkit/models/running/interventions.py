@@ -206,7 +206,7 @@ def _pair(head: Any) -> tuple[int, int]:
         raise InputError(f"{head!r} is no head: give two numbers, (layer, head)") from None
 
 
-def _by_layer(model: Model, heads: Iterable[tuple[int, int]]) -> dict[int, list[int]]:
+def _by_layer(model: Model, heads: Any) -> dict[int, list[int]]:
     n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
     by_layer: dict[int, list[int]] = {}
     for layer, head in map(_pair, heads if isinstance(heads, Iterable) else [heads]):
