@@ -14,7 +14,6 @@ checks that on its first tokens.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -28,6 +27,7 @@ from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Stage, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import StopForwardError, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.weights.agreement import agrees
 from interp_toolkit.models.weights.precision import at_least_single
 
 STEPS = 8  # of the integral over the input; EAP-IG's authors use 5
@@ -233,13 +233,13 @@ class PatchedModel:
             if stage.kind != "attention":
                 continue
             theirs = self._residual(tokens, stage.layer)
-            if not _agree(whole.trace.totals[i], theirs):
+            if not agrees(whole.trace.totals[i], theirs):
                 raise InputError(
                     f"what layer {stage.layer - 1} writes cannot be computed from its weights "
                     f"({self._words(stage.layer - 1)}), so its edges cannot be cut"
                 )
         logits = run(self._model, tokens)
-        if logits is None or not _agree(whole.logits, logits):
+        if logits is None or not agrees(whole.logits, logits):
             raise InputError(
                 f"the output of this {type(self._model).__name__} cannot be computed from its "
                 f"weights ({self._words(self.wiring.n_layers - 1)}), so no edge can be cut"
@@ -262,9 +262,3 @@ class PatchedModel:
 
         run(self._model, tokens, [(hook_points(self._model)[name], keep)])
         return seen[0]
-
-
-def _agree(ours: Tensor, theirs: Tensor) -> bool:
-    tolerance = max(math.sqrt(torch.finfo(theirs.dtype).eps), 1e-5)
-    gap, size = (ours - theirs.to(ours)).abs().max(), theirs.abs().max()
-    return bool((gap <= tolerance * size).item())

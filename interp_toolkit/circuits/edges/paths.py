@@ -15,7 +15,6 @@ values with it keep theirs. The pattern without any cut is compared with the mod
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,14 +29,14 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.edges.wiring import Channel
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
 from interp_toolkit.models.running.forward import probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import put_heads, require_heads
+from interp_toolkit.models.weights.agreement import agrees
 from interp_toolkit.models.weights.parts import LayerWeights
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
-
-Head = tuple[int, int]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,8 +64,8 @@ class PathEffects:
 def path_effects(
     model: Any,
     prompts: Prompts,
-    writers: Sequence[Head],
-    reader: Head,
+    writers: Sequence[tuple[int, int]],
+    reader: tuple[int, int],
     channel: Channel = "k",
     *,
     advantage: bool = True,
@@ -92,6 +91,7 @@ def path_effects(
             on the residual stream), weights that cannot be given exactly.
         InterventionError: the model ignores edits of the reader.
     """
+    writers, reader = [Head(*writer) for writer in writers], Head(*reader)
     reason = why_none(model, prompts)
     if reason is not None:
         raise InputError(reason)
@@ -132,7 +132,9 @@ def _checked(model: Any, writers: Sequence[Head], reader: Head) -> ModelWeights:
         raise InputError("no head to cut the path from was given")
     late = [writer for writer in writers if writer[0] >= reader[0]]
     if late:
-        raise InputError(f"head {late[0]} is in no earlier layer than {reader}, which reads it")
+        raise InputError(
+            f"head {tuple(late[0])} is in no earlier layer than {tuple(reader)}, which reads it"
+        )
     view = weights(model)
     for layer in {layer for layer, _ in writers}:
         if not view.layer(layer).additive:
@@ -157,17 +159,11 @@ def _require_stream(model: Any, layers: Sequence[int]) -> None:
     for n in layers:
         before, after = (seen[f"blocks.{m}.hook_resid_pre"] for m in (n, n + 1))
         added = seen[f"blocks.{n}.hook_attn_out"] + seen.get(f"blocks.{n}.hook_mlp_out", 0)
-        if not _near(before + added, after):
+        if not agrees(before + added, after):
             raise InputError(
                 f"layer {n} does more than add to the residual stream, so what one head writes "
                 "does not reach later heads as it is and no path from it can be cut"
             )
-
-
-def _near(ours: Tensor, theirs: Tensor) -> bool:
-    tolerance = math.sqrt(torch.finfo(theirs.dtype).eps)
-    difference = (ours.float() - theirs.float()).abs().max()
-    return bool(difference <= tolerance * theirs.float().abs().max().clamp(min=1e-6))
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,7 +219,7 @@ class _Batch:
         """Raises InputError where the recomputed pattern is not the model's own."""
         layer, head = self._cutter.reader
         theirs = self._seen[f"blocks.{layer}.attn.hook_pattern"][:, head]
-        if not _near(self.pattern, theirs):
+        if not agrees(self.pattern, theirs):
             raise InputError(
                 f"the attention of head {head} in layer {layer} cannot be computed from its "
                 "weights, so no path into it can be cut"

@@ -35,14 +35,13 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
 from interp_toolkit.models.about.tokens import token_words
+from interp_toolkit.models.heads import Head
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable
 
 MOST_ABLATED = 12  # heads of one kind, those with the largest excess: each costs two passes
 MOST_READERS = 4  # induction heads whose partners are looked for
-
-Head = tuple[int, int]
 
 
 def _as_bos(value: Any) -> Any:
