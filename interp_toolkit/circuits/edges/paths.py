@@ -91,31 +91,31 @@ def path_effects(
             on the residual stream), weights that cannot be given exactly.
         InterventionError: the model ignores edits of the reader.
     """
-    writers, reader = [Head(*writer) for writer in writers], Head(*reader)
+    sources, target = [Head(*writer) for writer in writers], Head(*reader)
     reason = why_none(model, prompts)
     if reason is not None:
         raise InputError(reason)
     if advantage:
-        require_heads(model, [reader])
-    view = _checked(model, writers, reader)
-    layers = sorted({layer for layer, _ in writers})
-    cutter = _Cutter(model, prompts, view, reader, channel, layers, memory)
+        require_heads(model, [target])
+    view = _checked(model, sources, target)
+    layers = sorted({layer for layer, _ in sources})
+    cutter = _Cutter(model, prompts, view, target, channel, layers, memory)
     intact, drops, losses = [], [], []
     for n, cut in enumerate(cutter.batches()):
         share = cut.share(cut.pattern)
         intact.append(share)
         drop, loss = [], []
-        for i, writer in enumerate(writers):
-            progress(f"path {i + 1} of {len(writers)}, batch {n + 1}")
-            pattern, z = cut.without(writer)
+        for i, source in enumerate(sources):
+            progress(f"path {i + 1} of {len(sources)}, batch {n + 1}")
+            pattern, z = cut.without(source)
             drop.append(share - cut.share(pattern))
             if advantage:
                 loss.append(cut.advantage - cut.advantage_with(z))
-        drops.append(np.reshape(drop, (len(writers), len(share))))
+        drops.append(np.reshape(drop, (len(sources), len(share))))
         losses.append(np.reshape(loss, (-1, len(share))))
     return PathEffects(
-        writers,
-        reader,
+        sources,
+        target,
         channel,
         np.concatenate(intact),
         np.concatenate(drops, axis=1),
