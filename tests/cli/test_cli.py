@@ -397,3 +397,58 @@ def test_help_is_paragraphs_as_wide_as_the_terminal(
     assert pairs
     for line, after in pairs:
         assert len(f"{line} {after.split()[0]}") > 78, line
+
+
+def test_a_wrong_path_is_refused_before_anything_heavy_is_imported() -> None:
+    code = (
+        "import sys\n"
+        "sys.argv = ['interp', 'analyze', 'nowhere.pt', '--probe', 'xor']\n"
+        "from interp_toolkit.cli.main import main\n"
+        "try:\n    main()\n"
+        "except SystemExit as end:\n    assert end.code == 2, end.code\n"
+        "assert not {'torch', 'transformer_lens', 'pandas'} & set(sys.modules)\n"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stderr == "interp: nowhere.pt does not exist\n"
+
+
+def test_help_shows_the_options_of_the_probes_named(call) -> None:
+    code, plain, _ = call("analyze", "--help")
+    assert code == 0
+    assert "--level" not in plain
+    assert len(plain.splitlines()) < 50
+    code, out, _ = call("analyze", "--probe", "uand", "--help")
+    assert code == 0
+    for flag in ("--level", "--gate", "--most-rows", "--seed"):
+        assert flag in out
+
+
+@pytest.mark.parametrize(
+    ("name", "says"),
+    [
+        ("uand", ["--level", "number", "interp analyze MODEL --probe uand", "toy uand"]),
+        ("toy:xor-2head", ["interp analyze toy:xor-2head"]),
+        ("retrieval", ["--set steps=", "variants", "presets"]),
+        ("sorting", ["--layout", "artefact sorting", "interp reproduce sorting"]),
+        ("previous-token", ["detector previous-token"]),
+    ],
+)
+def test_show_says_what_a_name_is_and_takes(call, name, says) -> None:
+    code, out, _ = call("show", name)
+    assert code == 0
+    for part in says:
+        assert part in out, part
+
+
+def test_show_of_an_unknown_name_is_one_line(call) -> None:
+    code, out, err = call("show", "xro")
+    assert (code, out, len(lines(err))) == (2, "", 1)
+    assert "did you mean xor" in err
+
+
+def test_what_does_not_fit_is_said(call) -> None:
+    code, _, err = call("analyze", "toy:xor-2head")
+    assert code == 0
+    assert "not run: " in err
+    for probe in ("qk (", "ov (", "induction (part of heads)"):
+        assert probe in err

@@ -148,7 +148,7 @@ def _with_effect(head: HeadVerdict) -> str:
         text += "; " + (
             f"ablation gains {-found.effect:.3g} nats in context"
             if _works_against(head)
-            else f"ablation costs {found.low:.2g} to {found.high:.2g} nats in context"
+            else f"ablation costs {_range([found.low, found.high])} nats in context"
         )
     elif found is not None:
         text += "; ablation undecided"
@@ -173,7 +173,7 @@ def _refutations(heads: Sequence[HeadVerdict]) -> list[str]:
         low, high = min(one.low for one in found), max(one.high for one in found)
         them = "them" if len(idle) > 1 else "it"
         sentences.append(
-            f"{_alike(idle)} but ablating {them} costs {low:.2g} to {high:.2g} nats of in-context "
+            f"{_alike(idle)} but ablating {them} costs {_range([low, high])} nats of in-context "
             "advantage: refuted."
         )
     if against:
