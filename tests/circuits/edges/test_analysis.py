@@ -1,6 +1,7 @@
 """The circuit graph on models whose circuit is known, and on models without one."""
 
 import json
+from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -10,6 +11,7 @@ from scipy import stats
 
 from interp_toolkit.circuits.behaviour.objective import Closeness
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.edges import verdict
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.graph import circuit_prompts, composition_graph
@@ -292,3 +294,40 @@ def test_p_values_are_adjusted_over_all_edges(induction, monkeypatch):
     found = _measured(trial, intact, intact - 5, 0.05, 512, lambda step: None, test=True)
     raw = stats.ttest_1samp(intact[:, None] - values, 0).pvalue
     np.testing.assert_allclose([edge.p_value for edge in found], holm(raw))
+
+
+def circuit_that_keeps(share, low, high):
+    edges = [SimpleNamespace(edge=SimpleNamespace(name="input->logits"), effect=1.0)]
+    objective = SimpleNamespace(
+        name="in-context advantage", definition="d", unit="nats", is_behaviour=True
+    )
+    held_out = SimpleNamespace(share=share, low=low, high=high, n_rows=8)
+    return SimpleNamespace(
+        nothing=None,
+        kept=edges,
+        edges=edges,
+        n_measured=1,
+        objective=objective,
+        held_out=held_out,
+        chosen_on=held_out,
+        intact=1.0,
+        all_cut=0.0,
+    )
+
+
+@pytest.mark.parametrize(
+    ("kept", "status", "says"),
+    [
+        ((0.98, 0.9, 1.0), "detected", "carry the in-context advantage"),
+        ((0.33, 0.2, 0.45), "partial", "carry only a part of it"),
+        ((0.02, -0.02, 0.06), "not_detected", "alone they are not seen to carry it"),
+        ((0.6, 0.4, 0.8), "partial", "only a part"),
+    ],
+)
+def test_a_circuit_is_as_strong_as_what_it_keeps_alone(kept, status, says):
+    circuit = circuit_that_keeps(*kept)
+    evidence = verdict.evidence_of(circuit)
+    assert evidence.status == status
+    assert (evidence.reason is None) == (status == "detected")
+    assert says in verdict.verdict(circuit)
+    assert (evidence.faithfulness_low, evidence.faithfulness_high) == kept[1:]
