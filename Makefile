@@ -12,17 +12,16 @@ PIP    := install --quiet --disable-pip-version-check
 
 # A few tests of every room: what `make quick` runs.
 QUICK := $(addprefix tests/, \
-	circuits/edges/test_export.py circuits/heads/test_controls.py circuits/heads/test_detectors.py \
+	circuits/heads/test_controls.py circuits/heads/test_significance.py \
 	circuits/skip_bigrams/test_cliques.py circuits/sorting/measures/test_ov_shapes.py \
 	circuits/sorting/test_criteria.py circuits/weights/test_token_scores.py \
-	data/test_features.py data/test_files.py data/test_list_layout.py data/test_truth.py \
-	models/about models/features/test_feature_sets.py models/loading/test_checkpoint.py \
-	models/running/test_hooks.py models/transformer/test_transformer.py \
-	probes/estimators/test_metrics.py probes/estimators/test_splits.py \
-	probes/boolean/test_reading.py probes/uand/test_claims.py \
+	cli/test_features.py data/test_files.py data/test_truth.py models/about \
+	models/loading/test_checkpoint.py models/transformer/test_transformer.py \
+	probes/boolean/test_reading.py probes/estimators/test_metrics.py \
+	probes/estimators/test_splits.py probes/uand/test_claims.py \
 	report/test_console.py report/test_format.py report/test_json.py \
-	studies/litmus/test_rules.py studies/random_attention/test_ordering.py studies/test_result.py \
-	test_epsilon.py test_errors.py test_registry.py test_results.py test_stats.py \
+	studies/litmus/test_rules.py studies/test_result.py \
+	test_epsilon.py test_errors.py test_results.py test_stats.py \
 	toys/hand_set/test_xor.py toys/random_attention/test_dyck.py toys/random_attention/test_tasks.py \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)

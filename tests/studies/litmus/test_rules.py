@@ -177,7 +177,7 @@ def test_shares_wrong_get_the_same_sentence_as_shares_right(
 
 def test_a_margin_beyond_half_of_all_rows_decides_nothing() -> None:
     for values in ([0.1], [0.10, 0.12, 0.10]):
-        found = decide(made("standard", [1.0] * len(values)), made("MixiT", values), 5)
+        found = decide(made("standard", [1.0] * len(values)), made("MixiT", values), 5.0)
         assert (found.status, "500 points" in found.why) == ("undecided", True)
     wide = decide(made("standard", [1.0] * 3), made("MixiT", [0.56] * 3), 0.45)
     assert wide.status != "does_not_need"
