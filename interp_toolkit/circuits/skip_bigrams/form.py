@@ -55,7 +55,7 @@ class Form:
         return Form(*sides)
 
     def norm(self) -> float:
-        """Frobenius."""
+        """Frobenius norm of the form."""
         left, right = self.factors()
         return float(((left.T @ left) * (right.T @ right)).sum().clamp_min(0).sqrt())
 

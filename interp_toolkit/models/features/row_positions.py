@@ -36,7 +36,7 @@ class TokenRows(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Of the columns."""
+        """Names of the feature columns."""
 
     @property
     def positions(self) -> Any:

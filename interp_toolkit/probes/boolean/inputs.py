@@ -1,0 +1,115 @@
+"""What the analysis of a boolean function runs on: prompts, labels, hook points, positions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool
+
+from interp_toolkit.data import FeatureData, truth_table
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.options import Position
+from interp_toolkit.probes.boolean.measure import function_name
+from interp_toolkit.probes.estimators.boolean import check_table, truth_values
+
+DEFAULT_HOOKS = ("blocks.*.hook_resid_mid", "blocks.*.hook_resid_post")
+
+
+def prompts_for(
+    model: Any,
+    table: str,
+    data: FeatureData | None,
+    tokens: Mapping[str, int] | None,
+    layout: Sequence[str] | None,
+) -> FeatureData:
+    """The rows to look at: those given, or the truth table of the tokens, or of the model's task.
+
+    Raises InputError where there are none, or both data and tokens are given.
+    """
+    if data is not None:
+        if tokens is not None or layout is not None:
+            raise InputError("--tokens and --layout make prompts; with --data there is nothing to")
+        return data
+    task = record_of(model).task
+    if tokens is None and task is None:
+        raise InputError(
+            "no data: this model records no task, so give the prompt's token ids "
+            "(--tokens 0=5,1=7,query=9) or a file of labelled prompts (--data FILE)"
+        )
+    chosen: dict[str, Any] = {"tokens": tokens} if tokens is not None else dict(task or {})
+    if layout is not None:
+        chosen["layout"] = list(layout)
+    elif "layout" not in chosen and len(table) != 4:
+        n_features = len(table).bit_length() - 1
+        chosen["layout"] = [*"abcdefghijklmnop"[:n_features], "query"]
+    return truth_table(chosen, d_vocab=getattr(model.cfg, "d_vocab", None))
+
+
+def labels_of(
+    table: str, features: Bool[np.ndarray, "n k"], data: FeatureData
+) -> Bool[np.ndarray, " n"]:
+    """What the function is of each row.
+
+    Raises InputError where the columns are not as many as the table takes, or no row differs.
+    """
+    n_features = check_table(table)
+    if features.shape[1] != n_features:
+        raise InputError(
+            f"{function_name(table)} takes {n_features} features and {data.source} has "
+            f"{features.shape[1]} ({', '.join(data.names)}): choose them (--column NAME, each)"
+        )
+    y = truth_values(table, features)
+    if y.all() or not y.any():
+        raise InputError(
+            f"{function_name(table)} is {'true' if y.all() else 'false'} on all {len(y)} rows of "
+            f"{data.source}: a probe needs rows of both kinds"
+        )
+    return y
+
+
+def groups_of(data: FeatureData) -> Any:
+    """The rows' groups; raises InputError when there is but one, so that none can be held out."""
+    if data.groups is None:
+        return None
+    groups = np.asarray(data.groups)
+    if len(np.unique(groups)) == 1:
+        raise InputError(
+            f"{data.source}: all rows are of one group, so none can be held out; "
+            "leave the group column out to split by rows"
+        )
+    return groups
+
+
+def readable_hooks(found: list[str], asked: str | Sequence[str] | None) -> list[str]:
+    """Without attention scores that only a pattern matched: where masked they are -inf."""
+    named = [asked] if isinstance(asked, str) else list(asked or ())
+    kept = [h for h in found if not h.endswith("hook_attn_scores") or h in named]
+    return kept or found
+
+
+def default_hooks(model: Any) -> list[str]:
+    """The residual stream after each attention and block, where the model has both."""
+    known = list(model.hook_dict)
+    mids = [h for h in known if h.startswith("blocks.") and h.endswith(".hook_resid_mid")]
+    return list(DEFAULT_HOOKS) if mids else [DEFAULT_HOOKS[1]]
+
+
+def positions_of(data: FeatureData, position: Position | None) -> list[int | None]:
+    """Positions as columns of tokens; None: each row's own, where they differ."""
+    lengths = set(data.lengths.tolist())
+    if position == "all":
+        if len(lengths) != 1:
+            raise InputError("--position all needs prompts of one length; give one position")
+        return list(range(lengths.pop()))
+    if position is not None:
+        shortest = min(lengths)
+        if not -shortest <= position < shortest:
+            raise InputError(f"position {position} is outside the shortest prompt ({shortest})")
+        return [position % shortest if len(lengths) == 1 else position]
+    if data.positions is not None:
+        chosen = {int(p) for p in data.positions}
+        return [chosen.pop()] if len(chosen) == 1 else [None]
+    return [lengths.pop() - 1] if len(lengths) == 1 else [None]
