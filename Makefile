@@ -48,7 +48,7 @@ test-kernels: $(VENV)/ready
 quick: lint types
 	$(BIN)/python -m pytest -n 2 -q $(QUICK)
 
-check: lint types imports test
+check: lint types imports docs test
 
 format: $(VENV)/ready
 	$(BIN)/ruff format .
@@ -76,8 +76,7 @@ bench: $(VENV)/ready
 	$(BIN)/python benchmarks/variant_throughput.py
 
 docs: $(VENV)/ready
-	$(BIN)/pip $(PIP) -e ".[docs]"
-	$(BIN)/mkdocs build
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 clean:
 	rm -rf $(VENV) $(VENV4) demo build dist *.egg-info
@@ -85,7 +84,7 @@ clean:
 $(VENV)/ready: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (TransformerLens 3, sae-lens, development tools): a few minutes"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip $(PIP) $(PINS) "transformer-lens<4" -e ".[sae,dev]"
+	$(BIN)/pip $(PIP) $(PINS) "transformer-lens<4" -e ".[sae,dev,docs]"
 	@touch $@
 
 $(VENV4)/ready: pyproject.toml constraints-tl4.txt

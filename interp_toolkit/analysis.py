@@ -30,7 +30,7 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
     Raises:
         InputError: an unknown name or option, or what the analysis says of its input.
 
-    Example:
+    Examples:
         >>> import interp_toolkit as it
         >>> it.analyze("toy:xor-2head", "xor").status
         'separable'

@@ -15,6 +15,13 @@ class InputError(ValueError):
     """What the user gave cannot be used; the message says why and what to do.
 
     The message is one line whatever a file's names hold: control characters are shown escaped.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> it.load("toy:xor-3head")
+        Traceback (most recent call last):
+            ...
+        interp_toolkit.errors.InputError: no toy is called 'xor-3head'; did you mean xor-2head?
     """
 
     def __init__(self, message: str):
@@ -22,7 +29,12 @@ class InputError(ValueError):
 
 
 class InterventionError(RuntimeError):
-    """An edit at a hook point did not change the model's computation."""
+    """An edit at a hook point did not change the model's computation.
+
+    Examples:
+        >>> issubclass(InterventionError, RuntimeError)  # so it is no fault of the input
+        True
+    """
 
 
 def printable(text: str) -> str:

@@ -28,6 +28,12 @@ class FeatureData:
         source: where the data comes from, in a few words.
 
     Raises InputError when the parts do not fit together.
+
+    Examples:
+        >>> rows = [np.array([5, 7, 9]), np.array([7, 9])]
+        >>> data = FeatureData(rows, np.array([[True], [False]]), ("a",))
+        >>> len(data), data.names
+        (2, ('a',))
     """
 
     tokens: Sequence[Any] | np.ndarray

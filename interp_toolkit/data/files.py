@@ -46,6 +46,13 @@ def read_data(
 
     Raises:
         InputError: anything about the file that does not fit.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> _ = Path("rows.jsonl").write_text('{"tokens": [5, 7, 9], "a": true, "b": false}')
+        >>> data = read_data("rows.jsonl")
+        >>> data.names, data.features.tolist()
+        (('a', 'b'), [[True, False]])
     """
     path = Path(path)
     readers = {".npz": _read_npz, ".parquet": _read_parquet, ".jsonl": _read_jsonl}

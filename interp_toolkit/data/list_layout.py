@@ -197,6 +197,11 @@ def parse_layout(
 
     Raises:
         InputError: the words make no layout, or none for this vocabulary.
+
+    Examples:
+        >>> layout = parse_layout("10 list10 11 sorted10", d_vocab=12, d_vocab_out=10)
+        >>> layout.longest, layout.autoregressive
+        (10, True)
     """
     words = tuple(text.split() if isinstance(text, str) else text)
     parts = read_words(words)

@@ -93,6 +93,11 @@ class ListSource:
         shortest, longest: lengths are uniform in this range, ends included.
 
     Raises InputError when there are no such lists.
+
+    Examples:
+        >>> source = ListSource("distinct", n_values=10, shortest=3, longest=5)
+        >>> source.kind, source.longest
+        ('distinct', 5)
     """
 
     kind: ListKind

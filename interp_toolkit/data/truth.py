@@ -32,6 +32,11 @@ def truth_table(task: Mapping[str, Any], d_vocab: int | None = None) -> FeatureD
 
     Raises:
         InputError: names, ids or layout that do not fit together.
+
+    Examples:
+        >>> data = truth_table({"tokens": {"0": 5, "1": 7, "query": 9}})
+        >>> data.tokens[1].tolist(), data.features[1].tolist()
+        ([5, 7, 9], [False, True])
     """
     known = TaskRecord.from_json(task)
     tokens = _token_ids(known.tokens)
@@ -59,6 +64,10 @@ def parse_tokens(text: str) -> dict[str, int]:
     """Token ids by name from "0=5,1=7,query=9".
 
     Raises InputError for anything that is not name=number, and for a name given twice.
+
+    Examples:
+        >>> parse_tokens("0=5,1=7,query=9")
+        {'0': 5, '1': 7, 'query': 9}
     """
     tokens: dict[str, int] = {}
     for part in text.split(","):

@@ -53,7 +53,15 @@ _ASCII = str.maketrans({"✓": "+", "✗": "x", "•": "*", "·": ";", "–": "-
 
 
 def render(results: Sequence[Result], console: Console, *, quiet: bool = False) -> None:
-    """Show results on a console; with `quiet`, each result's sign and verdict on one line."""
+    """Show results on a console; with `quiet`, each result's sign and verdict on one line.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> from rich.console import Console
+        >>> result = it.analyze("toy:xor-2head", "xor")
+        >>> render([result], Console(width=54), quiet=True)  # doctest: +ELLIPSIS
+        ✓ XOR is linearly separable at...
+    """
     for result in results:
         if quiet:
             console.print(_verdict(result, console), soft_wrap=True)

@@ -82,6 +82,10 @@ def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> Non
     Raises:
         InputError: when there are no results, or the file cannot be written there.
         ValueError: when a figure has a trace that the page cannot draw (see `NOT_DRAWN`).
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> it.write_report([it.analyze("toy:xor-2head", "xor")], "report.html")
     """
     if not results:
         raise InputError("a report needs at least one result")

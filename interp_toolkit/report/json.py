@@ -1,6 +1,6 @@
 """Results as one JSON document, for other programs.
 
-    {"schema": "interp-toolkit/1", "version": "0.1.0", "model": {...}, "results": [...]}
+    {"schema": "interp-toolkit/2", "version": "0.1.0", "model": {...}, "results": [...]}
 
 `model` is the one model that all results are about, and null where they are about several (or
 there are none): each result's provenance names its own in every case. Numbers are numbers, what
@@ -25,7 +25,13 @@ _SPREAD_OUT_NUMBERS = re.compile(r'\[\n\s+([^\[\]{}"]+?)\n\s+\]')
 
 
 def to_json(results: Sequence[Result]) -> dict[str, Any]:
-    """The document as plain data; raises TypeError where a result holds what JSON cannot."""
+    """The document as plain data; raises TypeError where a result holds what JSON cannot.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> to_json([it.analyze("toy:xor-2head", "xor")])["model"]["name"]
+        'toy:xor-2head'
+    """
     models = [jsonable(result.provenance.model) for result in results]
     shared = bool(models) and all(model == models[0] for model in models)
     return {
@@ -46,6 +52,10 @@ def write_json(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
     """Write the document to a file, all or nothing, or to standard output where path is `-`.
 
     Raises InputError when the file cannot be written.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> it.write_json([it.analyze("toy:xor-2head", "xor")], "results.json")
     """
     text = dumps(results) + "\n"
     if path == STDOUT:

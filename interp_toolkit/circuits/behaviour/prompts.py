@@ -84,6 +84,11 @@ def repeated_prompts(
 
     Raises:
         InputError: a context, a vocabulary or a number of rows too small for repeats.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> repeated_prompts(it.load("toy:induction"), rows=4, n_pos=32).tokens.shape
+        torch.Size([4, 32])
     """
     cfg = model.cfg
     d_vocab, n_ctx = int(cfg.d_vocab), int(cfg.n_ctx)

@@ -130,6 +130,14 @@ def similarity_by_depth(
 
     Raises:
         InputError: hidden states that are not finite, no row with two different tokens.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> from interp_toolkit.data import FeatureData
+        >>> data = FeatureData(np.array([[0, 1, 2], [2, 1, 0]]), np.zeros((2, 0), bool), ())
+        >>> found = similarity_by_depth(it.load("toy:induction"), data)
+        >>> [place.name for place in found.places], found.cosines.shape
+        (['embedding', 'block 0', 'block 1'], (3, 2))
     """
     places, budget = places_of(model), parse_memory(memory)
     counted = [_counted(row, bos_token(model)) for row in data.tokens]

@@ -117,6 +117,11 @@ def composition_scores(model: Model, memory: int | str | None = None) -> Composi
 
     Raises:
         InputError: fewer than two layers whose attention weights can be read.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> composition_scores(it.load("toy:induction")).score.shape
+        (3, 2, 2, 2, 2)
     """
     view, limit = weights(model), parse_memory(memory)
     notes, norms = composable_layers(view)

@@ -40,6 +40,13 @@ def write_graph(graph: nx.DiGraph, path: str | os.PathLike[str]) -> None:
     Raises:
         InputError: another extension, a graph without what the format needs, or a file that cannot
             be written.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> from interp_toolkit.circuits import composition_graph, repeated_prompts
+        >>> model = it.load("toy:induction")
+        >>> rows = repeated_prompts(model, rows=8, n_pos=24).tokens
+        >>> write_graph(composition_graph(model, rows), "circuit.graphml")
     """
     name = Path(path).name.lower()
     writer = next((w for ending, w in _WRITERS.items() if name.endswith(ending)), None)

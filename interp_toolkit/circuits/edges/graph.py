@@ -64,6 +64,14 @@ def composition_graph(
     Raises:
         InputError: tokens that are not the model's, options out of range, or a model whose
             computation cannot be taken apart into edges.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> from interp_toolkit.circuits import repeated_prompts
+        >>> model = it.load("toy:induction")
+        >>> graph = composition_graph(model, repeated_prompts(model, rows=8, n_pos=24).tokens)
+        >>> graph.has_edge("a0.h1", "a1.h0"), graph.graph["faithfulness"] > 0.9
+        (True, True)
     """
     prompts = circuit_prompts(model, tokens, seed)
     circuit = find_circuit(

@@ -152,6 +152,14 @@ def ablation_effects(
         InputError: the behaviour cannot be measured (see `behaviour.why_none`), or heads the model
             does not have.
         InterventionError: the model ignores edits of its heads.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> from interp_toolkit.circuits import repeated_prompts
+        >>> model = it.load("toy:induction")
+        >>> found = ablation_effects(model, repeated_prompts(model, n_pos=24), [(1, 0)])
+        >>> [head.verdict for head in found.heads]
+        ['confirmed']
     """
     require_how(how)
     reason = why_none(model, prompts)

@@ -50,6 +50,12 @@ class Detector:
         later: whether its keys come after the query, which only bidirectional attention sees.
         seeks: whether the relation can be asked about other tokens than the query's own; one that
             cannot is not compared with relabelled tokens.
+
+    Examples:
+        >>> def two_back(tokens, sought):
+        ...     return np.eye(len(tokens), k=-2, dtype=bool)
+        >>> Detector("two-back", "attends two tokens back", two_back, by_token=False).floor
+        0.4
     """
 
     name: str

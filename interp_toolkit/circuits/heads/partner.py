@@ -85,6 +85,14 @@ def partners(
     Raises:
         InputError: as `paths.path_effects` and `composition_scores` do.
         InterventionError: the model ignores edits of the head.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> from interp_toolkit.circuits import repeated_prompts
+        >>> model = it.load("toy:induction")
+        >>> found = partners(model, repeated_prompts(model, n_pos=24), (1, 0))
+        >>> [(head.layer, head.head) for head in found if head.named]
+        [(0, 1)]
     """
     n_heads = int(model.cfg.n_heads)
     if candidates is None:

@@ -122,6 +122,12 @@ def score_heads(
 
     Raises:
         InputError: a model without visible patterns, unfit tokens, an unknown detector.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> frame = score_heads(it.load("toy:induction"), detectors=["induction"])
+        >>> frame[frame.detected][["layer", "head"]].to_numpy().tolist()
+        [[1, 0]]
     """
     return detect(model, tokens, detectors, hops=hops, bos=bos, seed=seed, memory=memory).to_frame()
 

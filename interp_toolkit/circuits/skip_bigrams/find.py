@@ -81,6 +81,13 @@ def find_skip_bigrams(
         InputError: a head that is not there or cannot be read; features
             without directions or of another width; a distance that no head looks across, beyond
             the context or given twice; memory below the scores of one query.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> model = it.load("toy:skip-bigrams")
+        >>> [found] = find_skip_bigrams(model, layer=0, head=0, features="embeddings")
+        >>> len(found.bigrams)
+        64
     """
     return search(
         model,

@@ -183,6 +183,13 @@ def skip_bigrams_of(
     Raises:
         InputError: shapes or names that do not fit, numbers that are not finite, fewer than two
             features, a level outside 0 to 1, or memory below the scores of one query.
+
+    Examples:
+        >>> features = torch.randn(40, 64, generator=torch.Generator().manual_seed(0))
+        >>> W = torch.outer(features[3], features[7])  # query feature f3, key feature f7
+        >>> [found] = skip_bigrams_of(W, features).bigrams
+        >>> found.key_feature, found.query_feature
+        ('f7', 'f3')
     """
     given, rank = read_form(W)
     d_model = len(given.left)

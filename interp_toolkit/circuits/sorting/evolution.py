@@ -62,6 +62,12 @@ def sorting_evolution(
 
     Raises:
         InputError: a folder without such files, models of several layers, no layout or another's.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> model = it.load("toy:sort-argmax")
+        >>> [(step.seed, step.step) for step in sorting_evolution([(0, model)], lists=50)]
+        [(0, 0)]
     """
     steps = []
     for run, step, model in _models(checkpoints):

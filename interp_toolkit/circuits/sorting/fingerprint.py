@@ -121,6 +121,11 @@ def sorting_fingerprint(
 
     Raises:
         InputError: a model of several layers, no layout, or one that does not fit the model.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> sorting_fingerprint(it.load("toy:sort-argmax"), lists=200, nulls=2).algorithm
+        'argmax_piecewise_linear'
     """
     require_one_layer(model)
     task = record_of(model).made_for

@@ -207,6 +207,11 @@ def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
     Raises:
         InputError: a head that is not there, a layer whose weights cannot be given exactly, or one
             that does not add to the residual stream (BERT's norm behind the addition).
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> round(ov_circuit(it.load("toy:induction"), layer=1, head=0).copying().eigenvalue, 3)
+        1.0
     """
     view = weights(model) if view is None else view
     w = view.ov(layer)

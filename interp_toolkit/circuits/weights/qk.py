@@ -309,6 +309,12 @@ def qk_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None =
 
     Raises:
         InputError: a head that is not there, or a layer whose weights cannot be given exactly.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> circuit = qk_circuit(it.load("toy:induction"), layer=1, head=0)
+        >>> circuit.W_Q.shape, circuit.soft_cap
+        (torch.Size([288, 96]), None)
     """
     view = weights(model) if view is None else view
     w = view.layer(layer)

@@ -85,6 +85,11 @@ def weight_scores(model: Model, memory: int | str | None = None) -> pd.DataFrame
 
     Raises:
         InputError: a model whose embedding cannot be read.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> weight_scores(it.load("toy:induction"))[["layer", "head"]].to_numpy().tolist()
+        [[0, 0], [0, 1], [1, 0], [1, 1]]
     """
     import pandas as pd
 

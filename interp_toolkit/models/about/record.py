@@ -33,6 +33,12 @@ class ModelRecord:
         config: the model's configuration as plain data.
         task: the task it was made for, if known, as its file says it (see `made_for`).
         training: how it was trained, if known.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> from interp_toolkit.models import record_of
+        >>> record_of(it.load("toy:xor-2head")).kind
+        'toy'
     """
 
     name: str
@@ -59,7 +65,13 @@ def set_record(model: Model, record: ModelRecord) -> None:
 
 
 def record_of(model: Model) -> ModelRecord:
-    """What is known about this model; for a live model handed over, its class and configuration."""
+    """What is known about this model; for a live model handed over, its class and configuration.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> record_of(it.load("toy:xor-2head")).task["function"]
+        '0110'
+    """
     if model in _RECORDS:
         return _RECORDS[model]
     return ModelRecord(

@@ -55,6 +55,13 @@ class FeatureSet:
         reads: what tells which are on: "tokens", or the name of a hook point; None: nothing does.
         sha256: of the file they come from, if it is one.
         on: what `label` computes.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> from interp_toolkit.models import read_features
+        >>> found = read_features("embeddings", it.load("toy:induction"))
+        >>> len(found.names), found.reads
+        (64, 'tokens')
     """
 
     names: tuple[str, ...]
@@ -111,6 +118,11 @@ def read_features(
 
     Raises:
         InputError: what is asked for is not there, cannot be read or does not fit the model.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> read_features(np.eye(288)[:2], it.load("toy:induction")).names
+        ('f0', 'f1')
     """
     if isinstance(spec, FeatureSet):
         return spec

@@ -47,6 +47,12 @@ def save(
     Raises:
         InputError: for another model class, another suffix, a missing folder, or records that are
             not JSON data.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> it.save(it.load("toy:xor-2head"), "model.safetensors")
+        >>> it.load("model.safetensors").cfg.n_heads
+        2
     """
     path = Path(path)
     if not isinstance(model, Transformer):

@@ -51,6 +51,11 @@ def load(
     Raises:
         InputError: the source is missing, damaged, would run code, does not fit together, has NaN
             or infinite weights, or a setting is unknown, missing or contradicts the file.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> it.load("toy:induction").cfg.n_layers
+        2
     """
     if not isinstance(source, str | Path):
         return _live(source, dtype, settings)

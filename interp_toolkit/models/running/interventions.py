@@ -44,6 +44,14 @@ def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
     Raises:
         InputError: a name that matches no hook.
         InterventionError: edits at one of these hooks do not reach the model's output.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> model, tokens = it.load("toy:xor-2head"), torch.tensor([[0, 1, 2]])
+        >>> with edit(model, {"blocks.0.attn.hook_z": lambda z, hook: 0 * z}):
+        ...     without = model(tokens)
+        >>> bool(torch.equal(without, model(tokens)))
+        False
     """
     hooks = [
         (name, function)
@@ -85,6 +93,14 @@ def ablate(
         InputError: heads the model does not have; a running batch of one row without reference, or
             rows longer than the reference's.
         InterventionError: the model ignores edits of its heads.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> model, tokens = it.load("toy:xor-2head"), torch.tensor([[0, 1, 2]])
+        >>> with it.ablate(model, heads=[(0, 1)], how="zero"):
+        ...     without = model(tokens)
+        >>> bool(torch.equal(without, model(tokens)))
+        False
     """
     by_layer = _by_layer(model, heads)
     if how not in HOWS:
@@ -159,6 +175,14 @@ def reinitialised(model: Model, seed: int = 0) -> Iterator[Any]:
 
     Raises:
         InterventionError: shuffling changed nothing in the output.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> model, tokens = it.load("toy:xor-2head"), torch.tensor([[0, 1, 2]])
+        >>> with reinitialised(model, seed=0):
+        ...     shuffled = model(tokens)
+        >>> bool(torch.equal(shuffled, model(tokens)))
+        False
     """
     generator = torch.Generator().manual_seed(seed)
     before = run(model, probe_tokens(model))

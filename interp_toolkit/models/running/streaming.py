@@ -37,6 +37,12 @@ class ActivationBatch(Mapping[str, Tensor]):
     Attributes:
         index: which rows of the data these are.
         tensors: for one position, the hook's axes without the position; else with it.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> [batch] = it.activations(it.load("toy:xor-2head"), [[0, 1, 2]], "blocks.0.*_post")
+        >>> list(batch), batch.index.tolist()
+        (['blocks.0.hook_resid_post'], [0])
     """
 
     index: Int[Tensor, " batch"]
@@ -83,6 +89,13 @@ def activations(
     Raises:
         InputError: unknown hooks, hooks that never fire, positions outside a row, tokens that the
             model does not have, too little memory.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> model, hook = it.load("toy:xor-2head"), "blocks.0.hook_resid_post"
+        >>> for batch in it.activations(model, [[0, 1, 2], [1, 1, 2]], hook, -1):
+        ...     print(tuple(batch[hook].shape))
+        (2, 3)
     """
     names = expand_hooks(model, hooks)
     rows = _rows(data, model)
@@ -106,6 +119,12 @@ def collect(
     """`activations` of every row in one tensor a hook, in the data's order: hook -> [n ...].
 
     Raises InputError as `activations` does, and when rows keep different numbers of positions.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> found = collect(it.load("toy:xor-2head"), [[0, 1, 2], [1, 1, 2]], "*.hook_z", "all")
+        >>> {hook: tuple(value.shape) for hook, value in found.items()}
+        {'blocks.0.attn.hook_z': (2, 3, 2, 1)}
     """
     n_rows = len(_rows(data, model))
     batches = activations(

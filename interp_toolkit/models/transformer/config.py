@@ -44,6 +44,13 @@ class TransformerConfig(BaseModel):
         mixing: None, or the variance of the entries of fixed random mixing matrices that stand in
             for queries, keys and softmax, with n = d_model and m = n_ctx (see
             `models.transformer.mixing`).
+
+    Examples:
+        >>> cfg = TransformerConfig(
+        ...     n_layers=1, d_model=8, d_head=4, n_heads=2, n_ctx=6, d_vocab=5, attn_only=True
+        ... )
+        >>> cfg.positional_embedding_type
+        'standard'
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)

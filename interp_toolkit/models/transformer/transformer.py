@@ -103,6 +103,13 @@ class Transformer(HookedRootModule, StackedWeights):
         init_weights: False leaves the weights unset, for a caller that fills them from a file.
 
     The methods `run_with_hooks`, `run_with_cache`, `hooks`, `reset_hooks` are TransformerLens's.
+
+    Examples:
+        >>> from interp_toolkit.models import TransformerConfig
+        >>> sizes = dict(n_layers=1, d_model=8, d_head=4, n_heads=2, n_ctx=6, d_vocab=5)
+        >>> model = Transformer(TransformerConfig(**sizes, attn_only=True))
+        >>> model(torch.tensor([[0, 1, 2]])).shape
+        torch.Size([1, 3, 5])
     """
 
     tokenizer: None = None

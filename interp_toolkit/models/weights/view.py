@@ -33,6 +33,13 @@ class ModelWeights:
 
     Attributes:
         n_layers, n_heads, d_model, d_head, d_vocab: sizes.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> from interp_toolkit.models.weights.view import weights
+        >>> view = weights(it.load("toy:induction"))
+        >>> view.n_layers, view.n_heads
+        (2, 2)
     """
 
     def __init__(self, model: Model, problems: Mapping[tuple[str, int], str], embed_scale: float):

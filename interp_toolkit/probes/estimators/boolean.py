@@ -30,7 +30,12 @@ TABLES: Mapping[str, str] = {
 
 
 def parity_table(n_features: int) -> str:
-    """The table of parity: 1 where an odd number of features is true."""
+    """The table of parity: 1 where an odd number of features is true.
+
+    Examples:
+        >>> parity_table(3)
+        '01101001'
+    """
     if n_features < 1:
         raise InputError(f"parity needs at least one feature, got {n_features}")
     return "".join(str(index.bit_count() % 2) for index in range(2**n_features))
@@ -59,6 +64,10 @@ def truth_values(table: str, features: Any) -> Bool[np.ndarray, " batch"]:
 
     Raises:
         InputError: for a bad table, the wrong number of columns, values other than 0 and 1.
+
+    Examples:
+        >>> truth_values("0110", [[0, 0], [0, 1], [1, 0], [1, 1]]).tolist()
+        [False, True, True, False]
     """
     n_features = check_table(table)
     columns = as_booleans(features)
@@ -102,6 +111,11 @@ class BooleanProbe(BaseEstimator):
         n_features_in_: d.
         n_iter_: [1] iterations run.
         probe_: the fitted `LogisticProbe`.
+
+    Examples:
+        >>> ab = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+        >>> BooleanProbe("0111", C=100.0).fit(ab, ab).score(ab, ab)
+        1.0
     """
 
     def __init__(
@@ -199,19 +213,38 @@ class _NamedProbe(BooleanProbe):
 
 
 class XORProbe(_NamedProbe):
-    """`BooleanProbe("0110")`: exactly one of two features."""
+    """`BooleanProbe("0110")`: exactly one of two features.
+
+    Examples:
+        >>> ab = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+        >>> X = np.column_stack([ab, ab[:, 0] * ab[:, 1]])
+        >>> XORProbe(C=100.0).fit(X, ab).score(X, ab)
+        1.0
+    """
 
     _table = TABLES["xor"]
 
 
 class ANDProbe(_NamedProbe):
-    """`BooleanProbe("0001")`: both of two features."""
+    """`BooleanProbe("0001")`: both of two features.
+
+    Examples:
+        >>> ab = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+        >>> ANDProbe(C=100.0).fit(ab, ab).predict(ab).tolist()
+        [False, False, False, True]
+    """
 
     _table = TABLES["and"]
 
 
 class ORProbe(_NamedProbe):
-    """`BooleanProbe("0111")`: at least one of two features."""
+    """`BooleanProbe("0111")`: at least one of two features.
+
+    Examples:
+        >>> ab = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+        >>> ORProbe(C=100.0).fit(ab, ab).predict(ab).tolist()
+        [False, True, True, True]
+    """
 
     _table = TABLES["or"]
 

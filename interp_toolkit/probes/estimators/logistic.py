@@ -88,6 +88,12 @@ def fit_logistic_targets(
 
     Raises:
         InputError: for NaN or infinity, mismatched rows, a target with one class, a bad option.
+
+    Examples:
+        >>> X = np.random.default_rng(0).normal(size=(200, 3))
+        >>> probes = fit_logistic_targets(X, X[:, :2] > 0)
+        >>> probes.coef.shape, probes.converged.tolist()
+        ((2, 3), [True, True])
     """
     check_options(C, tol, max_iter)
     site = Site(X, fit_intercept=fit_intercept, device=device)

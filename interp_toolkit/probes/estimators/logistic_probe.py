@@ -35,6 +35,11 @@ class LogisticProbe(ClassifierMixin, BaseEstimator):
         classes_: [2] the labels.
         n_features_in_: number of columns seen in `fit`.
         n_iter_: [1] iterations run.
+
+    Examples:
+        >>> X = np.array([[-2.0], [-1.0], [1.0], [2.0]])
+        >>> LogisticProbe().fit(X, ["no", "no", "yes", "yes"]).predict([[3.0]]).tolist()
+        ['yes']
     """
 
     def __init__(

@@ -59,6 +59,12 @@ class Separability:
         affine_dim: dimension of the smallest flat that holds them (to the precision).
         chance: that random labels of so many points in general position would be separable.
         contradictions: number of activations that occur under both labels.
+
+    Examples:
+        >>> from interp_toolkit.probes import check_separability
+        >>> found = check_separability([[0.0], [1.0]], [[0.5]])
+        >>> found.status, found.certificate.positive_weights.round(6).tolist()
+        ('not_separable', [0.5, 0.5])
     """
 
     status: Status
@@ -102,6 +108,12 @@ def check_separability(
 
     Raises:
         InputError: on shapes that do not match, an empty class, or values that are not finite.
+
+    Examples:
+        >>> check_separability([[0.0, 1.0], [1.0, 0.0]], [[0.0, 0.0], [1.0, 1.0]]).status
+        'not_separable'
+        >>> round(check_separability([[0.0], [1.0]], [[2.0], [3.0]]).hyperplane.margin, 6)
+        1.0
     """
     names = {_dtype_name(X_positive), _dtype_name(X_negative)}
     precision = precision or max(names, key=lambda name: FLOORS[name])

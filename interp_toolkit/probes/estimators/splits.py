@@ -76,6 +76,12 @@ def shuffled_labels(
 
     Raises:
         InputError: when there is but one group.
+
+    Examples:
+        >>> features = np.array([[True, False], [False, False], [False, True]])
+        >>> draws = shuffled_labels(features, 5, seed=0)
+        >>> draws.shape, draws.sum(1).tolist() == [[1, 1]] * 5
+        ((5, 3, 2), True)
     """
     rng = np.random.default_rng(seed)
     n_row = len(features)

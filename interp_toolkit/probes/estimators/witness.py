@@ -28,6 +28,11 @@ class Hyperplane:
         threshold: midway between the classes.
         margin: the gap between the classes along `direction`, in the units of the activations:
             the least score of a positive minus the greatest score of a negative.
+
+    Examples:
+        >>> plane = Hyperplane(np.array([1.0, 0.0]), threshold=1.0, margin=2.0)
+        >>> plane.verify([[2.0, 5.0]], [[0.0, 5.0]])
+        2.0
     """
 
     direction: Float[np.ndarray, " d"]
@@ -60,6 +65,11 @@ class Certificate:
         negative_weights: convex weights on the negatives.
         residual: distance between the two weighted means, in the units of the activations. No
             unit direction has a gap above it.
+
+    Examples:
+        >>> halves = np.array([0.5, 0.5])
+        >>> Certificate(halves, halves, residual=0.0).verify([[0, 1], [1, 0]], [[0, 0], [1, 1]])
+        0.0
     """
 
     positive_weights: Float[np.ndarray, " n_pos"]

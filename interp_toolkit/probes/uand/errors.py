@@ -37,6 +37,14 @@ class PairErrors:
         low, high: of the scores, by class and pair; NaN where there are none.
         squares: sums of squared errors, by class and pair.
         histogram: absolute errors by class, over pairs (see the module).
+
+    Examples:
+        >>> from interp_toolkit.probes import UANDReadoff
+        >>> rng = np.random.default_rng(0)
+        >>> on = rng.random((200, 3)) < 0.5
+        >>> X = np.column_stack([on, on[:, 0] & on[:, 1], rng.normal(size=200)]).astype(float)
+        >>> (UANDReadoff().fit(X, on).errors(X, on).worst < 0.25).tolist()
+        [True, False, False]
     """
 
     pairs: Pairs

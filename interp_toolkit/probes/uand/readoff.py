@@ -54,6 +54,13 @@ class UANDReadoff(BaseEstimator):
     Attributes:
         n_features_in_: number of columns of the activations.
         n_together_: [m, m] rows on which each two features are on together.
+
+    Examples:
+        >>> on = np.random.default_rng(0).random((200, 3)) < 0.5
+        >>> X = np.column_stack([on, on[:, 0] & on[:, 1]]).astype(float)
+        >>> readoff = UANDReadoff().fit(X, on)
+        >>> readoff.score(X, [(0, 1), (1, 2)]).shape
+        (200, 2)
     """
 
     def __init__(self, *, ridge: float = RIDGE, n_jobs: int | None = None) -> None:

@@ -1,0 +1,1 @@
+"""The probe: `analysis` measures, `result` holds, `verdict` judges, `figures` shows."""

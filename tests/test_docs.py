@@ -1,0 +1,50 @@
+"""What the pages say is what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from interp_toolkit.report.format import LEGEND, PLAIN_SIGN, SIGNS, tone_of
+from interp_toolkit.results import SCHEMA, Status
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def text_of(page: str) -> str:
+    return (DOCS / page).read_text(encoding="utf-8")
+
+
+def test_every_status_word_has_the_sign_that_the_report_gives_it() -> None:
+    said = {}
+    for sign, words in re.findall(r"^\| (\S) \| .*? \| (`.*`) \|$", text_of("json.md"), re.M):
+        said |= dict.fromkeys(re.findall(r"`(\w+)`", words), sign)
+    tones = {word: tone_of(word) for word in get_args(Status)}
+    assert said == {w: SIGNS[tone] if tone else PLAIN_SIGN for w, tone in tones.items()}
+
+
+def test_what_a_sign_claims_is_said_as_the_report_says_it() -> None:
+    for tone, claim in LEGEND.items():
+        assert f"| {SIGNS[tone]} | {claim} |" in text_of("json.md")
+
+
+def test_the_schema_is_the_one_described() -> None:
+    assert f'"schema": "{SCHEMA}"' in text_of("json.md")
+
+
+def test_the_glossary_has_one_line_a_word() -> None:
+    rows = re.findall(r"^\| (.+?) \| (.+?) \|(.*)\|$", text_of("glossary.md"), re.M)
+    words = [word for word, meaning, _ in rows if word not in ("word", "---")]
+    assert len(words) > 60
+    assert {word for word in words if words.count(word) > 1} <= {"undecided"}
+
+
+@pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
+def test_included_sections_are_there(page: str) -> None:
+    root = DOCS.parent
+    for path, _, section in re.findall(r'^--8<-- "([^":]+)(:([\w-]+))?"$', text_of(page), re.M):
+        source = (root / path).read_text(encoding="utf-8")
+        assert not section or f"[start:{section}]" in source
