@@ -25,7 +25,7 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         said = " ".join(capsys.readouterr().out.replace("│", " ").split())
         assert "L1H1 attends like an induction head but ablating it costs" in said
         assert "L0H2 feeds the keys of" in said
-        assert "a0.h2->a1.h0<k>" in said
+        assert "L0H2->L1H0<k>" in said
         assert (tmp_path / "heads.html").stat().st_size > 1e6
         assert (tmp_path / "circuit.graphml").exists()
     if script.stem == "sorting":

@@ -8,6 +8,7 @@ from typing import Any
 
 import networkx as nx
 
+from interp_toolkit.circuits.edges.wiring import label_of
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
 
@@ -33,7 +34,7 @@ def circuit_figure(graph: nx.DiGraph) -> Figure:
     data += [_middles(middles), _nodes(graph, places)]
     left_out = len(lines) - MOST_EDGES
     caption = (
-        "a1.h0: head 0 of layer 1; m1: its MLP. Edges are as wide as what is lost when each alone "
+        "L1H0: head 0 of layer 1; MLP1: its MLP. Edges are as wide as what is lost when each alone "
         "is cut; dotted: read by the query, dashed: by the key, solid: by the value, an MLP or the "
         "logits."
         + (
@@ -108,7 +109,7 @@ def _line(path: Sequence[Place], channel: str, effect: float, widest: float) -> 
 
 
 def _words(source: str, target: str, channel: str, values: dict[str, Any], unit: str) -> str:
-    lines = [f"{source} → {target}" + (f" ({channel})" if channel else "")]
+    lines = [label_of(f"{source} → {target}") + (f" ({channel})" if channel else "")]
     p = f", p = {values['p_value']:.2g}" if "p_value" in values else ""
     lines.append(f"effect {values['effect']:.3g} {unit}{p}")
     if "composition" in values:
@@ -140,7 +141,7 @@ def _nodes(graph: nx.DiGraph, places: dict[str, Place]) -> dict[str, Any]:
         "mode": "markers+text",
         "x": [places[name][0] for name in graph],
         "y": [places[name][1] for name in graph],
-        "text": list(graph),
+        "text": [label_of(name) for name in graph],
         "customdata": effects,
         "textposition": [f"{'bottom' if name == 'input' else 'top'} right" for name in graph],
         "hovertemplate": "%{text}<br>%{customdata}<extra></extra>",

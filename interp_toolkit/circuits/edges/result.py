@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import networkx as nx
 
 from interp_toolkit.circuits.edges.export import write_graph
+from interp_toolkit.circuits.edges.wiring import label_of
 from interp_toolkit.results import Evidence, Result, Table
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ class CircuitResult(Result):
             return []
         unit = self.graph["graph"]["unit"]
         columns = ["edge", "effect", "p", "composition", "composition p"]
-        rows = [[e.edge, e.effect, e.p_value, e.composition, e.composition_p] for e in self.edges]
+        rows = [
+            [label_of(e.edge), e.effect, e.p_value, e.composition, e.composition_p]
+            for e in self.edges
+        ]
         kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
         edges = Table(
             "Edges",
@@ -112,7 +116,7 @@ class CircuitResult(Result):
         nodes = Table(
             "Nodes",
             ["node", "effect"],
-            [[name, effect] for name, effect in self.nodes.items()],
+            [[label_of(name), effect] for name, effect in self.nodes.items()],
             f"Effect: {unit} lost when all that the node writes is cut.",
         )
         return [edges, nodes]

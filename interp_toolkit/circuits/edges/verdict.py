@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from interp_toolkit.circuits.edges.result import CircuitEvidence
 from interp_toolkit.circuits.edges.search import SHARE, Circuit
+from interp_toolkit.circuits.edges.wiring import label_of
 from interp_toolkit.results import Status
 from interp_toolkit.stats import COVERAGE
 
@@ -81,7 +82,7 @@ def verdict(circuit: Circuit) -> str:
             f"No circuit: of {circuit.n_measured} edges cut one by one, none both changes "
             f"the {name} and lies on a path of such edges from input to logits."
         )
-    named = ", ".join(e.edge.name for e in kept[:NAMED])
+    named = ", ".join(label_of(e.edge.name) for e in kept[:NAMED])
     more = f" and {len(kept) - NAMED} more" if len(kept) > NAMED else ""
     against = sum((e.effect or 0.0) < 0 for e in kept)
     against_it = f" ({against} of them against it)" if against else ""

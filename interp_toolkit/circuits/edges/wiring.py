@@ -8,6 +8,7 @@ Source: Hanna, Pezzelle & Belinkov 2024, "Have Faith in Faithfulness", arXiv 240
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +18,14 @@ INPUT, LOGITS = "input", "logits"
 Channel = Literal["q", "k", "v"]
 CHANNELS: tuple[Channel, ...] = ("q", "k", "v")
 Kind = Literal["input", "head", "mlp", "logits"]
+
+
+_HEAD, _MLP = re.compile(r"\ba(\d+)\.h(\d+)\b"), re.compile(r"\bm(\d+)\b")
+
+
+def label_of(name: str) -> str:
+    """A node's or an edge's name for people: `L0H1->L1H0<k>` of `a0.h1->a1.h0<k>`, MLP0 of m0."""
+    return _MLP.sub(r"MLP\1", _HEAD.sub(r"L\1H\2", name))
 
 
 class Node(NamedTuple):

@@ -226,11 +226,11 @@ def test_the_analysis_says_it(induction):
     assert result.verdict.startswith("5 of 29 edges carry the in-context advantage: ")
     assert "they keep 100% of what cutting every edge costs" in result.verdict
     assert "against" not in result.verdict
-    assert "a0.h1->a1.h0<k>" in result.verdict
+    assert "L0H1->L1H0<k>" in result.verdict
     assert set(result.to_frame()["edge"]) == TRUE_EDGES
     edges, nodes = result.tables()
     assert len(edges.rows) == 5
-    assert {row[0] for row in nodes.rows} == {"input", "a0.h1", "a1.h0"}
+    assert {row[0] for row in nodes.rows} == {"input", "L0H1", "L1H0"}
     data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     read = nx.node_link_graph(data["graph"], edges="edges")
     assert set(read.edges) == {
@@ -256,9 +256,9 @@ def test_the_picture_shows_every_edge_and_node(induction):
     assert all(trace["type"] == "scatter" for trace in figure.data)
     nodes = next(trace for trace in figure.data if trace["mode"] == "markers+text")
     height = dict(zip(nodes["text"], nodes["y"], strict=True))
-    assert height["input"] < height["a0.h1"] < height["a1.h0"] < height["logits"]
+    assert height["input"] < height["L0H1"] < height["L1H0"] < height["logits"]
     hover = next(trace for trace in figure.data if trace["mode"] == "markers")["text"]
-    assert any("a0.h1 → a1.h0 (k)" in text and "composition" in text for text in hover)
+    assert any("L0H1 → L1H0 (k)" in text and "composition" in text for text in hover)
     widths = [trace["line"]["width"] for trace in lines]
     assert widths == sorted(widths, reverse=True)
 
