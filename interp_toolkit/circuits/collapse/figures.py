@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from interp_toolkit import plots
 from interp_toolkit.circuits.collapse.layers import LayerSimilarity
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL, translucent
 from interp_toolkit.results import Figure
@@ -15,34 +15,25 @@ def cosine_figure(layers: Sequence[LayerSimilarity], spread: float) -> Figure:
     names = [layer.place for layer in layers]
     known = [layer for layer in layers if layer.low is not None]
     around = [layer.place for layer in known]
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "95 % interval",
-            "x": around + around[::-1],
-            "y": [layer.high for layer in known] + [layer.low for layer in known[::-1]],
-            "fill": "toself",
-            "fillcolor": translucent(CLASS_COLORS[0], 0.25),
-            "line": {"width": 0},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        },
-        _line("the model", names, [layer.cosine for layer in layers], CLASS_COLORS[0], "solid"),
+    low, high = [layer.low for layer in known], [layer.high for layer in known]
+    shared = plots.band(around, low, high, translucent(CLASS_COLORS[0], 0.25))
+    cosines = [layer.cosine for layer in layers]
+    data = [
+        shared | {"name": "95 % interval"},
+        _line("the model", names, cosines, CLASS_COLORS[0], "solid"),
     ]
     copies = max((len(layer.reinitialised_cosine) for layer in layers), default=0)
     for copy in range(copies):
         values = [layer.reinitialised_cosine[copy] for layer in layers]
         line = _line("weights shuffled", names, values, CLASS_COLORS[1], "dash")
-        data.append({**line, "legendgroup": "shuffled", "showlegend": copy == 0})
+        data.append(line | plots.grouped("shuffled", listed=copy == 0))
     for end in (-spread, spread):
         line = _line("independent: one cosine", names, [end] * len(names), NEUTRAL, "dot")
-        quiet = {"mode": "lines", "hoverinfo": "skip", "legendgroup": "independent"}
-        data.append({**line, **quiet, "showlegend": end > 0})
-    layout = {
-        "xaxis": {"title": {"text": "place"}, "type": "category"},
-        "yaxis": {"title": {"text": "mean cosine of different tokens"}},
-    }
+        line |= {"mode": "lines"} | plots.NO_HOVER
+        data.append(line | plots.grouped("independent", listed=end > 0))
+    layout = plots.layout(
+        plots.axis("place", "category"), plots.axis("mean cosine of different tokens")
+    )
     caption = (
         "Mean cosine between the hidden states of different tokens of a row; 1: all are one "
         "direction. Dotted: one standard deviation of a single cosine of independent directions; "
@@ -65,10 +56,7 @@ def dimension_figure(layers: Sequence[LayerSimilarity]) -> Figure:
         for name, field, side, dash in lines
         if any(getattr(layer, field) is not None for layer in layers)
     ]
-    layout = {
-        "xaxis": {"title": {"text": "place"}, "type": "category"},
-        "yaxis": {"title": {"text": "dimensions in use"}, "type": "log"},
-    }
+    layout = plots.layout(plots.axis("place", "category"), plots.axis("dimensions in use", "log"))
     caption = (
         "How many equal dimensions would have the same participation ratio as the directions of "
         "the hidden states (all they are) and as their differences from the mean direction "
@@ -79,13 +67,5 @@ def dimension_figure(layers: Sequence[LayerSimilarity]) -> Figure:
 
 def _line(
     name: str, x: Sequence[str], y: Sequence[float | None], color: str, dash: str
-) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "line": {"color": color, "dash": dash, "width": 2},
-        "marker": {"size": 6},
-    }
+) -> plots.Part:
+    return plots.line(x, y, color, name, dash=dash) | plots.marked(size=6)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
+from interp_toolkit import plots
 from interp_toolkit.circuits.composition.result import INTO
 from interp_toolkit.circuits.composition.scores import MODES, CompositionScores
 from interp_toolkit.results import Figure, head_name
@@ -34,27 +33,22 @@ def _map(scores: CompositionScores, mode: str) -> Figure:
     hover = np.stack([cells["score"], cells["baseline"], cells["p_value"], cells["p_adjusted"]], -1)
     ratio = cells["score"] / cells["baseline"]
     writers, readers = slice(None, -size), slice(size, None)  # the last layer feeds no head
-    trace = {
-        "type": "heatmap",
-        "x": names[readers],
-        "y": names[writers],
-        "z": _rounded(ratio[writers, readers]),
-        "customdata": _rounded(hover[writers, readers]),
-        "hovertemplate": "%{y} into %{x}<br>score %{customdata[0]}<br>baseline %{customdata[1]}"
-        "<br>p %{customdata[2]}<br>adjusted p %{customdata[3]}<extra></extra>",
-        "hoverongaps": False,
-        "colorbar": {"title": {"text": "score / baseline"}, "outlinewidth": 0},
-    }
+    trace = plots.heatmap(
+        names[readers],
+        names[writers],
+        plots.rounded(ratio[writers, readers]),
+        "score / baseline",
+    )
+    trace |= plots.SILENT_HOLES | plots.hover(
+        "%{y} into %{x}<br>score %{customdata[0]}<br>baseline %{customdata[1]}"
+        "<br>p %{customdata[2]}<br>adjusted p %{customdata[3]}",
+        plots.rounded(hover[writers, readers]),
+    )
     unit = "head" if by_head else "layer"
-    layout = {
-        "xaxis": {"title": {"text": f"reading {unit}"}, "type": "category", "showgrid": False},
-        "yaxis": {
-            "title": {"text": f"writing {unit}"},
-            "type": "category",
-            "autorange": "reversed",
-            "showgrid": False,
-        },
-    }
+    layout = plots.layout(
+        plots.axis(f"reading {unit}", "category") | plots.NO_GRID,
+        plots.axis(f"writing {unit}", "category") | plots.NO_GRID | plots.DOWNWARD,
+    )
     caption = (
         f"How much the {INTO[mode]} of later heads read of what earlier heads write; 1 is a "
         "random rotation between them."
@@ -74,10 +68,3 @@ def _flat(values: np.ndarray, z: np.ndarray, by_head: bool) -> np.ndarray:
     size = np.nan_to_num(z.transpose(0, 2, 1, 3).reshape(pairs.shape), nan=-np.inf)
     layers: np.ndarray = np.take_along_axis(pairs, size.argmax(-1)[..., None], -1)[..., 0]
     return layers
-
-
-def _rounded(values: np.ndarray) -> list[Any]:
-    """Nested lists in four significant digits, None where not finite."""
-    if values.ndim > 1:
-        return [_rounded(part) for part in values]
-    return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]

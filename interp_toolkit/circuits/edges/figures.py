@@ -8,6 +8,7 @@ from typing import Any
 
 import networkx as nx
 
+from interp_toolkit import plots
 from interp_toolkit.circuits.edges.wiring import label_of
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
@@ -25,7 +26,7 @@ def circuit_figure(graph: nx.DiGraph) -> Figure:
     places = _places(graph)
     lines = sorted(_lines(graph), key=lambda line: -abs(line[3]["effect"]))
     widest = max((abs(values["effect"]) for *_, values in lines), default=1.0) or 1.0
-    data: list[dict[str, Any]] = []
+    data = []
     middles = []
     for source, target, channel, values in lines[:MOST_EDGES]:
         path = _path(places[source], places[target], channel)
@@ -44,18 +45,9 @@ def circuit_figure(graph: nx.DiGraph) -> Figure:
         )
         + (f" The {left_out} edges with the smallest effects are left out." if left_out > 0 else "")
     )
-    layout = {
-        "showlegend": False,
-        "hovermode": "closest",
-        "xaxis": {"visible": False},
-        "yaxis": {
-            "title": {"text": "layer"},
-            "zeroline": False,
-            "showgrid": False,
-            "tickvals": list(range(graph.graph["cfg"]["n_layers"])),
-            "ticktext": [str(layer) for layer in range(graph.graph["cfg"]["n_layers"])],
-        },
-    }
+    n_layers = graph.graph["cfg"]["n_layers"]
+    up = plots.axis("layer") | plots.BARE | plots.ticks(range(n_layers), map(str, range(n_layers)))
+    layout = plots.layout({"visible": False}, up) | plots.NO_LEGEND | {"hovermode": "closest"}
     return Figure("Circuit", caption, data, layout)
 
 
@@ -91,21 +83,17 @@ def _path(start: Place, end: Place, channel: str) -> list[Place]:
     return [start, ((start[0] + end[0]) / 2 + bend, (start[1] + end[1]) / 2), end]
 
 
-def _line(path: Sequence[Place], channel: str, effect: float, widest: float) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [x for x, _ in path],
-        "y": [y for _, y in path],
-        "line": {
-            "shape": "spline",
-            "dash": DASHES[channel],
-            "color": CLASS_COLORS[int(effect < 0)],
-            "width": max(NARROWEST, WIDEST * abs(effect) / widest),
-        },
-        "opacity": 0.75,
-        "hoverinfo": "skip",
-    }
+def _line(path: Sequence[Place], channel: str, effect: float, widest: float) -> plots.Part:
+    width = max(NARROWEST, WIDEST * abs(effect) / widest)
+    line = plots.line(
+        [x for x, _ in path],
+        [y for _, y in path],
+        CLASS_COLORS[int(effect < 0)],
+        width=width,
+        dash=DASHES[channel],
+    )
+    line["line"]["shape"] = "spline"
+    return line | plots.NO_HOVER | {"opacity": 0.75}
 
 
 def _words(source: str, target: str, channel: str, values: dict[str, Any], unit: str) -> str:
@@ -117,37 +105,30 @@ def _words(source: str, target: str, channel: str, values: dict[str, Any], unit:
     return "<br>".join(lines)
 
 
-def _middles(middles: Sequence[tuple[Place, str]]) -> dict[str, Any]:
+def _middles(middles: Sequence[tuple[Place, str]]) -> plots.Part:
     """Small marks in the middle of each edge, to hover over."""
-    return {
-        "type": "scatter",
-        "mode": "markers",
-        "x": [place[0] for place, _ in middles],
-        "y": [place[1] for place, _ in middles],
-        "text": [words for _, words in middles],
-        "hovertemplate": "%{text}<extra></extra>",
-        "marker": {"size": 7, "color": NEUTRAL},
-    }
+    marks = plots.markers(
+        [place[0] for place, _ in middles], [place[1] for place, _ in middles], NEUTRAL, size=7
+    )
+    return marks | plots.hover("%{text}") | {"text": [words for _, words in middles]}
 
 
-def _nodes(graph: nx.DiGraph, places: dict[str, Place]) -> dict[str, Any]:
+def _nodes(graph: nx.DiGraph, places: dict[str, Place]) -> plots.Part:
     symbols = defaultdict(lambda: "square", head="circle", mlp="diamond")
     effects = [
         f"effect {node['effect']:.3g} {graph.graph['unit']}" if "effect" in node else ""
         for node in graph.nodes.values()
     ]
-    return {
-        "type": "scatter",
-        "mode": "markers+text",
-        "x": [places[name][0] for name in graph],
-        "y": [places[name][1] for name in graph],
-        "text": [label_of(name) for name in graph],
-        "customdata": effects,
-        "textposition": [f"{'bottom' if name == 'input' else 'top'} right" for name in graph],
-        "hovertemplate": "%{text}<br>%{customdata}<extra></extra>",
-        "marker": {
-            "size": 14,
-            "color": NEUTRAL,
-            "symbol": [symbols[node["kind"]] for node in graph.nodes.values()],
-        },
-    }
+    marks = plots.markers(
+        [places[name][0] for name in graph],
+        [places[name][1] for name in graph],
+        NEUTRAL,
+        symbol=[symbols[node["kind"]] for node in graph.nodes.values()],
+        size=14,
+    )
+    sides = [f"{'bottom' if name == 'input' else 'top'} right" for name in graph]
+    return (
+        marks
+        | plots.labels([label_of(name) for name in graph], sides)
+        | plots.hover("%{text}<br>%{customdata}", effects)
+    )

@@ -9,6 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp_toolkit import plots
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.circuits.heads.result import HeadVerdict
@@ -18,7 +19,6 @@ from interp_toolkit.palette import CLASS_COLORS
 from interp_toolkit.results import Figure
 
 PER_ROW = 3  # maps beside each other
-GAP = 0.09  # between maps, of the figure's width
 MAP_SHARE = 0.62  # of a row's height; names and ticks stand in the rest
 MAP_HEIGHT, CELL_HEIGHT = 130, 22  # pixels: of a map's frame, of a layer
 MOST_PATTERNS = 4
@@ -29,45 +29,21 @@ def head_map(heads: Sequence[HeadVerdict]) -> Figure:
     """Layers by heads, a map for each detector; hover tells score, null, p and effect."""
     detectors = list(dict.fromkeys(head.detector for head in heads))
     n_layers = 1 + max(head.layer for head in heads)
+    places = plots.beside(len(detectors), PER_ROW, MAP_SHARE)
     n_rows = -(-len(detectors) // PER_ROW)
-    data: list[dict[str, Any]] = []
-    layout: dict[str, Any] = {
-        "annotations": [],
+    data: list[plots.Part] = []
+    layout: plots.Part = {
+        "annotations": [p.heading(name) for p, name in zip(places, detectors, strict=True)],
         "height": n_rows * (MAP_HEIGHT + CELL_HEIGHT * max(n_layers, 3)),
         "margin": {"t": 60},
     }
-    for number, detector in enumerate(detectors):
+    for place, detector in zip(places, detectors, strict=True):
         mine = [head for head in heads if head.detector == detector]
-        axes = _domain(number, min(len(detectors), PER_ROW), n_rows)
-        suffix = "" if number == 0 else str(number + 1)
-        data += _map(mine, suffix, show_scale=number == 0)
-        layout[f"xaxis{suffix}"] = {
-            "domain": axes[0],
-            "anchor": f"y{suffix}",
-            "title": {"text": "head" if number + PER_ROW >= len(detectors) else ""},
-            "dtick": 1 if len({head.head for head in mine}) <= 16 else 4,
-            "showgrid": False,
-            "zeroline": False,
-        }
-        layout[f"yaxis{suffix}"] = {
-            "domain": axes[1],
-            "anchor": f"x{suffix}",
-            "title": {"text": "layer" if number % PER_ROW == 0 else ""},
-            "dtick": 1 if n_layers <= 16 else 4,
-            "showgrid": False,
-            "zeroline": False,
-        }
-        layout["annotations"].append(
-            {
-                "text": f"<b>{detector}</b>",
-                "x": axes[0][0],
-                "y": axes[1][1],
-                "xref": "paper",
-                "yref": "paper",
-                "xanchor": "left",
-                "yanchor": "bottom",
-                "showarrow": False,
-            }
+        data += [trace | place.trace for trace in _map(mine, show_scale=place.number == 0)]
+        n_heads = len({head.head for head in mine})
+        layout |= place.layout(
+            plots.axis("head" if place.lowest else "") | plots.whole(n_heads) | plots.BARE,
+            plots.axis("layer" if place.leftmost else "") | plots.whole(n_layers) | plots.BARE,
         )
     caption = (
         "Every head under every detector: the share of attention beyond uniform (0: none, 1: all). "
@@ -77,62 +53,26 @@ def head_map(heads: Sequence[HeadVerdict]) -> Figure:
     return Figure("Head map", caption, data, layout)
 
 
-def _domain(
-    number: int, columns: int, rows: int
-) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Where a map lies: its part of the figure's width, and of its height."""
-    width = (1 - GAP * (columns - 1)) / columns
-    left = (number % PER_ROW) * (width + GAP)
-    height = 1 / rows
-    top = 1 - (number // PER_ROW) * height
-    bottom = top - height * (MAP_SHARE if rows > 1 else 1)
-    right = min(left + width, 1.0)  # plotly takes no end beyond 1, be it by rounding
-    return (left, right), (max(bottom, 0.0), top)
-
-
-def _map(heads: Sequence[HeadVerdict], suffix: str, *, show_scale: bool) -> list[dict[str, Any]]:
+def _map(heads: Sequence[HeadVerdict], *, show_scale: bool) -> list[plots.Part]:
     layers = sorted({head.layer for head in heads})
     columns = sorted({head.head for head in heads})
     by_place = {(head.layer, head.head): head for head in heads}
     grid = [[by_place[layer, column] for column in columns] for layer in layers]
-    axes = {"xaxis": f"x{suffix}", "yaxis": f"y{suffix}"}
-    traces: list[dict[str, Any]] = [
-        {
-            "type": "heatmap",
-            "x": columns,
-            "y": layers,
-            "z": [[head.excess for head in row] for row in grid],
-            "text": [[_hover(head) for head in row] for row in grid],
-            "hovertemplate": "%{text}<extra></extra>",
-            "hoverongaps": False,
-            "zmin": 0,
-            "zmax": 1,
-            "xgap": 1,
-            "ygap": 1,
-            "showscale": show_scale,
-            "colorbar": {"title": {"text": "excess"}, "outlinewidth": 0},
-            **axes,
-        }
-    ]
+    excess = [[head.excess for head in row] for row in grid]
+    texts = {"text": [[_hover(head) for head in row] for row in grid]}
+    cells = plots.heatmap(columns, layers, excess, "excess", low=0, high=1) | plots.TILES
+    traces = [cells | texts | plots.hover("%{text}") | {"showscale": show_scale}]
     found = [head for head in heads if head.detected]
     if found:
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [head.head for head in found],
-                "y": [head.layer for head in found],
-                "marker": {
-                    "symbol": ["x" if is_refuted(head) else "diamond" for head in found],
-                    "size": 10,
-                    "color": CLASS_COLORS[1],
-                    "line": {"width": 1, "color": "#ffffff"},
-                },
-                "hoverinfo": "skip",
-                "showlegend": False,
-                **axes,
-            }
+        marks = plots.markers(
+            [head.head for head in found],
+            [head.layer for head in found],
+            CLASS_COLORS[1],
+            symbol=["x" if is_refuted(head) else "diamond" for head in found],
+            size=10,
         )
+        marks["marker"]["line"] = {"width": 1, "color": "#ffffff"}
+        traces.append(marks | plots.NO_HOVER | plots.NO_LEGEND)
     return traces
 
 
@@ -203,25 +143,23 @@ def _pattern(
     head: HeadVerdict, pattern: Float[Tensor, "query key"], tokens: Sequence[str]
 ) -> Figure:
     values = torch.round(pattern, decimals=DIGITS).double().tolist()
-    trace = {
-        "type": "heatmap",
-        "z": [[round(value, DIGITS) for value in row] for row in values],
-        "zmin": 0,
-        "zmax": 1,
-        "customdata": [[tokens[k] for k in range(len(tokens))] for _ in tokens],
-        "hovertemplate": "query %{y}, key %{x} (token %{customdata})<br>attention %{z}"
-        "<extra></extra>",
-        "colorbar": {"title": {"text": "attention"}, "outlinewidth": 0},
-    }
-    layout = {
-        "xaxis": {"title": {"text": "key position"}, "constrain": "domain", "showgrid": False},
-        "yaxis": {
-            "title": {"text": "query position"},
-            "autorange": "reversed",
-            "scaleanchor": "x",
-            "showgrid": False,
-        },
-        "height": 480,
-    }
+    trace = plots.heatmap(
+        None,
+        None,
+        [[round(value, DIGITS) for value in row] for row in values],
+        "attention",
+        low=0,
+        high=1,
+    )
+    trace |= plots.hover(
+        "query %{y}, key %{x} (token %{customdata})<br>attention %{z}",
+        [list(tokens) for _ in tokens],
+    )
+    down = plots.axis("query position") | plots.NO_GRID | plots.DOWNWARD
+    layout = plots.layout(
+        plots.axis("key position") | plots.NO_GRID | {"constrain": "domain"},
+        down | {"scaleanchor": "x"},
+    )
+    layout |= {"height": 480}
     caption = f"What head {head.name} attends to on a row of random tokens that repeats."
     return Figure(f"Pattern of {head.name} ({head.detector})", caption, [trace], layout)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from interp_toolkit import plots
 from interp_toolkit.circuits.qk_ov.result import RESULTS, Circuit, Records
 from interp_toolkit.circuits.weights.token_scores import TokenPair, TokenScores
 from interp_toolkit.palette import CLASS_COLORS
@@ -53,44 +54,28 @@ def _head_map(heads: Records, key: str, title: str, caption: str) -> Figure:
     by_place = {(h["layer"], h["head"]): h for h in heads}
     prefix = key.split("_")[0]
     hover = ("effective_rank", f"{prefix}_z", f"{prefix}_p_adjusted")
-    trace = {
-        "type": "heatmap",
-        "x": columns,
-        "y": layers,
-        "z": [[by_place[layer, column][key] for column in columns] for layer in layers],
-        "customdata": [
-            [[_short(by_place[layer, column][name]) for name in hover] for column in columns]
-            for layer in layers
-        ],
-        "hovertemplate": "head %{y}.%{x}<br>score %{z:.3g}<br>effective rank %{customdata[0]}"
-        "<br>z %{customdata[1]}<br>adjusted p %{customdata[2]}<extra></extra>",
-        "hoverongaps": False,
-        "zmin": -1,
-        "zmax": 1,
-        "xgap": 1,
-        "ygap": 1,
-        "colorbar": {"title": {"text": "score"}, "outlinewidth": 0},
-    }
-    layout = {
-        "xaxis": {"title": {"text": "head"}, "dtick": 1 if len(columns) <= 16 else 4},
-        "yaxis": {"title": {"text": "layer"}, "dtick": 1 if len(layers) <= 16 else 4},
-    }
+    scores = [[by_place[layer, column][key] for column in columns] for layer in layers]
+    beside = [
+        [plots.rounded([by_place[layer, column][name] for name in hover], 3) for column in columns]
+        for layer in layers
+    ]
+    trace = plots.heatmap(columns, layers, scores, "score", low=-1, high=1) | plots.TILES
+    trace |= plots.hover(
+        "head %{y}.%{x}<br>score %{z:.3g}<br>effective rank %{customdata[0]}"
+        "<br>z %{customdata[1]}<br>adjusted p %{customdata[2]}",
+        beside,
+    )
+    layout = plots.layout(
+        plots.axis("head") | plots.whole(len(columns)),
+        plots.axis("layer") | plots.whole(len(layers)),
+    )
     return Figure(title, caption, [trace], layout)
 
 
 def spectrum(values: Sequence[float], what: str) -> Figure:
     """The singular values of a circuit."""
-    trace = {
-        "type": "bar",
-        "x": list(range(len(values))),
-        "y": list(values),
-        "marker": {"color": CLASS_COLORS[0]},
-        "showlegend": False,
-    }
-    layout = {
-        "xaxis": {"title": {"text": "component"}},
-        "yaxis": {"title": {"text": "singular value"}, "rangemode": "tozero"},
-    }
+    trace = plots.bars(range(len(values)), values, CLASS_COLORS[0]) | plots.NO_LEGEND
+    layout = plots.layout(plots.axis("component"), plots.axis("singular value") | plots.FROM_ZERO)
     return Figure("Spectrum", f"Singular values of {what}, the largest first.", [trace], layout)
 
 
@@ -102,24 +87,10 @@ def _pair_map(
 ) -> Figure:
     """Scores between the tokens of the top pairs."""
     largest = max((abs(value) for row in scores for value in row), default=1.0)
-    trace = {
-        "type": "heatmap",
-        "x": list(columns),
-        "y": list(rows),
-        "z": [[float(f"{value:.4g}") for value in row] for row in scores],
-        "zmin": -largest,
-        "zmax": largest,
-        "hovertemplate": f"{words[0]} %{{y}}<br>{words[1]} %{{x}}<br>"
-        "score %{z:.4g}<extra></extra>",
-        "colorbar": {"title": {"text": "score"}, "outlinewidth": 0},
-    }
-    layout = {
-        "xaxis": {"title": {"text": words[1]}, "type": "category"},
-        "yaxis": {"title": {"text": words[0]}, "type": "category", "autorange": "reversed"},
-    }
+    trace = plots.heatmap(columns, rows, plots.rounded(scores), "score", low=-largest, high=largest)
+    trace |= plots.hover(f"{words[0]} %{{y}}<br>{words[1]} %{{x}}<br>score %{{z:.4g}}")
+    layout = plots.layout(
+        plots.axis(words[1], "category"), plots.axis(words[0], "category") | plots.DOWNWARD
+    )
     caption = f"Scores of the top pairs' tokens: {words[0]} (rows) by {words[1]} (columns)."
     return Figure("Token pairs", caption, [trace], layout)
-
-
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.3g}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
+from interp_toolkit import plots
 from interp_toolkit.circuits.skip_bigrams.head import Bigram, HeadBigrams
 from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
 from interp_toolkit.results import Figure
@@ -30,46 +30,29 @@ def _histogram(found: HeadBigrams, name: str) -> Figure:
     middles = (edges[:-1] + edges[1:]) / 2
     deviates = np.clip([b.z for b in found.bigrams], edges[0], edges[-1])
     marked = np.histogram(deviates, edges)[0]
-    data: list[dict[str, Any]] = [
-        {
-            "type": "bar",
-            "x": middles.tolist(),
-            "y": [n or None for n in found.histogram.pairs],
-            "name": "all pairs, before",
-            "marker": {"color": CLASS_COLORS[0]},
-            "opacity": 0.6,
-        },
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": middles.tolist(),
-            "y": [float(n) if n >= LEAST else None for n in found.histogram.null],
-            "name": "random features",
-            "line": {"color": NEUTRAL, "width": 2},
-        },
+    pairs = [n or None for n in found.histogram.pairs]
+    chance = [float(n) if n >= LEAST else None for n in found.histogram.null]
+    data = [
+        plots.bars(middles, pairs, CLASS_COLORS[0], "all pairs, before") | {"opacity": 0.6},
+        plots.line(middles, chance, NEUTRAL, "random features"),
     ]
     if found.bigrams:
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": middles[marked > 0].tolist(),
-                "y": marked[marked > 0].tolist(),
-                "name": "found, given the others",
-                "marker": {"color": CLASS_COLORS[1], "symbol": CLASS_SYMBOLS[1], "size": 8},
-            }
+        marks = plots.markers(
+            middles[marked > 0],
+            marked[marked > 0],
+            CLASS_COLORS[1],
+            "found, given the others",
+            symbol=CLASS_SYMBOLS[1],
+            size=8,
         )
+        data.append(marks)
     caption = (
         "z of every pair of features against its own row and column; random features on the same "
         "head show what chance gives. The bigrams found are marked where they stand once all "
         f"others are taken out; beyond {edges[-1]:g} they stand at the edge."
     )
-    layout = {
-        "xaxis": {"title": {"text": "z"}},
-        "yaxis": {"title": {"text": "pairs"}, "type": "log"},
-        "bargap": 0,
-        "legend": {"orientation": "h"},
-    }
+    layout = plots.layout(plots.axis("z"), plots.axis("pairs", "log"))
+    layout |= {"bargap": 0, "legend": {"orientation": "h"}}
     return Figure(f"Scores of {name}", caption, data, layout)
 
 
@@ -82,47 +65,32 @@ def _graph(bigrams: Sequence[Bigram], name: str) -> Figure:
         for side, names in (("k", keys), ("q", queries))
     }
     widest = max(abs(b.strength) for b in drawn) or 1.0
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [0, 1],
-            "y": [height["k"][b.key_feature], height["q"][b.query_feature]],
-            "line": {
-                "color": CLASS_COLORS[int(b.z < 0)],
-                "width": max(NARROWEST, WIDEST * abs(b.strength) / widest),
-            },
-            "opacity": 0.7,
-            "hoverinfo": "skip",
-        }
+    data = [
+        plots.line(
+            [0, 1],
+            [height["k"][b.key_feature], height["q"][b.query_feature]],
+            CLASS_COLORS[int(b.z < 0)],
+            width=max(NARROWEST, WIDEST * abs(b.strength) / widest),
+        )
+        | plots.NO_HOVER
+        | {"opacity": 0.7}
         for b in drawn
     ]
     for x, side, names in ((0, "k", keys), (1, "q", queries)):
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers+text",
-                "x": [x] * len(names),
-                "y": [height[side][feature] for feature in names],
-                "text": list(names),
-                "textposition": "middle left" if side == "k" else "middle right",
-                "hovertemplate": "%{text}<extra></extra>",
-                "marker": {"size": 9, "color": NEUTRAL, "symbol": CLASS_SYMBOLS[x]},
-            }
-        )
+        heights = [height[side][feature] for feature in names]
+        marks = plots.markers([x] * len(names), heights, NEUTRAL, symbol=CLASS_SYMBOLS[x], size=9)
+        words = plots.labels(names, "middle left" if side == "k" else "middle right")
+        data.append(marks | words | plots.hover("%{text}"))
     left_out = len(bigrams) - len(drawn)
     caption = (
         "Keys at the left, queries at the right; a line is a bigram, as wide as its strength."
         + (" The other colour: attends less." if any(b.z < 0 for b in drawn) else "")
         + (f" The {left_out} with the smallest z are left out." if left_out else "")
     )
-    layout = {
-        "showlegend": False,
-        "hovermode": "closest",
-        "height": 120 + ROW * rows,
-        "xaxis": {"visible": False, "range": [-0.5, 1.5]},
-        "yaxis": {"visible": False, "autorange": "reversed"},
-    }
+    layout = plots.layout(
+        {"visible": False, "range": [-0.5, 1.5]}, {"visible": False} | plots.DOWNWARD
+    )
+    layout |= plots.NO_LEGEND | {"hovermode": "closest", "height": 120 + ROW * rows}
     return Figure(f"Skip-bigrams of {name}", caption, data, layout)
 
 
@@ -149,24 +117,13 @@ def _by_partners(
 def _heat(found: HeadBigrams, name: str) -> Figure:
     heat = found.heat
     size = float(np.abs(heat.scores).max()) or 1.0
-    trace = {
-        "type": "heatmap",
-        "x": list(heat.keys),
-        "y": list(heat.queries),
-        "z": [[float(f"{value:.4g}") for value in row] for row in heat.scores],
-        "zmin": -size,
-        "zmax": size,
-        "hovertemplate": "key %{x}, query %{y}<br>score %{z}<extra></extra>",
-        "colorbar": {"title": {"text": "score"}, "outlinewidth": 0},
-    }
-    layout = {
-        "xaxis": {"title": {"text": "key feature"}, "type": "category", "showgrid": False},
-        "yaxis": {
-            "title": {"text": "query feature"},
-            "type": "category",
-            "autorange": "reversed",
-            "showgrid": False,
-        },
-    }
+    trace = plots.heatmap(
+        heat.keys, heat.queries, plots.rounded(heat.scores), "score", low=-size, high=size
+    )
+    trace |= plots.hover("key %{x}, query %{y}<br>score %{z}")
+    layout = plots.layout(
+        plots.axis("key feature", "category") | plots.NO_GRID,
+        plots.axis("query feature", "category") | plots.NO_GRID | plots.DOWNWARD,
+    )
     caption = "Scores between the features of the clearest bigrams, unit directions."
     return Figure(f"Scores among the clearest of {name}", caption, [trace], layout)

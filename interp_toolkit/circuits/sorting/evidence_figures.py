@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+from interp_toolkit import plots
 from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Criterion
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
-from interp_toolkit.circuits.sorting.panels import axis, numbers
 from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
 from interp_toolkit.results import Figure
 
@@ -30,55 +29,41 @@ DASHES = ("solid", "dash", "dot", "dashdot")
 def mark_scale(marks: Sequence[Criterion]) -> Figure:
     """Every mark between its thresholds, and what re-initialised models have."""
     names = [_name(mark) for mark in marks]
-    data: list[dict[str, Any]] = []
+    data: list[plots.Part] = []
     for side, algorithm in enumerate(dict.fromkeys(mark.algorithm for mark in marks)):
         mine = [i for i, mark in enumerate(marks) if mark.algorithm == algorithm]
         known = [i for i in mine if marks[i].value is not None]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [_placed(marks[i], marks[i].value) for i in known],
-                "y": [names[i] for i in known],
-                "customdata": [[_short(v) for v in _raw(marks[i])] for i in known],
-                "hovertemplate": "%{y}<br>%{customdata[0]}; weak %{customdata[2]}, strong "
-                "%{customdata[3]}<br>re-initialised %{customdata[1]}<extra></extra>",
-                "name": f"algorithm {1 if algorithm == MIN_GREATER else 2}",
-                "marker": {
-                    "color": CLASS_COLORS[side],
-                    "symbol": CLASS_SYMBOLS[side],
-                    "size": 12,
-                },
-            }
+        measured = plots.markers(
+            [_placed(marks[i], marks[i].value) for i in known],
+            [names[i] for i in known],
+            CLASS_COLORS[side],
+            f"algorithm {1 if algorithm == MIN_GREATER else 2}",
+            symbol=CLASS_SYMBOLS[side],
+            size=12,
         )
+        words = plots.hover(
+            "%{y}<br>%{customdata[0]}; weak %{customdata[2]}, strong %{customdata[3]}<br>"
+            "re-initialised %{customdata[1]}",
+            [[_short(v) for v in _raw(marks[i])] for i in known],
+        )
+        data.append(measured | words)
     nulls = [i for i, mark in enumerate(marks) if mark.null is not None]
     if nulls:
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [_placed(marks[i], marks[i].null) for i in nulls],
-                "y": [names[i] for i in nulls],
-                "name": "re-initialised, the nearest",
-                "marker": {"symbol": "line-ns", "size": 14, "line": {"width": 3, "color": NEUTRAL}},
-                "hoverinfo": "skip",
-            }
+        strokes = plots.strokes(
+            [_placed(marks[i], marks[i].null) for i in nulls],
+            [names[i] for i in nulls],
+            "line-ns",
+            "re-initialised, the nearest",
+            size=14,
         )
-    layout = {
-        "xaxis": {
-            **axis("threshold"),
-            "range": [LOW - 0.1, HIGH + 0.1],
-            "tickmode": "array",
-            "tickvals": [0, 1],
-            "ticktext": ["weak", "strong"],
-        },
-        "yaxis": {
-            **axis("", kind="category"),
-            "categoryorder": "array",
-            "categoryarray": names[::-1],
-        },
-        "height": 120 + 34 * len(marks),
-    }
+        data.append(strokes | plots.NO_HOVER)
+    scale = plots.axis("threshold") | plots.NO_ZERO_LINE | plots.ticks([0, 1], ["weak", "strong"])
+    order = {"categoryorder": "array", "categoryarray": names[::-1]}
+    layout = plots.layout(
+        scale | {"range": [LOW - 0.1, HIGH + 0.1], "tickmode": "array"},
+        plots.axis("", "category") | plots.BARE | order,
+    )
+    layout |= {"height": 120 + 34 * len(marks)}
     caption = (
         "Each mark of the two algorithms on a scale of its own, from its weak to its strong "
         "threshold: right of strong, the mark is there; left of weak, it is not. Strokes are the "
@@ -91,39 +76,26 @@ def evolution(steps: Sequence[EvolutionStep]) -> Figure:
     """The marks along training, a curve for each and each seed."""
     seeds = sorted({step.seed for step in steps})
     first = min((step.step for step in steps if step.step > 0), default=1)
-    data: list[dict[str, Any]] = []
+    data: list[plots.Part] = []
     for number, (metric, name, side) in enumerate(CURVES):
-        dash = DASHES[number % len(DASHES)]
+        color, dash = NEUTRAL if side is None else CLASS_COLORS[side], DASHES[number % len(DASHES)]
         for seed in seeds:
             mine = [s for s in steps if s.seed == seed and s.metrics.get(metric) is not None]
             if not mine:
                 continue
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "x": [s.step or first / 2 for s in mine],
-                    "y": numbers([s.metrics[metric] for s in mine]),
-                    "customdata": [[s.step, s.seed] for s in mine],
-                    "hovertemplate": f"{name}<br>step %{{customdata[0]}}, seed %{{customdata[1]}}: "
-                    "%{y}<extra></extra>",
-                    "name": name,
-                    "legendgroup": metric,
-                    "showlegend": seed == seeds[0],
-                    "line": {
-                        "color": NEUTRAL if side is None else CLASS_COLORS[side],
-                        "dash": dash,
-                        "width": 2,
-                    },
-                    "marker": {"size": 4},
-                }
+            x = [s.step or first / 2 for s in mine]
+            y = plots.rounded([s.metrics[metric] for s in mine])
+            curve = plots.line(x, y, color, name, dash=dash) | plots.marked(size=4)
+            words = plots.hover(
+                f"{name}<br>step %{{customdata[0]}}, seed %{{customdata[1]}}: %{{y}}",
+                [[s.step, s.seed] for s in mine],
             )
-    layout = {
-        "xaxis": {**axis("step"), "type": "log"},
-        "yaxis": axis("share, or R²"),
-        "height": 460,
-        "margin": {"t": 96},
-    }
+            data.append(curve | words | plots.grouped(metric, listed=seed == seeds[0]))
+    layout = plots.layout(
+        plots.axis("step", "log") | plots.NO_ZERO_LINE,
+        plots.axis("share, or R²") | plots.NO_ZERO_LINE,
+    )
+    layout |= {"height": 460, "margin": {"t": 96}}
     caption = (
         "The numbers behind the verdict at checkpoints along training"
         + (f", of {len(seeds)} seeds" if len(seeds) > 1 else "")

@@ -14,6 +14,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy.spatial import ConvexHull, QhullError
 
+from interp_toolkit import plots
 from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, translucent
 from interp_toolkit.probes.boolean.result import HeadEffect, SiteVerdict
 from interp_toolkit.results import Figure, head_name
@@ -33,7 +34,7 @@ def plane(
     centre = X.mean(axis=0)
     axes = _axes(site, X - centre)
     at = (X - centre) @ axes.T
-    data: list[dict[str, Any]] = []
+    data: list[plots.Part] = []
     for side in (0, 1):
         members = positive == bool(side)
         data += _hull(at[members], side)
@@ -48,10 +49,10 @@ def plane(
             places, names = _merged(places, names)
         data.append(_points(places, names, side, site.function, len(X)))
     along = "normal to the hyperplane" if site.status == "separable" else "first direction"
-    layout = {
-        "xaxis": {"title": {"text": f"{along} (activation units)"}, "zeroline": False},
-        "yaxis": {"title": {"text": "largest other direction"}, "zeroline": False},
-    }
+    layout = plots.layout(
+        plots.axis(f"{along} (activation units)") | plots.NO_ZERO_LINE,
+        plots.axis("largest other direction") | plots.NO_ZERO_LINE,
+    )
     if _comparable(at):
         layout["yaxis"] |= {"scaleanchor": "x", "scaleratio": 1}
     return Figure(f"{site.function} at {site.name}", _plane_caption(site), data, layout)
@@ -107,27 +108,23 @@ def _merged(
 
 def _points(
     at: Float[np.ndarray, "n 2"], labels: list[str], side: int, function: str, n_all: int
-) -> dict[str, Any]:
+) -> plots.Part:
     few = n_all <= LABELLED_POINTS
-    return {
-        "type": "scatter",
-        "mode": "markers+text" if few else "markers",
-        "x": at[:, 0].tolist(),
-        "y": at[:, 1].tolist(),
-        "text": labels,
-        "textposition": ("bottom center", "top center")[side],
-        "hovertemplate": "%{text}<br>(%{x:.4g}, %{y:.4g})<extra></extra>",
-        "name": f"{function} = {side}",
-        "marker": {
-            "color": CLASS_COLORS[side],
-            "symbol": CLASS_SYMBOLS[side],
-            "size": 13 if few else 5,
-            "opacity": 1 if few else 0.6,
-        },
-    }
+    marks = plots.markers(
+        at[:, 0],
+        at[:, 1],
+        CLASS_COLORS[side],
+        f"{function} = {side}",
+        symbol=CLASS_SYMBOLS[side],
+        size=13 if few else 5,
+    )
+    marks["marker"]["opacity"] = 1 if few else 0.6
+    named = plots.labels(labels, ("bottom center", "top center")[side])
+    named["mode"] = "markers+text" if few else "markers"
+    return marks | named | plots.hover("%{text}<br>(%{x:.4g}, %{y:.4g})")
 
 
-def _hull(at: Float[np.ndarray, "n 2"], side: int) -> list[dict[str, Any]]:
+def _hull(at: Float[np.ndarray, "n 2"], side: int) -> list[plots.Part]:
     """The outline of a class in the plane: a polygon, or the segment of two points."""
     corners = at
     if len(at) > 2:
@@ -139,19 +136,8 @@ def _hull(at: Float[np.ndarray, "n 2"], side: int) -> list[dict[str, Any]]:
     if len(corners) < 2:
         return []
     closed = np.vstack([corners, corners[:1]])
-    return [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": closed[:, 0].tolist(),
-            "y": closed[:, 1].tolist(),
-            "fill": "toself",
-            "fillcolor": translucent(CLASS_COLORS[side]),
-            "line": {"color": CLASS_COLORS[side], "width": 1.5},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
-    ]
+    inside = plots.area(closed[:, 0], closed[:, 1], translucent(CLASS_COLORS[side]))
+    return [inside | {"line": {"color": CLASS_COLORS[side], "width": 1.5}}]
 
 
 def _witness(
@@ -161,52 +147,24 @@ def _witness(
     centre: Float[np.ndarray, " d"],
     axes: Float[np.ndarray, "2 d"],
     at: Float[np.ndarray, "n 2"],
-) -> list[dict[str, Any]]:
+) -> list[plots.Part]:
     if site.hyperplane is not None:
         low, high = at[:, 1].min(), at[:, 1].max()
         pad = 0.25 * (high - low) or 0.5 * max(site.margin, 1e-12)
         offset = float(site.hyperplane.threshold - centre @ site.hyperplane.unit)
         ends = [float(low - pad), float(high + pad)]
         half = site.margin / 2
-        band = {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [offset - half, offset + half, offset + half, offset - half],
-            "y": [ends[0], ends[0], ends[1], ends[1]],
-            "fill": "toself",
-            "fillcolor": translucent(NEUTRAL, 0.14),
-            "line": {"width": 0},
-            "hoverinfo": "skip",
-            "showlegend": False,
-        }
-        line = {
-            "type": "scatter",
-            "mode": "lines",
-            "x": [offset, offset],
-            "y": ends,
-            "line": {"color": NEUTRAL, "dash": "dash", "width": 2},
-            "name": "hyperplane",
-        }
-        return [band, line]
+        corners = [offset - half, offset + half, offset + half, offset - half]
+        sides = [ends[0], ends[0], ends[1], ends[1]]
+        return [
+            plots.area(corners, sides, translucent(NEUTRAL, 0.14)),
+            plots.dashed([offset, offset], ends, "hyperplane"),
+        ]
     certificate = site.denominators or site.certificate
     if certificate is not None:
         meeting = (certificate.positive_weights @ X[positive] - centre) @ axes.T
-        return [
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [float(meeting[0])],
-                "y": [float(meeting[1])],
-                "marker": _stroke("x-thin"),
-                "name": "the hulls meet",
-            }
-        ]
+        return [plots.strokes(meeting[:1], meeting[1:], "x-thin", "the hulls meet", size=16)]
     return []
-
-
-def _stroke(symbol: str) -> dict[str, Any]:
-    """A marker that is all outline, which plotly colours by its line."""
-    return {"symbol": symbol, "size": 16, "line": {"width": 3, "color": NEUTRAL}}
 
 
 def across_sites(sites: Sequence[SiteVerdict]) -> Figure:
@@ -216,52 +174,29 @@ def across_sites(sites: Sequence[SiteVerdict]) -> Figure:
     measured = [s.held_out.balanced_accuracy if s.held_out else s.accuracy for s in sites]
     status = ["separable", "not_separable", "undecided"]
     colors = {"separable": CLASS_COLORS[0], "not_separable": CLASS_COLORS[1], "undecided": NEUTRAL}
-    data: list[dict[str, Any]] = []
+    data: list[plots.Part] = []
     for kind in status:
         rows = [i for i, site in enumerate(sites) if site.status == kind]
         if rows:
-            data.append(
-                {
-                    "type": "bar",
-                    "x": [names[i] for i in rows],
-                    "y": [measured[i] for i in rows],
-                    "marker": {"color": colors[kind]},
-                    "name": kind.replace("_", " "),
-                }
-            )
+            x, y = [names[i] for i in rows], [measured[i] for i in rows]
+            data.append(plots.bars(x, y, colors[kind], kind.replace("_", " ")))
     if any(held_out):
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": names,
-                "y": [h.null_balanced_accuracy if h else None for h in held_out],
-                "marker": _stroke("line-ew"),
-                "name": "shuffled labels",
-            }
-        )
+        shuffled = [h.null_balanced_accuracy if h else None for h in held_out]
+        data.append(plots.strokes(names, shuffled, "line-ew", "shuffled labels", size=16))
     kind = "Held-out balanced accuracy" if any(held_out) else "Accuracy on the points"
-    layout = {
-        "xaxis": {"categoryorder": "array", "categoryarray": names},
-        "yaxis": {"title": {"text": kind}, "range": [0, 1.02]},
-    }
+    layout = plots.layout(
+        {"categoryorder": "array", "categoryarray": names}, plots.axis(kind) | {"range": [0, 1.02]}
+    )
     return Figure("Across sites", f"{kind} of the probe, coloured by verdict.", data, layout)
 
 
 def head_split(heads: Sequence[HeadEffect], site: SiteVerdict) -> Figure:
     """How much of the probe's contrast each head writes."""
-    trace = {
-        "type": "bar",
-        "x": [head_name(h.layer, h.head) for h in heads],
-        "y": [h.contrast for h in heads],
-        "marker": {"color": CLASS_COLORS[1]},
-        "name": "contrast",
-        "showlegend": False,
-    }
-    layout = {
-        "xaxis": {"title": {"text": "head"}, "type": "category"},
-        "yaxis": {"title": {"text": "score where true − where false"}},
-    }
+    names, contrasts = [head_name(h.layer, h.head) for h in heads], [h.contrast for h in heads]
+    trace = plots.bars(names, contrasts, CLASS_COLORS[1], "contrast") | plots.NO_LEGEND
+    layout = plots.layout(
+        plots.axis("head", "category"), plots.axis("score where true − where false")
+    )
     caption = (
         f"The probe's score at {site.name} is a sum over heads (and what else writes there): "
         "the score each adds where the function is true, less where it is false."
@@ -285,31 +220,11 @@ def training_curve(training: Mapping[str, Any]) -> Figure | None:
     steps, losses = _numbers(curve.get("step")), _numbers(curve.get("loss"))
     if not steps or len(steps) != len(losses):
         return None  # a stranger's record; the analysis does not rest on it
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "x": steps,
-            "y": losses,
-            "line": {"color": CLASS_COLORS[0], "width": 2},
-            "name": "loss",
-        }
-    ]
+    data = [plots.line(steps, losses, CLASS_COLORS[0], "loss")]
     caption = "Cross-entropy of the answer during training (nats), the best seed."
     if isinstance(floor, int | float):
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "x": [steps[0], steps[-1]],
-                "y": [floor, floor],
-                "line": {"color": NEUTRAL, "dash": "dash", "width": 2},
-                "name": f"floor {floor:.4f}",
-            }
-        )
+        ends = [steps[0], steps[-1]]
+        data.append(plots.dashed(ends, [floor, floor], f"floor {floor:.4f}"))
         caption += " The dashed line is the least that one head can reach on XOR."
-    layout = {
-        "xaxis": {"title": {"text": "step"}},
-        "yaxis": {"title": {"text": "loss (nats)"}, "rangemode": "tozero"},
-    }
+    layout = plots.layout(plots.axis("step"), plots.axis("loss (nats)") | plots.FROM_ZERO)
     return Figure("Training", caption, data, layout)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from interp_toolkit import plots
 from interp_toolkit.epsilon import AFFINE
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.probes.uand.errors import PairErrors
@@ -28,14 +28,9 @@ def errors_by_control(site: SiteErrors) -> Figure:
         ("shuffled labels", site.shuffled, NEUTRAL, "dot"),
     ]
     data = [_histogram(name, errors, color, dash) for name, errors, color, dash in shown if errors]
-    layout = {
-        "xaxis": {
-            "title": {"text": "worst error after the best gain and bias"},
-            "range": [0, 0.52],
-        },
-        "yaxis": {"title": {"text": "share of the pairs"}, "rangemode": "tozero"},
-        "shapes": [_quarter("x")],
-    }
+    error = plots.axis("worst error after the best gain and bias") | {"range": [0, 0.52]}
+    layout = plots.layout(error, plots.axis("share of the pairs") | plots.FROM_ZERO)
+    layout |= {"shapes": [plots.at_x(AFFINE)]}
     caption = (
         "Each pair's worst error on held-out rows, at the layer and where it should be worse. "
         "Right of the dashed line, at 1/4, an affine function of the two features does as well."
@@ -54,24 +49,18 @@ def pair_map(site: SiteErrors, names: Sequence[str]) -> Figure:
     shown = list(range(min(m, MOST_SHOWN)))
     labels = [names[k] for k in shown]
     values = square[np.ix_(shown, shown)]
-    trace = {
-        "type": "heatmap",
-        "x": labels,
-        "y": labels,
-        "z": [[None if np.isnan(v) else round(float(v), 4) for v in row] for row in values],
-        "zmin": 0,
-        "zmax": 0.5,
-        "colorscale": "Viridis",
-        "hovertemplate": "%{y} ∧ %{x}<br>worst error %{z:.3f}<extra></extra>",
-        "hoverongaps": False,
-        "colorbar": {"title": {"text": "ε"}, "outlinewidth": 0},
-    }
-    axis = {"type": "category", "showgrid": False, "nticks": 12}
-    layout = {
-        "xaxis": axis,
-        "yaxis": {**axis, "autorange": "reversed", "scaleanchor": "x"},
-        "height": 560,
-    }
+    trace = plots.heatmap(
+        labels,
+        labels,
+        [[None if np.isnan(v) else round(float(v), 4) for v in row] for row in values],
+        "ε",
+        low=0,
+        high=0.5,
+    )
+    trace |= plots.hover("%{y} ∧ %{x}<br>worst error %{z:.3f}") | plots.SILENT_HOLES
+    trace |= {"colorscale": "Viridis"}
+    axis = {"type": "category", "nticks": 12} | plots.NO_GRID
+    layout = plots.layout(axis, axis | plots.DOWNWARD | {"scaleanchor": "x"}) | {"height": 560}
     above = "above it at the layer's input" if site.before is not None else "above it nothing"
     only = f" The first {MOST_SHOWN} of {m} features." if m > MOST_SHOWN else ""
     caption = (
@@ -83,27 +72,21 @@ def pair_map(site: SiteErrors, names: Sequence[str]) -> Figure:
 
 def random_layers(sites: Sequence[SiteSummary]) -> Figure:
     """Each layer's mean error among those of random layers."""
-    data: list[dict[str, Any]] = []
+    data = []
     for kind, color, symbol, values in (
         ("random layers", NEUTRAL, "line-ns-open", [s.random_mean_worst for s in sites]),
         ("the layer", CLASS_COLORS[1], "diamond", [[s.mean_worst] for s in sites]),
     ):
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "x": [v for mine in values for v in mine],
-                "y": [s.hook for s, mine in zip(sites, values, strict=True) for _ in mine],
-                "name": kind,
-                "marker": {"color": color, "symbol": symbol, "size": 13, "line": {"width": 2}},
-                "hovertemplate": "%{y}<br>%{x:.4f}<extra></extra>",
-            }
-        )
-    layout = {
-        "xaxis": {"title": {"text": "mean over pairs of the worst error after offset"}},
-        "yaxis": {"type": "category", "autorange": "reversed", "automargin": True},
-        "height": 180 + 40 * len(sites),
-    }
+        x = [v for mine in values for v in mine]
+        y = [s.hook for s, mine in zip(sites, values, strict=True) for _ in mine]
+        marks = plots.markers(x, y, color, kind, symbol=symbol, size=13)
+        marks["marker"]["line"] = {"width": 2}
+        data.append(marks | plots.hover("%{y}<br>%{x:.4f}"))
+    layout = plots.layout(
+        plots.axis("mean over pairs of the worst error after offset"),
+        {"type": "category", "automargin": True} | plots.DOWNWARD,
+    )
+    layout |= {"height": 180 + 40 * len(sites)}
     caption = (
         "Smaller is better. Random layers have the layer's own weights in random order; only a "
         "layer left of nearly all of them has learned something that they lack."
@@ -111,30 +94,12 @@ def random_layers(sites: Sequence[SiteSummary]) -> Figure:
     return Figure("Against random layers", caption, data, layout)
 
 
-def _histogram(name: str, errors: PairErrors, color: str, dash: str) -> dict[str, Any]:
+def _histogram(name: str, errors: PairErrors, color: str, dash: str) -> plots.Part:
     values = errors.worst_after_offset
     values = values[~np.isnan(values)]
     edges = np.linspace(0, 0.5, N_BINS + 1)
     shares: Float[np.ndarray, " bin"] = np.histogram(values, edges)[0] / max(len(values), 1)
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "x": [round(float(x), 4) for x in (edges[:-1] + edges[1:]) / 2],
-        "y": [round(float(y), 5) for y in shares],
-        "name": name,
-        "line": {"color": color, "dash": dash, "shape": "hvh"},
-        "hovertemplate": f"{name}<br>%{{x:.3f}}: %{{y:.1%}}<extra></extra>",
-    }
-
-
-def _quarter(axis: str) -> dict[str, Any]:
-    other = "y" if axis == "x" else "x"
-    return {
-        "type": "line",
-        f"{axis}0": AFFINE,
-        f"{axis}1": AFFINE,
-        f"{other}ref": "paper",
-        f"{other}0": 0,
-        f"{other}1": 1,
-        "line": {"color": NEUTRAL, "dash": "dash", "width": 1.5},
-    }
+    middles = [round(float(x), 4) for x in (edges[:-1] + edges[1:]) / 2]
+    curve = plots.line(middles, [round(float(y), 5) for y in shares], color, name, dash=dash)
+    curve["line"] = {"color": color, "dash": dash, "shape": "hvh"}
+    return curve | plots.hover(f"{name}<br>%{{x:.3f}}: %{{y:.1%}}")

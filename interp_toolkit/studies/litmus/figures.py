@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from interp_toolkit import plots
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
 from interp_toolkit.stats import COVERAGE
@@ -16,43 +17,21 @@ from interp_toolkit.training.engine.final_score import FinalScore
 def gap_figure(gap: Interval, margin: float, measured: FinalScore) -> Figure:
     """The gap with its interval, no gap, and the margin."""
     scale, unit = (100, "points") if measured.unit == "share" else (1, "nats")
-    estimate: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "gap",
-        "x": [scale * gap.value],
-        "y": [0],
-        "marker": {"color": CLASS_COLORS[0], "size": 11},
-        "hovertemplate": f"%{{x:.4g}} {unit}<extra></extra>",
-    }
+    estimate = plots.markers([scale * gap.value], [0], CLASS_COLORS[0], "gap", size=11)
+    estimate |= plots.hover(f"%{{x:.4g}} {unit}")
     if math.isfinite(gap.low) and math.isfinite(gap.high):
-        estimate["error_x"] = {
-            "type": "data",
-            "symmetric": False,
-            "array": [scale * (gap.high - gap.value)],
-            "arrayminus": [scale * (gap.value - gap.low)],
-            "color": CLASS_COLORS[0],
-        }
+        above, below = scale * (gap.high - gap.value), scale * (gap.value - gap.low)
+        estimate["error_x"] = plots.spread([above], [below]) | {"color": CLASS_COLORS[0]}
     lines = [(0.0, "no gap", "solid"), (scale * margin, "margin", "dash")]
     data = [
-        *(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": name,
-                "x": [at, at],
-                "y": [-1, 1],
-                "line": {"color": NEUTRAL, "dash": dash, "width": 1.5},
-                "hovertemplate": f"{name}: {at:g} {unit}<extra></extra>",
-            }
-            for at, name, dash in lines
-        ),
-        estimate,
+        plots.line([at, at], [-1, 1], NEUTRAL, name, width=1.5, dash=dash)
+        | plots.hover(f"{name}: {at:g} {unit}")
+        for at, name, dash in lines
     ]
-    layout = {
-        "xaxis": {"title": {"text": f"standard ahead of MixiT ({unit})"}},
-        "yaxis": {"range": [-1, 1], "visible": False},
-    }
+    data.append(estimate)
+    layout = plots.layout(
+        plots.axis(f"standard ahead of MixiT ({unit})"), {"range": [-1, 1], "visible": False}
+    )
     caption = (
         f"The gap over seeds and its {100 * COVERAGE:g} % interval. Beyond the margin altogether: "
         "the task needs in-context reasoning; short of it: it does not; across it: undecided. Each "
@@ -67,38 +46,20 @@ def curves(seeds: Sequence[Mapping[str, Any]], measured: FinalScore) -> Figure:
     colors = dict(zip(dict.fromkeys(s["variant"] for s in seeds), CLASS_COLORS, strict=False))
     drawn = [seed for seed in seeds if seed["curve"]]
     named = {seed["variant"]: i for i, seed in reversed(list(enumerate(drawn)))}
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": seed["variant"],
-            "legendgroup": seed["variant"],
-            "showlegend": named[seed["variant"]] == i,
-            "x": list(seed["steps"]),
-            "y": [scale * value for value in seed["curve"]],
-            "line": {"color": colors[seed["variant"]], "width": 1.5},
-            "hovertemplate": f"seed {seed['seed']}, step %{{x}}: %{{y:.4g}} {unit}"
-            "<extra>%{fullData.name}</extra>",
-        }
-        for i, seed in enumerate(drawn)
-    ]
+    data = []
+    for i, seed in enumerate(drawn):
+        name, losses = seed["variant"], [scale * value for value in seed["curve"]]
+        curve = plots.line(seed["steps"], losses, colors[name], name, width=1.5)
+        words = f"seed {seed['seed']}, step %{{x}}: %{{y:.4g}} {unit}"
+        curve |= plots.hover(words, box="%{fullData.name}")
+        data.append(curve | plots.grouped(name, listed=named[name] == i))
     if measured.guess is not None:
         last = max(seed["steps"][-1] for seed in drawn)
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": "guessing",
-                "x": [0, last],
-                "y": [scale * measured.guess] * 2,
-                "line": {"color": NEUTRAL, "dash": "dash", "width": 2},
-                "hovertemplate": f"%{{y:.4g}} {unit}<extra>guessing</extra>",
-            }
-        )
-    layout = {
-        "xaxis": {"title": {"text": "step"}},
-        "yaxis": {"title": {"text": f"{measured.name.replace('_', ' ')} ({unit})"}},
-    }
+        guess = plots.dashed([0, last], [scale * measured.guess] * 2, "guessing")
+        data.append(guess | plots.hover(f"%{{y:.4g}} {unit}", box="guessing"))
+    layout = plots.layout(
+        plots.axis("step"), plots.axis(f"{measured.name.replace('_', ' ')} ({unit})")
+    )
     caption = (
         "Each line is a seed, tested along the way on some of the test examples. Whether MixiT is "
         "still improving is read from the last quarter of the steps; a learning rate that falls to "

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
+from interp_toolkit import plots
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL, shade, translucent
 from interp_toolkit.results import Figure
 from interp_toolkit.studies.random_attention.entries import Entry
@@ -19,29 +19,20 @@ def bars(entries: Entries, title: str = "Theirs beside ours") -> Figure:
     """Ours as bars with the range over seeds, the source's as marks."""
     names = [[e.cell.group for e in entries], [e.cell.member for e in entries]]
     scales = [_scale(entry) for entry in entries]
-    ours: dict[str, Any] = {
-        "type": "bar",
-        "name": "ours",
-        "x": names,
-        "y": [k * e.median for k, e in zip(scales, entries, strict=True)],
-        "error_y": _spread(entries),
-        "marker": {"color": translucent(CLASS_COLORS[0], 0.6)},
-        "hovertemplate": "%{x}: %{y:.2f}<extra>ours</extra>",
-    }
+    medians = [k * e.median for k, e in zip(scales, entries, strict=True)]
+    ours = plots.bars(names, medians, translucent(CLASS_COLORS[0], 0.6), "ours")
+    ours |= {"error_y": _spread(entries)} | plots.hover("%{x}: %{y:.2f}", box="ours")
     known = [i for i, entry in enumerate(entries) if entry.cell.theirs is not None]
-    theirs: dict[str, Any] = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "theirs",
-        "x": [[axis[i] for i in known] for axis in names],
-        "y": [scales[i] * (entries[i].cell.theirs or 0.0) for i in known],
-        "marker": {"color": CLASS_COLORS[1], "symbol": "diamond", "size": 10},
-        "hovertemplate": "%{x}: %{y:.2f}<extra>theirs</extra>",
-    }
-    layout = {
-        "xaxis": {"showgrid": False},
-        "yaxis": {"title": {"text": LABELS[entries[0].cell.unit]}, "rangemode": "tozero"},
-    }
+    theirs = plots.markers(
+        [[axis[i] for i in known] for axis in names],
+        [scales[i] * (entries[i].cell.theirs or 0.0) for i in known],
+        CLASS_COLORS[1],
+        "theirs",
+        symbol="diamond",
+        size=10,
+    )
+    theirs |= plots.hover("%{x}: %{y:.2f}", box="theirs")
+    layout = plots.layout({"showgrid": False}, _values(entries))
     caption = "Bars: the median over seeds here, with the range over seeds; marks: the source's."
     return Figure(title, caption, [ours, theirs] if known else [ours], layout)
 
@@ -70,57 +61,26 @@ def lines(
         beside: name, sizes and shares of further lines.
     """
     names = list(dict.fromkeys(map(line, entries)))
-    data: list[dict[str, Any]] = []
+    data: list[plots.Part] = []
     for place, name in enumerate(names):
         mine = sorted((e for e in entries if line(e) == name), key=size)
-        look = {"color": shade(place, len(names))}
-        mark = {"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 8, **look}
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines+markers",
-                "name": name,
-                "x": [size(e) for e in mine],
-                "y": [_scale(e) * e.median for e in mine],
-                "error_y": _spread(mine),
-                "line": {"width": 2, **look},
-                "marker": mark,
-            }
-        )
+        color, symbol = shade(place, len(names)), SYMBOLS[place % len(SYMBOLS)]
+        medians = [_scale(e) * e.median for e in mine]
+        ours = plots.line([size(e) for e in mine], medians, color, name)
+        data.append(ours | plots.marked(symbol, 8, color) | {"error_y": _spread(mine)})
         known = [e for e in mine if e.cell.theirs is not None]
         if known:
-            data.append(
-                {
-                    "type": "scatter",
-                    "mode": "lines+markers",
-                    "name": f"{name}, theirs",
-                    "x": [size(e) for e in known],
-                    "y": [_scale(e) * (e.cell.theirs or 0.0) for e in known],
-                    "line": {"width": 1.5, "dash": "dash", **look},
-                    "marker": {**mark, "symbol": f"{mark['symbol']}-open"},
-                }
-            )
+            x, y = [size(e) for e in known], [_scale(e) * (e.cell.theirs or 0.0) for e in known]
+            theirs = plots.line(x, y, color, f"{name}, theirs", width=1.5, dash="dash")
+            data.append(theirs | plots.marked(f"{symbol}-open", 8, color))
     data += [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": name,
-            "x": list(x),
-            "y": [100 * share for share in y],
-            "line": {"color": NEUTRAL, "dash": "dot", "width": 1.5},
-        }
+        plots.line(x, [100 * share for share in y], NEUTRAL, name, width=1.5, dash="dot")
         for name, x, y in beside
     ]
     sizes = sorted({size(entry) for entry in entries})
-    layout = {
-        "xaxis": {
-            "title": {"text": axis},
-            "type": "log" if logarithmic else "linear",
-            "tickvals": sizes,
-            "ticktext": [f"{value:g}" for value in sizes],
-        },
-        "yaxis": {"title": {"text": LABELS[entries[0].cell.unit]}, "rangemode": "tozero"},
-    }
+    across = plots.axis(axis, "log" if logarithmic else "linear")
+    across |= plots.ticks(sizes, [f"{value:g}" for value in sizes])
+    layout = plots.layout(across, _values(entries))
     return Figure(title, caption, data, layout)
 
 
@@ -128,11 +88,14 @@ def _scale(entry: Entry) -> float:
     return 100.0 if entry.cell.unit == "share" else 1.0
 
 
-def _spread(entries: Entries) -> dict[str, Any]:
+def _spread(entries: Entries) -> plots.Part:
     """From the median to the highest and to the lowest seed."""
-    return {
-        "type": "data",
-        "symmetric": False,
-        "array": [_scale(e) * (max(e.values) - e.median) for e in entries],
-        "arrayminus": [_scale(e) * (e.median - min(e.values)) for e in entries],
-    }
+    return plots.spread(
+        [_scale(e) * (max(e.values) - e.median) for e in entries],
+        [_scale(e) * (e.median - min(e.values)) for e in entries],
+    )
+
+
+def _values(entries: Entries) -> plots.Part:
+    """The axis of what was measured."""
+    return plots.axis(LABELS[entries[0].cell.unit]) | plots.FROM_ZERO

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, translucent
+from interp_toolkit import plots
+from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, translucent
 from interp_toolkit.results import Figure
 
 Values = Mapping[str, Any]
@@ -20,7 +21,7 @@ def accuracy_by_seed(
     Args:
         experiments: name, the document's shares by test, every seed's values.
     """
-    data: list[dict[str, Any]] = []
+    data: list[plots.Part] = []
     for side, test in enumerate(("random", "hard")):
         points = [
             (place + _aside(number, len(seeds)), 100 * values["tests"][test]["lists_right"], values)
@@ -28,29 +29,22 @@ def accuracy_by_seed(
             for number, values in enumerate(seeds)
             if test in values["tests"]
         ]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": f"{test} lists",
-                "x": [x for x, _, _ in points],
-                "y": [y for _, y, _ in points],
-                "text": [f"seed {values['seed']}" for _, _, values in points],
-                "marker": {"color": CLASS_COLORS[side], "symbol": CLASS_SYMBOLS[side], "size": 9},
-                "hovertemplate": "%{text}: %{y:.2f} %<extra>%{fullData.name}</extra>",
-            }
+        marks = plots.markers(
+            [x for x, _, _ in points],
+            [y for _, y, _ in points],
+            CLASS_COLORS[side],
+            f"{test} lists",
+            symbol=CLASS_SYMBOLS[side],
+            size=9,
         )
+        marks["text"] = [f"seed {values['seed']}" for _, _, values in points]
+        data.append(marks | plots.hover("%{text}: %{y:.2f} %", box="%{fullData.name}"))
         data.append(_theirs(experiments, test, side))
-    layout = {
-        "xaxis": {
-            "tickvals": list(range(len(experiments))),
-            "ticktext": [name for name, _, _ in experiments],
-            "range": [-0.5, len(experiments) - 0.5],
-            "showgrid": False,
-            "zeroline": False,
-        },
-        "yaxis": {"title": {"text": "whole lists right (%)"}},
-    }
+    n = len(experiments)
+    names = plots.ticks(range(n), [name for name, _, _ in experiments])
+    layout = plots.layout(
+        names | plots.BARE | {"range": [-0.5, n - 0.5]}, plots.axis("whole lists right (%)")
+    )
     caption = (
         "Each point is a seed, tested on 4,000 lists of a kind; the line is the document's one "
         "model. Where points of one experiment fall into two groups, its outcome is a matter of "
@@ -61,7 +55,7 @@ def accuracy_by_seed(
 
 def _theirs(
     experiments: Sequence[tuple[str, Mapping[str, float], Sequence[Values]]], test: str, side: int
-) -> dict[str, Any]:
+) -> plots.Part:
     """A short line at the document's figure of each experiment."""
     x: list[float | None] = []
     y: list[float | None] = []
@@ -69,15 +63,9 @@ def _theirs(
         if test in theirs:
             x += [place - 0.4, place + 0.4, None]
             y += [100 * theirs[test], 100 * theirs[test], None]
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": f"document, {test}",
-        "x": x,
-        "y": y,
-        "line": {"color": translucent(CLASS_COLORS[side], 0.6), "dash": "dash", "width": 2},
-        "hovertemplate": "%{y:.2f} %<extra>%{fullData.name}</extra>",
-    }
+    color = translucent(CLASS_COLORS[side], 0.6)
+    line = plots.line(x, y, color, f"document, {test}", dash="dash")
+    return line | plots.hover("%{y:.2f} %", box="%{fullData.name}")
 
 
 def _aside(number: int, n: int) -> float:
@@ -86,33 +74,20 @@ def _aside(number: int, n: int) -> float:
 
 def loss_curves(name: str, theirs: float | None, seeds: Sequence[Values]) -> Figure:
     """The loss along training, a line a seed, on a logarithmic scale."""
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": f"seed {values['seed']}",
-            "x": values["curve"]["step"],
-            "y": values["curve"]["loss"],
-            "line": {"color": CLASS_COLORS[0 if _sorts_all(values) else 1], "width": 1.5},
-        }
+    data = [
+        plots.line(
+            values["curve"]["step"],
+            values["curve"]["loss"],
+            CLASS_COLORS[0 if _sorts_all(values) else 1],
+            f"seed {values['seed']}",
+            width=1.5,
+        )
         for values in seeds
     ]
     if theirs is not None:
         last = max(values["curve"]["step"][-1] for values in seeds)
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "lines",
-                "name": "document's final loss",
-                "x": [0, last],
-                "y": [theirs, theirs],
-                "line": {"color": NEUTRAL, "dash": "dash", "width": 2},
-            }
-        )
-    layout = {
-        "xaxis": {"title": {"text": "step"}},
-        "yaxis": {"title": {"text": "loss (nats an item)"}, "type": "log"},
-    }
+        data.append(plots.dashed([0, last], [theirs, theirs], "document's final loss"))
+    layout = plots.layout(plots.axis("step"), plots.axis("loss (nats an item)", "log"))
     caption = (
         "The loss of each seed on the batch of that step: blue where the trained model sorts "
         "every test list, orange where not."

@@ -6,12 +6,12 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from interp_toolkit import plots
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL, shade, translucent
 from interp_toolkit.results import Figure
 from interp_toolkit.studies.superposition.packing import random_capacity, welch_capacity
 
 EPSILON = 0.5  # of the random construction's line: a readout within it of the truth decides
-SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
 
 Values = Mapping[str, Any]
 
@@ -19,15 +19,8 @@ Values = Mapping[str, Any]
 def capacity_figure(by_power: Mapping[int, Mapping[int, float]], *, relu: bool) -> Figure:
     """N against d, a line a power, on logarithmic scales, with what is known."""
     data = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": f"p = {power}",
-            "x": list(by_d),
-            "y": list(by_d.values()),
-            "line": {"color": shade(place, len(by_power)), "width": 2},
-            "marker": {"symbol": SYMBOLS[place % len(SYMBOLS)], "size": 8},
-        }
+        plots.line(by_d, by_d.values(), shade(place, len(by_power)), f"p = {power}")
+        | plots.marked(plots.symbol(place), size=8)
         for place, (power, by_d) in enumerate(by_power.items())
     ]
     dimensions = sorted({d for by_d in by_power.values() for d in by_d})
@@ -44,20 +37,19 @@ def capacity_figure(by_power: Mapping[int, Mapping[int, float]], *, relu: bool) 
         ]
     dashes = ("dash", "dot", "dashdot", "longdash", "longdashdot")
     data += [
-        {
-            "type": "scatter",
-            "mode": "lines",
-            "name": name,
-            "x": [d for d, _ in points],
-            "y": [n for _, n in points],
-            "line": {"color": NEUTRAL, "dash": dashes[place % len(dashes)], "width": 1.5},
-        }
+        plots.line(
+            [d for d, _ in points],
+            [n for _, n in points],
+            NEUTRAL,
+            name,
+            width=1.5,
+            dash=dashes[place % len(dashes)],
+        )
         for place, (name, points) in enumerate(lines)
     ]
-    layout = {
-        "xaxis": {"title": {"text": "dimensions d"}, "type": "log"},
-        "yaxis": {"title": {"text": "inputs worth keeping, N"}, "type": "log"},
-    }
+    layout = plots.layout(
+        plots.axis("dimensions d", "log"), plots.axis("inputs worth keeping, N", "log")
+    )
     output = "with a ReLU" if relu else "without a ReLU"
     known = (
         "d ln d: what the source observes at p = 2"
@@ -75,21 +67,18 @@ def capacity_figure(by_power: Mapping[int, Mapping[int, float]], *, relu: bool) 
 def loss_figure(starts: Sequence[Values]) -> Figure:
     """The loss against how many are kept, a line a start."""
     data = [
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": f"start {values['seed']}: N = {values['N']}",
-            "x": values["n"],
-            "y": values["loss"],
-            "line": {"color": CLASS_COLORS[place % 2], "width": 1.5},
-        }
+        plots.line(
+            values["n"],
+            values["loss"],
+            CLASS_COLORS[place % 2],
+            f"start {values['seed']}: N = {values['N']}",
+            width=1.5,
+        )
+        | plots.marked()
         for place, values in enumerate(starts)
     ]
     first = starts[0]
-    layout = {
-        "xaxis": {"title": {"text": "inputs kept, n"}},
-        "yaxis": {"title": {"text": "interference - n"}},
-    }
+    layout = plots.layout(plots.axis("inputs kept, n"), plots.axis("interference - n"))
     caption = (
         f"p = {first['power']}, d = {first['d']}, with a ReLU: each input kept saves 1 and "
         "interferes with the others; N is where the sum is least. It is flat there."
@@ -109,11 +98,8 @@ def norms_figure(trained: Sequence[Values], d: int, n: int) -> Figure:
         }
         for place, values in enumerate(trained)
     ]
-    layout = {
-        "barmode": "overlay",
-        "xaxis": {"title": {"text": "norm of an input's direction"}, "range": [0, 1.2]},
-        "yaxis": {"title": {"text": "inputs"}},
-    }
+    norm = plots.axis("norm of an input's direction") | {"range": [0, 1.2]}
+    layout = plots.layout(norm, plots.axis("inputs")) | {"barmode": "overlay"}
     caption = (
         f"{n} inputs in {d} dimensions, with a ReLU, norms trained too. Two separate groups, kept "
         "and not kept, would make N a count; where the norms spread out or are all alike, there is "

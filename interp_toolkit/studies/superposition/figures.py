@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
+from interp_toolkit import plots
 from interp_toolkit.epsilon import AFFINE
 from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
 from interp_toolkit.results import Figure
@@ -51,21 +52,13 @@ def worst_and_rms_figure(rows: Sequence[Row]) -> Figure:
         ("rms", [row.rms for row in rows], NEUTRAL, "square"),
     )
     data = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": name,
-            "x": values,
-            "y": names,
-            "marker": {"color": color, "symbol": symbol, "size": 10},
-        }
+        plots.markers(values, names, color, name, symbol=symbol, size=10)
         for name, values, color, symbol in columns
     ]
-    layout = {
-        "xaxis": {"title": {"text": "error"}, "rangemode": "tozero"},
-        "yaxis": {"automargin": True, "autorange": "reversed"},
-        "shapes": [_line(x=AFFINE)],
-    }
+    layout = plots.layout(
+        plots.axis("error") | plots.FROM_ZERO, {"automargin": True} | plots.DOWNWARD
+    )
+    layout |= {"shapes": [plots.at_x(AFFINE)]}
     caption = (
         "The dashed line is the worst error of an affine readout of the AND of two features, 1/4 "
         "(of three: 1/3), which needs no layer: to its left is what only a layer gives. Rms errors "
@@ -97,55 +90,40 @@ def width_figure(points: Sequence[Values]) -> Figure:
 def _epsilon_figure(
     title: str, caption: str, points: Sequence[Values], x: str, label: str, log: bool = False
 ) -> Figure:
-    data: list[dict[str, Any]] = [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": name,
-            "x": [values[x] for values in points],
-            "y": [values[key] for values in points],
-            "text": [f"seed {values['seed']}" for values in points],
-            "marker": {"color": CLASS_COLORS[side], "symbol": CLASS_SYMBOLS[side], "size": 8},
-        }
-        for side, key, name in (
-            (1, "worst", "worst"),
-            (0, "worst_after_offset", "worst after offset"),
+    data = []
+    for side, key, name in ((1, "worst", "worst"), (0, "worst_after_offset", "worst after offset")):
+        marks = plots.markers(
+            [values[x] for values in points],
+            [values[key] for values in points],
+            CLASS_COLORS[side],
+            name,
+            symbol=CLASS_SYMBOLS[side],
+            size=8,
         )
-    ]
-    data.append(_curve("predicted worst", *_medians(points, x, lambda values: values["predicted"])))
-    layout = {
-        "xaxis": {"title": {"text": label}, "type": "log" if log else "linear"},
-        "yaxis": {"title": {"text": "error"}, "rangemode": "tozero"},
-        "shapes": [_line(y=AFFINE)],
-    }
+        data.append(marks | {"text": [f"seed {values['seed']}" for values in points]})
+    places, predicted = _medians(points, x, lambda values: values["predicted"])
+    data.append(plots.line(places, predicted, NEUTRAL, "predicted worst"))
+    layout = plots.layout(
+        plots.axis(label, "log" if log else "linear"), plots.axis("error") | plots.FROM_ZERO
+    )
+    layout |= {"shapes": [plots.at_y(AFFINE)]}
     return Figure(title, caption, data, layout)
 
 
 def class_means_figure(points: Sequence[Values]) -> Figure:
     """The mean error by class of input against density, with the closed forms."""
-    data: list[dict[str, Any]] = []
+    data: list[plots.Part] = []
     names = ("both on", "one on", "none on")
     for place, name in enumerate(names):
         x, y = _medians(points, "density", partial(_mean_of, place))
         color = (*CLASS_COLORS[::-1], NEUTRAL)[place]
-        data.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": name,
-                "x": x,
-                "y": y,
-                "marker": {"color": color, "size": 9},
-            }
-        )
+        data.append(plots.markers(x, y, color, name, size=9))
         theory = [tuple(vars(class_means(p, CLASS_ON)).values())[place] for p in x]
-        data.append({**_curve(f"{name}, theory", x, theory), "line": {"color": color}})
+        data.append(plots.line(x, theory, color, f"{name}, theory") | {"line": {"color": color}})
     x, y = _medians(points, "density", lambda values: values["mean_t"])
-    data.append({**_curve("mean t", x, y), "mode": "markers", "marker": {"symbol": "x"}})
-    layout = {
-        "xaxis": {"title": {"text": "density p"}},
-        "yaxis": {"title": {"text": "mean error"}, "rangemode": "tozero"},
-    }
+    crosses = {"mode": "markers", "marker": {"symbol": "x"}}
+    data.append(plots.line(x, y, NEUTRAL, "mean t") | crosses)
+    layout = plots.layout(plots.axis("density p"), plots.axis("mean error") | plots.FROM_ZERO)
     caption = (
         "64 features, 1,024 neurons, exactly 3 on; medians over seeds. Lines are (l-2) p, (l-1) p "
         "and l p - 1 + (1-p)^l with l = 3; the mean t, over all pairs and third features, is p."
@@ -164,22 +142,3 @@ def _medians(
     places = sorted({float(values[x]) for values in points})
     medians = [statistics.median(value(v) for v in points if v[x] == place) for place in places]
     return places, medians
-
-
-def _curve(name: str, x: Sequence[float], y: Sequence[float]) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines",
-        "name": name,
-        "x": list(x),
-        "y": list(y),
-        "line": {"color": NEUTRAL, "width": 2},
-    }
-
-
-def _line(*, x: float | None = None, y: float | None = None) -> dict[str, Any]:
-    """A dashed line across the figure, at x or at y."""
-    line = {"type": "line", "line": {"color": NEUTRAL, "dash": "dash", "width": 1.5}}
-    if x is not None:
-        return {**line, "x0": x, "x1": x, "yref": "paper", "y0": 0, "y1": 1}
-    return {**line, "y0": y, "y1": y, "xref": "paper", "x0": 0, "x1": 1}

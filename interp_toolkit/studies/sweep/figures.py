@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from interp_toolkit import plots
 from interp_toolkit.palette import shade
 from interp_toolkit.results import Figure
 from interp_toolkit.stats import COVERAGE
@@ -12,7 +13,6 @@ from interp_toolkit.studies.sweep.file import VARIANT
 
 WIDE = 8  # a setting whose largest value is so many times its smallest has a logarithmic axis
 MOST = {"higher": "highest", "lower": "lowest"}
-SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
 
 
 class Mean(NamedTuple):
@@ -53,7 +53,7 @@ def _figure(key: str, name: str, unit: str, better: str, points: Sequence[Mean])
     scale, label = (100.0, f"{name} (%)") if unit == "share" else (1.0, name)
     variants = sorted({str(point.at[VARIANT]) for point in points if VARIANT in point.at})
     lines = [""] if key == VARIANT or not variants else variants
-    data: list[dict[str, Any]] = []
+    data: list[plots.Part] = []
     for place, line in enumerate(lines):
         mine = [
             _placed(point, key, scale)
@@ -65,10 +65,7 @@ def _figure(key: str, name: str, unit: str, better: str, points: Sequence[Mean])
     axis = "linear" if len(numeric) == len(points) else "category"
     if axis == "linear" and min(numeric) > 0 and max(numeric) >= WIDE * min(numeric):
         axis = "log"
-    layout = {
-        "xaxis": {"title": {"text": key}, "type": axis},
-        "yaxis": {"title": {"text": label}},
-    }
+    layout = plots.layout(plots.axis(key, axis), plots.axis(label))
     caption = (
         f"{_of_seeds(points)}; lines join the {MOST[better]} at each {key}, whatever the other "
         "settings. The best of many is likely too good."
@@ -95,45 +92,28 @@ def _of_seeds(points: Sequence[Mean]) -> str:
 
 def _traces(
     line: str, points: Sequence[_Placed], better: str, color: str, place: int
-) -> list[dict[str, Any]]:
+) -> list[plots.Part]:
     """All points, and a line through the best at each place."""
     best: dict[Any, float] = {}
     pick = max if better == "higher" else min
     for x, y, _ in points:
         best[x] = pick(best.get(x, y), y)
     ordered = sorted(best.items()) if all(_is_number(x) for x in best) else list(best.items())
-    symbol = SYMBOLS[place % len(SYMBOLS)]
+    symbol = plots.symbol(place)
+    xs, ys = [point.x for point in points], [point.y for point in points]
+    every = plots.markers(xs, ys, color, line, symbol=symbol, size=7) | _bars(points)
+    every["marker"]["opacity"] = 0.5
+    through = plots.line([x for x, _ in ordered], [y for _, y in ordered], color, line)
     return [
-        {
-            "type": "scatter",
-            "mode": "markers",
-            "name": line,
-            "legendgroup": line,
-            "showlegend": False,
-            "x": [point.x for point in points],
-            "y": [point.y for point in points],
-            **_bars(points),
-            "marker": {"color": color, "symbol": symbol, "size": 7, "opacity": 0.5},
-        },
-        {
-            "type": "scatter",
-            "mode": "lines+markers",
-            "name": line,
-            "legendgroup": line,
-            "x": [x for x, _ in ordered],
-            "y": [y for _, y in ordered],
-            "line": {"color": color, "width": 2},
-            "marker": {"color": color, "symbol": symbol, "size": 8},
-        },
+        every | plots.grouped(line, listed=False),
+        through | plots.marked(symbol, 8, color) | {"legendgroup": line},
     ]
 
 
-def _bars(points: Sequence[_Placed]) -> dict[str, Any]:
+def _bars(points: Sequence[_Placed]) -> plots.Part:
     above = [high - y for _, y, (_, high) in points]
     below = [y - low for _, y, (low, _) in points]
-    if not any(above + below):
-        return {}
-    return {"error_y": {"type": "data", "symmetric": False, "array": above, "arrayminus": below}}
+    return {"error_y": plots.spread(above, below)} if any(above + below) else {}
 
 
 def _is_number(value: Any) -> bool:

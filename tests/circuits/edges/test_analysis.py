@@ -1,7 +1,7 @@
 """The circuit graph on models whose circuit is known, and on models without one."""
 
+import dataclasses
 import json
-from types import SimpleNamespace
 
 import networkx as nx
 import numpy as np
@@ -296,23 +296,9 @@ def test_p_values_are_adjusted_over_all_edges(induction, monkeypatch):
     np.testing.assert_allclose([edge.p_value for edge in found], holm(raw))
 
 
-def circuit_that_keeps(share, low, high):
-    edges = [SimpleNamespace(edge=SimpleNamespace(name="input->logits"), effect=1.0)]
-    objective = SimpleNamespace(
-        name="in-context advantage", definition="d", unit="nats", is_behaviour=True
-    )
-    held_out = SimpleNamespace(share=share, low=low, high=high, n_rows=8)
-    return SimpleNamespace(
-        nothing=None,
-        kept=edges,
-        edges=edges,
-        n_measured=1,
-        objective=objective,
-        held_out=held_out,
-        chosen_on=held_out,
-        intact=1.0,
-        all_cut=0.0,
-    )
+@pytest.fixture(scope="module")
+def circuit(induction):
+    return find_circuit(induction, repeated_prompts(induction))
 
 
 @pytest.mark.parametrize(
@@ -324,8 +310,10 @@ def circuit_that_keeps(share, low, high):
         ((0.6, 0.4, 0.8), "partial", "only a part"),
     ],
 )
-def test_a_circuit_is_as_strong_as_what_it_keeps_alone(kept, status, says):
-    circuit = circuit_that_keeps(*kept)
+def test_a_circuit_is_as_strong_as_what_it_keeps_alone(circuit, kept, status, says):
+    share, low, high = kept
+    held_out = dataclasses.replace(circuit.held_out, share=share, low=low, high=high)
+    circuit = dataclasses.replace(circuit, held_out=held_out)
     evidence = verdict.evidence_of(circuit)
     assert evidence.status == status
     assert (evidence.reason is None) == (status == "detected")

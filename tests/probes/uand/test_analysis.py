@@ -8,6 +8,7 @@ from math import comb
 from pathlib import Path
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 import torch
 from scipy import stats
@@ -76,6 +77,13 @@ def test_the_construction_is_computed_here_and_no_better_than_random(verdict):
     assert not site.intersections["targeted"]
     assert "computed here" in verdict.verdict
     assert "It is built by intersections" in verdict.verdict
+
+
+def test_plotly_takes_its_figures(verdict):
+    titles = ["Errors of all pairs", "Pairs of features", "Against random layers"]
+    assert [figure.title for figure in verdict.figures()] == titles
+    for figure in verdict.figures():
+        go.Figure(data=list(figure.data), layout=dict(figure.layout))
 
 
 def test_its_json_has_the_documented_form(verdict):

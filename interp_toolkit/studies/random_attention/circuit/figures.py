@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from interp_toolkit import plots
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure, head_name
 
@@ -17,22 +18,14 @@ def score_figure(seed: Values, detector: str) -> Figure:
     data = []
     for when, color in colors.items():
         mine = [s for s in seed[when] if s["detector"] == detector]
-        data.append(
-            {
-                "type": "bar",
-                "name": f"{when} training",
-                "x": [head_name(s["layer"], s["head"]) for s in mine],
-                "y": [s["score"] for s in mine],
-                "marker": {"color": color},
-                "hovertemplate": "%{x}: %{y:.3f}<extra>%{fullData.name}</extra>",
-            }
-        )
+        names = [head_name(s["layer"], s["head"]) for s in mine]
+        drawn = plots.bars(names, [s["score"] for s in mine], color, f"{when} training")
+        data.append(drawn | plots.hover("%{x}: %{y:.3f}", box="%{fullData.name}"))
     found = [head_name(*at) for at in seed["parts"][detector]]
-    layout = {
-        "barmode": "group",
-        "xaxis": {"title": {"text": "head"}, "showgrid": False},
-        "yaxis": {"title": {"text": "share of attention"}, "range": [0, 1]},
-    }
+    layout = plots.layout(
+        plots.axis("head") | plots.NO_GRID, plots.axis("share of attention") | {"range": [0, 1]}
+    )
+    layout |= {"barmode": "group"}
     caption = (
         f"Seed {seed['seed']}: the share of attention that goes where {detector} looks. Detected "
         f"after training: {', '.join(found) or 'none'}."
@@ -43,26 +36,13 @@ def score_figure(seed: Values, detector: str) -> Figure:
 def pattern_figure(shown: Values, tokens: Sequence[int]) -> Figure:
     """A head's attention on one row of the task, whose last token is the asked key."""
     places = [f"{place}: {token}" for place, token in enumerate(tokens)]
-    trace = {
-        "type": "heatmap",
-        "x": places,
-        "y": places,
-        "z": shown["pattern"],
-        "zmin": 0,
-        "zmax": 1,
-        "hovertemplate": "query %{y}, key %{x}<br>attention %{z}<extra></extra>",
-        "colorbar": {"title": {"text": "attention"}, "outlinewidth": 0},
-    }
-    layout = {
-        "xaxis": {"title": {"text": "key (place: token)"}, "type": "category", "showgrid": False},
-        "yaxis": {
-            "title": {"text": "query (place: token)"},
-            "type": "category",
-            "autorange": "reversed",
-            "showgrid": False,
-        },
-        "height": 480,
-    }
+    trace = plots.heatmap(places, places, shown["pattern"], "attention", low=0, high=1)
+    trace |= plots.hover("query %{y}, key %{x}<br>attention %{z}")
+    layout = plots.layout(
+        plots.axis("key (place: token)", "category") | plots.NO_GRID,
+        plots.axis("query (place: token)", "category") | plots.NO_GRID | plots.DOWNWARD,
+    )
+    layout |= {"height": 480}
     asked = tokens[-1]
     value = tokens[tokens.index(asked) + 1]
     caption = (

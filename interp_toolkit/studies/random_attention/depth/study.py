@@ -25,6 +25,7 @@ from typing import Any
 
 import numpy as np
 
+from interp_toolkit import plots
 from interp_toolkit.circuits.collapse.by_depth import similarity_by_depth
 from interp_toolkit.data import FeatureData
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
@@ -249,16 +250,16 @@ def _by_seed(found: Found) -> Table:
 
 
 def _figure(found: Found) -> Figure:
-    data: list[dict[str, Any]] = []
+    data: list[plots.Part] = []
     for side, (variant, name) in enumerate(NAMES.items()):
         for start, dash in zip(INITIALISATIONS, DASHES, strict=True):
             label, values = f"{name}, {start}", medians(found, start, variant)
             data.append(_line(label, values, CLASS_COLORS[1 - side], dash))
         data.append(_line(f"source, {name}", THEIRS[variant], NEUTRAL, DASHES[side]))
-    layout = {
-        "xaxis": {"title": {"text": "layers"}, "type": "log", "tickvals": list(DEPTHS)},
-        "yaxis": {"title": {"text": "mean cosine (source: covariance)"}, "type": "log"},
-    }
+    layout = plots.layout(
+        plots.axis("layers", "log") | {"tickvals": list(DEPTHS)},
+        plots.axis("mean cosine (source: covariance)", "log"),
+    )
     caption = (
         "Hidden states of different tokens behind the last block and the norm, untrained, median "
         "over seeds; grey: the source's covariance, whose scale is not given."
@@ -266,15 +267,9 @@ def _figure(found: Found) -> Figure:
     return Figure("How alike hidden states are, by depth", caption, data, layout)
 
 
-def _line(name: str, values: Sequence[float], color: str, dash: str) -> dict[str, Any]:
-    return {
-        "type": "scatter",
-        "mode": "lines+markers",
-        "name": name,
-        "x": list(DEPTHS),
-        "y": [value if value > 0 else None for value in values],
-        "line": {"color": color, "dash": dash, "width": 2},
-    }
+def _line(name: str, values: Sequence[float], color: str, dash: str) -> plots.Part:
+    shown = [value if value > 0 else None for value in values]
+    return plots.line(DEPTHS, shown, color, name, dash=dash) | plots.marked()
 
 
 TABLE_6 = Artefact(

@@ -1,0 +1,263 @@
+"""The parts of figures, as plain plotly data: traces, axes, layouts, panels, rounded numbers.
+
+Traces, axes and layouts are dictionaries; `|` adds to one what another function or constant makes:
+
+    line(steps, losses, CLASS_COLORS[0], "loss") | hover("step %{x}: %{y:.3g}")
+    layout(axis("step"), axis("loss (nats)", "log") | FROM_ZERO) | {"height": 460}
+
+Values are sequences, arrays or tensors. What is None in an optional argument is left to plotly.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from interp_toolkit.palette import NEUTRAL
+
+Part = dict[str, Any]  # of a figure, in plotly's names
+Values = Any  # numbers or names: an iterable, an array or a tensor
+
+# of traces
+NO_HOVER: Part = {"hoverinfo": "skip"}
+NO_LEGEND: Part = {"showlegend": False}
+SILENT_HOLES: Part = {"hoverongaps": False}  # a map's cells without a number say nothing
+TILES: Part = {"xgap": 1, "ygap": 1, **SILENT_HOLES}  # a map's cells stand apart
+# of axes
+FROM_ZERO: Part = {"rangemode": "tozero"}
+DOWNWARD: Part = {"autorange": "reversed"}
+NO_GRID: Part = {"showgrid": False}
+NO_ZERO_LINE: Part = {"zeroline": False}
+BARE: Part = NO_GRID | NO_ZERO_LINE
+
+SYMBOLS = ("circle", "diamond", "square", "cross", "x", "triangle-up")
+GAP = 0.09  # between panels, of the figure's width
+SHARE = 0.72  # of a row's height that its panels fill; names and ticks stand in the rest
+
+
+def line(
+    x: Values,
+    y: Values,
+    color: str,
+    name: str | None = None,
+    *,
+    width: float = 2,
+    dash: str | None = None,
+) -> Part:
+    """A line through the points (x, y)."""
+    look = _given(color=color, width=width, dash=dash)
+    return _scatter("lines", x, y, name) | {"line": look}
+
+
+def dashed(x: Values, y: Values, name: str) -> Part:
+    """A grey dashed line: what is known beside what was measured."""
+    return line(x, y, NEUTRAL, name, dash="dash")
+
+
+def marked(symbol: str | None = None, size: float | None = None, color: str | None = None) -> Part:
+    """A line's points marked too; in the line's colour, unless another is given."""
+    look = _given(symbol=symbol, size=size, color=color)
+    return {"mode": "lines+markers"} | ({"marker": look} if look else {})
+
+
+def markers(
+    x: Values,
+    y: Values,
+    color: str,
+    name: str | None = None,
+    *,
+    symbol: str | Sequence[str] | None = None,
+    size: float,
+) -> Part:
+    """A mark at each point (x, y); one symbol for all, or one for each."""
+    look = _given(color=color, symbol=symbol, size=size)
+    return _scatter("markers", x, y, name) | {"marker": look}
+
+
+def strokes(x: Values, y: Values, symbol: str, name: str, *, size: float) -> Part:
+    """Grey marks that are all outline, which plotly colours by their line."""
+    look = {"symbol": symbol, "size": size, "line": {"width": 3, "color": NEUTRAL}}
+    return _scatter("markers", x, y, name) | {"marker": look}
+
+
+def labels(texts: Iterable[str], position: str | Sequence[str]) -> Part:
+    """Texts beside markers, such as "top center"; one position for all, or one for each."""
+    return {"mode": "markers+text", "text": list(texts), "textposition": position}
+
+
+def symbol(place: int) -> str:
+    """The marker of the `place`-th line of a figure."""
+    return SYMBOLS[place % len(SYMBOLS)]
+
+
+def bars(x: Values, y: Values, color: str, name: str | None = None) -> Part:
+    """A bar of height y at each x."""
+    made = {"type": "bar", "x": _plain(x), "y": _plain(y), "marker": {"color": color}}
+    return made | _given(name=name)
+
+
+def spread(above: Iterable[float], below: Iterable[float]) -> Part:
+    """Error bars, for `error_x` or `error_y`: how far they reach above each point and below."""
+    return {"type": "data", "symmetric": False, "array": list(above), "arrayminus": list(below)}
+
+
+def area(x: Values, y: Values, color: str) -> Part:
+    """The inside of the polygon with the corners (x, y): without outline, legend and hover."""
+    look = {"fill": "toself", "fillcolor": color, "line": {"width": 0}}
+    return _scatter("lines", x, y, None) | look | NO_HOVER | NO_LEGEND
+
+
+def band(x: Sequence[Any], low: Sequence[Any], high: Sequence[Any], color: str) -> Part:
+    """The area between two lines over x."""
+    return area([*x, *x[::-1]], [*high, *low[::-1]], color)
+
+
+def heatmap(
+    x: Values | None,
+    y: Values | None,
+    z: Sequence[Sequence[float | None]],
+    title: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+) -> Part:
+    """Cells z, shape [len(y), len(x)], coloured from `low` to `high`; `title` is the scale's.
+
+    Without x or y, cells are numbered from 0.
+    """
+    sides = {side: _plain(names) for side, names in (("x", x), ("y", y)) if names is not None}
+    scale = {"title": {"text": title}, "outlinewidth": 0}
+    return {"type": "heatmap", "z": z, "colorbar": scale} | sides | _given(zmin=low, zmax=high)
+
+
+def hover(text: str, data: Sequence[Any] | None = None, *, box: str = "") -> Part:
+    """What a trace says of the point under the pointer, of its `customdata`, and beside it."""
+    return {"hovertemplate": f"{text}<extra>{box}</extra>"} | _given(customdata=data)
+
+
+def grouped(group: str, *, listed: bool) -> Part:
+    """A trace that the legend shows and hides with its group, which one of them is listed for."""
+    return {"legendgroup": group, "showlegend": listed}
+
+
+def axis(title: str, kind: str | None = None) -> Part:
+    """An axis; `kind` is "log", "category" or "linear" where plotly should not guess."""
+    return {"title": {"text": title}} | _given(type=kind)
+
+
+def whole(n: int) -> Part:
+    """Ticks of an axis of n things: each, or every fourth of many."""
+    return {"dtick": 1 if n <= 16 else 4}
+
+
+def ticks(values: Iterable[float], names: Iterable[str]) -> Part:
+    """Ticks of an axis: names at values."""
+    return {"tickvals": list(values), "ticktext": list(names)}
+
+
+def layout(x: Part, y: Part) -> Part:
+    """The layout of a figure of one panel, from its axes."""
+    return {"xaxis": x, "yaxis": y}
+
+
+def at_x(value: float) -> Part:
+    """A grey dashed line from bottom to top of a figure, for its layout's `shapes`."""
+    return _across({"x0": value, "x1": value, "yref": "paper", "y0": 0, "y1": 1})
+
+
+def at_y(value: float) -> Part:
+    """A grey dashed line from left to right of a figure, for its layout's `shapes`."""
+    return _across({"y0": value, "y1": value, "xref": "paper", "x0": 0, "x1": 1})
+
+
+@dataclass(frozen=True)
+class Panel:
+    """Where one of several panels lies in its figure.
+
+    Attributes:
+        number: among the panels, from 0.
+        x, y: its part of the figure's width and of its height.
+        lowest: whether no panel is below it.
+        leftmost: whether none is to its left.
+    """
+
+    number: int
+    x: tuple[float, float]
+    y: tuple[float, float]
+    lowest: bool = True
+    leftmost: bool = True
+
+    @property
+    def trace(self) -> Part:
+        """The axes of a trace in it."""
+        return {"xaxis": f"x{self._suffix}", "yaxis": f"y{self._suffix}"}
+
+    def layout(self, x: Part, y: Part) -> Part:
+        """Its part of the figure's layout, from its axes."""
+        return {
+            f"xaxis{self._suffix}": x | {"domain": self.x, "anchor": self.trace["yaxis"]},
+            f"yaxis{self._suffix}": y | {"domain": self.y, "anchor": self.trace["xaxis"]},
+        }
+
+    def heading(self, text: str) -> Part:
+        """A bold text above it, for the layout's `annotations`."""
+        paper = {"xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom"}
+        return {
+            "text": f"<b>{text}</b>",
+            "x": self.x[0],
+            "y": self.y[1],
+            "showarrow": False,
+        } | paper
+
+    @property
+    def _suffix(self) -> str:
+        return "" if self.number == 0 else str(self.number + 1)
+
+
+def beside(n: int, per_row: int, share: float = SHARE) -> list[Panel]:
+    """Where n panels lie, in rows of at most `per_row`."""
+    columns, rows = min(n, per_row), -(-n // per_row)
+    width, height = (1 - GAP * (columns - 1)) / columns, 1 / rows
+    panels = []
+    for number in range(n):
+        left = (number % per_row) * (width + GAP)
+        top = 1 - (number // per_row) * height
+        bottom = top - height * (share if rows > 1 else 1)
+        across = (left, min(left + width, 1.0))  # plotly takes no end beyond 1, be it by rounding
+        lowest, leftmost = number + per_row >= n, number % per_row == 0
+        panels.append(Panel(number, across, (max(bottom, 0.0), top), lowest, leftmost))
+    return panels
+
+
+def rounded(values: Values, digits: int = 4) -> list[Any]:
+    """Nested lists of numbers in so many significant digits; None where one is not finite."""
+    return [
+        rounded(value, digits) if isinstance(value, list | tuple) else _number(value, digits)
+        for value in _plain(values)
+    ]
+
+
+def _number(value: float | None, digits: int) -> float | None:
+    if value is None or not math.isfinite(value):
+        return None
+    return float(f"{value:.{digits}g}")
+
+
+def _scatter(mode: str, x: Values, y: Values, name: str | None) -> Part:
+    return {"type": "scatter", "mode": mode, "x": _plain(x), "y": _plain(y)} | _given(name=name)
+
+
+def _across(ends: Part) -> Part:
+    return {"type": "line", "line": {"color": NEUTRAL, "dash": "dash", "width": 1.5}} | ends
+
+
+def _plain(values: Values) -> list[Any]:
+    """A list of Python's own numbers and names."""
+    return list(values.tolist() if hasattr(values, "tolist") else values)
+
+
+def _given(**parts: Any) -> Part:
+    """Those that are not None."""
+    return {name: part for name, part in parts.items() if part is not None}
