@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -375,3 +376,46 @@ def test_controls_on_sampled_data_are_balanced() -> None:
         model.embed.W_E.normal_(generator=torch.Generator().manual_seed(0))
     (site,) = BOOLEAN(model, table="0110", data=noise, shuffles=9).sites
     assert site.controls["AND"] == pytest.approx(0.5, abs=0.1)
+
+
+def test_what_any_labels_would_show_is_uninformative() -> None:
+    result = it.analyze("toy:xor-1head", "and")
+    (site,) = result.sites
+    assert (site.status, site.outcome) == ("separable", "uninformative")
+    assert site.labelings == LabelingNull(separable=3, tried=3, contradictory=0)
+    assert result.status == "uninformative"
+    assert result.evidence.reason == "any labels of these points would be separable"
+    assert "says nothing of the function" in result.verdict
+    assert result.to_dict()["sites"][0]["explained_by_null"] is True
+
+
+def test_what_other_labels_do_not_show_is_no_matter_of_the_null() -> None:
+    result = it.analyze("toy:xor-2head", "xor")
+    assert result.status == "separable"
+    assert result.evidence.reason is None
+    assert result.evidence.labelings.contradictory == 4
+    assert "(4 give one activation both labels)" in result.verdict
+    no = it.analyze("toy:xor-1head", "xor")  # no null makes a certificate worth less
+    assert (no.status, no.sites[0].explained_by_null) == ("not_separable", False)
+
+
+def test_on_sampled_data_a_probe_that_beats_shuffled_labels_is_informative() -> None:
+    """In enough dimensions any labels separate; rows held out tell."""
+    model, data = planted(120, 3, "xor")
+    (site,) = BOOLEAN(model, table="0110", data=data, hooks="*hook_resid_pre", shuffles=19).sites
+    every = dataclasses.replace(site, labelings=LabelingNull(20, 20, 0))
+    for status, p_value, outcome in (
+        ("separable", 0.01, "separable"),
+        ("separable", 0.3, "uninformative"),
+        ("separable", math.nan, "uninformative"),
+    ):
+        held_out = dataclasses.replace(site.held_out, p_value=p_value)
+        separability = dataclasses.replace(site.separability, status=status)
+        judged = dataclasses.replace(every, held_out=held_out, separability=separability)
+        assert judged.outcome == outcome
+
+
+def test_accuracy_with_all_heads_is_a_share_and_no_count() -> None:
+    result = it.analyze("toy:xor-2head", "xor")
+    caption = result.tables()[-1].caption
+    assert "the same probe is right on 100.0% of these rows" in caption
