@@ -45,9 +45,8 @@ def numbers(X: Any, width: int | None = None) -> Float[np.ndarray, "n d"]:
     """Activations as float32 or float64. Raises InputError for anything else."""
     rows = checked_rows(X)
     if width is not None and rows.shape[1] != width:
-        raise InputError(
-            f"X has {rows.shape[1]} features, but UANDReadoff is expecting {width} features as input"
-        )
+        has = f"X has {rows.shape[1]} features"
+        raise InputError(f"{has}, but UANDReadoff is expecting {width} features as input")
     return rows
 
 
