@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.estimators.logistic_probe import LogisticProbe
-from interp_toolkit.probes.estimators.site import as_tensor
+from interp_toolkit.probes.estimators.rows import checked_rows
 
 #: the functions of two features that have names
 TABLES: Mapping[str, str] = {
@@ -141,16 +141,16 @@ class BooleanProbe(BaseEstimator):
         Raises InputError for a bad table, features that do not fit it, a different number of
         rows, NaN or infinity in X, and data in which the function takes one value only.
         """
+        activations = checked_rows(X).astype(np.float64, copy=False)
         truth = truth_values(self.table, features)
-        activations = _activations(X)
         if len(activations) != len(truth):
             raise InputError(
                 f"{len(activations)} rows of activations but {len(truth)} rows of features"
             )
         if truth.all() or not truth.any():
             raise InputError(
-                f"the function {self.table!r} is {bool(truth[0])} on every row; "
-                "give data in which it takes both values"
+                f"the function {self.table!r} is {bool(truth[0])} on every row: the labels hold "
+                "one class only; give data in which it takes both values"
             )
         self.probe_ = LogisticProbe(
             C=self.C,
@@ -167,7 +167,7 @@ class BooleanProbe(BaseEstimator):
     def decision_function(self, X: Any) -> Float[np.ndarray, " batch"]:
         """Log-odds that the function is true."""
         check_is_fitted(self)
-        return self.probe_.decision_function(_activations(X))
+        return self.probe_.decision_function(checked_rows(X))
 
     def predict(self, X: Any) -> Bool[np.ndarray, " batch"]:
         """Whether the function is likelier true than false."""
@@ -176,7 +176,7 @@ class BooleanProbe(BaseEstimator):
     def predict_proba(self, X: Any) -> Float[np.ndarray, "batch 2"]:
         """The probabilities of false and of true."""
         check_is_fitted(self)
-        return self.probe_.predict_proba(_activations(X))
+        return self.probe_.predict_proba(checked_rows(X))
 
     def score(self, X: Any, features: Any) -> float:
         """The share of rows predicted right."""
@@ -247,11 +247,3 @@ class ORProbe(_NamedProbe):
     """
 
     _table = TABLES["or"]
-
-
-def _activations(X: Any) -> Float[np.ndarray, "batch d_model"]:
-    """Activations as a float64 array on the CPU; InputError for NaN or infinity."""
-    activations = as_tensor(X, "cpu").double().numpy()
-    if not np.isfinite(activations).all():
-        raise InputError("the activations contain NaN or infinity; leave those rows out")
-    return np.asarray(activations)

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.probes.estimators.rows import checked_rows
 from interp_toolkit.probes.uand.errors import Pairs
 
 
@@ -42,16 +43,11 @@ def checked(
 
 def numbers(X: Any, width: int | None = None) -> Float[np.ndarray, "n d"]:
     """Activations as float32 or float64. Raises InputError for anything else."""
-    X = _array(X)
-    if X.ndim != 2 or not X.size or X.dtype.kind not in "iuf":
-        raise InputError(f"activations must be numbers [n, d], not {X.dtype} {list(X.shape)}")
-    if X.dtype not in (np.float32, np.float64):
-        X = X.astype(np.float32 if X.dtype.kind == "f" else np.float64)
-    if not np.isfinite(X).all():
-        raise InputError("the activations hold NaN or infinite values")
-    if width is not None and X.shape[1] != width:
-        raise InputError(f"the activations have width {X.shape[1]}; the readoffs are of {width}")
-    return np.asarray(X)
+    rows = checked_rows(X)
+    if width is not None and rows.shape[1] != width:
+        has = f"X has {rows.shape[1]} features"
+        raise InputError(f"{has}, but UANDReadoff is expecting {width} features as input")
+    return rows
 
 
 def checked_pairs(pairs: Any, n_features: int) -> Pairs:

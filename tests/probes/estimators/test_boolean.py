@@ -156,7 +156,7 @@ def test_probes_clone_and_know_their_parameters():
         (np.ones(4), PAIRS, "must be"),
         (np.ones((4, 3)), np.tile(PAIRS[:1], (4, 1)), "is False on every row"),
         (np.ones((2, 3)), PAIRS[1:3], "is True on every row"),
-        (np.array([["a"] * 3] * 4), PAIRS, "not numbers"),
+        (np.array([["a"] * 3] * 4), PAIRS, "must be numbers"),
     ],
 )
 def test_what_cannot_be_probed_is_refused(X, features, message):

@@ -282,14 +282,14 @@ def test_what_does_not_fit_the_readoffs_is_said():
     X, on = layer(5, 12, 0.5, seed=9)
     readoff = UANDReadoff().fit(X, on)
     for call, what in (
-        (lambda: readoff.errors(X[:, :5], on), "width 5"),
+        (lambda: readoff.errors(X[:, :5], on), "X has 5 features"),
         (lambda: readoff.errors(X, on[:, :3]), "3 features"),
         (lambda: readoff.errors(X, on, [[0, 0]]), "two different"),
         (lambda: readoff.errors(X, on, [[0, 9]]), "0 to 4"),
         (lambda: readoff.errors(X, on, [0, 1]), "pairs"),
         (lambda: readoff.readoffs([(0, 0)]), "different features"),
         (lambda: readoff.readoffs([()]), "different features"),
-        (lambda: readoff.score(X[:, :3], [(0, 1)]), "width 3"),
+        (lambda: readoff.score(X[:, :3], [(0, 1)]), "X has 3 features"),
         (lambda: readoff.truth_table_readoff("0110", (0, 1, 2)), "does not fit 3"),
         (lambda: UANDReadoff(ridge=-1.0).fit(X, on), "ridge"),
         (lambda: UANDReadoff(ridge=0.0).fit(X * (np.arange(12) > 0), on), "larger ridge"),
