@@ -36,7 +36,7 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
         'separable'
     """
     analysis = find("probes", name)
-    progress = options.pop("progress", lambda step: None)
+    progress = options.pop("progress", None) or (lambda step: None)
     chosen = read_options(analysis.options, options, name)
     model = load(model)
     columns = () if reads_features(chosen) else None

@@ -68,13 +68,20 @@ Chosen = TypeVar("Chosen", bound=Options)
 
 
 def _plain(value: Any) -> Any:
-    """As a file keeps it; what has no JSON form by its name or its text."""
+    """As a file keeps it: arrays by their shape, what has no JSON form by its name or its text."""
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    for name in ("source", "name"):
+        if isinstance(said := getattr(value, name, None), str):
+            return said
+    if getattr(value, "ndim", 0):
+        return f"{type(value).__name__} {list(value.shape)}"
     try:
         return jsonable(value)
     except TypeError:
-        if isinstance(value, list | tuple):
-            return [_plain(item) for item in value]
-        return str(getattr(value, "name", None) or getattr(value, "source", None) or value)
+        return str(value)
 
 
 def _as_names(value: Any) -> Any:

@@ -53,6 +53,13 @@ class Analysis:
     source: str = ""
     graph_formats: tuple[str, ...] = ()
 
+    def __post_init__(self) -> None:
+        if not (isinstance(self.options, type) and hasattr(self.options, "model_fields")):
+            raise TypeError(
+                f"the analysis {self.name!r} has no options class: give a subclass of "
+                "interp_toolkit.options.Options before its run function"
+            )
+
     def __call__(
         self,
         model: Any,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from types import SimpleNamespace
+from typing import Annotated, Any, Literal
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import Field, model_validator
 
+import interp_toolkit as it
 from interp_toolkit.errors import InputError
 from interp_toolkit.options import MAX_SEED, Flag, Names, Options, Position, Words, flags
 from interp_toolkit.options import read_options as read
@@ -127,3 +130,24 @@ def test_calling_an_analysis_checks_its_options() -> None:
     assert (model, data, options.level) == ("model", None, 0.5)
     with pytest.raises(InputError, match="takes no option"):
         analysis("model", other=1)
+
+
+def test_large_values_stand_in_the_settings_by_their_shape_or_source() -> None:
+    class Held(Options):
+        """With an option of any kind."""
+
+        features: Any = Field(None, description="Any.")
+
+    assert Held(features=np.zeros((40, 64))).settings() == {"features": "ndarray [40, 64]"}
+    named = SimpleNamespace(source="an SAE's latents", directions=np.zeros(9))
+    assert Held(features=named).settings() == {"features": "an SAE's latents"}
+    assert Held(features=[np.float64(0.5), "a"]).settings() == {"features": [0.5, "a"]}
+
+
+def test_an_analysis_without_an_options_class_is_refused_when_it_is_made() -> None:
+    with pytest.raises(TypeError, match="'old' has no options class"):
+        Analysis("old", "As plugins once were.", lambda model: None, lambda model, data: None)
+
+
+def test_progress_may_be_none() -> None:
+    assert it.analyze("toy:or-1head", "or", progress=None).probe == "or"

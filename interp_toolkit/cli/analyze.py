@@ -77,12 +77,17 @@ def analyze(
     json_path = None if json == "-" else options.writable(json, "--json")
     html_path = options.writable(html, "--html")
     graph_path = options.writable(graph, "--graph")
-    read = {name: value for name, value in given.items() if isinstance(value, str)}
+    read = {
+        f"--{name.replace('_', '-')}": value
+        for name, value in given.items()
+        if isinstance(value, str) and Path(value).exists()
+    }
     options.check_apart(
         {"--json": json_path, "--html": html_path, "--graph": graph_path},
-        {"the model": model, "--data": data, "--config": config}
-        | {f"--{name}": value for name, value in read.items()},
+        {"the model": model, "--data": data, "--config": config} | read,
     )
+    if column and given.get("features") is not None:
+        raise InputError("--column and --features both say what the features are; give one")
     if column and data is None:
         raise InputError("--column chooses features of --data, which is not given")
     settings = options.settings_of_model(config, setting)
@@ -123,8 +128,6 @@ def _run(
 
     chosen = checked(named, given, named=True) if named else {}
     elsewhere = bool(chosen) and all(analysis.reads_features(o) for o in chosen.values())
-    if data[1] and any(analysis.reads_features(o) for o in chosen.values()):
-        raise InputError("--column and --features both say what the features are; give one")
     with progress(quiet) as say:
         say(f"loading {printable(name)}")
         model = load(name, **load_options)

@@ -60,7 +60,7 @@ def _taken(group: Group, entry: Any) -> list[tuple[str, list[list[str]]]]:
     if group == "probes":
         from interp_toolkit.options import flags
 
-        return [("options", [[f.name, f.type, f.help] for f in flags(entry.options)])]
+        return [("options", [[f.name, f.metavar or f.type, f.help] for f in flags(entry.options)])]
     found = []
     if group == "recipes":
         fields = entry.config.model_fields

@@ -20,7 +20,7 @@ MISSING = "–"
 SIGNS: Mapping[Tone, str] = {"yes": "✓", "no": "✗", "none": "–", "open": "?", "against": "!"}
 #: what each sign claims, for a legend
 LEGEND: Mapping[Tone, str] = {
-    "yes": "found, beyond its null or with a witness",
+    "yes": "found: beyond its null, by its interval, or with a witness",
     "no": "shown not to be so",
     "none": "looked for and not found, which does not prove that it is not there",
     "open": "undecided, or explained by the null",

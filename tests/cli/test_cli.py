@@ -452,3 +452,26 @@ def test_what_does_not_fit_is_said(call) -> None:
     assert "not run: " in err
     for probe in ("qk (", "ov (", "induction (part of heads)"):
         assert probe in err
+
+
+def test_columns_and_features_together_are_refused_without_a_probe_too(call) -> None:
+    code, _, err = call(
+        *["analyze", "toy:uand", "--data", "d.npz", "--column", "a", "--features", "embeddings"]
+    )
+    assert (code, len(lines(err))) == (2, 1)
+    assert "--column and --features" in err
+
+
+def test_words_of_options_are_no_files(tmp_path: Path, call, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    code, _, _ = call(
+        "analyze", "toy:xor-2head", "--probe", "xor", "--position", "all", "--json", "all"
+    )
+    assert code == 0
+    assert (tmp_path / "all").exists()
+    code, _, err = call(
+        *["analyze", "toy:uand", "--probe", "skip-bigrams", "--query-features", "all"],
+        *["--json", "all"],
+    )
+    assert code == 2
+    assert "would overwrite --query-features" in err

@@ -87,13 +87,15 @@ def run(
     notes = []
     if len(kept) < len(copies):
         notes.append(f"{len(copies) - len(kept)} copies gave no usable hidden states")
-    evidence = evidence_of(rise)
+    evidence = evidence_of(
+        rise, [float(known(c.cosines[last] - c.cosines[0]).mean()) for c in kept]
+    )
     described = {"source": rows.source, "rows": len(rows), "sha256": rows.digest()}
     counts = {"positions": own.positions, "pairs": own.pairs}
     spread = 1 / math.sqrt(int(model.cfg.d_model))
     return CollapseResult(
         probe="collapse",
-        verdict=verdict(evidence.status, layers[0], layers[last], int(model.cfg.d_model)),
+        verdict=verdict(evidence, layers[0], layers[last], int(model.cfg.d_model)),
         evidence=evidence,
         provenance=provenance(model, {**described, **counts}, options.settings(), seed),
         layers=layers,

@@ -25,6 +25,7 @@ class CollapseEvidence(Evidence):
         rows: it is of.
         least_rise: what counts as one.
         copies: what the re-initialised models are.
+        rises_of_copies: theirs.
     """
 
     rise: float
@@ -33,6 +34,7 @@ class CollapseEvidence(Evidence):
     rows: int
     least_rise: float
     copies: str
+    rises_of_copies: Sequence[float]
 
 
 @dataclass(frozen=True)

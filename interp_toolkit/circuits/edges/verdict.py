@@ -2,10 +2,12 @@
 
 Cutting an edge shows that the behaviour needs it; that the edges found carry the behaviour is shown
 by what they keep when all others are cut, on held-out rows: detected where the interval of that
-share is above FAITHFUL, partial where it is above 0, not detected where it holds 0.
+share is at least FAITHFUL, partial where it is above 0, else not detected.
 """
 
 from __future__ import annotations
+
+import math
 
 from interp_toolkit.circuits.edges.result import CircuitEvidence
 from interp_toolkit.circuits.edges.search import SHARE, Circuit
@@ -22,6 +24,8 @@ def status_of(circuit: Circuit) -> Status:
     held_out = circuit.held_out
     if circuit.nothing is not None or not circuit.kept or held_out is None:
         return "not_detected"
+    if math.isnan(held_out.share):
+        return "undecided"
     if held_out.low >= FAITHFUL:
         return "detected"
     return "partial" if held_out.low > 0 else "not_detected"
@@ -38,6 +42,10 @@ def reason_of(circuit: Circuit) -> str | None:
         return "no edge, cut alone, both matters and lies on a path of such edges"
     if status == "partial":
         return f"the interval of what the edges keep alone reaches below {FAITHFUL:.0%}"
+    if status == "undecided":
+        return "cutting every edge costs nothing on the held-out rows"
+    if circuit.held_out.high < 0:
+        return "alone, the edges do worse than with every edge cut"
     return "the interval of what the edges keep alone holds 0"
 
 
@@ -92,10 +100,22 @@ def verdict(circuit: Circuit) -> str:
     says = {
         "detected": f"{len(kept)} of {n_edges} edges carry the {name}{against_it}: {named}{more}.",
         "partial": f"Cutting any one of {len(kept)} of {n_edges} edges changes the "
-        f"{name}{against_it}, but they carry only a part of it: {named}{more}.",
+        f"{name}{against_it}, "
+        + (
+            "but they carry only a part of it"
+            if held_out.high < 1
+            else "but how much of it they carry alone is not settled"
+        )
+        + f": {named}{more}.",
         "not_detected": f"Cutting any one of {len(kept)} of {n_edges} edges changes the "
         f"{name}{against_it}, but alone they are not seen to carry it: {named}{more}.",
+        "undecided": f"Cutting any one of {len(kept)} of {n_edges} edges changes the "
+        f"{name}{against_it}; what they carry alone cannot be told: {named}{more}.",
     }[status_of(circuit)]
+    if math.isnan(held_out.share):
+        return (
+            f"{says} Cutting every edge costs nothing on the {held_out.n_rows} held-out rows{left}."
+        )
     return (
         f"{says} With all others replaced by their mean over other prompts, they keep "
         f"{held_out.share:.0%} of what cutting every edge costs ({interval}, {held_out.n_rows} "

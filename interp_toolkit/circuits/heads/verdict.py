@@ -41,10 +41,8 @@ def evidence_of(heads: Sequence[HeadVerdict], ablations: Mapping[str, Ablations]
         }
     said = status(heads)
     reason = None
-    if said == "not_detected":
+    if said == "not_detected" or said == "undecided":
         reason = nearest(heads).reason
-    elif said == "undecided":
-        reason = "these prompts have no targets for the detectors"
     elif said == "refuted":
         reason = "ablation costs no material share of the in-context advantage"
     return HeadsEvidence(
@@ -63,8 +61,10 @@ def why_not(head: HeadVerdict, floor: float) -> str | None:
     """Why a head is not detected: too little attention, no significance, or nothing to see."""
     if head.detected:
         return None
-    if head.p_value is None or head.excess is None or head.score is None:
+    if head.excess is None or head.score is None:
         return "no targets in these prompts"
+    if head.p_value is None:
+        return "too few matched controls in these prompts"
     over_null = head.excess
     if head.null_mean is not None and head.uniform is not None and head.uniform < 1:
         over_null = min(over_null, (head.score - head.null_mean) / (1 - head.uniform))

@@ -61,6 +61,8 @@ class HeadCircuitOptions(Options):
             raise ValueError("takes one position, not all")
         if (self.layer is None) != (self.head is None):
             raise ValueError("takes --layer and --head together, or neither")
+        if self.position is not None and self.layer is None:
+            raise ValueError("--position is of one head: give --layer and --head")
         return self
 
 

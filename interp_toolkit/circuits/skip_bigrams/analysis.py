@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -29,7 +29,8 @@ SOURCE = "Computation in superposition, section 3"
 
 
 def _as_several(value: Any) -> Any:
-    return (value,) if isinstance(value, int | str) else value
+    several = isinstance(value, Iterable) and not isinstance(value, str)
+    return value if value is None or several else (value,)
 
 
 class SkipBigramOptions(FeatureOptions, Options):
@@ -65,25 +66,28 @@ def run(
     distance: Any = options.distance
     if distance is not None and len(distance) == 1:
         (distance,) = distance
+    names = ("features", "query_features", "key_features")
+    chosen = {name: options.read(getattr(options, name), model) for name in names}
     found, query, key, notes = search(
         model,
         options.layer,
         options.head,
-        options.read(options.features, model),
-        options.read(options.query_features, model),
-        options.read(options.key_features, model),
+        chosen["features"],
+        chosen["query_features"],
+        chosen["key_features"],
         distance,
         options.level,
         options.memory,
         options.seed,
         progress,
     )
+    settings = options.settings(**{n: None if f is None else f.source for n, f in chosen.items()})
     first = clearest(found)[0]
     return SkipBigramResult(
         probe="skip-bigrams",
         verdict=verdict(found),
         evidence=evidence_of(found),
-        provenance=provenance(model, _described(query, key), options.settings(), options.seed),
+        provenance=provenance(model, _described(query, key), settings, options.seed),
         heads=[head_record(one) for one in found],
         found=found,
         notes=[*notes_of(found), *notes],

@@ -21,13 +21,13 @@ class SortingEvidence(Evidence):
     """What the verdict on a sorting model rests on.
 
     Attributes:
-        null: what every number is held against.
+        null: what every number is held against; None without any.
         nulls: how many of them.
         causal: what was done to the model, and looked at.
         weights_residual: share of the logits' variance that tables of weights do not rebuild.
     """
 
-    null: str
+    null: str | None
     nulls: int
     causal: str
     weights_residual: float
@@ -49,7 +49,7 @@ def evidence_of(
     return SortingEvidence(
         status="not_detected" if neither else "detected",
         reason="it does not sort, or shows too few marks of either algorithm" if neither else None,
-        null="the same numbers of re-initialised models",
+        null="the same numbers of re-initialised models" if nulls else None,
         nulls=nulls,
         causal=f"{swapped if autoregressive else ''}heads replaced by their mean",
         weights_residual=weights_residual,

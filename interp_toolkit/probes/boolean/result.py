@@ -59,9 +59,15 @@ class LabelingNull:
     tried: int
     contradictory: int
 
-    @property
-    def explains(self) -> bool:
-        """Whether every labeling separates, so that one that does shows nothing."""
+    def explains(self, *, drawn: bool) -> bool:
+        """Whether that one labeling separates shows nothing, since the others do.
+
+        Of all labelings there are, every one must; of labels drawn by shuffling, a share above
+        `LEVEL` is enough. Labelings that contradict themselves count as not separable: where the
+        model merges inputs, that is a finding.
+        """
+        if drawn:
+            return self.separable > LEVEL * self.tried
         return 0 < self.tried == self.separable
 
 
@@ -157,14 +163,14 @@ class SiteVerdict:
     def explained_by_null(self) -> bool:
         """Whether a separable function says nothing here, since any labels would be separable.
 
-        Every other labeling tried is separable too, or, where none was tried, Cover's chance is
-        above `LEVEL`; and on sampled data the probe is no better on held-out rows than under
-        shuffled labels.
+        Other labelings are separable too (see `LabelingNull.explains`) or, where none was tried,
+        Cover's chance is above `LEVEL`; and on sampled data the probe is no better on held-out
+        rows than under shuffled labels.
         """
         if self.status != "separable":
             return False
         if self.labelings is not None:
-            any_labels = self.labelings.explains
+            any_labels = self.labelings.explains(drawn=self.held_out is not None)
         else:
             any_labels = self.separability.chance > LEVEL
         beats = self.held_out is not None and self.held_out.p_value <= LEVEL

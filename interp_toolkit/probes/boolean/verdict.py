@@ -54,9 +54,20 @@ def evidence_of(site: SiteVerdict) -> BooleanEvidence:
     )
 
 
+def _explanation(site: SiteVerdict) -> str:
+    """Why separable says nothing here."""
+    if site.labelings is None:
+        chance = site.separability.chance
+        return f"random labels of as many points would be separable with chance {chance:.2g}"
+    separable, tried = site.labelings.separable, site.labelings.tried
+    if separable == tried:
+        return "any labels of these points would be separable"
+    return f"{separable} of {tried} other labelings of these points are separable too"
+
+
 def _reason(site: SiteVerdict) -> str | None:
     if site.explained_by_null:
-        return "any labels of these points would be separable"
+        return _explanation(site)
     return None if site.status == "separable" else site.separability.reason
 
 
@@ -132,7 +143,7 @@ def _caveat(site: SiteVerdict) -> str:
                 )
             caveats[-1] += "."
             if site.explained_by_null:
-                caveats.append("So this says nothing of the function: any labels would separate.")
+                caveats.append(f"So this says nothing of the function: {_explanation(site)}.")
     elif site.status == "separable" and found.chance > LEVEL:
         caveats.append(
             f"By itself that says little: random labels of {found.n_points} points in "

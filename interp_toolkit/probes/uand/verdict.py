@@ -27,9 +27,12 @@ def evidence_of(site: SiteSummary, main: Status, *, places: int, held_out: int) 
         held_out: one in so many of them.
     """
     drawn = len(site.random_mean_worst)
+    reason = _REASONS.get(main)
+    if main == "computed" and drawn and site.p_better > LEVEL:
+        reason = "computed here, but random layers of the same weights read the pairs as well"
     return UANDEvidence(
         status=main,
-        reason=_REASONS.get(main),
+        reason=reason,
         site=site.hook,
         input=site.input,
         counts=site.counts,

@@ -121,6 +121,10 @@ def spread(
     submit(at_once)
     for future in running:
         submit(1)
+        if future.cancelled():
+            error = ProcessKilledError("Dask cancelled the job, or lost its scheduler")
+            yield Attempt(names[future.key], error=error)
+            continue
         error = future.exception()
         if error is None:
             yield future.result()

@@ -26,7 +26,7 @@ from interp_toolkit.studies.jobs.attempt import Attempt, Job, Outcome, attempt
 from interp_toolkit.studies.jobs.engines import DASK, LOCAL, JobEngine, attempts
 from interp_toolkit.studies.jobs.job_files import JobFiles
 from interp_toolkit.studies.recipe_settings import Given
-from interp_toolkit.training.engine.folder_lock import locked
+from interp_toolkit.training.engine.folder_lock import LOCK, locked
 
 __all__ = ["Attempt", "JobEngine", "Job", "Outcome", "Runner"]
 
@@ -203,7 +203,7 @@ def _check_folder(folder: Path, resume: bool) -> None:
             raise InputError(f"--out {folder} is a file: give a folder")
         if not folder.parent.is_dir():
             raise InputError(f"--out {folder}: there is no folder {folder.parent}")
-        held = {path.name for path in folder.iterdir()} if folder.exists() else set()
+        held = {path.name for path in folder.iterdir()} - {LOCK} if folder.exists() else set()
     except OSError as error:
         raise InputError(f"--out {folder} cannot be used: {error.strerror}") from error
     if held and ABOUT not in held:

@@ -278,3 +278,9 @@ def test_plotly_takes_the_head_map_of_any_number_of_detectors(n_detectors):
     figure = figures.head_map(heads)
     drawn = go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
     assert len([trace for trace in drawn.data if trace.type == "heatmap"]) == n_detectors
+
+
+def test_too_few_controls_are_not_called_no_targets():
+    few = one(detected=False, score=0.99, uniform=0.2, null_mean=None, excess=0.98)
+    assert verdict.why_not(few, 0.3) == "too few matched controls in these prompts"
+    assert verdict.why_not(one(detected=False), 0.3) == "no targets in these prompts"

@@ -311,3 +311,12 @@ def test_options_of_the_command_line_are_its_own() -> None:
     assert {"layer", "head", "features", "memory", "seed"} <= {
         flag.field for flag in flags(SKIP_BIGRAMS.options)
     }
+
+
+def test_settings_name_the_features_and_hold_none_of_them() -> None:
+    model = load("toy:skip-bigrams-rotary")
+    directions = torch.eye(int(model.cfg.d_model))[:12]
+    found = SKIP_BIGRAMS(model, layer=0, head=0, features=directions, distance=np.int64(1))
+    settings = found.provenance.settings
+    assert settings["features"] == "the directions given"
+    assert settings["distance"] == [1]

@@ -15,6 +15,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.probes.boolean import verdict
 from interp_toolkit.probes.boolean.analysis import BOOLEAN
 from interp_toolkit.probes.boolean.result import LabelingNull
 from interp_toolkit.report.json import to_json
@@ -419,3 +420,30 @@ def test_accuracy_with_all_heads_is_a_share_and_no_count() -> None:
     result = it.analyze("toy:xor-2head", "xor")
     caption = result.tables()[-1].caption
     assert "the same probe is right on 100.0% of these rows" in caption
+
+
+@pytest.mark.parametrize(
+    ("separable", "tried", "contradictory", "drawn", "explains"),
+    [
+        (4, 4, 0, False, True),
+        (3, 4, 0, False, False),
+        (1, 3, 2, False, False),  # that the model merges inputs is a finding
+        (0, 0, 0, False, False),
+        (19, 20, 0, True, True),
+        (1, 20, 0, True, False),
+        (2, 20, 18, True, True),
+    ],
+)
+def test_when_other_labels_explain_a_separable_function(
+    separable, tried, contradictory, drawn, explains
+) -> None:
+    null = LabelingNull(separable, tried, contradictory)
+    assert null.explains(drawn=drawn) == explains
+
+
+def test_the_reason_says_no_more_than_the_null() -> None:
+    (site,) = it.analyze("toy:xor-1head", "and").sites
+    few = dataclasses.replace(site.separability, chance=0.06)
+    by_chance = dataclasses.replace(site, labelings=None, separability=few)
+    assert "with chance 0.06" in verdict.evidence_of(by_chance).reason
+    assert "any labels" not in verdict.evidence_of(by_chance).reason

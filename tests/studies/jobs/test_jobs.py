@@ -164,3 +164,8 @@ def test_places_that_cannot_be_used(toy, tmp_path: Path) -> None:
         Runner(tmp_path / "file")
     with pytest.raises(InputError, match="one worker or more"):
         Runner(None, workers=0)
+
+
+def test_a_lock_left_behind_is_no_content_of_a_folder(toy, tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    assert Runner(tmp_path, workers=1).run(toy.jobs_of(toy.draws, 1, n=4))
