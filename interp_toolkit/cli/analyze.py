@@ -77,14 +77,9 @@ def analyze(
     json_path = None if json == "-" else options.writable(json, "--json")
     html_path = options.writable(html, "--html")
     graph_path = options.writable(graph, "--graph")
-    read = {
-        f"--{name.replace('_', '-')}": value
-        for name, value in given.items()
-        if isinstance(value, str) and Path(value).exists()
-    }
     options.check_apart(
         {"--json": json_path, "--html": html_path, "--graph": graph_path},
-        {"the model": model, "--data": data, "--config": config} | read,
+        {"the model": model, "--data": data, "--config": config} | options.files_among(given),
     )
     if column and given.get("features") is not None:
         raise InputError("--column and --features both say what the features are; give one")

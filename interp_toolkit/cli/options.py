@@ -88,6 +88,15 @@ def writable(path: str | None, option: str) -> Path | None:
     return target
 
 
+def files_among(given: Mapping[str, Any]) -> dict[str, str]:
+    """The options of analyses that name a file or folder that is there, by their flags."""
+    return {
+        f"--{name.replace('_', '-')}": value
+        for name, value in given.items()
+        if isinstance(value, str) and os.path.exists(value)
+    }
+
+
 def check_apart(written: Mapping[str, Path | None], read: Mapping[str, str | None]) -> None:
     """Raise InputError where a file to write, by its option, is also read, or written twice."""
     places = {what: os.path.realpath(name) for what, name in read.items() if name}

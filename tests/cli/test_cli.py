@@ -426,7 +426,7 @@ def test_help_shows_the_options_of_the_probes_named(call) -> None:
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("uand", ["--level", "number", "interp analyze MODEL --probe uand", "toy uand"]),
+        ("uand", ["--level", "NUMBER", "interp analyze MODEL --probe uand", "toy uand"]),
         ("toy:xor-2head", ["interp analyze toy:xor-2head"]),
         ("retrieval", ["--set steps=", "variants", "presets"]),
         ("sorting", ["--layout", "artefact sorting", "interp reproduce sorting"]),
