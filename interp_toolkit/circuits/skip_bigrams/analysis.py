@@ -82,15 +82,15 @@ def run(
         progress,
     )
     settings = options.settings(**{n: None if f is None else f.source for n, f in chosen.items()})
-    first = clearest(found)[0]
+    first, evidence = clearest(found)[0], evidence_of(found)
     return SkipBigramResult(
         probe="skip-bigrams",
         verdict=verdict(found),
-        evidence=evidence_of(found),
+        evidence=evidence,
         provenance=provenance(model, _described(query, key), settings, options.seed),
         heads=[head_record(one) for one in found],
         found=found,
-        notes=[*notes_of(found), *notes],
+        notes=[*notes_of(found, evidence), *notes],
         plots=bigram_figures(first, place(first)),
     )
 

@@ -48,27 +48,25 @@ def evidence_of(found: Sequence[HeadBigrams]) -> SkipBigramEvidence:
     )
 
 
-def notes_of(found: Sequence[HeadBigrams]) -> list[str]:
+def notes_of(found: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
     """What a reader must know of the p-values, the features and several heads."""
     notes = []
     if len(found) > 1:
         notes.append(
             f"the level holds for each {_each(found)}: without any bigram, up to "
-            f"{found[0].level * len(found):.2g} of {len(found)} would show one by chance"
+            f"{evidence.expected_by_chance:.2g} of {evidence.looks} would show one by chance"
         )
-    if any(one.tail == "empirical" for one in found):
+    if evidence.tail == "empirical":
         notes.append(EMPIRICAL)
-    cosines = [c for one in found for c in one.shared if c is not None]
-    if cosines:
+    if evidence.shared_cosine is not None:
         notes.append(
-            f"features have a mean cosine of {max(cosines):.2g}: the direction that they share is "
-            "left out, on their side and in the weights"
+            f"features have a mean cosine of {evidence.shared_cosine:.2g}: the direction that they "
+            "share is left out, on their side and in the weights"
         )
-    alike = sum(bool(b.alternatives) for one in found for b in one.bigrams)
-    if alike:
+    if evidence.alike:
         notes.append(
-            f"{alike:,} bigrams have a feature with others at |cos| > {ALIKE}, any of which may be "
-            "meant: the level is of false discoveries up to such features"
+            f"{evidence.alike:,} bigrams have a feature with others at |cos| > {ALIKE}, any of which "
+            "may be meant: the level is of false discoveries up to such features"
         )
     return notes
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.models.about.device import find_device
+from interp_toolkit.options import reason_of
 from interp_toolkit.registry import Recipe
 
 
@@ -41,8 +42,7 @@ def configure(recipe: Recipe, variant: str | None, preset: str, given: Mapping[s
         if key is not None and first["type"] == "extra_forbidden":
             hint = suggestion(key, recipe.config.model_fields)
             raise InputError(f"{recipe.name} has no setting {key!r}{hint}") from error
-        reason = first["msg"].removeprefix("Value error, ").replace("Input should", "it must")
-        reason = reason.partition(", unable to parse")[0]
+        reason = reason_of(error)
         value = None if key is None else settings[key]
         what = "" if key is None else f"{key} = {'null' if value is None else repr(value)}: "
         raise InputError(f"{recipe.name}: {what}{reason}") from error
