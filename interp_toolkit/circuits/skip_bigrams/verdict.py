@@ -65,8 +65,8 @@ def notes_of(found: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list
         )
     if evidence.alike:
         notes.append(
-            f"{evidence.alike:,} bigrams have a feature with others at |cos| > {ALIKE}, any of which "
-            "may be meant: the level is of false discoveries up to such features"
+            f"{evidence.alike:,} bigrams have a feature with others at |cos| > {ALIKE}, any of "
+            "which may be meant: the level is of false discoveries up to such features"
         )
     return notes
 
