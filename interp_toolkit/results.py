@@ -43,6 +43,7 @@ Status = Literal[
     "does_not_need",
     "uninformative",
     "undecided",
+    "not_tested",
     "finished",
     "unfinished",
 ]
@@ -59,6 +60,7 @@ STATUS_TONES: Mapping[str, Tone] = {
     "absent": "no",
     "not_detected": "none",
     "undecided": "open",
+    "not_tested": "open",
     "uninformative": "open",
     "partial": "open",
     "partly_reached": "open",

@@ -1,4 +1,4 @@
-"""Rows of tokens with boolean features: plain arrays, checked once, where they come in."""
+"""Rows of tokens, what is true of them, what they ask: plain arrays, checked once on the way in."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ class FeatureData:
         positions: [n], the position to read in each row; None: the caller's choice. Negative
             positions count from the row's end, and are kept counted from its start.
         groups: [n], what belongs together and must not be split (the document of a row), or None.
+        answers: [n k], token ids that the logits should name, k places a row; None: rows that ask
+            nothing. One a row may be given as [n].
+        answer_positions: [n k], where; [k] for all rows alike; None: the row's end. Negative ones
+            are as in `positions`.
         source: where the data comes from, in a few words.
 
     Raises InputError when the parts do not fit together.
@@ -43,6 +47,8 @@ class FeatureData:
     positions: Int[np.ndarray, " position"] | None = None
     groups: Shaped[np.ndarray, " group"] | None = None
     source: str = "arrays"
+    answers: Int[np.ndarray, "..."] | None = None
+    answer_positions: Int[np.ndarray, "..."] | None = None
 
     def __post_init__(self) -> None:
         rows = tuple(
@@ -58,6 +64,7 @@ class FeatureData:
                 raise InputError(f"{self.source}: {len(column)} {what} for {len(rows)} rows")
         if self.positions is not None:
             object.__setattr__(self, "positions", self._from_start(self.positions))
+        self._settle_answers(len(rows))
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -100,6 +107,7 @@ class FeatureData:
             *self.tokens,
             self.features,
             self.positions,
+            *(part for part in (self.answers, self.answer_positions) if part is not None),
         )
         sha = hashlib.sha256()
         for part in parts:
@@ -107,6 +115,39 @@ class FeatureData:
             sha.update(f"{values.shape}".encode())
             sha.update(np.ascontiguousarray(values.astype("<i8")).tobytes())
         return sha.hexdigest()
+
+    def _settle_answers(self, n_rows: int) -> None:
+        """Answers and their places as [n k], places counted from the row's start."""
+        if self.answers is None:
+            if self.answer_positions is not None:
+                raise InputError(f"{self.source}: answer_positions without answers")
+            return
+        answers = self.answers[:, None] if self.answers.ndim == 1 else self.answers
+        if answers.ndim != 2 or len(answers) != n_rows or not answers.shape[1]:
+            raise InputError(
+                f"{self.source}: answers must be [row place] for {n_rows} rows, not "
+                f"{list(self.answers.shape)}"
+            )
+        if answers.min() < 0:
+            raise InputError(f"{self.source}: the answer {answers.min()} is no token id")
+        places = self.answer_positions
+        if places is None:
+            if answers.shape[1] > 1:
+                raise InputError(
+                    f"{self.source}: {answers.shape[1]} answers a row need answer_positions, where "
+                    "the logits should name them"
+                )
+            places = np.full(answers.shape, -1)
+        try:
+            places = np.broadcast_to(places, answers.shape)
+        except ValueError:
+            raise InputError(
+                f"{self.source}: answer_positions {list(places.shape)} do not fit answers "
+                f"{list(answers.shape)}"
+            ) from None
+        columns = [self._from_start(column) for column in places.T]
+        object.__setattr__(self, "answers", answers.astype(np.int64))
+        object.__setattr__(self, "answer_positions", np.stack(columns, axis=1))
 
     def _check_features(self, n_rows: int) -> None:
         if self.features.dtype != np.bool_ or self.features.ndim != 2:

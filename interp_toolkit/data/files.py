@@ -1,11 +1,14 @@
 """Data files: `.npz`, `.parquet` and `.jsonl`, read as data and never as code.
 
-- `.npz`: arrays `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends),
-  `features` [n k], and maybe `names` [k], `position` [n] or one number, `group` [n].
+- `.npz`: arrays `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and
+  maybe `features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k]
+  and `answer_positions` [n k] or [k].
 - `.parquet` and `.jsonl`: columns `tokens` (lists of ids) or `text` (needs a tokenizer), maybe
-  `position` and `group`; every other column is a feature, unless `feature_names` chooses.
+  `position`, `group`, `answer` (an id, a list of them, or text) and `answer_position`; every other
+  column is a feature, unless `feature_names` chooses.
 
-Features are booleans, or the integers 0 and 1. Whatever does not fit is one InputError that names
+Features are booleans, or the integers 0 and 1; answers are token ids that the logits should name,
+at the end of the row or at the places given. Whatever does not fit is one InputError that names
 the file and the place.
 """
 
@@ -24,8 +27,17 @@ from interp_toolkit.data.features import FeatureData
 from interp_toolkit.errors import InputError, suggestion
 
 Tokenizer = Callable[[str], Any]
-_NOT_FEATURES = ("tokens", "text", "position", "group")
-_NPZ_ARRAYS = ("tokens", "lengths", "features", "names", "position", "group")
+_NOT_FEATURES = ("tokens", "text", "position", "group", "answer", "answer_position")
+_NPZ_ARRAYS = (
+    "tokens",
+    "lengths",
+    "features",
+    "names",
+    "position",
+    "group",
+    "answers",
+    "answer_positions",
+)
 
 
 def read_data(
@@ -41,8 +53,8 @@ def read_data(
         tokenizer: text -> token ids (a list, an array, or a mapping with `input_ids`); needed for
             files of text.
         d_vocab: the model's vocabulary size, if token ids are to be checked against it.
-        feature_names: which features to read, in this order; None: all, and there must be some;
-            empty: none, for features that come from elsewhere.
+        feature_names: which features to read, in this order; None: all that there are; empty:
+            none, for features that come from elsewhere.
 
     Raises:
         InputError: anything about the file that does not fit.
@@ -77,10 +89,9 @@ def _read_npz(
     for name in arrays:
         if name not in _NPZ_ARRAYS:
             raise InputError(f"{path}: unknown array {name!r}{suggestion(name, _NPZ_ARRAYS)}")
-    no_features = feature_names is not None and not len(feature_names)
-    for name in ("tokens",) if no_features else ("tokens", "features"):
-        if name not in arrays:
-            raise InputError(f"{path}: there is no array {name!r}")
+    no_features = "features" not in arrays or (feature_names is not None and not len(feature_names))
+    if "tokens" not in arrays:
+        raise InputError(f"{path}: there is no array 'tokens'")
     tokens = arrays["tokens"]
     if tokens.ndim != 2 or tokens.dtype.kind not in "iu":
         raise InputError(f"{path}: tokens must be integers [row position], not {_form(tokens)}")
@@ -96,7 +107,16 @@ def _read_npz(
         None if position is None else _integers(path, "position", position, "row", 0),
         _npz_groups(path, arrays.get("group")),
         str(path),
+        _npz_ids(path, arrays, "answers"),
+        _npz_ids(path, arrays, "answer_positions"),
     )
+
+
+def _npz_ids(path: Path, arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
+    values = arrays.get(name)
+    if values is not None and (values.dtype.kind not in "iu" or values.ndim > 2):
+        raise InputError(f"{path}: {name} must be integers [row place], not {_form(values)}")
+    return None if values is None else values.astype(np.int64)
 
 
 def _load_npz(path: Path) -> dict[str, np.ndarray]:
@@ -248,7 +268,62 @@ def _from_columns(
         None if position is None else _integers(path, "position", position, unit, first),
         None if group is None else _groups(path, group, unit, first),
         str(path),
+        _answers(path, columns.get("answer"), tokenizer, unit, first),
+        _id_lists(path, "answer_position", columns.get("answer_position"), unit, first),
     )
+
+
+def _answers(
+    path: Path, values: Sequence[Any] | None, tokenizer: Tokenizer | None, unit: str, first: int
+) -> np.ndarray | None:
+    """The answers' token ids; one that is text must be one token of the model's."""
+    if values is None:
+        return None
+    ids: list[Any] = []
+    for number, value in enumerate(values, first):
+        if not isinstance(value, str):
+            ids.append(value)
+            continue
+        where = f"{unit} {number}, column 'answer'"
+        if tokenizer is None:
+            raise InputError(f"{path}: {where} is text, and the model has no tokenizer; give ids")
+        encoded = _bare(tokenizer, value)
+        if len(encoded) != 1:
+            raise InputError(
+                f"{path}: {where}: {_short(value)} is {len(encoded)} tokens of this model; an "
+                "answer is one (a leading space may be missing)"
+            )
+        ids.append(encoded[0])
+    return _id_lists(path, "answer", ids, unit, first)
+
+
+def _bare(tokenizer: Tokenizer, text: str) -> list[int]:
+    """Token ids without those that a tokenizer puts around every text."""
+    try:
+        encoded = tokenizer(text, add_special_tokens=False)  # type: ignore[call-arg]
+    except TypeError:
+        encoded = tokenizer(text)
+    ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
+    return ids.tolist() if hasattr(ids, "tolist") else list(ids)
+
+
+def _id_lists(
+    path: Path, name: str, values: Sequence[Any] | None, unit: str, first: int
+) -> np.ndarray | None:
+    """A column of integers, or of lists of integers of one length."""
+    if values is None:
+        return None
+    rows = [value if isinstance(value, list) else [value] for value in values]
+    for number, row in enumerate(rows, first):
+        if len(row) != len(rows[0]):
+            raise InputError(
+                f"{path}: {unit} {number} has {len(row)} values of {name!r}, {unit} {first} has "
+                f"{len(rows[0])}; rows ask at equally many places"
+            )
+    if not rows[0]:
+        raise InputError(f"{path}: column {name!r} is empty")
+    columns = [_integers(path, name, column, unit, first) for column in zip(*rows, strict=True)]
+    return np.stack(columns, axis=1)
 
 
 def _choose(
@@ -258,8 +333,6 @@ def _choose(
     for name in chosen:
         if name not in features:
             raise InputError(f"{path}: there is no feature {name!r}{suggestion(name, features)}")
-    if not chosen and feature_names is None:
-        raise InputError(f"{path}: there is no feature column")
     return chosen
 
 

@@ -164,7 +164,7 @@ def test_data_without_columns_is_an_error_for_analyses_that_need_them(call, toke
     table = tmp_path / "tokens.jsonl"
     table.write_text('{"tokens": [0, 1, 2]}\n')
     for path, message in (
-        (tokens_only, "there is no array 'features'"),
+        (tokens_only, "there is no feature column"),
         (table, "there is no feature column"),
     ):
         for further in ((), ("--probe", "labelled", "--features", "embeddings")):
@@ -183,5 +183,5 @@ def test_in_a_notebook(call, tokens_only):
     assert result.seen["n"] == 6
     with pytest.raises(it.InputError, match=r"the directions given are \[4, 7\]"):
         it.analyze("toy:xor-2head", "labelled", data=tokens_only, features=features)
-    with pytest.raises(it.InputError, match="there is no array 'features'"):
+    with pytest.raises(it.InputError, match="there is no feature column"):
         it.analyze("toy:xor-2head", "labelled", data=tokens_only)

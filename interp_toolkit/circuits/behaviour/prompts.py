@@ -9,7 +9,8 @@ Where the vocabulary allows, the tokens of a segment are distinct; neighbours al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Collection
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -17,12 +18,14 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 
 ROWS = 16
 LONGEST = 128  # positions a row, where the context allows
 SHORTEST = 8  # positions: fewer hold no repeat and no controls
+SHORTEST_GIVEN = 2  # of a user's own rows: one place to attend from, one to attend to
 VISITS = 8  # of each token in a random walk, about
 FEWEST_TOKENS = 3  # with two, neighbours that differ leave one sequence only
 
@@ -36,12 +39,16 @@ class Prompts:
         first: the position where the repeating part begins: 1 behind a BOS token, else 0.
         periods: of each row; 0 where it does not repeat.
         source: where they come from, in a few words.
+        answers: token ids that the logits should name, or None: rows that ask nothing.
+        answer_positions: where, counted from the row's start.
     """
 
     tokens: Int[Tensor, "row pos"]
     first: int
     periods: Int[np.ndarray, " row"]
     source: str
+    answers: Int[Tensor, "row asked"] | None = None
+    answer_positions: Int[Tensor, "row asked"] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -50,6 +57,14 @@ class Prompts:
     def n_pos(self) -> int:
         """Positions in a row."""
         return int(self.tokens.shape[1])
+
+    def sought_answers(self) -> Int[np.ndarray, "row pos"]:
+        """At every asked position its answer, elsewhere -1; all -1 for rows that ask nothing."""
+        sought = np.full(self.tokens.shape, -1)
+        if self.answers is not None and self.answer_positions is not None:
+            rows = np.arange(len(self))[:, None]
+            sought[rows, self.answer_positions.numpy()] = self.answers.numpy()
+        return sought
 
     def known(self) -> Bool[Tensor, "row pos"]:
         """Positions whose *next* token the context tells: it followed the same token before."""
@@ -70,6 +85,7 @@ def repeated_prompts(
     rows: int = ROWS,
     n_pos: int | None = None,
     bos: int | Literal["auto"] | None = "auto",
+    ids: Collection[int] | None = None,
     seed: int = 0,
 ) -> Prompts:
     """Rows of repeated random tokens for this model.
@@ -80,6 +96,7 @@ def repeated_prompts(
         n_pos: positions a row, BOS included; default: the context, at most LONGEST.
         bos: id to begin each row with; "auto": the tokenizer's, if the model has one and wants
             it; None: no BOS.
+        ids: those to draw from; None: all but BOS.
         seed: of the draw.
 
     Raises:
@@ -104,8 +121,9 @@ def repeated_prompts(
         )
     if start is not None and not 0 <= start < d_vocab:
         raise InputError(f"the BOS token {start} is outside the vocabulary of {d_vocab}")
-    ids = np.array([t for t in range(d_vocab) if t != start])
-    if len(ids) < FEWEST_TOKENS:
+    pool = range(d_vocab) if ids is None else sorted(ids)
+    drawn = np.array([t for t in pool if t != start])
+    if len(drawn) < FEWEST_TOKENS:
         raise InputError(
             f"a vocabulary of {d_vocab} tokens is too small for random prompts that repeat; "
             f"{FEWEST_TOKENS} are needed besides BOS"
@@ -115,9 +133,16 @@ def repeated_prompts(
     tokens = np.empty((rows, n_pos), dtype=np.int64)
     tokens[:, :first] = 0 if start is None else start
     for row, period in enumerate(periods):
-        tokens[row, first:] = np.resize(_segment(ids, int(period), rng), n_pos - first)
+        tokens[row, first:] = np.resize(_segment(drawn, int(period), rng), n_pos - first)
     source = f"repeated random tokens, {rows} × {n_pos}, periods {min(periods)} to {max(periods)}"
     return Prompts(torch.from_numpy(tokens), first, periods, source)
+
+
+def random_prompts(model: Model, n_pos: int, *, rows: int = ROWS, seed: int = 0) -> Prompts:
+    """Rows of random tokens, which nothing is known of: where there is no room for repeats."""
+    generator = torch.Generator().manual_seed(seed)
+    tokens = torch.randint(int(model.cfg.d_vocab), (rows, n_pos), generator=generator)
+    return Prompts(tokens, 0, np.zeros(rows, dtype=np.int64), f"random tokens, {rows} × {n_pos}")
 
 
 def walks(model: Model, like: Prompts, *, seed: int = 0) -> Prompts:
@@ -137,6 +162,22 @@ def walks(model: Model, like: Prompts, *, seed: int = 0) -> Prompts:
     return Prompts(torch.from_numpy(tokens), like.first, np.zeros(len(tokens), int), source)
 
 
+def prompts_from_data(data: FeatureData, model: Model) -> Prompts:
+    """A user's rows with what they ask, if they ask anything.
+
+    Raises InputError for rows of different lengths, or as `prompts_from_tokens`.
+    """
+    prompts = prompts_from_tokens(data.token_matrix(), model)
+    if data.answers is None or data.answer_positions is None:
+        return prompts
+    return replace(
+        prompts,
+        answers=torch.from_numpy(np.asarray(data.answers)),
+        answer_positions=torch.from_numpy(np.asarray(data.answer_positions)),
+        source=f"given rows with answers, {len(prompts)} × {prompts.n_pos}",
+    )
+
+
 def prompts_from_tokens(tokens: Any, model: Model) -> Prompts:
     """A user's rows of tokens, [row pos] integers, with the periods found in them.
 
@@ -151,9 +192,10 @@ def prompts_from_tokens(tokens: Any, model: Model) -> Prompts:
     d_vocab, n_ctx = int(model.cfg.d_vocab), int(model.cfg.n_ctx)
     if len(values) < 2:
         raise InputError("one row of tokens is too little; heads are judged on 2 rows or more")
-    if not SHORTEST <= values.shape[1] <= n_ctx:
+    if not SHORTEST_GIVEN <= values.shape[1] <= n_ctx:
         raise InputError(
-            f"rows have {values.shape[1]} tokens; {SHORTEST} are needed, and the context is {n_ctx}"
+            f"rows have {values.shape[1]} tokens; {SHORTEST_GIVEN} are needed, and the context is "
+            f"{n_ctx}"
         )
     if values.min() < 0 or values.max() >= d_vocab:
         raise InputError(f"tokens lie outside the vocabulary, 0 to {d_vocab - 1}")

@@ -15,14 +15,19 @@ Graph attributes: see `composition_graph`.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import networkx as nx
 import numpy as np
-import torch
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_tokens, repeated_prompts
+from interp_toolkit.circuits.behaviour.prompts import (
+    Prompts,
+    prompts_from_tokens,
+    random_prompts,
+    repeated_prompts,
+)
 from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
 from interp_toolkit.circuits.edges.search import SHARE, Circuit, EdgeEffect, find_circuit
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Node
@@ -98,11 +103,8 @@ def circuit_prompts(model: Any, tokens: Any, seed: int) -> Prompts:
     try:
         return repeated_prompts(model, rows=ROWS, n_pos=min(n_ctx, LONGEST), seed=seed)
     except InputError as error:
-        n_pos = min(n_ctx, LONGEST)
-        generator = torch.Generator().manual_seed(seed)
-        random = torch.randint(int(model.cfg.d_vocab), (ROWS, n_pos), generator=generator)
-        source = f"random tokens, {ROWS} × {n_pos} ({error})"
-        return Prompts(random, 0, np.zeros(ROWS, dtype=np.int64), source)
+        random = random_prompts(model, min(n_ctx, LONGEST), rows=ROWS, seed=seed)
+        return dataclasses.replace(random, source=f"{random.source} ({error})")
 
 
 def composition_of(

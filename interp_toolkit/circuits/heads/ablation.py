@@ -1,61 +1,44 @@
-"""Are the heads responsible? Each is taken out, and the in-context advantage measured again.
+"""Are the heads responsible? Each is taken out, and the behaviour measured again.
 
-For every head, in nats per row and paired over rows:
+The behaviour is the task's value (`behaviour.task`): the share of the rows' answers that are right,
+or minus the loss in nats where rows repeat, a number a row, paired over rows. For every head:
 
-- its effect: the intact model's advantage less the advantage without the head;
+- its effect: the intact model's value less the value without the head;
 - what it restores: with all heads of the group taken out, and the rest of their kind with them, the
-  advantage that this one alone brings back. A head with a redundant twin has no effect by itself;
-  here it shows.
+  value that this one alone brings back. A head with a redundant twin has no effect by itself; here
+  it shows.
 
 Both stand beside the effects of other heads, drawn at random. A head is taken out at `hook_z` by
-the mean of the other rows, another row's values, or zero (see `passes`).
-
-The rule (`verdict`). MATERIAL of the intact advantage is a material effect, LEAST_ADVANTAGE at
-least. A head is
-- "confirmed" if the intact model has an in-context advantage (`Behaviour.is_there`), and the head's
-  effect, or what it restores, is significant (t test over rows, Holm's correction over both figures
-  of all heads, LEVEL), material, and reached by at most one of the other heads, or OTHERS_AS_LARGE
-  of them if that is more;
-- "refuted" if the confidence intervals of both lie below a material effect, and the group's heads
-  together have none either or one of them is confirmed to have it;
-- "undecided" otherwise.
-Effects on losses do not add up over heads: two heads in a row each have all of the effect.
+the mean of the other rows, another row's values, or zero (see `passes`). Intervals are
+simultaneous, over both figures of all heads (Bonferroni); the causal word follows from them by the
+one rule of `behaviour.words`, each figure as a share of the behaviour. Where no head of the group
+contributes alone and the group together does, "no effect found" would mislead: undecided.
+Effects do not add up over heads: two heads in a row each have all of the effect.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import (
-    LEAST_ADVANTAGE,
-    Behaviour,
-    Estimate,
-    estimate,
-    joined,
-    measured,
-    repeating,
-    row_batches,
-    why_none,
-)
+from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
+from interp_toolkit.circuits.behaviour.task import AtHome, Task, share_of, task_of
+from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.interventions import HOWS, put_heads, require_heads
-from interp_toolkit.stats import LEVEL, holm
+from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.stats import COVERAGE
 
-Verdict = Literal["confirmed", "refuted", "undecided"]
-
-MATERIAL = 0.05  # share of the intact advantage
-OTHERS_AS_LARGE = 0.1  # share of the other heads that may do as much: partners can be among them
 N_OTHERS = 10
 
 
@@ -65,16 +48,12 @@ class HeadAblation:
 
     Attributes:
         layer, head: which.
-        effect, low, high: nats of advantage lost without it, with its 95 % confidence interval.
-        p_value: two-sided t test of the effect against zero.
-        p_adjusted: Holm's, over the effects and restored advantages of all heads of the group.
-        restored, restored_low, restored_high: nats that it alone brings back when the whole group
-            and its kin are out; the effect itself where the head is the only one.
-        restored_p_adjusted: as p_adjusted.
+        effect, low, high: of the behaviour's value, lost without it, with its interval.
+        restored, restored_low, restored_high: what it alone brings back when the whole group and
+            its kin are out; the effect itself where the head is the only one.
         others_mean, others_max: effects of other heads drawn at random; NaN without any.
-        others_as_large: how many of them have at least this head's effect.
-        accuracy_known_intact, accuracy_known_ablated: with and without this head, mean over rows.
-        verdict: see the module's rule.
+        loss_intact, loss_ablated: nats at the asked places, with and without this head.
+        word: see the module's rule.
     """
 
     layer: int
@@ -82,18 +61,14 @@ class HeadAblation:
     effect: float
     low: float
     high: float
-    p_value: float
-    p_adjusted: float
     restored: float
     restored_low: float
     restored_high: float
-    restored_p_adjusted: float
     others_mean: float
     others_max: float
-    others_as_large: int
-    accuracy_known_intact: float
-    accuracy_known_ablated: float
-    verdict: Verdict
+    loss_intact: float
+    loss_ablated: float
+    word: CausalWord
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,8 +77,8 @@ class Ablations:
 
     Attributes:
         heads: one entry for each, in the order given.
-        intact: the behaviour of the whole model.
-        advantage: its in-context advantage.
+        home: what the whole model does on these rows.
+        intact: its value, row by row.
         joint: effect of all heads of the group and their kin together; None for an empty group.
         others: effects of the other heads, nats.
         how: what heads were replaced with.
@@ -111,8 +86,8 @@ class Ablations:
     """
 
     heads: Sequence[HeadAblation]
-    intact: Behaviour
-    advantage: Estimate
+    home: AtHome
+    intact: Float[np.ndarray, " row"]
     joint: Estimate | None
     others: Mapping[Head, float]
     how: str
@@ -124,6 +99,7 @@ def ablation_effects(
     prompts: Prompts,
     heads: Iterable[tuple[int, int]],
     *,
+    task: Task | None = None,
     kin: Iterable[tuple[int, int]] = (),
     others: Iterable[tuple[int, int]] | None = None,
     how: str = "mean",
@@ -132,12 +108,14 @@ def ablation_effects(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Ablations:
-    """What the in-context advantage loses without each of these heads.
+    """What the behaviour loses without each of these heads.
 
     Args:
         model: any TransformerLens model.
-        prompts: rows that repeat.
+        prompts: rows with answers, or rows that repeat.
         heads: (layer, query head) pairs, judged as one group.
+        task: what is measured on them; None: accuracy on the answers, or the loss where
+            rows repeat.
         kin: more heads of their kind, not judged, but taken out wherever the whole group is: left
             in, they would do what a redundant head restores.
         others: pool to draw other heads from, such as those that no detector found; None: all.
@@ -149,8 +127,8 @@ def ablation_effects(
         progress: told what is being done.
 
     Raises:
-        InputError: the behaviour cannot be measured (see `behaviour.why_none`), or heads the model
-            does not have.
+        InputError: the behaviour cannot be measured (see `task_of`), or heads the model does not
+            have.
         InterventionError: the model ignores edits of its heads.
 
     Examples:
@@ -158,22 +136,22 @@ def ablation_effects(
         >>> from interp_toolkit.circuits import repeated_prompts
         >>> model = it.load("toy:induction")
         >>> found = ablation_effects(model, repeated_prompts(model, n_pos=24), [(1, 0)])
-        >>> [head.verdict for head in found.heads]
-        ['confirmed']
+        >>> [head.word for head in found.heads]
+        ['carries']
     """
     require_how(how)
-    reason = why_none(model, prompts)
-    if reason is not None:
-        raise InputError(reason)
+    if task is None:
+        task, reason = task_of(model, prompts)
+        if task is None:
+            raise InputError(str(reason))
     group = list(dict.fromkeys(Head(int(layer), int(head)) for layer, head in heads))
     kind = frozenset([*group, *(Head(int(layer), int(head)) for layer, head in kin)])
     drawn = _draw(_pool(model, others), group, kind, n_others, seed) if group else []
     without = _without(group, kind, drawn)
     if group:
         require_heads(model, [*kind, *drawn])
-    measure = _Measure(model, prompts, how, seed, memory, progress)
-    found = measure.behaviours(without)
-    return _conclude(group, kind, drawn, found, how, n_others)
+    found = _Measure(model, task, how, seed, memory, progress).readings(without)
+    return _conclude(task, group, kind, drawn, found, how, n_others)
 
 
 def require_how(how: str) -> None:
@@ -211,29 +189,30 @@ def _without(group: list[Head], kind: frozenset[Head], drawn: list[Head]) -> lis
 
 @dataclass(frozen=True, eq=False)
 class _Measure:
-    """Runs the prompts with sets of heads taken out."""
+    """Runs a task's rows with sets of heads taken out."""
 
     model: Model
-    prompts: Prompts
+    task: Task
     how: str
     seed: int
     memory: int | str | None
     progress: Callable[[str], None] = field(repr=False)
 
-    def behaviours(self, without: Sequence[frozenset[Head]]) -> dict[frozenset[Head], Behaviour]:
-        cfg = self.model.cfg
+    def readings(
+        self, without: Sequence[frozenset[Head]]
+    ) -> dict[frozenset[Head], Float[np.ndarray, "row column"]]:
+        """What the task reads off each row, for each set of heads that is out."""
         layers = sorted({layer for out in without for layer, _ in out})
-        kept = 2 * len(layers) * int(cfg.n_heads) * int(cfg.d_head) * self.prompts.n_pos
-        rows = repeating(self.prompts)
+        tokens_of, rows = self.task.prompts.tokens, self.task.rows
         means = None
         if self.how == "mean" and layers:
-            means = OtherRows(self.model, self.prompts.tokens[rows], layers, self.memory)
+            means = OtherRows(self.model, tokens_of[rows], layers, self.memory)
         shift = int(np.random.default_rng(self.seed).integers(1, len(rows)))
         donors = dict(zip(rows.tolist(), rows.roll(shift).tolist(), strict=True))
-        parts: dict[frozenset[Head], list[Behaviour]] = {out: [] for out in without}
-        batches = row_batches(self.model, self.prompts, kept, self.memory)
+        parts: dict[frozenset[Head], list[np.ndarray]] = {out: [] for out in without}
+        batches = torch.split(rows, self._at_once(len(layers)))
         for n, batch in enumerate(batches):
-            tokens = self.prompts.tokens[batch]
+            tokens = tokens_of[batch]
             logits, z = capture(self.model, tokens, [hook_z(layer) for layer in layers])
             stand_in = self._stand_ins(batch, z, layers, means, donors)
             for i, out in enumerate(without):
@@ -246,8 +225,15 @@ class _Measure:
                     assert edited is not None
                 else:
                     edited = logits
-                parts[out].append(measured(edited, self.prompts, batch))
-        return {out: joined(found) for out, found in parts.items()}
+                parts[out].append(self.task.read(edited, batch))
+        return {out: np.concatenate(found) for out, found in parts.items()}
+
+    def _at_once(self, n_layers: int) -> int:
+        cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
+        kept = 2 * n_layers * int(cfg.n_heads) * int(cfg.d_head) * n_pos
+        itemsize = next(iter(self.model.parameters())).element_size()
+        per_row = bytes_per_row(cfg, n_pos, itemsize, logits=True, kept=kept)
+        return rows_that_fit(parse_memory(self.memory), per_row, n_pos)
 
     def _stand_ins(
         self,
@@ -263,111 +249,81 @@ class _Measure:
         if self.how == "zero" or not layers:
             return {layer: z[hook_z(layer)].new_zeros(z[hook_z(layer)].shape) for layer in layers}
         rows = [donors[row] for row in batch.tolist()]
-        _, other = capture(self.model, self.prompts.tokens[rows], [hook_z(n) for n in layers])
+        _, other = capture(self.model, self.task.prompts.tokens[rows], [hook_z(n) for n in layers])
         return {layer: other[hook_z(layer)] for layer in layers}
 
 
 def _conclude(
+    task: Task,
     group: list[Head],
     kind: frozenset[Head],
     drawn: list[Head],
-    found: Mapping[frozenset[Head], Behaviour],
+    found: Mapping[frozenset[Head], Float[np.ndarray, "row column"]],
     how: str,
     n_others: int,
 ) -> Ablations:
-    intact, bare = found[frozenset()], found[kind]
-    advantage = estimate(intact.advantage)
-    effects = [estimate(intact.advantage - found[frozenset([head])].advantage) for head in group]
-    restored = [estimate(found[kind - {head}].advantage - bare.advantage) for head in group]
-    joint = estimate(intact.advantage - bare.advantage)
-    of_others = {
-        head: float((intact.advantage - found[frozenset([head])].advantage).mean())
-        for head in drawn
-    }
+    home = task.at_home(found[frozenset()])
+    values = {out: readings[:, 0] for out, readings in found.items()}
+    intact, bare = values[frozenset()], values[kind]
+    coverage = 1 - (1 - COVERAGE) / max(2 * len(group), 1)
+    effects = [task.interval(intact - values[frozenset([h])], coverage) for h in group]
+    restored = [task.interval(values[kind - {h}] - bare, coverage) for h in group]
+    joint = task.interval(intact - bare, coverage) if group else None
+    of_others = {h: float((intact - values[frozenset([h])]).mean()) for h in drawn}
+    words = _words(home, effects, restored, joint)
+    losses = {out: float(readings[:, 1].mean()) for out, readings in found.items()}
+    others = list(of_others.values())
+    heads = [
+        HeadAblation(
+            layer=head.layer,
+            head=head.head,
+            effect=effect.mean,
+            low=effect.low,
+            high=effect.high,
+            restored=back.mean,
+            restored_low=back.low,
+            restored_high=back.high,
+            others_mean=float(np.mean(others)) if others else float("nan"),
+            others_max=max(others, default=float("nan")),
+            loss_intact=losses[frozenset()],
+            loss_ablated=losses[frozenset([head])],
+            word=word,
+        )
+        for head, effect, back, word in zip(group, effects, restored, words, strict=True)
+    ]
     return Ablations(
-        heads=_judged(group, effects, restored, joint, found, list(of_others.values())),
+        heads=heads,
+        home=home,
         intact=intact,
-        advantage=advantage,
-        joint=joint if group else None,
+        joint=joint,
         others=of_others,
         how=how,
-        notes=_notes(intact, len(group), len(drawn), n_others),
+        notes=_notes(home, len(group), len(drawn), n_others),
     )
 
 
-def _judged(
-    group: list[Head],
-    effects: list[Estimate],
-    restored: list[Estimate],
-    joint: Estimate,
-    found: Mapping[frozenset[Head], Behaviour],
-    others: list[float],
-) -> list[HeadAblation]:
-    alone = len(group) == 1 and restored == effects
-    looks = effects if alone else [*effects, *restored]
-    adjusted = holm(np.array([look.p_value for look in looks]))
-    intact = found[frozenset()]
-    material = max(MATERIAL * float(intact.advantage.mean()), LEAST_ADVANTAGE)
-    verdicts = [
-        _verdict(
-            ((effects[i], adjusted[i]), (restored[i], adjusted[i - len(group)])),
-            material,
-            others,
-            intact.is_there(),
-        )
-        for i in range(len(group))
+def _words(
+    home: AtHome, effects: list[Estimate], restored: list[Estimate], joint: Estimate | None
+) -> list[CausalWord]:
+    """The causal words; see the module."""
+    if not home.yes or joint is None:
+        return ["not_tested"] * len(effects)
+    words = [
+        causal_word([[share_of(effect, home.whole)], [share_of(back, home.whole)]])
+        for effect, back in zip(effects, restored, strict=True)
     ]
-    unexplained = joint.high >= material and "confirmed" not in verdicts
-    judged = []
-    for i, head in enumerate(group):
-        effect, back = effects[i], restored[i]
-        p, back_p = float(adjusted[i]), float(adjusted[i - len(group)])
-        judged.append(
-            HeadAblation(
-                layer=head.layer,
-                head=head.head,
-                effect=effect.mean,
-                low=effect.low,
-                high=effect.high,
-                p_value=effect.p_value,
-                p_adjusted=p,
-                restored=back.mean,
-                restored_low=back.low,
-                restored_high=back.high,
-                restored_p_adjusted=back_p,
-                others_mean=float(np.mean(others)) if others else float("nan"),
-                others_max=max(others, default=float("nan")),
-                others_as_large=_as_large(others, effect.mean),
-                accuracy_known_intact=float(intact.accuracy_known.mean()),
-                accuracy_known_ablated=float(found[frozenset([head])].accuracy_known.mean()),
-                verdict="undecided" if unexplained else verdicts[i],
-            )
-        )
-    return judged
+    together = causal_word([[share_of(joint, home.whole)]])
+    unexplained = together != "no_effect_found" and not any(map(matters, words))
+    silent = "no_effect_found"
+    return ["undecided" if unexplained and word == silent else word for word in words]
 
 
-def _verdict(
-    figures: Sequence[tuple[Estimate, float]], material: float, others: list[float], there: bool
-) -> Verdict:
-    """The module's rule; `there`: whether the intact model has an advantage at all."""
-    allowed = max(1, int(OTHERS_AS_LARGE * len(others)))
-    for figure, p_adjusted in figures:
-        large = figure.mean >= material and _as_large(others, figure.mean) <= allowed
-        if there and large and p_adjusted <= LEVEL:
-            return "confirmed"
-    return "refuted" if all(figure.high < material for figure, _ in figures) else "undecided"
-
-
-def _as_large(others: list[float], effect: float) -> int:
-    return sum(other >= effect for other in others)
-
-
-def _notes(intact: Behaviour, n_heads: int, n_drawn: int, n_others: int) -> list[str]:
+def _notes(home: AtHome, n_heads: int, n_drawn: int, n_others: int) -> list[str]:
     notes = []
-    if not intact.is_there():
+    if not home.yes:
         notes.append(
-            "the model shows no in-context advantage on these prompts that is certain, so no head "
-            "can be confirmed as responsible for one"
+            f"the model is not seen to do the task ({home.said}), so what its heads do for it "
+            "cannot be tested"
         )
     if n_heads and n_drawn < n_others:
         notes.append(f"only {n_drawn} other heads to compare ablations with")

@@ -1,28 +1,48 @@
 """The analysis of attention heads: `interp analyze MODEL --probe heads`, or one kind of head.
 
-Steps: score every head under every detector in one pass (`heads`); ablate the detected ones and
-measure what the in-context advantage loses (`causal`); for induction heads, cut the paths from
-earlier heads into their keys (`partners`); read what weights alone say (`weight_scores`).
+Steps: make rows on which the model is at home, or take the given ones, and ask whether it does its
+task there (`behaviour`); score every head under every detector in one pass (`scores`); cut the
+attention of all that attend to a relation, together and one by one (`groups`); ablate the detected
+ones (`ablation`); for induction heads, cut the paths from earlier heads into their keys
+(`partner`); read what weights alone say.
+
+A head is detected
+- on rows with answers that the model gets right more often than chance: if the behaviour rests on
+  its attention to the relation (`groups`, "named"), however little attention it is; attention that
+  can be cut at no cost makes no head of that kind here;
+- on repeated tokens that the model makes use of: if it attends so by the rule of `significance`, or
+  is named; an induction head is defined by its effect, so one that is found to have none is not;
+- else, by attention alone, and what it does is not tested.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from interp_toolkit.circuits.behaviour.advantage import Estimate, why_none
-from interp_toolkit.circuits.behaviour.prompts import FEWEST_TOKENS, SHORTEST
+from interp_toolkit.circuits.behaviour.advantage import why_none
+from interp_toolkit.circuits.behaviour.at_home import home_prompts, made
+from interp_toolkit.circuits.behaviour.prompts import (
+    FEWEST_TOKENS,
+    SHORTEST,
+    Prompts,
+    prompts_from_data,
+)
+from interp_toolkit.circuits.behaviour.task import AtHome, Task, task_of
 from interp_toolkit.circuits.composition.scores import CompositionScores, composition_scores
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
+from interp_toolkit.circuits.heads.controls import targets_of
+from interp_toolkit.circuits.heads.cuts import INTACT, Cutter
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector
+from interp_toolkit.circuits.heads.groups import MOST_CUT, Group, candidates, group_effects
 from interp_toolkit.circuits.heads.partner import partners
-from interp_toolkit.circuits.heads.result import HeadsResult, HeadVerdict, Interval, Reader
+from interp_toolkit.circuits.heads.result import HeadsResult, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
 from interp_toolkit.circuits.heads.verdict import (
     DEFINED_BY_EFFECT,
@@ -40,8 +60,9 @@ from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable
 
-MOST_ABLATED = 12  # heads of one kind, those with the largest excess: each costs two passes
+MOST_ABLATED = 12  # detected heads, those with the largest excess: each costs two passes
 MOST_READERS = 4  # induction heads whose partners are looked for
+CUT_ROWS = 64  # made rows that attention is cut on, at most
 
 
 def _as_bos(value: Any) -> Any:
@@ -63,7 +84,14 @@ class HeadKindOptions(Options):
     )
     bos: Annotated[
         int | Literal["auto"] | None, BeforeValidator(_as_bos), Flag(metavar="ID|auto|none")
-    ] = Field("auto", description="Token that made prompts begin with.")
+    ] = Field(
+        "auto",
+        description="Token that made prompts begin with; auto: the tokenizer's, or what the model "
+        "is at home with.",
+    )
+    length: int | None = Field(
+        None, ge=SHORTEST + 1, description="Positions of made prompts; default: the context."
+    )
 
 
 class HeadsOptions(HeadKindOptions):
@@ -102,43 +130,42 @@ def run(
     """
     if isinstance(options, HeadsOptions):
         detectors = options.detectors
-    tokens = None if data is None else data.token_matrix()
-    chosen = _fitting(model) if detectors is None else list(detectors)
+    rows = _rows(model, data, options, progress)
+    chosen = _fitting(model, rows.prompts) if detectors is None else list(detectors)
     scores = detect(
         model,
-        tokens,
+        None if data is None else rows.prompts,
         chosen,
         hops=options.hops,
-        bos=options.bos,
         seed=options.seed,
+        made=rows.prompts,
         memory=options.memory,
         progress=progress,
     )
-    ablations, ablation_notes = _ablate(model, scores, options, progress)
-    heads = _verdicts(scores, ablations)
-    readers, reader_notes = _readers(model, scores, heads, options.memory, progress)
+    looked = _look(model, rows, scores, options, progress)
+    ablations, ablation_notes = _ablate(model, looked, options, progress)
+    heads = _with_ablations(looked.heads, ablations)
+    readers, reader_notes = _readers(model, rows, heads, options.memory, progress)
     progress("scores from weights alone")
     from_weights, weight_notes = _from_weights(model)
-    advantage = next((_interval(a.advantage) for a in ablations.values()), None)
-    joint = {name: _interval(a.joint) for name, a in ablations.items() if a.joint is not None}
     described = {
         "source": scores.prompts.source,
         "rows": len(scores.prompts),
         "sha256": digest_of_tokens(scores.prompts.tokens),
     }
     settings = options.settings(detectors=[s.detector for s in scores.scores])
-    notes = [*scores.notes, *ablation_notes, *reader_notes, *weight_notes]
+    notes = [*rows.notes, *scores.notes, *looked.notes, *ablation_notes, *reader_notes]
     return HeadsResult(
         probe=probe,
-        verdict=verdict(heads, readers, joint, advantage),
-        evidence=evidence_of(heads, ablations),
+        verdict=verdict(heads, readers, looked.groups, looked.home),
+        evidence=evidence_of(heads, looked.groups, looked.home, ablations),
         provenance=provenance(model, described, settings, options.seed),
         heads=heads,
         readers=readers,
         from_weights=from_weights,
-        joint=joint,
-        advantage=advantage,
-        notes=list(dict.fromkeys(notes)),
+        groups=looked.groups,
+        home=looked.home,
+        notes=list(dict.fromkeys([*notes, *weight_notes])),
         plots=[
             figures.head_map(heads),
             *figures.patterns(model, scores.prompts, heads, token_words(model)),
@@ -146,73 +173,208 @@ def run(
     )
 
 
-def _interval(found: Estimate) -> Interval:
-    return found.mean, found.low, found.high
+@dataclasses.dataclass(frozen=True)
+class _Rows:
+    """The rows, the task on them (on more of them, where they are made), and notes."""
+
+    prompts: Prompts
+    task: Task | None
+    given: bool
+    notes: tuple[str, ...]
 
 
-def _fitting(model: Any) -> list[str]:
+def _rows(
+    model: Any,
+    data: FeatureData | None,
+    options: HeadKindOptions,
+    progress: Callable[[str], None],
+) -> _Rows:
+    if data is not None:
+        prompts = prompts_from_data(data, model)
+        task, reason = task_of(model, prompts)
+        asked = "give rows with answers, or rows that repeat"
+        why = f"what heads do is not tested: {reason}; {asked}"
+        return _Rows(prompts, task, True, () if task is not None else (why,))
+    prompts, way, note = home_prompts(
+        model,
+        bos=options.bos,
+        length=options.length,
+        seed=options.seed,
+        memory=options.memory,
+        progress=progress,
+    )
+    repeats = bool((prompts.periods > 0).all())
+    more = made(model, way, rows=CUT_ROWS, seed=options.seed + 1) if repeats else prompts
+    task, reason = task_of(model, more)
+    notes = tuple(n for n in (note, reason and f"what heads do is not tested: {reason}") if n)
+    return _Rows(prompts, task, False, notes)
+
+
+def _fitting(model: Any, prompts: Prompts) -> list[str]:
     """Every registered detector that this model's attention can show, ours first."""
     known = [*OURS, *(name for name in names("detectors") if name not in OURS)]
     causal = is_causal(model)
-    return [name for name in known if not (causal and as_detector(name).later)]
+    found = [as_detector(name) for name in known]
+    return [
+        name
+        for name, d in zip(known, found, strict=True)
+        if not (causal and d.later) and (d.sought == "own" or prompts.answers is not None)
+    ]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Looked:
+    """What cutting attention says of every head."""
+
+    heads: list[HeadVerdict]
+    groups: list[Group]
+    home: AtHome | None
+    task: Task | None
+    notes: tuple[str, ...]
+
+
+def _look(
+    model: Any,
+    rows: _Rows,
+    scores: HeadScores,
+    options: HeadKindOptions,
+    progress: Callable[[str], None],
+) -> _Looked:
+    """Ask whether the model is at home, then cut what each detector's group attends to."""
+    home, groups, notes = None, list[Group](), list[str]()
+    if rows.task is not None:
+        cutter = _cutter(model, rows.task, scores, options, progress)
+        progress("does the model do its task here?")
+        home = rows.task.at_home(cutter.readings([INTACT], rows.task.rows)[INTACT])
+        if home.yes:
+            groups, notes = _groups(model, cutter, scores, home, options.seed, progress)
+    by_name = {group.detector: group for group in groups}
+    answers = rows.prompts.answers is not None and home is not None and home.yes
+    heads = [
+        _head(row, scores, by_name, strict=answers) for row in scores.to_frame().to_dict("records")
+    ]
+    return _Looked(heads, groups, home, rows.task, tuple(notes))
+
+
+def _cutter(
+    model: Any,
+    task: Task,
+    scores: HeadScores,
+    options: HeadKindOptions,
+    progress: Callable[[str], None],
+) -> Cutter:
+    causal, prompts = is_causal(model), task.prompts
+    detectors = {d.name: d for d in scores.detectors}
+    return Cutter(
+        model,
+        task,
+        {n: partial(targets_of, d, prompts, causal=causal) for n, d in detectors.items()},
+        memory=options.memory,
+        seed=options.seed,
+        progress=progress,
+    )
+
+
+def _groups(
+    model: Any,
+    cutter: Cutter,
+    scores: HeadScores,
+    home: AtHome,
+    seed: int,
+    progress: Callable[[str], None],
+) -> tuple[list[Group], list[str]]:
+    """The group of each detector that has one and whose relation these rows hold."""
+    everyone = [Head(*at) for at in np.ndindex(*scores.detected.shape[1:])]
+    groups, notes = list[Group](), list[str]()
+    for found, adjusted in zip(scores.scores, scores.p_adjusted, strict=True):
+        heads = candidates(found, adjusted)
+        name = found.detector
+        if not heads:
+            continue
+        if not cutter.targets[name](cutter.task.rows).any():
+            notes.append(f"no {name} relation is in the rows that attention was cut on")
+            continue
+        try:
+            cutter.check(heads)
+        except InterventionError as error:
+            notes.append(f"no attention was cut: {error}")
+            break
+        if len(heads) > MOST_CUT:
+            notes.append(
+                f"{len(heads) - MOST_CUT} of {len(heads)} heads that attend as {name} (those with "
+                "the least attention) were cut with the others only, not one by one"
+            )
+        told = dataclasses.replace(cutter, progress=_told(progress, name))
+        groups.append(group_effects(told, name, heads, home, everyone=everyone, seed=seed))
+    return groups, notes
+
+
+def _head(
+    row: Mapping[Any, Any], scores: HeadScores, groups: Mapping[str, Group], *, strict: bool
+) -> HeadVerdict:
+    """One head under one detector; `strict`: only what the behaviour rests on is detected."""
+    known = {str(key): jsonable(value) for key, value in row.items()}
+    attends = known.pop("detected")
+    group = groups.get(known["detector"])
+    at = known["layer"], known["head"]
+    cut = next((m for m in group.members if m.head == at), None) if group else None
+    floor = next(s.floor for s in scores.scores if s.detector == known["detector"])
+    head = HeadVerdict(**known, detected=attends, attends=attends, cut=cut)
+    if cut is None:
+        cut_with_others = group is not None and at in group.heads
+        detected = attends and not (strict and not cut_with_others)
+        reason = why_not(head, floor) or (None if detected else NO_TARGETS)
+        return dataclasses.replace(head, detected=detected, reason=None if detected else reason)
+    idle = cut.word in ("no_effect_found", "works_against")
+    by_attention = attends and not strict and not (known["detector"] == DEFINED_BY_EFFECT and idle)
+    detected = cut.named or by_attention
+    return dataclasses.replace(head, detected=detected, reason=None if detected else cut.reason)
+
+
+NO_TARGETS = "it attends so, but that could not be cut where these rows ask"
 
 
 def _ablate(
-    model: Any, scores: HeadScores, options: HeadKindOptions, progress: Callable[[str], None]
-) -> tuple[dict[str, Ablations], list[str]]:
-    """The causal check of each detector's heads; and why there is none, or not for all."""
-    groups = {s.detector: scores.found(s.detector) for s in scores.scores}
-    groups = {name: heads for name, heads in groups.items() if heads}
-    if not groups:
-        return {}, []
-    reason = why_none(model, scores.prompts)
-    if reason is not None:
-        return {}, [f"not ablated: {reason}"]
-    everyone = {head for heads in groups.values() for head in heads}
-    others = [head for head in np.ndindex(*scores.detected.shape[1:]) if head not in everyone]
-    checked: dict[str, Ablations] = {}
-    notes: list[str] = []
-    for name, heads in groups.items():
-        best = _best(scores, name, heads)
-        if len(heads) > len(best):
-            notes.append(
-                f"{len(heads) - len(best)} of {len(heads)} {name} heads (those with the least "
-                "attention) were not ablated one by one"
-            )
-        try:
-            checked[name] = ablation_effects(
-                model,
-                scores.prompts,
-                best,
-                kin=heads,
-                others=others,
-                how=options.ablate,
-                seed=options.seed,
-                memory=options.memory,
-                progress=lambda step, name=name: progress(f"{name}: {step}"),  # type: ignore[misc]
-            )
-        except InterventionError as error:
-            return checked, [*notes, f"not ablated: {error}"]
-        notes += checked[name].notes
-    return checked, notes
+    model: Any, looked: _Looked, options: HeadKindOptions, progress: Callable[[str], None]
+) -> tuple[Ablations | None, list[str]]:
+    """What the behaviour loses without each detected head."""
+    found = sorted(
+        (head for head in looked.heads if head.detected), key=lambda head: -(head.excess or 0.0)
+    )
+    heads = list(dict.fromkeys(Head(head.layer, head.head) for head in found))
+    if not heads or looked.task is None or looked.home is None or not looked.home.yes:
+        return None, []
+    notes = []
+    if len(heads) > MOST_ABLATED:
+        notes.append(
+            f"{len(heads) - MOST_ABLATED} of {len(heads)} detected heads (those with the least "
+            "attention) were not ablated"
+        )
+    try:
+        ablations = ablation_effects(
+            model,
+            looked.task.prompts,
+            heads[:MOST_ABLATED],
+            task=looked.task,
+            n_others=0,
+            how=options.ablate,
+            seed=options.seed,
+            memory=options.memory,
+            progress=progress,
+        )
+    except InterventionError as error:
+        return None, [*notes, f"not ablated: {error}"]
+    return ablations, [*notes, *ablations.notes]
 
 
-def _best(scores: HeadScores, detector: str, heads: Sequence[Head]) -> list[Head]:
-    excess = next(s.excess for s in scores.scores if s.detector == detector)
-    return sorted(heads, key=lambda head: -excess[head])[:MOST_ABLATED]
-
-
-def _verdicts(scores: HeadScores, ablations: dict[str, Ablations]) -> list[HeadVerdict]:
-    ablated = {(name, h.layer, h.head): h for name, found in ablations.items() for h in found.heads}
-    floors = {s.detector: s.floor for s in scores.scores}
-    verdicts = []
-    for row in scores.to_frame().to_dict("records"):
-        known = {str(key): jsonable(value) for key, value in row.items()}
-        at = known["detector"], known["layer"], known["head"]
-        head = HeadVerdict(**known, ablation=ablated.get(at))
-        reason = why_not(head, floors[head.detector])
-        verdicts.append(dataclasses.replace(head, reason=reason))
-    return verdicts
+def _with_ablations(heads: Sequence[HeadVerdict], ablations: Ablations | None) -> list[HeadVerdict]:
+    ablated = {} if ablations is None else {(h.layer, h.head): h for h in ablations.heads}
+    return [
+        dataclasses.replace(head, ablation=ablated.get((head.layer, head.head)))
+        if head.detected
+        else head
+        for head in heads
+    ]
 
 
 def _told(progress: Callable[[str], None], what: str) -> Callable[[str], None]:
@@ -221,7 +383,7 @@ def _told(progress: Callable[[str], None], what: str) -> Callable[[str], None]:
 
 def _readers(
     model: Any,
-    scores: HeadScores,
+    rows: _Rows,
     heads: Sequence[HeadVerdict],
     memory: int | str | None,
     progress: Callable[[str], None],
@@ -231,7 +393,7 @@ def _readers(
         (h for h in heads if h.detector == DEFINED_BY_EFFECT and h.detected and h.layer > 0),
         key=lambda head: -(head.excess or 0.0),
     )
-    if not found or why_none(model, scores.prompts) is not None:
+    if not found or why_none(model, rows.prompts) is not None:
         return [], []
     readers, notes = [], list[str]()
     if len(found) > MOST_READERS:
@@ -243,7 +405,7 @@ def _readers(
             composition = composition or composition_scores(model, memory)
             feeding = partners(
                 model,
-                scores.prompts,
+                rows.prompts,
                 at,
                 composition=composition,
                 memory=memory,

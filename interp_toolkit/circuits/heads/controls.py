@@ -118,9 +118,10 @@ def matched_controls(
     rng = np.random.default_rng(seed)
     hosts = _hosts(tokens, prompts, rng)
     collector = _Collector(np.concatenate([tokens, hosts]) if len(hosts) else tokens)
-    sought = _relabelled(tokens, prompts.first, rng)
+    relabelled = _relabelled(tokens, prompts, rng)
     for detector in detectors:
-        target = _places(detector, tokens, tokens, causal)
+        sought = relabelled[detector.sought]
+        target = _places(detector, tokens, sought_tokens(detector, prompts), causal)
         held = _held(target, len(collector.tokens), n_pos)
         steps = _steps(detector, n_pos)
         shifted = [_shifted(target, step, held, causal) for step in steps]
@@ -145,6 +146,21 @@ def matched_controls(
             Family(detector.name, "displaced", number, family, moved=list(moves))
         )
     return collector.collected(causal)
+
+
+def sought_tokens(detector: Detector, prompts: Prompts) -> Int[np.ndarray, "row pos"]:
+    """The token that a detector seeks at every place; -1 for none."""
+    tokens: np.ndarray = prompts.tokens.numpy()
+    return prompts.sought_answers() if detector.sought == "answer" else tokens
+
+
+def targets_of(
+    detector: Detector, prompts: Prompts, rows: Int[torch.Tensor, " batch"], *, causal: bool
+) -> Held:
+    """Where a detector's relation holds in some rows, keys that the query cannot see left out."""
+    tokens = prompts.tokens.numpy()[rows]
+    places = _places(detector, tokens, sought_tokens(detector, prompts)[rows], causal)
+    return _held(places, len(tokens), prompts.n_pos)
 
 
 @dataclass(frozen=True)
@@ -267,35 +283,42 @@ def _hosts(
     return shuffled
 
 
-def _relabelled(tokens: np.ndarray, first: int, rng: np.random.Generator) -> _Sought:
-    """The tokens under permutations of the alphabet without fixed points; BOS stays.
+def _relabelled(
+    tokens: np.ndarray, prompts: Prompts, rng: np.random.Generator
+) -> dict[str, _Sought]:
+    """What is sought under permutations of the alphabet without fixed points; BOS stays.
+
+    An answer that its row does not hold is sought nowhere, under any name.
 
     Rows that share their alphabet are relabelled alike: the mean over rows then hides no more of a
     head's chance preferences than the target's own mean does. Rows with tokens of their own are
     relabelled each for itself, which averages over more pairs of tokens than the target has
     tokens; `spread` is that ratio, by which the variance is to be raised.
     """
+    first = prompts.first
     alphabets = [np.unique(row[first:]) for row in tokens]
     union = np.unique(np.concatenate(alphabets))
     shared = np.mean([len(a) for a in alphabets]) >= SHARED_ALPHABET * len(union)
     if shared:
-        maps = _derangements(union, rng)
-        rows = [_mapped(tokens, first, [(union, to)] * len(tokens)) for to in maps]
-        return _Sought(rows, 1.0, len(union))
-    rows = []
-    for _ in range(RELABELLINGS):
-        maps_by_row = [(alphabet, _cycle(alphabet, rng)) for alphabet in alphabets]
-        rows.append(_mapped(tokens, first, maps_by_row))
-    spread = sum(len(a) for a in alphabets) / len(union)
-    return _Sought(rows, float(spread), len(union))
+        maps = [[(union, to)] * len(tokens) for to in _derangements(union, rng)]
+    else:
+        maps = [[(a, _cycle(a, rng)) for a in alphabets] for _ in range(RELABELLINGS)]
+    spread = 1.0 if shared else float(sum(len(a) for a in alphabets) / len(union))
+    answers = prompts.sought_answers()
+    return {
+        "own": _Sought([_mapped(tokens, first, by_row) for by_row in maps], spread, len(union)),
+        "answer": _Sought([_mapped(answers, first, by_row) for by_row in maps], spread, len(union)),
+    }
 
 
 def _mapped(
     tokens: np.ndarray, first: int, maps: Sequence[tuple[np.ndarray, np.ndarray]]
 ) -> np.ndarray:
+    """Each row's tokens under its map; what the map does not know becomes -1."""
     asked = tokens.copy()
     for row, (source, to) in zip(asked, maps, strict=True):
-        row[first:] = to[np.searchsorted(source, row[first:])]
+        at = np.searchsorted(source, row[first:]).clip(max=len(source) - 1)
+        row[first:] = np.where(source[at] == row[first:], to[at], -1)
     return asked
 
 

@@ -1,9 +1,10 @@
 """Attention-head detectors: which keys a kind of head attends to, given the tokens of a row.
 
 A detector is a relation between a query and keys of the same row, and nothing else; what is done
-with it (matched controls, one streaming pass, significance) is the same for all. A relation that
-depends on tokens is asked about the token it `seeks` at every query: the query's own token for the
-score itself, another one for a control ("would the head attend so to any other token's place?").
+with it (matched controls, one streaming pass, significance, cuts) is the same for all. A relation
+that depends on tokens is asked about the token it seeks at every query: the query's own token, or
+the answer that the row asks for there, for the score itself; another one for a control ("would the
+head attend so to any other token's place?").
 Ours are registered under the entry-point group `interp_toolkit.detectors`, as another package's.
 
 Sources: previous-token, duplicate-token and induction heads, Elhage et al. 2021, "A Mathematical
@@ -50,6 +51,8 @@ class Detector:
         later: whether its keys come after the query, which only bidirectional attention sees.
         seeks: whether the relation can be asked about other tokens than the query's own; one that
             cannot is not compared with relabelled tokens.
+        sought: what token it seeks at a query: the query's "own", or the "answer" that the rows ask
+            for there (-1 where they ask nothing); without answers it has no targets.
 
     Examples:
         >>> def two_back(tokens, sought):
@@ -67,6 +70,7 @@ class Detector:
     rows: Rows = "repeats"
     later: bool = False
     seeks: bool = True
+    sought: Literal["own", "answer"] = "own"
 
     @property
     def floor(self) -> float:
@@ -188,9 +192,23 @@ INDUCTION = Detector(
     others=(-1,),
 )
 K_HOP = Detector("k-hop", "attends two induction hops back", hop(2), rows="walks")
+ANSWER = Detector(
+    "answer",
+    "attends, where the rows ask, to the token that is the answer",
+    duplicate_token,
+    sought="answer",
+)
 
 #: in the order of results
-OURS = ("induction", "previous-token", "duplicate-token", "k-hop", "first-token", "next-token")
+OURS = (
+    "induction",
+    "previous-token",
+    "duplicate-token",
+    "k-hop",
+    "first-token",
+    "next-token",
+    "answer",
+)
 
 
 def as_detector(given: Any, hops: int = 2) -> Detector:

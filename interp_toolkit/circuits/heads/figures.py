@@ -11,9 +11,9 @@ from torch import Tensor
 
 from interp_toolkit import plots
 from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.behaviour.words import in_words
 from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.circuits.heads.result import HeadVerdict
-from interp_toolkit.circuits.heads.verdict import is_refuted
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.palette import CLASS_COLORS
 from interp_toolkit.results import Figure
@@ -47,8 +47,8 @@ def head_map(heads: Sequence[HeadVerdict]) -> Figure:
         )
     caption = (
         "Every head under every detector: the share of attention beyond uniform (0: none, 1: all). "
-        "Diamonds mark heads that are detected, crosses those that ablation then refutes; hover "
-        "for score, null, p and ablation effect."
+        "Diamonds mark heads that are detected, crosses those that attend so and are not: cutting "
+        "that attention costs the behaviour too little. Hover for score, null, p and effect."
     )
     return Figure("Head map", caption, data, layout)
 
@@ -62,13 +62,13 @@ def _map(heads: Sequence[HeadVerdict], *, show_scale: bool) -> list[plots.Part]:
     texts = {"text": [[_hover(head) for head in row] for row in grid]}
     cells = plots.heatmap(columns, layers, excess, "excess", low=0, high=1) | plots.TILES
     traces = [cells | texts | plots.hover("%{text}") | {"showscale": show_scale}]
-    found = [head for head in heads if head.detected]
+    found = [head for head in heads if head.detected or head.attends]
     if found:
         marks = plots.markers(
             [head.head for head in found],
             [head.layer for head in found],
             CLASS_COLORS[1],
-            symbol=["x" if is_refuted(head) else "diamond" for head in found],
+            symbol=["diamond" if head.detected else "x" for head in found],
             size=10,
         )
         marks["marker"]["line"] = {"width": 1, "color": "#ffffff"}
@@ -86,11 +86,16 @@ def _hover(head: HeadVerdict) -> str:
         f"uniform {number(head.uniform)}",
         f"p {number(head.p_value)}, adjusted {number(head.p_adjusted)}, q {number(head.q_value)}",
     ]
-    found = head.ablation
-    if found is not None:
+    if head.cut is not None:
+        effect = head.cut.effect
         lines.append(
-            f"ablation {number(found.effect)} nats "
-            f"({number(found.low)} to {number(found.high)}), {found.verdict}"
+            f"cut: {number(effect.mean)} of the behaviour "
+            f"({number(effect.low)} to {number(effect.high)}), {in_words(head.causal)}"
+        )
+    if head.ablation is not None:
+        found = head.ablation
+        lines.append(
+            f"ablated: {number(found.effect)} ({number(found.low)} to {number(found.high)})"
         )
     return "<br>".join(lines)
 

@@ -21,9 +21,9 @@ import numpy as np
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.behaviour.task import MATERIAL
 from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
 from interp_toolkit.circuits.edges.paths import path_effects
-from interp_toolkit.circuits.heads.ablation import MATERIAL
 from interp_toolkit.models.model import Model
 from interp_toolkit.stats import LEVEL, holm
 

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from interp_toolkit.circuits.heads.ablation import HeadAblation, Verdict
+from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.words import CausalWord, Share, in_words
+from interp_toolkit.circuits.heads.ablation import HeadAblation
+from interp_toolkit.circuits.heads.groups import Group, HeadEffect, least
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.results import Evidence, Result, Table, head_name, jsonable
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Interval = tuple[float, float, float]  # mean, lower and upper end at 95 %
 
 SHOWN = 12  # heads in the table of the best, where none is detected
 PARTNERS_SHOWN = 3  # earlier heads in the table, of each induction head
@@ -33,9 +34,11 @@ class HeadVerdict:
         p_value: largest over the families of controls.
         p_adjusted: Holm's, over all heads and detectors of the model.
         q_value: Benjamini and Hochberg's, over the same.
-        detected: by the rule of `significance`.
+        detected: a head of that kind (see `analysis`).
+        attends: whether its attention alone says so, by the rule of `significance`.
         reason: why it is not detected; None where it is.
-        ablation: what the behaviour loses without it; None where it was not ablated.
+        cut: what the behaviour loses when its attention to the relation is cut; None: not cut.
+        ablation: what the behaviour loses without the head; None where it was not ablated.
     """
 
     detector: str
@@ -49,7 +52,9 @@ class HeadVerdict:
     p_adjusted: float | None
     q_value: float | None
     detected: bool
+    attends: bool = False
     reason: str | None = None
+    cut: HeadEffect | None = None
     ablation: HeadAblation | None = None
 
     @property
@@ -58,24 +63,41 @@ class HeadVerdict:
         return head_name(self.layer, self.head)
 
     @property
-    def causal(self) -> Verdict | None:
-        """What the ablation says of it; None where it was not ablated."""
-        return None if self.ablation is None else self.ablation.verdict
+    def causal(self) -> CausalWord:
+        """What cutting its attention to the relation says."""
+        return "not_tested" if self.cut is None else self.cut.word
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON data, with what the ablation found on the same level."""
+        """As JSON data, on one level.
+
+        `effect`, `effect_low`, `effect_high`: the share of the behaviour that its causal word rests
+        on; `own` and `restored`, by way of cutting, are [mean, low, high].
+        """
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
-        found: HeadAblation | None = own.pop("ablation")
+        ablated: HeadAblation | None = own.pop("ablation")
+        cut: HeadEffect | None = own.pop("cut")
+        flat: dict[str, Any] = {"causal": self.causal}
+        effect = None if cut is None else cut.effect
+        flat["effect"] = None if effect is None else effect.mean
+        flat["effect_low"] = None if effect is None else effect.low
+        flat["effect_high"] = None if effect is None else effect.high
+        flat["own"] = None if cut is None else by_way(cut.own)
+        flat["restored"] = None if cut is None else by_way(cut.restored)
+        flat["rows_needed"] = None if cut is None else cut.rows_needed
         names = {
             "ablation_effect": "effect",
             "ablation_low": "low",
             "ablation_high": "high",
-            "restored": "restored",
-            "others_max": "others_max",
+            "ablation_restored": "restored",
         }
-        flat = {name: getattr(found, key, None) for name, key in names.items()}
-        data: dict[str, Any] = jsonable(own | flat | {"causal": self.causal})
+        flat |= {name: getattr(ablated, key, None) for name, key in names.items()}
+        data: dict[str, Any] = jsonable(own | flat)
         return data
+
+
+def by_way(shares: Mapping[str, Share]) -> dict[str, list[float]]:
+    """Effects as JSON: by way of cutting, mean and interval."""
+    return {way: [share.mean, share.low, share.high] for way, share in shares.items()}
 
 
 @dataclass(frozen=True)
@@ -102,9 +124,10 @@ class HeadsEvidence(Evidence):
         null: what a score is held against.
         error: what the level bounds, and where that was checked.
         level: of the adjusted p-values.
+        at_home: whether the model does the task on these rows; None where nothing can be asked.
+        behaviour: what was measured, and how well the model does it.
+        cut_rows: rows that attention was cut on, at most.
         replaced_by: what an ablated head was replaced with; None where none was ablated.
-        other_heads: how many other heads were ablated to compare with.
-        others_largest_effect: nats, the largest of theirs.
     """
 
     looks: int
@@ -112,9 +135,10 @@ class HeadsEvidence(Evidence):
     null: str
     error: str
     level: float
+    at_home: bool | None = None
+    behaviour: str | None = None
+    cut_rows: int | None = None
     replaced_by: str | None = None
-    other_heads: int | None = None
-    others_largest_effect: float | None = None
 
 
 @dataclass(frozen=True)
@@ -125,20 +149,28 @@ class HeadsResult(Result):
         heads: one entry for every detector and head.
         readers: the induction heads and what feeds them.
         from_weights: scores from weights alone, a row a head; empty where they cannot be given.
-        joint: nats lost when all detected heads of a kind are ablated together, by detector, with
-            the confidence interval.
-        advantage: the model's in-context advantage (nats) with its confidence interval, or None.
+        groups: of each detector with heads that attend to its relation, what they do together.
+        home: what the model does on these rows; None where no task could be asked.
     """
 
     heads: Sequence[HeadVerdict]
     readers: Sequence[Reader]
     from_weights: Sequence[Mapping[str, Any]]
-    joint: Mapping[str, Interval]
-    advantage: Interval | None
+    groups: Sequence[Group]
+    home: AtHome | None
+
+    @property
+    def at_home(self) -> bool | None:
+        """Whether the model does the task; None where there was none to ask."""
+        return None if self.home is None else self.home.yes
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data; each head on one level (see `HeadVerdict.to_dict`)."""
-        return super().to_dict() | {"heads": [head.to_dict() for head in self.heads]}
+        return super().to_dict() | {
+            "heads": [head.to_dict() for head in self.heads],
+            "groups": [_group_dict(group) for group in self.groups],
+            "at_home": self.at_home,
+        }
 
     def to_frame(self) -> pd.DataFrame:
         """One row a detector and head."""
@@ -149,6 +181,8 @@ class HeadsResult(Result):
     def tables(self) -> list[Table]:
         """The detected heads (or the best), what feeds the induction heads, scores from weights."""
         tables = [_head_table(self.heads)]
+        if self.groups:
+            tables.append(_group_table(self.groups))
         if any(reader.partners for reader in self.readers):
             tables.append(_partner_table(self.readers))
         if self.from_weights:
@@ -156,37 +190,97 @@ class HeadsResult(Result):
         return tables
 
 
+def _group_dict(group: Group) -> dict[str, Any]:
+    effect = least(group.joint)
+    data: dict[str, Any] = jsonable(
+        {
+            "detector": group.detector,
+            "heads": [head_name(*head) for head in group.heads],
+            "causal": group.word,
+            "effect": effect.mean,
+            "effect_low": effect.low,
+            "effect_high": effect.high,
+            "joint": by_way(group.joint),
+            "control": by_way(group.control),
+            "others_largest": group.others_largest,
+            "structure": group.structure,
+            "smallest": [head_name(*head) for head in group.smallest],
+            "specific": group.specific,
+            "material": group.material,
+            "rows": group.rows,
+            "coverage": group.coverage,
+        }
+    )
+    return data
+
+
 def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     found = [head for head in heads if head.detected]
-    shown = found or sorted(
-        (head for head in heads if head.excess is not None),
+    looked_at = [head for head in heads if not head.detected and (head.cut or head.attends)]
+    nearest = sorted(
+        (h for h in heads if h.excess is not None and not h.detected and h not in looked_at),
         key=lambda head: -(head.excess or 0.0),
     )
-    shown = shown[: max(SHOWN, len(found))]
-    ablated = any(head.causal for head in shown)
+    shown = [*found, *looked_at[: max(SHOWN - len(found), 0)]]
+    shown += nearest[: max(SHOWN - len(shown), 0)] if not shown else []
+    cut = any(head.cut for head in shown)
+    ablated = any(head.ablation for head in shown)
     columns = ["head", "detector", "score", "null", "adjusted p"]
-    columns += [] if found else ["why not"]
-    columns += ["effect", "low", "high", "causal"] if ablated else []
+    columns += ["effect", "low", "high", "causal"] if cut else []
+    columns += ["ablation"] if ablated else []
+    columns += ["why not"] if len(shown) > len(found) else []
     rows: list[list[Any]] = []
     for h in shown:
         row: list[Any] = [h.name, h.detector, h.score, h.null_mean, h.p_adjusted]
-        row += [] if h.detected else [h.reason]
+        if cut:
+            e = h.cut.effect if h.cut else None
+            row += [e.mean, e.low, e.high] if e else [None, None, None]
+            row.append(in_words(h.causal))
         if ablated:
-            a = h.ablation
-            row += [a.effect, a.low, a.high] if a else [None, None, None]
-            row.append(h.causal)
+            row.append(h.ablation.effect if h.ablation else None)
+        if len(shown) > len(found):
+            row.append(h.reason)
         rows.append(row)
     caption = (
         "Score: mean share of a query's attention on its targets; null: the same for matched "
         "controls; adjusted p: over all heads and detectors of the model."
     )
-    if ablated:
+    if cut:
         caption += (
-            " Effect: nats of in-context advantage lost by ablation, with its 95% interval; "
-            "causal: whether the head is responsible for in-context prediction."
+            " Effect: share of the behaviour lost when that attention is cut (of two ways of "
+            "cutting the smaller; alone, or with the rest of its group cut), with its "
+            "simultaneous interval."
         )
+    if ablated:
+        caption += " Ablation: of the behaviour's value, lost without the whole head."
     title = "Detected heads" if found else "No head is detected; the nearest"
     return Table(title, columns, rows, caption, highlight=range(len(found)))
+
+
+def _group_table(groups: Sequence[Group]) -> Table:
+    rows: list[list[Any]] = []
+    for group in groups:
+        effect, control = least(group.joint), least(group.control)
+        rows.append(
+            [
+                group.detector,
+                len(group.heads),
+                effect.mean,
+                effect.low,
+                effect.high,
+                control.mean,
+                in_words(group.word),
+                group.structure if group.smallest else None,
+                " ".join(head_name(*head) for head in group.smallest[:SHOWN]) or None,
+            ]
+        )
+    return Table(
+        "What each relation is worth, cut in all heads that attend to it",
+        ["relation", "heads", "effect", "low", "high", "control", "causal", "shared", "keeps 90%"],
+        rows,
+        "Effect: share of the behaviour lost; control: lost when as much is cut elsewhere in "
+        "the same heads; keeps 90%: the fewest heads found that keep nine tenths of it.",
+    )
 
 
 def _partner_table(readers: Sequence[Reader]) -> Table:

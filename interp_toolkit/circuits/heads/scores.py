@@ -47,7 +47,8 @@ class HeadScores:
     Attributes:
         scores: by detector.
         p_adjusted, q_value, detected: over all heads and detectors together.
-        prompts: the repeated rows, on which heads are also ablated.
+        prompts: the rows, of made ones those that repeat.
+        detectors: those that were asked for.
         kinds: of each layer's patterns (see `patterns`).
         notes: what was left out or is not as usual.
     """
@@ -57,6 +58,7 @@ class HeadScores:
     q_value: Float[np.ndarray, "detector layer head"]
     detected: Bool[np.ndarray, "detector layer head"]
     prompts: Prompts
+    detectors: Sequence[Detector]
     kinds: tuple[RowKind, ...]
     notes: tuple[str, ...] = ()
 
@@ -140,10 +142,15 @@ def detect(
     hops: int = 2,
     bos: int | Literal["auto"] | None = "auto",
     seed: int = 0,
+    made: Prompts | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> HeadScores:
-    """As `score_heads`, with the prompts and the row-by-row scores; raises the same."""
+    """As `score_heads`, with the prompts and the row-by-row scores; raises the same.
+
+    `tokens` may be `Prompts`, whose answers the answer detector needs; `made` are repeated prompts
+    to use instead of making some.
+    """
     chosen = as_detectors(detectors, hops)
     causal = is_causal(model)
     for detector in chosen:
@@ -153,11 +160,11 @@ def detect(
                 "attention does not see; leave it out"
             )
     if tokens is None:
-        repeats = repeated_prompts(model, bos=bos, seed=seed)
+        repeats = repeated_prompts(model, bos=bos, seed=seed) if made is None else made
         groups = [(repeats, [d for d in chosen if d.rows == "repeats"])]
         groups.append((walks(model, repeats, seed=seed), [d for d in chosen if d.rows == "walks"]))
     else:
-        repeats = prompts_from_tokens(tokens, model)
+        repeats = tokens if isinstance(tokens, Prompts) else prompts_from_tokens(tokens, model)
         groups = [(repeats, chosen)]
     scores: list[DetectorScores] = []
     kinds: tuple[RowKind, ...] = ()
@@ -182,6 +189,7 @@ def detect(
         q_value=q,
         detected=np.stack([detected(p, s) for p, s in zip(adjusted, scores, strict=True)]),
         prompts=repeats,
+        detectors=chosen,
         kinds=kinds,
         notes=tuple(_notes(scores, kinds, chosen)),
     )

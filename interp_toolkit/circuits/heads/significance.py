@@ -12,6 +12,7 @@ score without being what the detector says:
   model's mean of it over heads, so that a head whose controls happen to be alike (all its attention
   is elsewhere) gains nothing by it, and it is raised where the target's mean over tokens varies
   more among random heads than a control's does (`Family.spread`).
+  Rows too short for FEWEST_CONTROLS shifts go without them where the other two families are there.
 - displaced controls: the difference to the same places in other rows, row by row; a t test of its
   mean over rows.
 
@@ -133,6 +134,8 @@ def _scores(
     weakest = np.full(score.shape[:2], "", dtype=object)
     for family in families:
         seen = [c for c in family.controls if queries[c] > 0]
+        if family.kind == "shifted" and len(seen) < FEWEST_CONTROLS and _others_can(families):
+            continue  # a short context: relabelled tokens and other rows say what there is to say
         if family.kind == "displaced":
             p = _displaced_p(family, controls, sums, uniform)
         elif queries[target] and len(seen) >= FEWEST_CONTROLS:
@@ -156,6 +159,11 @@ def _scores(
         by_row=by_row,
         floor=detector.floor,
     )
+
+
+def _others_can(families: Sequence[Family]) -> bool:
+    """Whether tokens and places are held against controls of their own."""
+    return {"relabelled", "displaced"} <= {family.kind for family in families}
 
 
 def tail_p_values(

@@ -1,19 +1,21 @@
-"""The verdict on a model's heads: what is detected, what ablation says of it, in words.
+"""The verdict on a model's heads: what is detected, what cutting says of it, in words.
 
-Labels come from attention and its null (`significance`), roles from ablation (`ablation`). An
-induction head is defined by what it does: one that attends like one and makes no difference is
-refuted. For other kinds of head the ablation says whether they serve in-context prediction, not
-what they are.
+Before anything else stands whether the model does the task on these rows: of a model that does not,
+nothing is said of what its heads do (*not tested*). Labels come from attention and its null
+(`significance`) and, where a behaviour is there, from cutting that attention (`groups`); causal
+words have one rule (`behaviour.words`), and every sentence gives the interval it rests on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
-from interp_toolkit.circuits.behaviour.advantage import LEAST_ADVANTAGE
+from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.words import Share, causal_word, in_words, matters
 from interp_toolkit.circuits.heads.ablation import Ablations
+from interp_toolkit.circuits.heads.groups import GROUP_FLOOR, TWICE, Group, least
 from interp_toolkit.circuits.heads.partner import Partner
-from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Interval, Reader
+from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Reader
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL
 
@@ -27,39 +29,69 @@ ERROR = (
 )
 
 
-def evidence_of(heads: Sequence[HeadVerdict], ablations: Mapping[str, Ablations]) -> HeadsEvidence:
+def evidence_of(
+    heads: Sequence[HeadVerdict],
+    groups: Sequence[Group],
+    home: AtHome | None,
+    ablations: Ablations | None,
+) -> HeadsEvidence:
     """What the verdict rests on."""
-    looks = [head for head in heads if head.p_value is not None]
-    found = [head for head in heads if head.detected]
-    about_ablation: dict[str, object] = {}
-    if ablations:
-        first = next(iter(ablations.values()))
-        about_ablation = {
-            "replaced_by": first.how,
-            "other_heads": len(first.others),
-            "others_largest_effect": max(first.others.values(), default=None),
-        }
-    said = status(heads)
-    reason = None
-    if said == "not_detected" or said == "undecided":
-        reason = nearest(heads).reason
-    elif said == "refuted":
-        reason = "ablation costs no material share of the in-context advantage"
+    said = status(heads, home)
     return HeadsEvidence(
         status=said,
-        reason=reason,
-        looks=len(looks),
-        detected=len(found),
+        reason=reason_of(said, heads, home),
+        looks=sum(head.p_value is not None for head in heads),
+        detected=sum(head.detected for head in heads),
         null=NULL,
         error=ERROR,
         level=LEVEL,
-        **about_ablation,  # type: ignore[arg-type]
+        at_home=None if home is None else home.yes,
+        behaviour=None if home is None else home.said,
+        cut_rows=max((group.rows for group in groups), default=None),
+        replaced_by=None if ablations is None else ablations.how,
     )
 
 
+def status(heads: Sequence[HeadVerdict], home: AtHome | None) -> Status:
+    """The verdict in one machine word."""
+    if any(head.detected for head in heads):
+        return "detected"
+    if home is None or not home.yes:
+        return "not_tested"
+    open_ = any(head.cut is not None and head.causal == "undecided" for head in heads)
+    unseen = all(head.p_value is None for head in heads)
+    return "undecided" if open_ or unseen or _unclear(heads) else "not_detected"
+
+
+def reason_of(said: Status, heads: Sequence[HeadVerdict], home: AtHome | None) -> str | None:
+    """Why no head is detected; None where one is."""
+    if said == "detected":
+        return None
+    if said == "not_tested":
+        return NO_TASK if home is None else f"the model does not do the task here: {home.said}"
+    open_ = [head for head in heads if head.cut is not None and head.causal == "undecided"]
+    return (open_ or _unclear(heads) or [nearest(heads)])[0].reason
+
+
+NO_TASK = "these rows ask nothing of the model that could be measured"
+
+
+def _unclear(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
+    """Heads with much attention to a relation that the controls cannot tell from chance."""
+    return [
+        h
+        for h in heads
+        if h.excess is not None
+        and not h.detected
+        and h.cut is None
+        and h.reason is not None
+        and "cannot tell" in h.reason
+    ]
+
+
 def why_not(head: HeadVerdict, floor: float) -> str | None:
-    """Why a head is not detected: too little attention, no significance, or nothing to see."""
-    if head.detected:
+    """Why attention alone does not say that a head is of a kind; None where it does."""
+    if head.attends:
         return None
     if head.excess is None or head.score is None:
         return "no targets in these prompts"
@@ -72,7 +104,11 @@ def why_not(head: HeadVerdict, floor: float) -> str | None:
     if over_null < floor:
         reasons.append(f"attention beyond its null below the floor of {floor:.0%}")
     if head.p_adjusted is None or head.p_adjusted > LEVEL:
-        reasons.append(f"adjusted p above {LEVEL:g}")
+        said = f"adjusted p above {LEVEL:g}"
+        may_be = over_null >= GROUP_FLOOR and head.score >= TWICE * (head.uniform or 0.0)
+        if may_be and head.p_value <= LEVEL:
+            return f"{said}, {head.p_value:.2g} alone: these rows cannot tell it from chance"
+        reasons.append(said)
     return " and ".join(reasons) or None
 
 
@@ -81,52 +117,37 @@ def nearest(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     return max(heads, key=lambda head: head.excess if head.excess is not None else -1.0)
 
 
-def status(heads: Sequence[HeadVerdict]) -> Status:
-    """The verdict in one machine word."""
-    found = [head for head in heads if head.detected]
-    if any(not is_refuted(head) for head in found):
-        return "detected"
-    if found:
-        return "refuted"
-    return "undecided" if all(head.p_value is None for head in heads) else "not_detected"
-
-
-def is_refuted(head: HeadVerdict) -> bool:
-    """Whether the ablation refutes the label itself."""
-    return head.detector == DEFINED_BY_EFFECT and head.causal == "refuted"
-
-
 def verdict(
     heads: Sequence[HeadVerdict],
     readers: Sequence[Reader],
-    joint: Mapping[str, Interval],
-    advantage: Interval | None,
+    groups: Sequence[Group],
+    home: AtHome | None,
 ) -> str:
-    """The heads of every kind, what ablation says of them, and what feeds the induction heads."""
+    """What the model does here, the heads of every kind, and what feeds the induction heads."""
     found = [head for head in heads if head.detected]
     detectors = list(dict.fromkeys(head.detector for head in heads))
-    if not found:
-        if status(heads) == "undecided":
-            return f"Undecided: these prompts cannot tell {_listed(detectors, 'or')} heads."
-        return f"No head is detected as {_listed(detectors, 'or')} ({_best(heads)})."
+    by_name = {group.detector: group for group in groups}
+    said = status(heads, home)
     sentences = []
+    if home is None or not home.yes:
+        what = NO_TASK if home is None else f"the model does not do the task here ({home.said})"
+        sentences.append(f"What heads do is not tested: {what}.")
+        if not found:
+            return f"{sentences[0]} By attention alone none is {_listed(detectors, 'or')}."
+        sentences.append("By attention alone:")
+    elif not found:
+        first = "Undecided" if said == "undecided" else "No head is detected"
+        what = f" as {_listed(detectors, 'or')}" if said != "undecided" else ""
+        sentences.append(f"{first}{what} ({_best(heads)}).")
     for detector in detectors:
-        kept = [h for h in found if h.detector == detector and not is_refuted(h)]
-        denied = [h for h in found if h.detector == detector and is_refuted(h)]
+        kept = [head for head in found if head.detector == detector]
         if kept:
-            together = ""
-            if len(kept) > 1 and not denied and detector in joint:
-                together = f"; ablating all of them costs {joint[detector][0]:.3g} nats"
+            together = _together(by_name.get(detector))
             sentences.append(f"{detector.capitalize()}: {_named(kept)}{together}.")
-        if denied:
-            sentences += _refutations(denied)
+    sentences += _unnamed(heads)
     sentences += _all_feeding(readers)
-    checked = [h for h in found if h.causal is not None]
-    if checked and advantage is not None:
-        sentences.append(
-            f"The in-context advantage is {advantage[0]:.3g} nats "
-            f"(95% interval {advantage[1]:.3g} to {advantage[2]:.3g})."
-        )
+    if home is not None and home.yes:
+        sentences.append(f"{home.said[0].upper()}{home.said[1:]}.")
     return " ".join(sentences)
 
 
@@ -138,59 +159,79 @@ def _named(heads: Sequence[HeadVerdict]) -> str:
 
 def _with_effect(head: HeadVerdict) -> str:
     text = f"{head.name} ({_share(head)} of its attention"
-    found = head.ablation
-    if found is not None and found.verdict == "confirmed":
-        text += f"; ablation costs {found.effect:.3g} nats"
-        if found.effect <= 0 or found.low <= 0:
-            text = f"{head.name} ({_share(head)} of its attention; redundant: alone it restores "
-            text += f"{found.restored:.3g} nats"
-    elif found is not None and found.verdict == "refuted":
-        text += "; " + (
-            f"ablation gains {-found.effect:.3g} nats in context"
-            if _works_against(head)
-            else f"ablation costs {_range([found.low, found.high])} nats in context"
-        )
-    elif found is not None:
-        text += "; ablation undecided"
+    if head.cut is not None:
+        text += f"; {_effect_words(head)}"
     return text + ")"
+
+
+def _effect_words(head: HeadVerdict) -> str:
+    """The causal word with the figures that it rests on."""
+    assert head.cut is not None
+    own, word = least(head.cut.own), head.causal
+    if word == "no_effect_found":
+        widest = max(abs(end) for s in head.cut.own.values() for end in (s.low, s.high))
+        return f"no effect found: cutting it costs {_range(own)}, within ±{widest:.1%}"
+    if matters(word) and causal_word([list(head.cut.own.values())]) != word:
+        back = least(head.cut.restored)
+        return (
+            f"{in_words(word)}: cutting it alone costs {_range(own)} of the behaviour, but with "
+            f"the rest of its group cut it restores {_range(back)}"
+        )
+    if word == "works_against":
+        return f"works against the behaviour, which changes by {_range(own)} without it"
+    if word == "undecided":
+        more = head.cut.rows_needed
+        wanted = f"; about {more} rows would tell" if more else ""
+        why = head.cut.reason if head.cut.reason else ""
+        return f"undecided: cutting it costs {_range(own)} of the behaviour{wanted}" + (
+            f" ({why})" if why.startswith("its effect depends") else ""
+        )
+    return f"{in_words(word)}: cutting it costs {_range(own)} of the behaviour"
+
+
+def _range(share: Share) -> str:
+    return f"{share.mean:.1%} [{share.low:.1%}, {share.high:.1%}]"
+
+
+def _together(group: Group | None) -> str:
+    if group is None or len(group.heads) < 2 or not matters(group.word):
+        return ""
+    smallest = ", ".join(head_name(*head) for head in group.smallest[:NAMED])
+    how = {
+        "shared": f"shared by {len(group.smallest)} ({smallest})",
+        "one head": f"{smallest} keeps nine tenths of that alone",
+        "backed up": f"{smallest} keeps nine tenths of that alone, and others make up for it",
+        "spread": f"spread over {len(group.smallest)} heads",
+        "none": "",
+    }[group.structure]
+    return (
+        f"; cut in all {len(group.heads)} heads that attend so it costs "
+        f"{_range(least(group.joint))}{', ' + how if how else ''}"
+    )
+
+
+def _unnamed(heads: Sequence[HeadVerdict]) -> list[str]:
+    """Heads that attend to a relation and are not named by it, with what was found."""
+    told = [h for h in heads if not h.detected and h.attends]
+    sentences = [
+        f"{h.name} attends as {h.detector} ({_share(h)}), but {_but(h)}." for h in told[:NAMED]
+    ]
+    if len(told) > NAMED:
+        sentences.append(f"{len(told) - NAMED} more attend so and are not named (see the table).")
+    return sentences
+
+
+def _but(head: HeadVerdict) -> str:
+    if head.cut is None:
+        return head.reason or "what that does was not tested"
+    words = _effect_words(head)
+    if matters(head.causal) and head.reason:
+        return f"{head.reason} ({words})"
+    return words
 
 
 def _share(head: HeadVerdict) -> str:
     return "–" if head.score is None else f"{head.score:.0%}"
-
-
-def _works_against(head: HeadVerdict) -> bool:
-    """Whether the model does materially better without it."""
-    return head.ablation is not None and head.ablation.high <= -LEAST_ADVANTAGE
-
-
-def _refutations(heads: Sequence[HeadVerdict]) -> list[str]:
-    against = [head for head in heads if _works_against(head)]
-    idle = [head for head in heads if not _works_against(head)]
-    sentences = []
-    if idle:
-        found = [head.ablation for head in idle if head.ablation]
-        low, high = min(one.low for one in found), max(one.high for one in found)
-        them = "them" if len(idle) > 1 else "it"
-        sentences.append(
-            f"{_alike(idle)} but ablating {them} costs {_range([low, high])} nats of in-context "
-            "advantage: refuted."
-        )
-    if against:
-        gained = _range([-head.ablation.effect for head in against if head.ablation])
-        them, work = ("them", "work") if len(against) > 1 else ("it", "works")
-        sentences.append(
-            f"{_alike(against)} but {work} against in-context prediction (ablating {them} gains "
-            f"{gained} nats): refuted."
-        )
-    return sentences
-
-
-def _alike(heads: Sequence[HeadVerdict]) -> str:
-    names = _listed([head.name for head in heads], "and")
-    if len(heads) > 1:
-        return f"{names} attend like induction heads"
-    return f"{names} attends like an induction head"
 
 
 def _all_feeding(readers: Sequence[Reader]) -> list[str]:
@@ -206,17 +247,17 @@ def _feeding(readers: Sequence[Reader], partners: Sequence[Partner]) -> str:
     """One earlier head, and the induction heads whose keys it feeds."""
     names = _listed([head_name(reader.layer, reader.head) for reader in readers], "and")
     lost = [p.advantage_drop for p in partners if p.advantage_drop is not None]
-    effect = f" and {_range(lost)} nats" if lost and min(lost) > 0 else ""
+    effect = f" and {_numbers(lost)} nats" if lost and min(lost) > 0 else ""
     feeder = head_name(partners[0].layer, partners[0].head)
     return (
         f"{feeder} feeds the keys of {names}: cutting {'that path' if len(readers) == 1 else 'one'}"
         f"{'' if len(readers) == 1 else ' of these paths'} costs "
-        f"{_range([p.attention_drop for p in partners])} of "
-        f"{_range([p.attention for p in partners])} induction attention{effect}."
+        f"{_numbers([p.attention_drop for p in partners])} of "
+        f"{_numbers([p.attention for p in partners])} induction attention{effect}."
     )
 
 
-def _range(values: Sequence[float]) -> str:
+def _numbers(values: Sequence[float]) -> str:
     low, high = f"{min(values):.2g}", f"{max(values):.2g}"
     return low if low == high else f"{low} to {high}"
 

@@ -56,6 +56,11 @@ def labels_of(
     Raises InputError where the columns are not as many as the table takes, or no row differs.
     """
     n_features = check_table(table)
+    if not features.shape[1]:
+        raise InputError(
+            f"{data.source}: there is no feature column, and {function_name(table)} takes "
+            f"{n_features}"
+        )
     if features.shape[1] != n_features:
         raise InputError(
             f"{function_name(table)} takes {n_features} features and {data.source} has "

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from interp_toolkit.circuits.heads.ablation import MATERIAL
+from interp_toolkit.circuits.behaviour.task import MATERIAL
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Status, Table, head_name
 from interp_toolkit.studies.jobs.attempt import Job

@@ -1,0 +1,176 @@
+"""Prompts on which a model is at home: which first token, which length, which ids.
+
+Repeated random tokens are a fallback for models that come without rows of their own, and assume
+much: that any id may stand anywhere, that rows may be as long as the context, that they begin
+without or with a certain token. What a model was trained with is often to be seen in it. So rows
+are made in several ways and the model's use of repetition is measured on each; the first way in
+which it is certain is taken (else the plain one, and the model is said not to be at home there):
+- first token: what was asked for, or the tokenizer's BOS, or none; then single ids that rows may
+  begin with: 0, the last few, and those whose embedding is much larger or smaller than most;
+- length: the context; where position embeddings end earlier (their norm falls to untrained size),
+  up to there; a half and a quarter of it;
+- ids: all; without those whose embedding has the norm of none that was trained.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+
+from interp_toolkit.circuits.behaviour.advantage import behaviour, why_none
+from interp_toolkit.circuits.behaviour.prompts import (
+    FEWEST_TOKENS,
+    LONGEST,
+    SHORTEST,
+    Prompts,
+    bos_token,
+    random_prompts,
+    repeated_prompts,
+)
+from interp_toolkit.models.model import Model
+
+LAST_IDS = 3  # ids at the vocabulary's end, where separators often are
+ODD = 2.0  # times the median norm, either way: an embedding unlike most
+TRIED_ROWS = 8  # for each way but the one that is taken
+MOST_WAYS = 24
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way to make rows.
+
+    Attributes:
+        first: the token that rows begin with; None: none.
+        n_pos: their length.
+        ids: those that are drawn from; None: all.
+    """
+
+    first: int | None
+    n_pos: int
+    ids: tuple[int, ...] | None = None
+
+    def said(self) -> str:
+        """In a few words."""
+        begin = "no first token" if self.first is None else f"first token {self.first}"
+        drawn = "" if self.ids is None else f", {len(self.ids)} ids"
+        return f"{begin}, {self.n_pos} positions{drawn}"
+
+
+def home_prompts(
+    model: Model,
+    *,
+    bos: int | Literal["auto"] | None = "auto",
+    length: int | None = None,
+    seed: int = 0,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> tuple[Prompts, Way, str | None]:
+    """Repeated prompts in the first way in which the model certainly uses repetition.
+
+    Args:
+        model: any TransformerLens model.
+        bos: as `repeated_prompts` takes it; an id or None is kept to.
+        length: of the rows; None: as in the module.
+        seed: of the draws.
+        memory: bound for the run.
+        progress: told what is being done.
+
+    Returns:
+        The prompts, how they were made, and a note where that is not the plain way.
+
+    Raises:
+        InputError: as `repeated_prompts`, but for a short context: rows are random tokens there.
+    """
+    plain = _plain(model, bos, length)
+    shortest = SHORTEST + (plain.first is not None)
+    if length is None and plain.n_pos < shortest:
+        note = f"a context of {plain.n_pos} holds no repeats: rows are random tokens"
+        return random_prompts(model, plain.n_pos, seed=seed), plain, note
+    prompts = made(model, plain, seed=seed)
+    if why_none(model, prompts) is not None or behaviour(model, prompts, memory).is_there():
+        return prompts, plain, None
+    ways = [way for way in _ways(model, plain, bos, length) if way != plain][:MOST_WAYS]
+    for number, way in enumerate(ways, start=1):
+        progress(f"looking for rows the model is at home on, {number} of {len(ways)}")
+        if not behaviour(model, made(model, way, rows=TRIED_ROWS, seed=seed), memory).is_there():
+            continue
+        found = made(model, way, seed=seed + 1)  # rows that took no part in choosing
+        if behaviour(model, found, memory).is_there():
+            note = (
+                f"prompts were made with {way.said()}: the model makes use of repetition there, "
+                f"and none is seen with {plain.said()}"
+            )
+            return found, way, note
+    return prompts, plain, None
+
+
+def made(model: Model, way: Way, *, rows: int = 16, seed: int = 0) -> Prompts:
+    """Repeated prompts made in a way."""
+    return repeated_prompts(
+        model, rows=rows, n_pos=way.n_pos, bos=way.first, ids=way.ids, seed=seed
+    )
+
+
+def _plain(model: Model, bos: int | Literal["auto"] | None, length: int | None) -> Way:
+    first = bos_token(model) if bos == "auto" else bos
+    n_pos = min(int(model.cfg.n_ctx), LONGEST) if length is None else length
+    return Way(first, n_pos)
+
+
+def _ways(
+    model: Model, plain: Way, bos: int | Literal["auto"] | None, length: int | None
+) -> Iterator[Way]:
+    """Other ways, the likeliest first."""
+    norms = _norms(model, "embed", "W_E")
+    odd = [] if norms is None else _odd(norms)
+    d_vocab = int(model.cfg.d_vocab)
+    ends = [0, *range(d_vocab - 1, max(d_vocab - 1 - LAST_IDS, 0), -1)]
+    starts: list[int | None] = [plain.first]
+    if bos == "auto":
+        starts += [None, *ends, *odd[:LAST_IDS]]
+    shortest = SHORTEST + 1
+    lengths = [plain.n_pos]
+    if length is None:
+        trained = _trained_positions(model)
+        lengths += [n for n in (trained, plain.n_pos // 2, plain.n_pos // 4) if n and n >= shortest]
+    usual = tuple(t for t in range(d_vocab) if t not in odd)
+    some = usual if odd and len(usual) > FEWEST_TOKENS else None
+    for n_pos in dict.fromkeys(lengths):
+        for first in dict.fromkeys(starts):
+            yield Way(first, n_pos)
+            if some is not None:
+                yield Way(first, n_pos, some)
+
+
+def _norms(model: Model, module: str, name: str) -> Float[np.ndarray, " row"] | None:
+    weight: Any = getattr(getattr(model, module, None), name, None)
+    if not isinstance(weight, torch.Tensor) or weight.ndim != 2 or len(weight) < FEWEST_TOKENS:
+        return None
+    norms: np.ndarray = weight.detach().float().norm(dim=1).cpu().numpy()
+    return norms
+
+
+def _odd(norms: Float[np.ndarray, " token"]) -> list[int]:
+    """Ids whose embedding is much larger or smaller than most, the oddest first."""
+    middle = float(np.median(norms))
+    if middle <= 0:
+        return []
+    ratio = np.maximum(norms, 1e-12) / middle
+    away: Int[np.ndarray, " token"] = np.argsort(-np.abs(np.log(ratio)), kind="stable")
+    return [int(t) for t in away if ratio[t] >= ODD or ratio[t] <= 1 / ODD]
+
+
+def _trained_positions(model: Model) -> int | None:
+    """How many positions have embeddings of a size of their own; None where all or none do."""
+    norms = _norms(model, "pos_embed", "W_pos")
+    if norms is None:
+        return None
+    last = norms[-1]
+    differ = np.flatnonzero(np.abs(norms - last) > 0.5 * max(float(norms.max()), 1e-12))
+    n_pos = int(differ.max()) + 1 if len(differ) else 0
+    return n_pos if 0 < n_pos < len(norms) else None

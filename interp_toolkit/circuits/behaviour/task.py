@@ -1,0 +1,282 @@
+"""What a model is to do on its rows, as one number a row; and whether it does it at all.
+
+Two tasks: rows that ask something are scored by the share of their answers that get the largest
+logit (`AnswerTask`); rows without answers, made to repeat, by the loss where they do (`RepeatTask`,
+nats). The value by chance is what a model gets that knows nothing of the row: the most frequent
+answer, at each asked place or over all; or a guess among the rows' ids.
+
+Effects are measured as shares of the behaviour, the intact value less chance. Before any of that,
+`at_home` asks whether there is a behaviour: its interval must lie above chance. Where it does not,
+nothing can be said of what carries it, and verdicts are *not tested*.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy import stats
+from torch import Tensor
+
+from interp_toolkit.circuits.behaviour.advantage import (
+    LEAST_ADVANTAGE,
+    Estimate,
+    measured,
+    repeating,
+    why_none,
+)
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.behaviour.words import Share
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
+from interp_toolkit.stats import COVERAGE, clopper_pearson
+
+#: rows that must differ for a t interval of a share of right answers: with fewer, exact bounds
+FEWEST_CHANGED = 5
+MATERIAL = 0.05  # of the behaviour: what counts as a material effect
+LEAST_ANSWERS = 0.03  # of the answers: no effect on accuracy below it is material
+
+
+@dataclass(frozen=True)
+class AtHome:
+    """Whether a model does a task on these rows.
+
+    Attributes:
+        yes: whether it is better than chance, with its interval.
+        value: of the intact model, mean over rows with its interval.
+        chance: what knowing nothing of the row gives.
+        loss: nats at the asked places.
+        said: in one sentence.
+    """
+
+    yes: bool
+    value: Estimate
+    chance: float
+    loss: float
+    said: str
+
+    @property
+    def whole(self) -> float:
+        """The behaviour: the value above chance."""
+        return self.value.mean - self.chance
+
+
+class Task(ABC):
+    """What is measured on rows; see the module.
+
+    Attributes:
+        prompts: the rows.
+        rows: which of them are measured.
+        name: the behaviour, in a word or two.
+        unit: of its value.
+    """
+
+    prompts: Prompts
+    rows: Int[Tensor, " row"]
+    name: str
+    unit: str
+
+    def least(self, whole: float) -> float:
+        """The least loss of value that is material, for a behaviour of this size."""
+        return max(MATERIAL * whole, LEAST_ADVANTAGE)
+
+    @abstractmethod
+    def read(
+        self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
+    ) -> Float[np.ndarray, "batch column"]:
+        """Of each row: its value, the loss at the asked places (nats), and what `at_home` needs."""
+
+    @abstractmethod
+    def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
+        """Whether the intact model, with these readings, does the task."""
+
+    @abstractmethod
+    def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
+        """The mean of values, or of their differences, with its interval."""
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerTask(Task):
+    """Naming the rows' answers: the share of asked places whose answer gets the largest logit."""
+
+    prompts: Prompts
+    rows: Int[Tensor, " row"]
+    name: str = "accuracy"
+    unit: str = "of the answers"
+
+    def least(self, whole: float) -> float:
+        """As of every task, but some answers in a hundred at least."""
+        return max(MATERIAL * whole, LEAST_ANSWERS)
+
+    def read(
+        self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
+    ) -> Float[np.ndarray, "batch column"]:
+        """Share right, and loss."""
+        answers, places = _asked(self.prompts)
+        asked = logits[torch.arange(len(rows))[:, None], places[rows].to(logits.device)]
+        asked = asked.to(torch.promote_types(asked.dtype, torch.float32))
+        wanted = answers[rows].to(logits.device)
+        loss = -asked.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+        right = (asked.argmax(-1) == wanted).double()
+        columns = torch.stack([right.mean(1), loss.double().mean(1)], dim=1)
+        found: np.ndarray = columns.cpu().numpy()
+        return found
+
+    @property
+    def chance(self) -> float:
+        """The best that one answer for all, or for each asked place, would get on these rows."""
+        answers = _asked(self.prompts)[0].numpy()[self.rows.numpy()]
+        overall = np.unique(answers, return_counts=True)[1].max() / answers.size
+        columns = [np.unique(c, return_counts=True)[1].max() / len(c) for c in answers.T]
+        return float(max(overall, np.mean(columns)))
+
+    def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
+        """Right more often than the best guess that does not look at the row."""
+        found, chance = self.interval(readings[:, 0], COVERAGE), self.chance
+        value = replace(found, high=min(found.high, 1.0), low=max(found.low, 0.0))
+        yes = value.low > chance
+        said = (
+            f"{value.mean:.1%} of the answers are right "
+            f"({COVERAGE:.0%} interval {value.low:.1%} to {value.high:.1%}, {len(readings)} rows); "
+            f"the best guess without the row gets {chance:.1%}"
+        )
+        return AtHome(yes, value, chance, float(readings[:, 1].mean()), said)
+
+    def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
+        """The t interval; where hardly any row differs from the others, exact bounds."""
+        return mean_of_shares(values, coverage)
+
+
+@dataclass(frozen=True, eq=False)
+class RepeatTask(Task):
+    """Use of repetition: minus the loss where the row repeats, in nats.
+
+    Whether there is any is told by the in-context advantage (`advantage.Behaviour.is_there`). How
+    much is set against guessing among the rows' ids, or against the loss the first time round if
+    that is less: a model that is wrong with certainty the first time would otherwise have an
+    advantage larger than all there is to know.
+    """
+
+    prompts: Prompts
+    rows: Int[Tensor, " row"]
+    name: str = "prediction of repeated tokens"
+    unit: str = "nats"
+
+    def read(
+        self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
+    ) -> Float[np.ndarray, "batch column"]:
+        """Value and loss where the row repeats, the loss before, that of the row's other tokens."""
+        found = measured(logits, self.prompts, rows)
+        columns = [-found.loss_known, found.loss_known, found.loss_unknown, found.loss_others]
+        return np.stack(columns, axis=1)
+
+    def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
+        """Whether repetition makes tokens likelier: than before, and than the row's others."""
+        known, unknown, others = readings[:, 1:].T
+        advantage = self.interval(unknown - known, COVERAGE)
+        preferred = self.interval(others - known, COVERAGE)
+        yes = all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in (advantage, preferred))
+        n_ids = len(torch.unique(self.prompts.tokens[:, self.prompts.first :]))
+        guess = min(float(np.log(n_ids)), float(unknown.mean()))
+        if guess - float(known.mean()) < LEAST_ADVANTAGE:
+            guess = float(unknown.mean())
+        said = (
+            f"repetition makes the next token likelier by {advantage.mean:.3g} nats "
+            f"({COVERAGE:.0%} interval {advantage.low:.3g} to {advantage.high:.3g}, "
+            f"{len(readings)} rows); its loss is {known.mean():.3g} nats, a guess has {guess:.3g}"
+        )
+        if not yes and advantage.low > 0:
+            said += ", and it is not certain to be likelier than the row's other tokens"
+        value = self.interval(readings[:, 0], COVERAGE)
+        return AtHome(yes, value, -guess, float(known.mean()), said)
+
+    def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
+        """The t interval."""
+        return mean_with_interval(values, coverage)
+
+
+def task_of(model: Model, prompts: Prompts) -> tuple[Task | None, str | None]:
+    """What can be measured on these rows; or why nothing can.
+
+    Args:
+        model: any TransformerLens model.
+        prompts: rows with answers, or rows that repeat.
+
+    Raises:
+        InputError: answers that the model's logits do not have.
+    """
+    if prompts.answers is not None:
+        d_out = int(getattr(model.cfg, "d_vocab_out", model.cfg.d_vocab))
+        largest = int(prompts.answers.max())
+        if largest >= d_out:
+            raise InputError(f"the answer {largest} is none of the model's {d_out} outputs")
+        return AnswerTask(prompts, torch.arange(len(prompts))), None
+    reason = why_none(model, prompts)
+    if reason is not None:
+        return None, reason
+    return RepeatTask(prompts, repeating(prompts)), None
+
+
+def share_of(found: Estimate, whole: float) -> Share:
+    """An effect as a share of the behaviour."""
+    return Share(found.mean / whole, found.low / whole, found.high / whole)
+
+
+def mean_with_interval(values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
+    """The mean over rows with its t interval.
+
+    Raises InputError for fewer than two rows.
+    """
+    n = len(values)
+    if n < 2:
+        raise InputError(f"a mean over {n} rows has no confidence interval; give 2 rows or more")
+    mean, error = float(values.mean()), float(values.std(ddof=1)) / n**0.5
+    half = float(stats.t.ppf((1 + coverage) / 2, n - 1)) * error
+    p_value = 2 * float(stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else float(mean == 0)
+    return Estimate(mean, mean - half, mean + half, p_value, n)
+
+
+def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
+    """As `mean_with_interval`, for values or differences that lie within -1 and 1.
+
+    A t interval knows nothing of rows it has not seen: where fewer than FEWEST_CHANGED rows differ
+    from the commonest value it is widened to what Clopper and Pearson's bounds on the share of
+    rows above and below that value allow, each such row moving by the largest amount seen (all the
+    way, where none was).
+    """
+    plain = mean_with_interval(values, coverage)
+    levels, counts = np.unique(values, return_counts=True)
+    common = float(levels[counts.argmax()])
+    if len(values) - counts.max() >= FEWEST_CHANGED:
+        return plain
+    n = len(values)
+    moved = np.abs(values - common)
+    step = float(moved.max()) if moved.any() else 1.0
+    up, down = (int((sign * (values - common) > 0).sum()) for sign in (1, -1))
+    high = common + clopper_pearson(up, n, coverage)[1] * step
+    low = common - clopper_pearson(down, n, coverage)[1] * step
+    return Estimate(plain.mean, min(low, plain.mean), max(high, plain.mean), plain.p_value, n)
+
+
+def _asked(prompts: Prompts) -> tuple[Int[Tensor, "row asked"], Int[Tensor, "row asked"]]:
+    assert prompts.answers is not None
+    assert prompts.answer_positions is not None
+    return prompts.answers, prompts.answer_positions
+
+
+def rows_needed(found: Estimate, half: float, most: int = 10**7) -> int | None:
+    """About how many rows would narrow the interval to this half-width; None where it cannot be."""
+    now = (found.high - found.low) / 2
+    if not (half > 0 and now > 0):
+        return None
+    needed = int(np.ceil(found.n * (now / half) ** 2))
+    return needed if found.n < needed <= most else None
+
+
+def subset(task: Task, rows: Sequence[int] | slice) -> Int[Tensor, " row"]:
+    """Some of a task's rows, by their place among those measured."""
+    return task.rows[rows]

@@ -1,0 +1,84 @@
+"""One rule for what a cut or an ablation says: from intervals to a causal word.
+
+An effect is what a behaviour loses without something (a head, a relation of a head's attention, a
+group, an edge), as a share of the behaviour: 1 is all that the model does better than chance. The
+same thing may be taken out in several ways and in several company (alone, or with all others of
+its kind out already: what it restores), and each gives a confidence interval.
+
+THE RULE (`causal_word`). A *claim* is a set of intervals that must all hold (the ways of cutting);
+the word rests on several claims (alone, restored), of which one is enough:
+- carries: in some claim every interval lies at or above CARRIES;
+- contributes: in some claim every interval lies above 0;
+- works against: no claim contributes, and in some claim every interval lies below 0;
+- no effect found: every interval of every claim lies within NO_EFFECT of 0;
+- undecided: all else, such as an interval that holds 0 and more than NO_EFFECT, or two ways of
+  cutting that disagree.
+So no word says more than the intervals beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+CausalWord = Literal[
+    "carries", "contributes", "no_effect_found", "works_against", "undecided", "not_tested"
+]
+WORDS: tuple[CausalWord, ...] = get_args(CausalWord)
+
+CARRIES = 0.5  # of the behaviour
+NO_EFFECT = 0.05  # of the behaviour: bound that an interval must lie within for "no effect found"
+
+
+@dataclass(frozen=True)
+class Share:
+    """An effect as a share of the behaviour, with its confidence interval.
+
+    Attributes:
+        mean: estimate. low, high: the ends of its interval.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+Claim = Sequence[Share]
+
+
+def causal_word(claims: Sequence[Claim], bound: float = NO_EFFECT) -> CausalWord:
+    """The rule; see the module.
+
+    Args:
+        claims: each a set of intervals that must hold together; one claim is enough for an effect.
+        bound: half-width, as a share, within which "no effect found" is said.
+
+    Examples:
+        >>> causal_word([[Share(0.7, 0.6, 0.8)]]), causal_word([[Share(0.01, -0.01, 0.03)]])
+        ('carries', 'no_effect_found')
+    """
+    known = [[s for s in claim if not math.isnan(s.mean)] for claim in claims]
+    known = [claim for claim in known if claim]
+    if not known:
+        return "not_tested"
+    if any(all(s.low >= CARRIES for s in claim) for claim in known):
+        return "carries"
+    if any(all(s.low > 0 for s in claim) for claim in known):
+        return "contributes"
+    if any(all(s.high < 0 for s in claim) for claim in known):
+        return "works_against"
+    if all(-bound <= s.low and s.high <= bound for claim in known for s in claim):
+        return "no_effect_found"
+    return "undecided"
+
+
+def matters(word: CausalWord | None) -> bool:
+    """Whether the word says that the behaviour rests on it, wholly or in part."""
+    return word in ("carries", "contributes")
+
+
+def in_words(word: CausalWord) -> str:
+    """For people: spaces instead of underscores."""
+    return word.replace("_", " ")

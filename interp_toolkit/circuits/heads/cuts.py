@@ -1,0 +1,332 @@
+"""Cutting a relation, not only a head: attention from queries to a relation's targets, taken away.
+
+A head that attends to something need not matter by it. Here only that attention is taken away, in
+one head or in several, and the behaviour is measured again (attention knockout; Geva et al. 2023,
+"Dissecting Recall of Factual Associations in Auto-Regressive Language Models"). What stands in for
+it matters, so there are two ways, and what is claimed must hold in both (`words`):
+
+- "renormalise": the rest of the head's attention is scaled up to fill the place;
+- "mean": the attention stays, but what it fetches is the head's mean value vector, over all rows
+  and positions.
+
+The control takes away as much attention, query by query, from keys that are no targets, in random
+order (all of them where there is less). Edits are made at `hook_z`, to which the change of
+attention times values is added, so that bridges of both majors follow them; that `hook_z` is
+attention times values, and that edits there reach the output, is checked first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.behaviour.task import Task
+from interp_toolkit.errors import InterventionError
+from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.forward import device_of, run
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.interventions import require_heads
+from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.models.running.position_sums import position_sums
+from interp_toolkit.models.running.restart import can_restart, entry, keep_in, run_from
+from interp_toolkit.models.weights.read import visibility
+
+Way = Literal["renormalise", "mean"]
+WAYS: tuple[Way, ...] = ("renormalise", "mean")
+
+LEAST_LEFT = 1e-6  # of a head's attention: less is nothing that could be scaled up
+TOLERANCE = 1e-2  # of hook_z: how far attention times values may lie from it, as a share
+
+
+@dataclass(frozen=True)
+class Cut:
+    """One relation taken away in some heads.
+
+    Attributes:
+        heads: which; none is the intact model.
+        relation: name of the relation.
+        way: what stands in for the attention.
+        control: as much attention from elsewhere, instead of the relation's.
+    """
+
+    heads: frozenset[Head] = frozenset()
+    relation: str = ""
+    way: Way = "renormalise"
+    control: bool = False
+
+
+INTACT = Cut()
+
+
+@dataclass(frozen=True, eq=False)
+class Cutter:
+    """Runs a task's rows with cuts.
+
+    Attributes:
+        model: any TransformerLens model whose patterns are softmax.
+        task: the rows and what is measured.
+        targets: relation -> for some rows, where its targets are, [batch query key].
+        memory: bound for the run.
+        seed: of the controls.
+        progress: told what is being done.
+    """
+
+    model: Model
+    task: Task
+    targets: Mapping[str, Callable[[Int[Tensor, " batch"]], Bool[np.ndarray, "batch q k"]]]
+    memory: int | str | None = None
+    seed: int = 0
+    progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
+
+    def check(self, heads: Iterable[tuple[int, int]]) -> None:
+        """Raise InterventionError where these heads' attention cannot be edited at `hook_z`."""
+        require_heads(self.model, heads)
+        rows = self.task.rows[:2]
+        live = _Live(self.model, sorted({layer for layer, _ in heads}))
+        run(self.model, self.task.prompts.tokens[rows], live.compare())
+        if live.off:
+            raise InterventionError(
+                f"what the heads of layer {live.off[0]} hold is not their attention times their "
+                f"values in this {type(self.model).__name__}, so no relation of theirs can be cut"
+            )
+
+    def readings(
+        self, cuts: Sequence[Cut], rows: Int[Tensor, " row"]
+    ) -> dict[Cut, Float[np.ndarray, "row column"]]:
+        """What the task reads off each row, under each cut (see `Task.read`).
+
+        Args:
+            cuts: any; INTACT among them is the whole model.
+            rows: some of the task's.
+        """
+        layers = sorted({head.layer for cut in cuts for head in cut.heads})
+        means = self._mean_values(layers) if any(c.way == "mean" for c in cuts) else {}
+        restarts = [n for n in layers if n > 0] if can_restart(self.model) else []
+        points = hook_points(self.model)
+        parts: dict[Cut, list[np.ndarray]] = {cut: [] for cut in cuts}
+        batches = torch.split(rows, self._at_once(len(restarts)))
+        for number, batch in enumerate(batches):
+            tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
+            seen: dict[str, Tensor] = {}
+            keepers = [(points[entry(n)], keep_in(seen, entry(n))) for n in restarts]
+            whole = run(self.model, tokens, keepers)
+            assert whole is not None
+            for i, cut in enumerate(cuts):
+                if i % 16 == 0:
+                    self.progress(
+                        f"cutting attention, {i} of {len(cuts)}, batch {number + 1} of "
+                        f"{len(batches)}"
+                    )
+                logits = whole if not cut.heads else self._cut(cut, batch, tokens, seen, means)
+                parts[cut].append(self.task.read(logits, batch))
+        return {cut: np.concatenate(found) for cut, found in parts.items()}
+
+    def _cut(
+        self,
+        cut: Cut,
+        batch: Int[Tensor, " batch"],
+        tokens: Int[Tensor, "batch pos"],
+        seen: Mapping[str, Tensor],
+        means: Mapping[int, Float[Tensor, "head d_head"]],
+    ) -> Float[Tensor, "batch pos d_vocab"]:
+        layers = sorted({head.layer for head in cut.heads})
+        live = _Live(self.model, layers)
+        targets = torch.from_numpy(self.targets[cut.relation](batch)).to(tokens.device)
+        hooks = live.hooks(lambda layer: self._edit(live, cut, layer, targets, batch, means))
+        start = seen.get(entry(layers[0]))
+        if start is None:
+            logits = run(self.model, tokens, hooks)
+        else:
+            logits = run_from(self.model, start, layers[0], tokens, hooks)
+        assert logits is not None
+        return logits
+
+    def _edit(
+        self,
+        live: _Live,
+        cut: Cut,
+        layer: int,
+        targets: Bool[Tensor, "batch query key"],
+        batch: Int[Tensor, " batch"],
+        means: Mapping[int, Float[Tensor, "head d_head"]],
+    ) -> Callable[..., Tensor]:
+        """The hook at `hook_z` that takes the attention of this layer's heads away."""
+        seen = _visible(self.model, layer, targets.shape[1]).to(targets.device)
+
+        def edit(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Tensor:
+            edited = z.clone()
+            for head in sorted(h.head for h in cut.heads if h.layer == layer):
+                pattern = live.pattern(layer)[:, head]
+                where = targets & seen
+                if cut.control:
+                    where = self._elsewhere(pattern, where, seen, batch, (layer, head))
+                left, stands_in = _taken(pattern, where, seen, cut.way)
+                change = (left - pattern).to(z) @ live.values(layer, head).to(z)
+                if cut.way == "mean":
+                    change = change + stands_in.to(z) * means[layer][head].to(z)
+                edited[:, :, head] += change
+            return edited
+
+        return edit
+
+    def _elsewhere(
+        self,
+        pattern: Float[Tensor, "batch query key"],
+        where: Bool[Tensor, "batch query key"],
+        seen: Bool[Tensor, "query key"],
+        batch: Int[Tensor, " batch"],
+        at: tuple[int, int],
+    ) -> Bool[Tensor, "batch query key"]:
+        """Keys that are no targets, in random order, until they hold as much attention."""
+        order = torch.stack([_order(self.seed, row, at, pattern.shape[1:]) for row in batch])
+        return as_much_elsewhere(pattern, where, seen, order.to(pattern.device))
+
+    def _mean_values(self, layers: Sequence[int]) -> dict[int, Float[Tensor, "head d_head"]]:
+        """Each head's mean value vector over all rows and positions of the intact model."""
+        if not layers:
+            return {}
+        names = [f"blocks.{n}.attn.hook_v" for n in layers]
+        tokens = self.task.prompts.tokens[self.task.rows]
+        sums, counts = position_sums(self.model, tokens, names, memory=self.memory)
+        n_heads = int(self.model.cfg.n_heads)
+        found = {}
+        for layer, total in sums.items():
+            mean = total.sum(0) / float(counts.sum())
+            found[layer] = mean.repeat_interleave(n_heads // len(mean), dim=0)
+        return found
+
+    def _at_once(self, n_restarts: int) -> int:
+        cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
+        itemsize = next(iter(self.model.parameters())).element_size()
+        kept = n_restarts * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
+        per_row = bytes_per_row(cfg, n_pos, itemsize, logits=True, kept=kept)
+        return rows_that_fit(parse_memory(self.memory), per_row, n_pos)
+
+
+def as_much_elsewhere(
+    pattern: Float[Tensor, "batch query key"],
+    targets: Bool[Tensor, "batch query key"],
+    seen: Bool[Tensor, "query key"],
+    order: Float[Tensor, "batch query key"],
+) -> Bool[Tensor, "batch query key"]:
+    """For every query with targets, other visible keys, by order, until they hold as much.
+
+    The last key taken may go beyond; where all others hold less, all are taken.
+    """
+    wanted = (pattern * targets).sum(-1, keepdim=True)
+    others = seen & ~targets & targets.any(-1, keepdim=True)
+    ranked = torch.where(others, order, torch.inf).argsort(-1)
+    paid = torch.where(others, pattern, 0.0).gather(-1, ranked)
+    before = paid.cumsum(-1) - paid
+    taken = (before < wanted) & others.gather(-1, ranked)
+    return torch.zeros_like(taken).scatter(-1, ranked, taken)
+
+
+def _taken(
+    pattern: Float[Tensor, "batch query key"],
+    where: Bool[Tensor, "batch query key"],
+    seen: Bool[Tensor, "query key"],
+    way: Way,
+) -> tuple[Float[Tensor, "batch query key"], Float[Tensor, "batch query 1"]]:
+    """The attention that is left, and how much was taken without anything in its place."""
+    left = pattern.masked_fill(where, 0.0)
+    remaining, whole = left.sum(-1, keepdim=True), pattern.sum(-1, keepdim=True)
+    if way == "mean":
+        return left, whole - remaining
+    others = (seen & ~where).to(pattern)
+    count = others.sum(-1, keepdim=True)
+    flat = torch.where(count > 0, others / count.clamp_min(1), pattern)
+    scaled = torch.where(
+        remaining > LEAST_LEFT, left * (whole / remaining.clamp_min(LEAST_LEFT)), flat * whole
+    )
+    nothing = torch.zeros_like(remaining)
+    return torch.where(where.any(-1, keepdim=True), scaled, pattern), nothing
+
+
+def _visible(model: Model, layer: int, n_pos: int) -> Bool[Tensor, "query key"]:
+    direction, window = visibility(model, layer)
+    places = torch.arange(n_pos)
+    back = places[:, None] - places[None, :]
+    seen = torch.ones(n_pos, n_pos, dtype=torch.bool)
+    if direction == "causal":
+        seen &= back >= 0
+    if window:
+        seen &= back < window
+    return seen
+
+
+def _order(
+    seed: int, row: Tensor, at: tuple[int, int], shape: Sequence[int]
+) -> Float[Tensor, "query key"]:
+    """Random numbers that belong to this row and head, whatever batch it runs in."""
+    drawn = np.random.SeedSequence([seed, int(row), *at]).generate_state(1)[0]
+    generator = torch.Generator().manual_seed(int(drawn))
+    return torch.rand(tuple(shape), generator=generator)
+
+
+class _Live:
+    """Attention patterns and values of some layers, as they pass by."""
+
+    def __init__(self, model: Model, layers: Sequence[int]):
+        self._points, self._layers = hook_points(model), layers
+        self._n_heads = int(model.cfg.n_heads)
+        self._seen: dict[tuple[str, int], Tensor] = {}
+        self.off: list[int] = []
+
+    def hooks(self, edit: Callable[[int], Callable[..., Tensor]]) -> list[tuple[Any, Any]]:
+        """Hooks that keep patterns and values and then edit `hook_z`."""
+        found: list[tuple[Any, Any]] = []
+        for layer in self._layers:
+            for part in ("pattern", "v"):
+                point = self._points[f"blocks.{layer}.attn.hook_{part}"]
+                found.append((point, self._keep(part, layer)))
+            found.append((self._points[f"blocks.{layer}.attn.hook_z"], edit(layer)))
+        return found
+
+    def compare(self) -> list[tuple[Any, Any]]:
+        """Hooks that note the layers whose `hook_z` is not attention times values."""
+
+        def check(layer: int) -> Callable[..., Tensor]:
+            def look(z: Tensor, hook: Any) -> Tensor:
+                shapes = self.pattern(layer).ndim == 4 and z.ndim == 4
+                if not shapes or not self._agrees(z, layer):
+                    self.off.append(layer)
+                return z
+
+            return look
+
+        return self.hooks(check)
+
+    def _agrees(self, z: Tensor, layer: int) -> bool:
+        made = [
+            self.pattern(layer)[:, h].to(z) @ self.values(layer, h).to(z)
+            for h in range(self._n_heads)
+        ]
+        apart = (torch.stack(made, dim=2) - z).abs().max()
+        return bool(apart <= TOLERANCE * z.abs().max().clamp_min(1e-12)) and bool(
+            (self.pattern(layer) >= 0).all()
+        )
+
+    def pattern(self, layer: int) -> Float[Tensor, "batch head query key"]:
+        """Of this pass."""
+        pattern = self._seen["pattern", layer]
+        values = self._seen["v", layer]
+        return pattern.expand(len(values), -1, -1, -1) if len(pattern) == 1 else pattern
+
+    def values(self, layer: int, head: int) -> Float[Tensor, "batch key d_head"]:
+        """A query head's values; several may share them."""
+        values = self._seen["v", layer]
+        return values[:, :, head * values.shape[2] // self._n_heads]
+
+    def _keep(self, part: str, layer: int) -> Callable[..., None]:
+        def keep(value: Any, hook: Any) -> None:
+            self._seen[part, layer] = value.detach()
+
+        return keep

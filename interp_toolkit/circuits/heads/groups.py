@@ -1,0 +1,440 @@
+"""Groups before floors: do the heads that attend to a relation matter by it, alone or together?
+
+All heads whose attention to a relation is more than its controls', below the detector's floor too,
+are one group (`candidates`): three heads that share a job at 30 % of their attention each are no
+less its heads than one at 90 %. The relation is cut (`cuts`), in both ways:
+- in the whole group and in the group's heads of each layer: the joint effect;
+- in each head alone: its own effect;
+- in all others of the group, and of its layer: what the head then *restores* of the joint effect.
+The control cuts as much attention elsewhere in the same heads, and the same relation in other heads
+of the same layers.
+
+A group is *specific* where the relation's cut costs more than the control's, in both ways. It is
+*material* where its joint effect is at least the task's `least`. A member that contributes is a
+head of that kind if its layer's group is material, and specific or part of a specific whole; where
+no layer's group is material, but all layers' together is (heads that stand in for each other), if
+that is specific.
+
+Intervals are simultaneous: over all figures of a detector, and over the looks that adding rows
+takes, by Bonferroni. Rows are added until no word is undecided, or there are none left.
+How the work is shared: `structure`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.circuits.behaviour.advantage import Estimate
+from interp_toolkit.circuits.behaviour.task import AtHome, Task, rows_needed, share_of
+from interp_toolkit.circuits.behaviour.words import (
+    NO_EFFECT,
+    CausalWord,
+    Claim,
+    Share,
+    causal_word,
+    matters,
+)
+from interp_toolkit.circuits.heads.cuts import INTACT, WAYS, Cut, Cutter
+from interp_toolkit.circuits.heads.significance import DetectorScores
+from interp_toolkit.models.heads import Head
+from interp_toolkit.stats import COVERAGE, LEVEL
+
+#: least excess of a group's head: half of what three heads that share a job have each
+GROUP_FLOOR = 0.05
+TWICE = 2.0  # times uniform attention: least score of a head below the floor
+N_OTHERS = 5  # random groups of other heads of the same layers
+MOST_CUT = 12  # heads of a group that are looked at one by one, those with the largest excess
+FIRST_ROWS = 256  # rows of the first look; each further look has twice as many
+MOST_LOOKS = 4
+KEEPS = 0.9  # of the joint effect: what the smallest subset keeps
+
+Structure = Literal["one head", "shared", "backed up", "spread", "none"]
+
+
+@dataclass(frozen=True)
+class HeadEffect:
+    """What the behaviour loses when one head no longer attends to the relation.
+
+    Attributes:
+        head: which.
+        own: by way of cutting, as a share of the behaviour.
+        restored: by way, with the rest of the group cut already; of the larger of group and layer.
+        word: the causal word.
+        named: whether it is a head of that kind by what it does (see the module).
+        reason: why not; None where it is.
+        rows_needed: about how many would decide it; None where it is decided, or cannot be told.
+    """
+
+    head: Head
+    own: Mapping[str, Share]
+    restored: Mapping[str, Share]
+    word: CausalWord
+    named: bool
+    reason: str | None
+    rows_needed: int | None = None
+
+    @property
+    def effect(self) -> Share:
+        """The figure its word rests on: of its claims the larger, of two ways the smaller."""
+        claims = [least(self.own), least(self.restored)]
+        return max(claims, key=lambda s: s.low)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The heads that attend to a relation, together.
+
+    Attributes:
+        detector: of the relation.
+        heads: all of them, cut one by one or not.
+        joint: effect of cutting the relation in all, by way, as a share of the behaviour.
+        control: of cutting as much attention elsewhere.
+        others_largest: largest effect of cutting it in other heads of these layers; None without.
+        specific, material: see the module.
+        word: of the joint effect.
+        structure: how the heads share the work.
+        smallest: heads that keep KEEPS of the joint effect together; empty where there is none.
+        members: one entry for each head that was cut alone.
+        rows: that were run.
+        coverage: of each interval.
+    """
+
+    detector: str
+    heads: Sequence[Head]
+    joint: Mapping[str, Share]
+    control: Mapping[str, Share]
+    others_largest: float | None
+    specific: bool
+    material: bool
+    word: CausalWord
+    structure: Structure
+    smallest: Sequence[Head]
+    members: Sequence[HeadEffect]
+    rows: int
+    coverage: float
+
+    @property
+    def decided(self) -> bool:
+        """Whether more rows would tell little: a material group is specific, or there is none."""
+        return self.specific or not self.material
+
+
+def least(by_way: Mapping[str, Share]) -> Share:
+    """Of two ways of cutting, the one with the smaller effect."""
+    return min(by_way.values(), key=lambda s: abs(s.mean))
+
+
+def candidates(scores: DetectorScores, p_adjusted: Float[np.ndarray, "layer head"]) -> list[Head]:
+    """The heads of a group, the largest excess first.
+
+    Those above the floor that are significant by themselves, and those below it that are so among
+    all heads, at TWICE uniform attention.
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        over_null = (scores.score - scores.null_mean) / (1 - scores.uniform)
+        excess = np.minimum(scores.excess, over_null)
+        above = (excess >= scores.floor) & (scores.p_value <= LEVEL)
+        twice = scores.score >= TWICE * scores.uniform
+        below = (excess >= GROUP_FLOOR) & (p_adjusted <= LEVEL) & twice
+    found = [Head(*at) for at in np.argwhere(above | below).tolist()]
+    return sorted(found, key=lambda head: -excess[head])
+
+
+def group_effects(
+    cutter: Cutter,
+    detector: str,
+    heads: Sequence[Head],
+    home: AtHome,
+    *,
+    everyone: Iterable[Head],
+    seed: int = 0,
+) -> Group:
+    """What a group's attention to a relation is worth.
+
+    Args:
+        cutter: with the task's rows and the relation's targets under the detector's name.
+        detector: name of the relation.
+        heads: the group, the clearest first; at least one.
+        home: what the intact model does on these rows; it must be at home there.
+        everyone: all heads that could be cut, from which other groups are drawn.
+        seed: of the draws.
+    """
+    plan = _Plan(cutter, detector, list(heads), list(everyone), seed)
+    rows = cutter.task.rows
+    looks = _looks(len(rows))
+    coverage = 1 - (1 - COVERAGE) / (len(looks) * plan.figures)
+    readings: dict[Cut, list[np.ndarray]] = {cut: [] for cut in plan.cuts}
+    done = 0
+    for n_rows in looks:
+        for cut, found in cutter.readings(plan.cuts, rows[done:n_rows]).items():
+            readings[cut].append(found[:, 0])
+        done = n_rows
+        judged = _Judged(
+            plan, {c: np.concatenate(v) for c, v in readings.items()}, cutter.task, home, coverage
+        )
+        group = judged.group()
+        if not any(m.word == "undecided" for m in group.members) and group.decided:
+            break
+    return judged.with_structure(group, lambda cuts: _values(cutter, cuts, rows[:done]))
+
+
+def _values(cutter: Cutter, cuts: Sequence[Cut], rows: Tensor) -> dict[Cut, np.ndarray]:
+    return {cut: found[:, 0] for cut, found in cutter.readings(cuts, rows).items()}
+
+
+def _looks(n_rows: int) -> list[int]:
+    """How many rows each look has."""
+    looks: list[int] = []
+    size = FIRST_ROWS
+    while size < n_rows and len(looks) < MOST_LOOKS - 1:
+        looks.append(size)
+        size *= 2
+    return [*looks, n_rows]
+
+
+class _Plan:
+    """Every cut of a group."""
+
+    def __init__(
+        self, cutter: Cutter, detector: str, heads: list[Head], everyone: list[Head], seed: int
+    ):
+        self.detector, self.heads = detector, heads
+        self.members = heads[:MOST_CUT]
+        self.whole = frozenset(heads)
+        self.layers = {
+            layer: frozenset(h for h in heads if h.layer == layer)
+            for layer in sorted({h.layer for h in heads})
+        }
+        self.others = _drawn(heads, everyone, seed)
+        sets = {self.whole, *self.layers.values()}
+        sets |= {frozenset([h]) for h in self.members}
+        for head in self.members:
+            sets |= {self.whole - {head}, self.layers[head.layer] - {head}}
+        controlled = {self.whole, *self.layers.values(), *(frozenset([h]) for h in self.members)}
+        sets.discard(frozenset())
+        ordered = sorted(sets, key=lambda s: (len(s), sorted(s)))
+        self.cuts: list[Cut] = [INTACT]
+        for way in WAYS:
+            self.cuts += [Cut(s, detector, way) for s in ordered]
+            self.cuts += [Cut(s, detector, way, control=True) for s in ordered if s in controlled]
+        self.cuts += [Cut(s, detector) for s in self.others]
+        #: intervals that are read together: two claims a head, the group's and the layers' effects
+        self.figures = 2 * len(self.members) + 2 * (1 + len(self.layers))
+
+
+def _drawn(heads: list[Head], everyone: list[Head], seed: int) -> list[frozenset[Head]]:
+    """Random other heads of the group's layers, as many as it has in each where there are."""
+    rng = np.random.default_rng(seed)
+    wanted = {layer: sum(h.layer == layer for h in heads) for layer in {h.layer for h in heads}}
+    pools = {n: sorted(h for h in everyone if h.layer == n and h not in heads) for n in wanted}
+    drawn = []
+    for _ in range(N_OTHERS):
+        one = [
+            pool[i]
+            for n, pool in pools.items()
+            for i in rng.permutation(len(pool))[: wanted[n]].tolist()
+        ]
+        drawn.append(frozenset(one))
+    return [s for s in dict.fromkeys(drawn) if s]
+
+
+class _Judged:
+    """The readings of a plan's cuts, and what they say."""
+
+    def __init__(
+        self,
+        plan: _Plan,
+        values: Mapping[Cut, Float[np.ndarray, " row"]],
+        task: Task,
+        home: AtHome,
+        coverage: float,
+    ):
+        self.plan, self.values, self.task, self.home = plan, values, task, home
+        self.coverage = coverage
+
+    def _share(self, differences: Float[np.ndarray, " row"]) -> Share:
+        return share_of(self.task.interval(differences, self.coverage), self.home.whole)
+
+    def _lost(self, heads: frozenset[Head], *, control: bool = False) -> dict[str, Share]:
+        """By way: what the intact model loses."""
+        intact = self.values[INTACT]
+        return {
+            way: self._share(intact - self.values[self._cut(heads, way, control)]) for way in WAYS
+        }
+
+    def _cut(self, heads: frozenset[Head], way: str, control: bool = False) -> Cut:
+        return Cut(heads, self.plan.detector, way, control) if heads else INTACT  # type: ignore[arg-type]
+
+    def _restored(self, head: Head, among: frozenset[Head]) -> dict[str, Share]:
+        return {
+            way: self._share(
+                self.values[self._cut(among - {head}, way)] - self.values[self._cut(among, way)]
+            )
+            for way in WAYS
+        }
+
+    def specific(self, heads: frozenset[Head]) -> bool:
+        """Whether the relation's attention costs more than as much from elsewhere."""
+        intact = self.values[INTACT]
+        beyond = []
+        for way in WAYS:
+            lost = intact - self.values[self._cut(heads, way)]
+            elsewhere = intact - self.values[self._cut(heads, way, control=True)]
+            beyond.append(self._share(lost - elsewhere))
+        return all(share.low > 0 for share in beyond)
+
+    def group(self) -> Group:
+        """All but the structure."""
+        plan = self.plan
+        joint, control = self._lost(plan.whole), self._lost(plan.whole, control=True)
+        specific = {s: self.specific(s) for s in {plan.whole, *plan.layers.values()}}
+        material = {s: self._is_material(self._lost(s)) for s in specific}
+        everywhere = specific[plan.whole]
+        kinds = [s for s in plan.layers.values() if material[s] and (specific[s] or everywhere)]
+        if not any(material[s] for s in plan.layers.values()) and material[plan.whole]:
+            kinds = [plan.whole] if everywhere else []
+        others = [
+            float((self.values[INTACT] - self.values[Cut(s, plan.detector)]).mean())
+            / self.home.whole
+            for s in plan.others
+        ]
+        members = [self._member(head, kinds, specific, material) for head in plan.members]
+        if material[plan.whole] and not any(matters(m.word) for m in members):
+            members = [_only_together(m) for m in members]
+        return Group(
+            detector=plan.detector,
+            heads=plan.heads,
+            joint=joint,
+            control=control,
+            others_largest=max(others, default=None),
+            specific=specific[plan.whole],
+            material=material[plan.whole],
+            word=causal_word([list(joint.values())]),
+            structure="none",
+            smallest=(),
+            members=members,
+            rows=len(self.values[INTACT]),
+            coverage=self.coverage,
+        )
+
+    def _member(
+        self,
+        head: Head,
+        kinds: Sequence[frozenset[Head]],
+        specific: Mapping[frozenset[Head], bool],
+        material: Mapping[frozenset[Head], bool],
+    ) -> HeadEffect:
+        plan = self.plan
+        own = self._lost(frozenset([head]))
+        back = [self._restored(head, s) for s in (plan.whole, plan.layers[head.layer])]
+        restored = max(back, key=lambda by_way: least(by_way).low)
+        claims: list[Claim] = [list(own.values()), *(list(b.values()) for b in back)]
+        word = causal_word(claims)
+        mine = [s for s in kinds if head in s]
+        alone = self.specific(frozenset([head])) and self._is_material(own)
+        named = matters(word) and bool(mine or alone)
+        return HeadEffect(
+            head=head,
+            own=own,
+            restored=restored,
+            word=word,
+            named=named,
+            reason=None if named else _why_not(word, own, head, specific, material),
+            rows_needed=self._needed(head) if word == "undecided" else None,
+        )
+
+    def _is_material(self, by_way: Mapping[str, Share]) -> bool:
+        bound = self.task.least(self.home.whole) / self.home.whole
+        return all(share.low > 0 and share.mean >= bound for share in by_way.values())
+
+    def _needed(self, head: Head) -> int | None:
+        """Rows for an interval of the bound's half-width."""
+        intact = self.values[INTACT]
+        found: list[Estimate] = [
+            self.task.interval(
+                intact - self.values[self._cut(frozenset([head]), way)], self.coverage
+            )
+            for way in WAYS
+        ]
+        needed = [rows_needed(f, NO_EFFECT * self.home.whole) for f in found]
+        return max((n for n in needed if n is not None), default=None)
+
+    def with_structure(
+        self, group: Group, run: Callable[[Sequence[Cut]], Mapping[Cut, np.ndarray]]
+    ) -> Group:
+        """How the heads share the work, if there is any."""
+        if not (matters(group.word) and group.material):
+            return group
+        structure, smallest = self._structure(run)
+        return replace(group, structure=structure, smallest=smallest)
+
+    def _structure(
+        self, run: Callable[[Sequence[Cut]], Mapping[Cut, np.ndarray]]
+    ) -> tuple[Structure, list[Head]]:
+        """The smallest set found that keeps KEEPS of the joint effect, clearest heads first."""
+        plan = self.plan
+        intact, bare = self.values[INTACT], self.values[self._cut(plan.whole, "renormalise")]
+        joint = float((intact - bare).mean())
+
+        def kept(without: np.ndarray) -> float:
+            return float((without - bare).mean()) / joint
+
+        def lost(head: Head) -> float:
+            alone = self.values[self._cut(frozenset([head]), "renormalise")]
+            return float((intact - alone).mean()) / joint
+
+        if len(plan.whole) == 1:
+            return "one head", list(plan.heads)
+        order = sorted(plan.members, key=lambda h: -lost(h))
+        order += [h for h in plan.heads if h not in order]
+        for size in range(1, len(order) + 1):
+            some = order[:size]
+            rest = plan.whole - set(some)
+            cut = self._cut(rest, "renormalise")
+            values = self.values.get(cut)
+            if values is None:
+                values = run([cut])[cut]
+            if kept(values) >= KEEPS or size == len(order):
+                break
+        if size == 1:
+            return ("one head" if lost(some[0]) >= KEEPS else "backed up"), some
+        return ("spread" if size > max(4, len(order) // 2) else "shared"), some
+
+
+def _only_together(member: HeadEffect) -> HeadEffect:
+    """Of a group that matters while no head of it does: nothing is denied of its heads."""
+    if member.word != "no_effect_found":
+        return member
+    reason = "the group matters together; what this head alone does is not seen"
+    return replace(member, word="undecided", reason=reason)
+
+
+def _why_not(
+    word: CausalWord,
+    own: Mapping[str, Share],
+    head: Head,
+    specific: Mapping[frozenset[Head], bool],
+    material: Mapping[frozenset[Head], bool],
+) -> str:
+    """Why a member is not named by the relation."""
+    if word == "no_effect_found":
+        return f"cutting that attention costs within {NO_EFFECT:.0%} of the behaviour"
+    if word == "works_against":
+        return "the behaviour gains when that attention is cut"
+    if word == "undecided":
+        shares = list(own.values())
+        if any(s.low > 0 for s in shares) and not all(s.low > 0 for s in shares):
+            return "its effect depends on what stands in for the attention"
+        return "the interval of its effect is too wide"
+    mine = [s for s in specific if head in s]
+    if not any(material[s] for s in mine):
+        return "the relation is worth too little of the behaviour"
+    if not any(specific[s] for s in mine):
+        return "as much attention from elsewhere costs about as much"
+    return "no part of its group is both material and specific"
