@@ -58,6 +58,18 @@ class Prompts:
         """Positions in a row."""
         return int(self.tokens.shape[1])
 
+    def some(self, n: int) -> Prompts:
+        """So many rows, evenly spread."""
+        rows = np.linspace(0, len(self) - 1, n).round().astype(int)
+        return replace(
+            self,
+            tokens=self.tokens[rows],
+            periods=self.periods[rows],
+            answers=None if self.answers is None else self.answers[rows],
+            answer_positions=None if self.answer_positions is None else self.answer_positions[rows],
+            source=f"{self.source}, {n} of the rows",
+        )
+
     def sought_answers(self) -> Int[np.ndarray, "row pos"]:
         """At every asked position its answer, elsewhere -1; all -1 for rows that ask nothing."""
         sought = np.full(self.tokens.shape, -1)

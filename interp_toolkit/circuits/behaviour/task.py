@@ -13,7 +13,6 @@ nothing can be said of what carries it, and verdicts are *not tested*.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -33,6 +32,8 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.forward import run
+from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
 from interp_toolkit.stats import COVERAGE, clopper_pearson
 
 #: rows that must differ for a t interval of a share of right answers: with fewer, exact bounds
@@ -221,6 +222,20 @@ def task_of(model: Model, prompts: Prompts) -> tuple[Task | None, str | None]:
     return RepeatTask(prompts, repeating(prompts)), None
 
 
+def measured_home(model: Model, task: Task, memory: int | str | None = None) -> AtHome:
+    """Whether the model does the task: one pass over its rows."""
+    cfg, n_pos = model.cfg, task.prompts.n_pos
+    itemsize = next(iter(model.parameters())).element_size()
+    per_row = bytes_per_row(cfg, n_pos, itemsize, logits=True, kept=0)
+    size = rows_that_fit(parse_memory(memory), per_row, n_pos)
+    parts = []
+    for batch in torch.split(task.rows, size):
+        logits = run(model, task.prompts.tokens[batch])
+        assert logits is not None
+        parts.append(task.read(logits, batch))
+    return task.at_home(np.concatenate(parts))
+
+
 def share_of(found: Estimate, whole: float) -> Share:
     """An effect as a share of the behaviour."""
     return Share(found.mean / whole, found.low / whole, found.high / whole)
@@ -275,8 +290,3 @@ def rows_needed(found: Estimate, half: float, most: int = 10**7) -> int | None:
         return None
     needed = int(np.ceil(found.n * (now / half) ** 2))
     return needed if found.n < needed <= most else None
-
-
-def subset(task: Task, rows: Sequence[int] | slice) -> Int[Tensor, " row"]:
-    """Some of a task's rows, by their place among those measured."""
-    return task.rows[rows]

@@ -7,7 +7,11 @@ from typing import Any
 
 from pydantic import Field
 
-from interp_toolkit.circuits.behaviour.prompts import Prompts, repeated_prompts
+from interp_toolkit.circuits.behaviour.prompts import (
+    Prompts,
+    prompts_from_data,
+    repeated_prompts,
+)
 from interp_toolkit.circuits.composition.scores import CompositionScores
 from interp_toolkit.circuits.edges.export import FORMATS, node_link
 from interp_toolkit.circuits.edges.figures import circuit_figure
@@ -50,15 +54,15 @@ def run(
 
     Args:
         model: any TransformerLens model.
-        data: rows of tokens of one length; None: repeated random tokens.
+        data: rows of tokens of one length, with answers or without; None: repeated random tokens.
         options: see `CircuitOptions`.
         progress: told what is being done.
 
     Raises:
         InputError: as `composition_graph`; rows of different lengths.
     """
-    tokens = None if data is None else data.token_matrix()
-    prompts = circuit_prompts(model, tokens, options.seed)
+    given = None if data is None else prompts_from_data(data, model)
+    prompts = circuit_prompts(model, given, options.seed)
     circuit = find_circuit(
         model,
         prompts,

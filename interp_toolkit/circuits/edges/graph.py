@@ -34,6 +34,7 @@ from interp_toolkit.circuits.edges.wiring import CHANNELS, Node
 from interp_toolkit.errors import InputError
 
 ROWS = 32  # 16 to choose edges on, 16 to judge them on
+MOST_ROWS = 128  # of given ones: a pass for each edge on half of them
 LONGEST = 48  # positions a row: enough for a repeat, and a pass for each edge stays cheap
 
 
@@ -98,7 +99,8 @@ def circuit_prompts(model: Any, tokens: Any, seed: int) -> Prompts:
     ones. Raises InputError for given tokens that do not fit the model.
     """
     if tokens is not None:
-        return prompts_from_tokens(tokens, model)
+        given = tokens if isinstance(tokens, Prompts) else prompts_from_tokens(tokens, model)
+        return given if len(given) <= MOST_ROWS else given.some(MOST_ROWS)
     n_ctx = int(model.cfg.n_ctx)
     try:
         return repeated_prompts(model, rows=ROWS, n_pos=min(n_ctx, LONGEST), seed=seed)

@@ -10,10 +10,12 @@ Steps:
    measured; the others count in the correction for many looks, but are not in the circuit.
 4. An edge is kept where `kept_edges` says so, the one rule, and where it lies on a path of kept
    edges from the input to the logits.
-5. The circuit alone, all other edges cut together, is judged on the other half; see
+5. Edges that others make up for (redundant heads) have no effect when they alone are cut. So
+   where the kept edges alone have less than ENOUGH of the behaviour, others are added to them, with
+   all else cut: edges between their nodes, and nodes with all edges to them, those whose gain is
+   significant and at least SHARE of the total, until there are none or it is enough.
+6. The circuit alone, all other edges cut together, is judged on the other half; see
    `faithfulness`.
-
-An edge that others make up for when it is cut (a backup) has no effect alone and is not found.
 """
 
 from __future__ import annotations
@@ -26,13 +28,13 @@ from typing import Any
 import networkx as nx
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from scipy import stats
-from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import behaviour, estimate
+from interp_toolkit.circuits.behaviour.advantage import estimate
 from interp_toolkit.circuits.behaviour.objective import Objective, objective
 from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.faithfulness import Faithfulness, faithfulness
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
@@ -41,6 +43,9 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.stats import holm
 
+ENOUGH = 0.9  # of the behaviour: what kept edges have alone when nothing more is looked for
+MOST_ROUNDS = 3  # of adding edges
+MOST_TRIED = 256  # of additions in a round
 SHARE = 0.01  # of what cutting everything costs: the least effect of an edge that is kept
 FEWEST_ROWS = 8  # four in each half: with fewer no p-value survives the correction
 
@@ -57,6 +62,8 @@ class EdgeEffect:
             edges, measured or not; None where not measured, and where the objective is never above
             the intact model's (KL divergence), so that a mean of 0 is no null hypothesis.
         kept: whether it is in the circuit.
+        added: gain of value when it, or its node with it, was added to what was kept, all else cut;
+            None where its own cut was enough to keep it, or it was not added.
     """
 
     edge: Edge
@@ -64,6 +71,7 @@ class EdgeEffect:
     effect: float | None
     p_value: float | None
     kept: bool
+    added: float | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +161,7 @@ def find_circuit(
     if not 0 < level < 1 or max_edges < 1:
         raise InputError(f"level {level} must lie between 0 and 1, max_edges {max_edges} above 0")
     engine = PatchedModel(model)
-    judged_by = objective(model, prompts)
+    judged_by, home = objective(model, prompts, memory)
     rows = torch.arange(len(prompts))
     halves = (rows[::2], rows[1::2]), (rows[1::2], rows[::2])
     limit = parse_memory(memory)
@@ -164,7 +172,7 @@ def find_circuit(
     )
     everything = engine.wiring.edges
     intact, all_cut = choosing.values([(), everything]).T
-    nothing = _nothing(model, prompts, halves[0][0], judged_by, intact - all_cut, memory)
+    nothing = _nothing(home, intact - all_cut)
     if nothing is not None:
         edges = [EdgeEffect(e, None, None, None, kept=False) for e in everything]
         return Circuit(
@@ -181,6 +189,7 @@ def find_circuit(
     edges = _measured(
         choosing, intact, all_cut, level, max_edges, progress, test=judged_by.is_behaviour
     )
+    edges = _completed(choosing, edges, intact, all_cut, level, max_edges, progress)
     kept = [e.edge for e in edges if e.kept]
     progress("the circuit alone")
     nodes = sorted({e.source for e in kept}, key=engine.wiring.index.__getitem__)
@@ -199,25 +208,10 @@ def find_circuit(
     )
 
 
-def _nothing(
-    model: Any,
-    prompts: Prompts,
-    rows: Int[Tensor, " row"],
-    judged_by: Objective,
-    lost: Float[np.ndarray, " row"],
-    memory: int | str | None,
-) -> str | None:
+def _nothing(home: AtHome | None, lost: Float[np.ndarray, " row"]) -> str | None:
     """Why there is nothing to explain on these rows, or None."""
-    if judged_by.is_behaviour:
-        some = dataclasses.replace(
-            prompts, tokens=prompts.tokens[rows], periods=prompts.periods[rows.numpy()]
-        )
-        found = behaviour(model, some, memory)
-        if not found.is_there():
-            return (
-                "the model makes no use of repetition: the told tokens are no likelier than before "
-                f"or than others (advantage {found.advantage.mean():.2g} nats)"
-            )
+    if home is not None and not home.yes:
+        return f"the model does not do the task here: {home.said}"
     if estimate(lost).low <= 0:
         return "cutting every edge at once costs nothing"
     return None
@@ -268,6 +262,59 @@ def _measured(
         )
         for i, edge in enumerate(everything)
     ]
+
+
+def _completed(
+    trial: CutObjective,
+    edges: list[EdgeEffect],
+    intact: Float[np.ndarray, " row"],
+    all_cut: Float[np.ndarray, " row"],
+    level: float,
+    max_edges: int,
+    progress: Callable[[str], None],
+) -> list[EdgeEffect]:
+    """Edges added that others make up for when they alone are cut (step 5 of the module)."""
+    everything = trial.edges
+    total = float(intact.mean() - all_cut.mean())
+    kept = {e.edge for e in edges if e.kept}
+    added: dict[Edge, float] = {}
+    for number in range(MOST_ROUNDS):
+        alone = trial.values([[e for e in everything if e not in kept]])[:, 0]
+        if (alone - all_cut).mean() >= ENOUGH * total:
+            break
+        sets = _additions(everything, kept)[: min(max_edges, MOST_TRIED)]
+        if not sets:
+            break
+        progress(f"edges that others make up for, round {number + 1}")
+        cuts = [[e for e in everything if e not in kept and e not in more] for more in sets]
+        gains = trial.values(cuts, progress) - alone[:, None]
+        chosen = kept_edges(gains.mean(0), holm(_p_values(gains)), total, level)
+        chosen &= gains.mean(0) > 0
+        if not chosen.any():
+            break
+        for more, gain, keep in zip(sets, gains.mean(0).tolist(), chosen, strict=True):
+            if keep:
+                added |= {e: gain for e in more if e not in kept and e not in added}
+        kept |= added.keys()
+    on_path = _connected(kept)
+    return [
+        dataclasses.replace(e, kept=True, added=added[e.edge])
+        if e.edge in added and e.edge in on_path
+        else e
+        for e in edges
+    ]
+
+
+def _additions(everything: Sequence[Edge], kept: Collection[Edge]) -> list[set[Edge]]:
+    """What may be added: single edges between the kept nodes, and nodes with all edges to them."""
+    nodes = {n for e in kept for n in (e.source, e.target)} | {Node("input"), Node("logits")}
+    single = [{e} for e in everything if e not in kept and {e.source, e.target} <= nodes]
+    by_node: dict[Node, set[Edge]] = {}
+    for edge in everything:
+        new = {edge.source, edge.target} - nodes
+        if len(new) == 1:
+            by_node.setdefault(new.pop(), set()).add(edge)
+    return [*by_node.values(), *single]
 
 
 def _connected(edges: Collection[Edge]) -> set[Edge]:
