@@ -1,8 +1,8 @@
 """Which algorithm a one-layer model sorts by: `sorting_fingerprint`.
 
-Steps: find out which lists the model sorts (`evaluation`); read its logits and attention on lists
-(`reading`); measure the marks of both algorithms on it, on each head, and on re-initialised models
-(`measure`); decide (`marks`).
+Steps: find out which lists the model sorts (`kinds`, `evaluation`); read its logits and attention
+on lists (`reading`); measure the marks of both algorithms on it, on each head, and on models with
+new weights (`measure`); decide (`criteria`).
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
 """
 
@@ -23,7 +23,8 @@ from interp_toolkit.circuits.sorting.criteria import (
     decide,
     sorts,
 )
-from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
+from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
+from interp_toolkit.circuits.sorting.kinds import accuracies
 from interp_toolkit.circuits.sorting.measures.head_parts import HeadFingerprint, head_parts
 from interp_toolkit.circuits.sorting.measures.measure import Measures, measure
 from interp_toolkit.circuits.sorting.measures.reading import ListReading, read, require_one_layer
@@ -31,7 +32,7 @@ from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables,
 from interp_toolkit.circuits.sorting.verdict import sentence
 from interp_toolkit.data.list_layout import ListLayout, parse_layout
 from interp_toolkit.data.lists import ListSource
-from interp_toolkit.data.standard_lists import fresh_generator, standard_sets
+from interp_toolkit.data.standard_lists import fresh_generator
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.model import Model
@@ -41,7 +42,6 @@ LISTS = 2_000
 MOST_NUMBERS = 20_000_000  # attention weights held at once: fewer lists where they are long
 NULLS = 20
 EXAMPLES = 4  # lists kept for pictures
-DISTINCT_GAP = 0.2  # by so much more distinct lists must be right than others to be its task
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,12 +133,7 @@ def sorting_fingerprint(
     if distinct is None and str(task.layout) == str(layout):
         distinct = task.distinct
     progress("accuracy on test lists")
-    if distinct is None:
-        distinct = _sorts_distinct_only(model, layout, memory)
-    accuracy = {
-        name: list_accuracy(model, layout, tested, memory)
-        for name, tested in standard_sets(layout, distinct).items()
-    }
+    distinct, accuracy = accuracies(model, layout, distinct, memory)
     progress("logits and attention on lists")
     reading = read_lists(model, layout, distinct, lists, seed)
     tables = weight_tables(model, layout, reading)
@@ -156,7 +151,7 @@ def sorting_fingerprint(
     )
     return SortingFingerprint(
         algorithm=algorithm,
-        verdict=sentence(algorithm, marks, accuracy, sorting),
+        verdict=sentence(algorithm, marks, accuracy, sorting, distinct=distinct),
         metrics={**measured.metrics, "items_guessed": guess, **_accuracy_metrics(accuracy)},
         null={
             name: (float(np.mean(found)), float(max(found, key=abs)))
@@ -217,14 +212,6 @@ def guessed(reading: ListReading) -> float:
     if reading.layout.autoregressive:
         guesses.append(int(((answer[:, 1:] == answer[:, :-1]) & present[:, 1:]).sum()))
     return max(guesses) / int(present.sum())
-
-
-def _sorts_distinct_only(model: Model, layout: ListLayout, memory: int | str | None) -> bool:
-    if layout.longest > layout.n_values:
-        return False
-    kinds = [standard_sets(layout, distinct)["random"] for distinct in (True, False)]
-    without, repeats = (list_accuracy(model, layout, kind, memory) for kind in kinds)
-    return without.lists_right - repeats.lists_right > DISTINCT_GAP
 
 
 def _re_initialised(

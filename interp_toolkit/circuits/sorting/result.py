@@ -28,7 +28,7 @@ class SortingResult(Result):
         null: mean and extreme of each over re-initialised models.
         marks: the evidence for either algorithm.
         heads: each head's part.
-        accuracy: by set of test lists.
+        accuracy: by set of test lists (see `sorting.kinds`).
         distinct: whether the lists were of distinct values.
         layout: of the rows, in words.
         lines: what is drawn against the output item.

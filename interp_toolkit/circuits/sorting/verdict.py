@@ -13,6 +13,14 @@ _PHRASES = {
     "min_greater_than_previous": "the least value above the previous one",
     "argmax_piecewise_linear": "the largest of f(x) + (k + 0.5) x",
 }
+_KINDS = {  # by the name of a test set, and whether its lists are distinct
+    ("random", False): "random lists",
+    ("hard", False): "hard lists",
+    ("distinct", False): "random lists without repeats",
+    ("random", True): "random lists without repeats",
+    ("sets", True): "sets",
+    ("repeats", True): "random lists with repeats",
+}
 _NUMBERS = {name: f"algorithm {i}" for i, name in enumerate(_PHRASES, 1)}
 
 
@@ -61,11 +69,20 @@ def sentence(
     marks: Sequence[Criterion],
     accuracy: Mapping[str, ListAccuracy],
     sorting: bool,
+    *,
+    distinct: bool,
 ) -> str:
-    """What is sorted, by which algorithm, and how many marks of each there are."""
+    """What is sorted, by which algorithm, and how many marks of each there are.
+
+    Args:
+        algorithm: that was found.
+        marks: the evidence.
+        accuracy: by test set.
+        sorting: whether the model sorts at all.
+        distinct: whether it was measured on distinct lists.
+    """
     found = ", ".join(
-        f"{a.lists_right:.2%} of {a.n:,} {'sets' if name == 'sets' else name + ' lists'}"
-        for name, a in accuracy.items()
+        f"{a.lists_right:.2%} of {a.n:,} {_KINDS[name, distinct]}" for name, a in accuracy.items()
     )
     if not sorting:
         return f"It does not sort ({found} right), so neither algorithm is named."
