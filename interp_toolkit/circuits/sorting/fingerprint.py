@@ -29,7 +29,7 @@ from interp_toolkit.circuits.sorting.measures.head_parts import HeadFingerprint,
 from interp_toolkit.circuits.sorting.measures.measure import Measures, measure
 from interp_toolkit.circuits.sorting.measures.reading import ListReading, read, require_one_layer
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables, weight_tables
-from interp_toolkit.circuits.sorting.verdict import sentence
+from interp_toolkit.circuits.sorting.verdict import Alike, sentence
 from interp_toolkit.data.list_layout import ListLayout, parse_layout
 from interp_toolkit.data.lists import ListSource
 from interp_toolkit.data.standard_lists import fresh_generator
@@ -65,11 +65,12 @@ class SortingFingerprint:
     """How a model sorts.
 
     Attributes:
-        algorithm: the verdict.
+        algorithm: that the marks name.
         verdict: in a sentence.
         metrics: the numbers, by name (see `measure`).
         null: mean and extreme of each over re-initialised models.
         marks: the evidence.
+        alike: re-initialised models whose marks name the same algorithm.
         heads: each head's part.
         accuracy: on the test lists.
         distinct: whether the lists are of distinct values.
@@ -85,6 +86,7 @@ class SortingFingerprint:
     metrics: Mapping[str, float | None]
     null: Mapping[str, tuple[float, float]]
     marks: Sequence[Criterion]
+    alike: Alike
     heads: Sequence[HeadFingerprint]
     accuracy: Mapping[str, ListAccuracy]
     distinct: bool
@@ -140,18 +142,29 @@ def sorting_fingerprint(
     measured = measure(model, reading, tables, seed=seed)
     others = _re_initialised(model, reading, nulls, seed, progress)
     null = {
-        name: [value for m in others if (value := m[name]) is not None] for name in measured.metrics
+        name: [value for m in others if (value := m.metrics[name]) is not None]
+        for name in measured.metrics
     }
-    marks = criteria_of(measured.metrics, null, autoregressive=layout.autoregressive)
+    marks = _marks(layout, measured, null)
     guess = guessed(reading)
     sorting = sorts(measured.metrics["items_right"] or 0.0, guess)
     algorithm = decide(marks, sorting)
+    named = [decide(_marks(layout, other, {}), sorts=True) for other in others]
+    alike = Alike(named.count(algorithm) if algorithm != "neither" else 0, len(named))
     heads, per_head = head_parts(
         model, reading, tables, (algorithm, marks, measured, sorting), seed, progress
     )
     return SortingFingerprint(
         algorithm=algorithm,
-        verdict=sentence(algorithm, marks, accuracy, sorting, distinct=distinct),
+        verdict=sentence(
+            algorithm,
+            marks,
+            accuracy,
+            sorting,
+            distinct=distinct,
+            swaps=measured.swaps,
+            alike=alike,
+        ),
         metrics={**measured.metrics, "items_guessed": guess, **_accuracy_metrics(accuracy)},
         null={
             name: (float(np.mean(found)), float(max(found, key=abs)))
@@ -159,6 +172,7 @@ def sorting_fingerprint(
             if found
         },
         marks=marks,
+        alike=alike,
         heads=heads,
         accuracy=accuracy,
         distinct=distinct,
@@ -216,14 +230,25 @@ def guessed(reading: ListReading) -> float:
 
 def _re_initialised(
     model: Model, reading: ListReading, nulls: int, seed: int, progress: Callable[[str], None]
-) -> list[Mapping[str, float | None]]:
+) -> list[Measures]:
     found = []
     for i in range(nulls):
         progress(f"re-initialised model {i + 1} of {nulls}")
         with reinitialised(model, seed=seed + i):
             other = read(model, reading.layout, reading.lists)
-            found.append(measure(model, other, seed=seed).metrics)
+            found.append(measure(model, other, seed=seed))
     return found
+
+
+def _marks(
+    layout: ListLayout, measured: Measures, null: Mapping[str, Sequence[float]]
+) -> list[Criterion]:
+    return criteria_of(
+        measured.metrics,
+        null,
+        autoregressive=layout.autoregressive,
+        intervals=measured.intervals,
+    )
 
 
 def _separator_ratios(measures: Sequence[Measures]) -> Float[np.ndarray, "head item"] | None:
