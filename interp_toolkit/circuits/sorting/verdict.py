@@ -137,7 +137,7 @@ def _followed(swaps: Swaps | None) -> str:
     if swaps is None:
         return ""
     token, position = (
-        f"{share:.0%} ({low:.0%} to {high:.0%})"
+        f"{share:.1%} ({low:.1%} to {high:.1%})"
         for share, (low, high) in zip(
             (swaps.token, swaps.position), swaps.intervals.values(), strict=True
         )

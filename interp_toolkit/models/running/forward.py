@@ -12,6 +12,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.hooks import has_hooks
 
 #: enough for every position-dependent part to show; short enough to cost nothing
 PROBE_ROWS, PROBE_POSITIONS = 2, 8
@@ -83,11 +84,16 @@ def run(
     return logits
 
 
-def row_batches(model: Model, tokens: Int[Tensor, "row pos"]) -> list[slice]:
-    """Rows to run at once: on a CPU few enough for its caches, elsewhere all; never none."""
+def cached_batches(model: Model, tokens: Int[Tensor, "row pos"]) -> list[slice]:
+    """Rows to run at once: on a CPU few enough for its caches, elsewhere all; never none.
+
+    All, too, where anything is attached to the model, which may have something of its own for
+    every row.
+    """
     n_rows, n_pos = tokens.shape
-    few = device_of(model).type == "cpu"
-    size = max(CACHED_TOKENS // max(n_pos, 1), 1) if few else max(n_rows, 1)
+    size = max(n_rows, 1)
+    if device_of(model).type == "cpu" and not any(map(has_hooks, model.modules())):
+        size = max(CACHED_TOKENS // max(n_pos, 1), 1)
     return [slice(start, start + size) for start in range(0, max(n_rows, 1), size)]
 
 

@@ -23,8 +23,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import row_batches, run
-from interp_toolkit.models.transformer.layers import has_hooks
+from interp_toolkit.models.running.forward import cached_batches, run
+from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.models.transformer.transformer import Transformer
 
 
@@ -132,7 +132,7 @@ def read_logits(
         reads = range(int(read.min()), int(read.max()) + 1)
         with torch.no_grad():
             return table_logits(model, tokens, read, reads)
-    batches = row_batches(model, tokens)
+    batches = cached_batches(model, tokens)
     return torch.cat([_passed(model, tokens[batch], read[batch]) for batch in batches])
 
 

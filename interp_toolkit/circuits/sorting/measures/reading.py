@@ -20,7 +20,7 @@ from interp_toolkit.data.list_layout import ListLayout, ListRows
 from interp_toolkit.data.lists import Lists
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import device_of, row_batches, run
+from interp_toolkit.models.running.forward import cached_batches, device_of, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.transformer.collapsed import at_positions
 from interp_toolkit.models.weights.view import ModelWeights, weights
@@ -85,7 +85,7 @@ def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
     require_one_layer(model)
     view = weights(model)
     rows = layout.rows(lists.to(device_of(model)))
-    batches = row_batches(model, rows.tokens)
+    batches = cached_batches(model, rows.tokens)
     seen = [_pass(model, view, layout, ListRows(*(part[b] for part in rows))) for b in batches]
     logits, scale, pattern, outside = (torch.cat(parts) for parts in zip(*seen, strict=True))
     constant = view.b_U if view.final_norm.b is None else view.b_U + view.final_norm.b @ view.W_U
