@@ -40,14 +40,14 @@ class SortingEvidence(Evidence):
     Attributes:
         null: what every number is held against; None without any.
         nulls: how many of them.
-        alike: how many of these have marks that name the same algorithm.
+        nulls_alike: how many of these have marks that name the same algorithm.
         causal: what was done to the model, and looked at.
         weights_residual: share of the logits' variance that tables of weights do not rebuild.
     """
 
     null: str | None
     nulls: int
-    alike: int
+    nulls_alike: int
     causal: str
     weights_residual: float
 
@@ -70,7 +70,7 @@ def evidence_of(
         reason=reason,
         null="the same numbers of re-initialised models" if alike.of else None,
         nulls=alike.of,
-        alike=alike.models,
+        nulls_alike=alike.models,
         causal=f"{swapped if autoregressive else ''}heads replaced by their mean",
         weights_residual=weights_residual,
     )

@@ -40,7 +40,7 @@ def test_what_re_initialised_models_show_too_is_uninformative(
     algorithm: Algorithm, alike: Alike, status: str
 ) -> None:
     found = evidence_of(algorithm, autoregressive=True, alike=alike, weights_residual=0.0)
-    assert (found.status, found.nulls, found.alike) == (status, alike.of, alike.models)
+    assert (found.status, found.nulls, found.nulls_alike) == (status, alike.of, alike.models)
     words = said(algorithm, None, alike)
     assert ("how is not told" in words) == (status == "uninformative")
     assert (f"{alike.models} of {alike.of}" in words) == (status == "uninformative")
