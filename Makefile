@@ -71,6 +71,7 @@ bench: $(VENV)/ready
 	$(BIN)/python benchmarks/head_calibration.py --models 200
 	$(BIN)/python benchmarks/sorting_steps.py
 	$(BIN)/python benchmarks/sorting_batches.py
+	$(BIN)/python benchmarks/sorting_long_lists.py
 	$(BIN)/python benchmarks/uand_readoffs.py
 	$(BIN)/python benchmarks/skip_bigram_levels.py --seeds 2 --heads 200
 	$(BIN)/python benchmarks/variant_throughput.py

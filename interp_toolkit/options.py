@@ -203,7 +203,7 @@ def flags(options: type[Options]) -> list[OptionFlag]:
 
 def _flag(field: str, info: FieldInfo) -> OptionFlag:
     kinds, extras = _members(info.annotation, info.metadata)
-    given = next((extra for extra in extras if isinstance(extra, Flag)), Flag())
+    given = _said_first([extra for extra in extras if isinstance(extra, Flag)])
     boolean = kinds == [bool]
     choices = tuple(str(c) for kind in kinds if get_origin(kind) is Literal for c in get_args(kind))
     several = any(get_origin(kind) in (tuple, list, Sequence) or kind is tuple for kind in kinds)
@@ -227,6 +227,16 @@ def _flag(field: str, info: FieldInfo) -> OptionFlag:
         default=default,
         type="|".join(choices) if only_choices else _word_of(kinds).lower(),
     )
+
+
+def _said_first(given: Sequence[Flag]) -> Flag:
+    """One of several: each attribute from the first that has it, the field before its type."""
+    said: dict[str, Any] = {}
+    for flag in given:
+        for name, value in vars(flag).items():
+            if value is not None:
+                said.setdefault(name, value)
+    return Flag(**said)
 
 
 def _members(annotation: Any, metadata: Sequence[Any]) -> tuple[list[Any], list[Any]]:

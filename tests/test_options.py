@@ -25,7 +25,7 @@ class Sample(Options):
     hooks: Annotated[Names | None, Flag("--hook", metavar="PATTERN")] = Field(
         None, description="Where to look."
     )
-    layout: Words | None = Field(None, description="Of a row.")
+    layout: Annotated[Words | None, Flag(metavar='"a b"')] = Field(None, description="Of a row.")
     position: Position | None = Field(None, description="Where.")
     how: Literal["mean", "zero"] = Field("mean", description="What stands in.")
     distinct: Annotated[bool | None, Flag("--distinct/--repeats")] = Field(None, description="?")
@@ -52,6 +52,7 @@ def test_an_options_class_becomes_flags_its_own_first() -> None:
     assert found["level"].help == "Of significance; default: 0.05."
     assert (found["hooks"].name, found["hooks"].metavar) == ("--hook", "PATTERN")
     assert [name for name, flag in found.items() if flag.repeated] == ["hooks"]
+    assert found["layout"].metavar == '"a b"'
     assert [name for name, flag in found.items() if flag.boolean] == ["distinct", "deep"]
     assert found["distinct"].name == "--distinct/--repeats"
     assert found["deep"].name == "--deep/--no-deep"

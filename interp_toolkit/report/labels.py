@@ -27,6 +27,7 @@ LABELS: Mapping[str, str] = {
     "rise_low": "its interval, from",
     "rise_high": "to",
     "nulls": "re-initialised models",
+    "nulls_alike": "of these, with marks that name the same",
     "weights_residual": "variance of logits that tables of weights do not rebuild",
     "pairs": "pairs looked at",
     "expected_by_chance": "expected by chance alone, at most",

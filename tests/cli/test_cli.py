@@ -349,6 +349,14 @@ def test_an_option_of_one_probe_does_not_hinder_another(call) -> None:
     assert len(out.splitlines()) == 2
 
 
+def test_a_layout_is_one_text_of_words(call) -> None:
+    layout = "15 list10 16 sorted10"
+    arguments = ("--probe", "sorting", "--layout", layout, "--nulls", "0", "--json", "-")
+    code, out, _ = call("analyze", "toy:sort-min-greater", *arguments)
+    assert code == 0
+    assert json.loads(out)["results"][0]["layout"] == layout
+
+
 def test_the_circuit_is_written_as_a_graph(tmp_path: Path, call) -> None:
     import networkx as nx
 

@@ -104,7 +104,7 @@ def run(
         evidence=evidence_of(
             found.algorithm,
             autoregressive=found.layout.autoregressive,
-            nulls=options.nulls,
+            alike=found.alike,
             weights_residual=found.weights.residual,
         ),
         provenance=provenance(model, described, settings, options.seed),

@@ -14,10 +14,15 @@ source's, they can show others too: so the null beside each criterion is to be r
         each value's OV output has a kink at the value; swapped tokens leave the output as it is.
 
 An algorithm is *shown* when all its criteria are strong, *traced* when at most one is absent;
-criteria that cannot be told, as on lists of two, are left out, if enough remain.
+criteria that cannot be told, as on lists of two, are left out, if enough remain. A criterion with
+an interval (the swaps', of a few hundred answers) is strong or absent only if both its ends are:
+one that reaches from weak to strong is weak, one that reaches below weak is undecided, which counts
+as no evidence.
 The verdict: one shown and not the other: that one. Both shown, or one traced with two criteria or
 more of the other, and a strong one of each: mixed. Anything else, or a model that does not sort:
 neither.
+Where a re-initialised model's own criteria would name the same algorithm, had it sorted, they say
+nothing of this one: the verdict then is that they are uninformative.
 A model sorts when it closes half the gap between the better of two guesses (the most frequent value
 at each place; the previous output again) and all items right.
 """
@@ -29,7 +34,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 Algorithm = Literal["min_greater_than_previous", "argmax_piecewise_linear", "mixed", "neither"]
-State = Literal["strong", "weak", "absent", "unknown"]
+State = Literal["strong", "weak", "undecided", "absent", "unknown"]
+Interval = tuple[float, float]
 MIN_GREATER: Algorithm = "min_greater_than_previous"
 ARGMAX: Algorithm = "argmax_piecewise_linear"
 FEWEST = {MIN_GREATER: 3, ARGMAX: 2}  # known criteria; of the first's, copying is the second's too
@@ -54,6 +60,15 @@ class Rule:
     strong: float
     says: str
     needs_previous: bool = False
+
+    def shown_by(self, value: float | None, interval: Interval | None = None) -> State:
+        """How much of the criterion this value shows, both ends of its interval considered."""
+        if interval is None:
+            return self.state(value)
+        ends = {self.state(end) for end in interval}
+        if len(ends) == 1:
+            return ends.pop()
+        return "undecided" if "absent" in ends else "weak"
 
     def state(self, value: float | None) -> State:
         """How much of the criterion this value shows."""
@@ -90,6 +105,7 @@ class Criterion:
         weak, strong: the thresholds.
         state: which of them is reached.
         says: the criterion in a phrase.
+        low, high: the value's interval at 95 %; None where it has none.
     """
 
     algorithm: Algorithm
@@ -100,6 +116,8 @@ class Criterion:
     strong: float
     state: State
     says: str
+    low: float | None = None
+    high: float | None = None
 
 
 def criteria_of(
@@ -107,14 +125,23 @@ def criteria_of(
     null: Mapping[str, Sequence[float]],
     *,
     autoregressive: bool,
+    intervals: Mapping[str, Interval] | None = None,
 ) -> list[Criterion]:
-    """Every criterion that there is for this kind of layout."""
+    """Every criterion that there is for this kind of layout.
+
+    Args:
+        metrics: the numbers by name.
+        null: the same of re-initialised models.
+        autoregressive: whether outputs follow one another.
+        intervals: of those metrics that have one.
+    """
     criteria = []
     for rule in RULES:
         if rule.needs_previous and not autoregressive:
             continue
         value, others = metrics.get(rule.name), null.get(rule.name, ())
         nearest = max if rule.strong >= rule.weak else min
+        interval = (intervals or {}).get(rule.name)
         criteria.append(
             Criterion(
                 rule.algorithm,
@@ -123,8 +150,9 @@ def criteria_of(
                 nearest(others) if others else None,
                 rule.weak,
                 rule.strong,
-                rule.state(value),
+                rule.shown_by(value, interval),
                 rule.says,
+                *(interval or (None, None)),
             )
         )
     return criteria
@@ -144,7 +172,7 @@ def traced(criteria: Sequence[Criterion], algorithm: Algorithm) -> bool:
 
 def count_there(criteria: Sequence[Criterion], algorithm: Algorithm) -> int:
     """How many of its criteria are weak or strong."""
-    return sum(state != "absent" for state in _known(criteria, algorithm))
+    return sum(state in ("strong", "weak") for state in _known(criteria, algorithm))
 
 
 def sorts(items_right: float, guess: float) -> bool:

@@ -1,8 +1,8 @@
 """Which algorithm a one-layer model sorts by: `sorting_fingerprint`.
 
-Steps: find out which lists the model sorts (`evaluation`); read its logits and attention on lists
-(`reading`); measure the marks of both algorithms on it, on each head, and on re-initialised models
-(`measure`); decide (`marks`).
+Steps: find out which lists the model sorts (`kinds`, `evaluation`); read its logits and attention
+on lists (`reading`); measure the marks of both algorithms on it, on each head, and on models with
+new weights (`measure`); decide (`criteria`).
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
 """
 
@@ -23,15 +23,16 @@ from interp_toolkit.circuits.sorting.criteria import (
     decide,
     sorts,
 )
-from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
+from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
+from interp_toolkit.circuits.sorting.kinds import accuracies
 from interp_toolkit.circuits.sorting.measures.head_parts import HeadFingerprint, head_parts
 from interp_toolkit.circuits.sorting.measures.measure import Measures, measure
 from interp_toolkit.circuits.sorting.measures.reading import ListReading, read, require_one_layer
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables, weight_tables
-from interp_toolkit.circuits.sorting.verdict import sentence
+from interp_toolkit.circuits.sorting.verdict import Alike, sentence
 from interp_toolkit.data.list_layout import ListLayout, parse_layout
 from interp_toolkit.data.lists import ListSource
-from interp_toolkit.data.standard_lists import fresh_generator, standard_sets
+from interp_toolkit.data.standard_lists import fresh_generator
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.model import Model
@@ -41,7 +42,6 @@ LISTS = 2_000
 MOST_NUMBERS = 20_000_000  # attention weights held at once: fewer lists where they are long
 NULLS = 20
 EXAMPLES = 4  # lists kept for pictures
-DISTINCT_GAP = 0.2  # by so much more distinct lists must be right than others to be its task
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,11 +65,12 @@ class SortingFingerprint:
     """How a model sorts.
 
     Attributes:
-        algorithm: the verdict.
+        algorithm: that the marks name.
         verdict: in a sentence.
         metrics: the numbers, by name (see `measure`).
         null: mean and extreme of each over re-initialised models.
         marks: the evidence.
+        alike: re-initialised models whose marks name the same algorithm.
         heads: each head's part.
         accuracy: on the test lists.
         distinct: whether the lists are of distinct values.
@@ -85,6 +86,7 @@ class SortingFingerprint:
     metrics: Mapping[str, float | None]
     null: Mapping[str, tuple[float, float]]
     marks: Sequence[Criterion]
+    alike: Alike
     heads: Sequence[HeadFingerprint]
     accuracy: Mapping[str, ListAccuracy]
     distinct: bool
@@ -133,30 +135,36 @@ def sorting_fingerprint(
     if distinct is None and str(task.layout) == str(layout):
         distinct = task.distinct
     progress("accuracy on test lists")
-    if distinct is None:
-        distinct = _sorts_distinct_only(model, layout, memory)
-    accuracy = {
-        name: list_accuracy(model, layout, tested, memory)
-        for name, tested in standard_sets(layout, distinct).items()
-    }
+    distinct, accuracy = accuracies(model, layout, distinct, memory)
     progress("logits and attention on lists")
     reading = read_lists(model, layout, distinct, lists, seed)
     tables = weight_tables(model, layout, reading)
     measured = measure(model, reading, tables, seed=seed)
     others = _re_initialised(model, reading, nulls, seed, progress)
     null = {
-        name: [value for m in others if (value := m[name]) is not None] for name in measured.metrics
+        name: [value for m in others if (value := m.metrics[name]) is not None]
+        for name in measured.metrics
     }
-    marks = criteria_of(measured.metrics, null, autoregressive=layout.autoregressive)
+    marks = _marks(layout, measured, null)
     guess = guessed(reading)
     sorting = sorts(measured.metrics["items_right"] or 0.0, guess)
     algorithm = decide(marks, sorting)
+    named = [decide(_marks(layout, other, {}), sorts=True) for other in others]
+    alike = Alike(named.count(algorithm) if algorithm != "neither" else 0, len(named))
     heads, per_head = head_parts(
         model, reading, tables, (algorithm, marks, measured, sorting), seed, progress
     )
     return SortingFingerprint(
         algorithm=algorithm,
-        verdict=sentence(algorithm, marks, accuracy, sorting),
+        verdict=sentence(
+            algorithm,
+            marks,
+            accuracy,
+            sorting,
+            distinct=distinct,
+            swaps=measured.swaps,
+            alike=alike,
+        ),
         metrics={**measured.metrics, "items_guessed": guess, **_accuracy_metrics(accuracy)},
         null={
             name: (float(np.mean(found)), float(max(found, key=abs)))
@@ -164,6 +172,7 @@ def sorting_fingerprint(
             if found
         },
         marks=marks,
+        alike=alike,
         heads=heads,
         accuracy=accuracy,
         distinct=distinct,
@@ -219,24 +228,27 @@ def guessed(reading: ListReading) -> float:
     return max(guesses) / int(present.sum())
 
 
-def _sorts_distinct_only(model: Model, layout: ListLayout, memory: int | str | None) -> bool:
-    if layout.longest > layout.n_values:
-        return False
-    kinds = [standard_sets(layout, distinct)["random"] for distinct in (True, False)]
-    without, repeats = (list_accuracy(model, layout, kind, memory) for kind in kinds)
-    return without.lists_right - repeats.lists_right > DISTINCT_GAP
-
-
 def _re_initialised(
     model: Model, reading: ListReading, nulls: int, seed: int, progress: Callable[[str], None]
-) -> list[Mapping[str, float | None]]:
+) -> list[Measures]:
     found = []
     for i in range(nulls):
         progress(f"re-initialised model {i + 1} of {nulls}")
         with reinitialised(model, seed=seed + i):
             other = read(model, reading.layout, reading.lists)
-            found.append(measure(model, other, seed=seed).metrics)
+            found.append(measure(model, other, seed=seed))
     return found
+
+
+def _marks(
+    layout: ListLayout, measured: Measures, null: Mapping[str, Sequence[float]]
+) -> list[Criterion]:
+    return criteria_of(
+        measured.metrics,
+        null,
+        autoregressive=layout.autoregressive,
+        intervals=measured.intervals,
+    )
 
 
 def _separator_ratios(measures: Sequence[Measures]) -> Float[np.ndarray, "head item"] | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Algorithm, Criterion
+from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Algorithm, Criterion, State
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.circuits.sorting.fingerprint import Lines
@@ -18,17 +18,21 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+HEAD_STATES: tuple[State, ...] = ("strong", "weak", "undecided", "absent")
+
+
 @dataclass(frozen=True)
 class SortingResult(Result):
     """How a model sorts.
 
     Attributes:
-        algorithm: "min_greater_than_previous", "argmax_piecewise_linear", "mixed" or "neither".
+        algorithm: that the marks name: "min_greater_than_previous", "argmax_piecewise_linear",
+            "mixed" or "neither"; the evidence's status says whether that is informative.
         metrics: the numbers by name (see `sorting.measure`); None where one cannot be told.
         null: mean and extreme of each over re-initialised models.
         marks: the evidence for either algorithm.
         heads: each head's part.
-        accuracy: by set of test lists.
+        accuracy: by set of test lists (see `sorting.kinds`).
         distinct: whether the lists were of distinct values.
         layout: of the rows, in words.
         lines: what is drawn against the output item.
@@ -78,6 +82,8 @@ def mark_table(marks: Sequence[Criterion]) -> Table:
             "1" if mark.algorithm == MIN_GREATER else "2",
             mark.says,
             mark.value,
+            mark.low,
+            mark.high,
             mark.null,
             mark.weak,
             mark.strong,
@@ -87,12 +93,14 @@ def mark_table(marks: Sequence[Criterion]) -> Table:
     ]
     return Table(
         "Marks of the two algorithms",
-        ["algorithm", "mark", "value", "null", "weak", "strong", "state"],
+        ["algorithm", "mark", "value", "low", "high", "null", "weak", "strong", "state"],
         rows,
         "Algorithm 1: the least value above the previous one. Algorithm 2: the largest of "
         "f(x) + (k + 0.5) x. Null: the re-initialised model that comes nearest to the strong "
         "threshold (the same weights, each tensor's shuffled). Where strong is below weak, small "
-        "values are the mark. γ/β being a line of slope 1 is no evidence without the other marks.",
+        "values are the mark; low and high: the 95% interval of shares of swaps, both of whose "
+        "ends a strong or absent mark takes. γ/β being a line of slope 1 is no evidence without "
+        "the other marks.",
         highlight=[i for i, mark in enumerate(marks) if mark.state == "strong"],
     )
 
@@ -116,11 +124,11 @@ def head_table(heads: Sequence[HeadFingerprint]) -> Table:
     rows = []
     for head in heads:
         states = [mark.state for mark in head.marks]
-        counts = [states.count("strong"), states.count("weak"), states.count("absent")]
+        counts = [states.count(state) for state in HEAD_STATES]
         rows.append([head_name(0, head.head), head.algorithm, head.lists_right_without, *counts])
     return Table(
         "Heads",
-        ["head", "algorithm", "lists right without it", "strong marks", "weak", "absent"],
+        ["head", "algorithm", "lists right without it", "strong marks", *HEAD_STATES[1:]],
         rows,
         "Each head by its own attention and what it alone adds to the logits; without it: its "
         'output replaced by its mean. "neither" also of a head without which the model sorts as '

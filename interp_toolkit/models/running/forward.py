@@ -12,9 +12,14 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.hooks import has_hooks
 
 #: enough for every position-dependent part to show; short enough to cost nothing
 PROBE_ROWS, PROBE_POSITIONS = 2, 8
+
+#: of a batch on a CPU: what larger ones leave behind no longer fits its caches (one layer of 128
+#: dimensions on rows of 102 tokens: 2,000 rows at once take 3.6 times as long as 64 at a time)
+CACHED_TOKENS = 2**13
 
 Hook = Callable[..., Any]
 
@@ -77,6 +82,19 @@ def run(
     if not isinstance(logits, Tensor):
         raise InputError(f"a {type(model).__name__} returns no logits")
     return logits
+
+
+def cached_batches(model: Model, tokens: Int[Tensor, "row pos"]) -> list[slice]:
+    """Rows to run at once: on a CPU few enough for its caches, elsewhere all; never none.
+
+    All, too, where anything is attached to the model, which may have something of its own for
+    every row.
+    """
+    n_rows, n_pos = tokens.shape
+    size = max(n_rows, 1)
+    if device_of(model).type == "cpu" and not any(map(has_hooks, model.modules())):
+        size = max(CACHED_TOKENS // max(n_pos, 1), 1)
+    return [slice(start, start + size) for start in range(0, max(n_rows, 1), size)]
 
 
 def probe_tokens(model: Model) -> Int[Tensor, "batch pos"]:

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
+from torch import nn
+
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 
@@ -35,6 +37,16 @@ _ORDER = (
     *("ln2.", "hook_mlp_in", "hook_pre", "hook_pre_linear", "hook_mid", "hook_post", "ln2_post."),
     *("hook_mlp_out", "hook_resid_post"),
 )
+
+
+def has_hooks(point: nn.Module) -> bool:
+    """Whether anything is attached to a hook point, by TransformerLens or by PyTorch."""
+    return bool(
+        point._forward_hooks
+        or point._backward_hooks
+        or point._forward_pre_hooks
+        or point._backward_pre_hooks
+    )
 
 
 def hook_points(model: Model) -> Mapping[str, Any]:

@@ -23,8 +23,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import run
-from interp_toolkit.models.transformer.layers import has_hooks
+from interp_toolkit.models.running.forward import cached_batches, run
+from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.models.transformer.transformer import Transformer
 
 
@@ -123,7 +123,7 @@ def read_logits(
 ) -> Float[Tensor, "row item logit"]:
     """Logits of any TransformerLens model at some positions of each row, without gradient.
 
-    Through tables where the model is that and they pay, else by a forward pass.
+    Through tables where the model is that and they pay, else by forward passes.
 
     Raises:
         InputError: tokens that the model cannot take (from the forward pass).
@@ -132,6 +132,13 @@ def read_logits(
         reads = range(int(read.min()), int(read.max()) + 1)
         with torch.no_grad():
             return table_logits(model, tokens, read, reads)
+    batches = cached_batches(model, tokens)
+    return torch.cat([_passed(model, tokens[batch], read[batch]) for batch in batches])
+
+
+def _passed(
+    model: Model, tokens: Int[Tensor, "row pos"], read: Int[Tensor, "row item"]
+) -> Float[Tensor, "row item logit"]:
     logits = run(model, tokens)
     assert logits is not None  # no hook stops the pass
     return at_positions(logits, read)

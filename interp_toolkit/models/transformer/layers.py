@@ -20,16 +20,6 @@ from transformer_lens.hook_points import HookPoint
 from interp_toolkit.models.transformer.config import TransformerConfig
 
 
-def has_hooks(point: nn.Module) -> bool:
-    """Whether anything is attached to a hook point, by TransformerLens or by PyTorch."""
-    return bool(
-        point._forward_hooks
-        or point._backward_hooks
-        or point._forward_pre_hooks
-        or point._backward_pre_hooks
-    )
-
-
 def fire(point: nn.Module, x: Tensor) -> Tensor:
     """`x` as the hooks at this point leave it; a point without hooks costs no module call."""
     if (  # has_hooks, written out: this runs a dozen times a layer

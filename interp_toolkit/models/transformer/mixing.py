@@ -22,9 +22,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
+from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.models.transformer.attention import project
 from interp_toolkit.models.transformer.config import TransformerConfig
-from interp_toolkit.models.transformer.layers import bias, fire, has_hooks, weight
+from interp_toolkit.models.transformer.layers import bias, fire, weight
 
 
 class MixingAttention(nn.Module):

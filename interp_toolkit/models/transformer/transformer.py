@@ -27,6 +27,7 @@ from transformer_lens import ActivationCache, HookedRootModule
 from transformer_lens.hook_points import HookPoint
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.models.transformer.attention import RotaryEmbedding, attention
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.layers import (
@@ -39,7 +40,6 @@ from interp_toolkit.models.transformer.layers import (
     block_norm,
     final_norm,
     fire,
-    has_hooks,
     soft_cap,
 )
 from interp_toolkit.models.transformer.mixing import MixingAttention

@@ -59,7 +59,8 @@ def whiten(X: Float[np.ndarray, "n d"], ridge: float) -> Whitening:
     n, d = X.shape
     mean = X.mean(axis=0, dtype=np.float64)
     deviation = X.std(axis=0, dtype=np.float64)
-    varies = deviation > CONSTANT * np.abs(mean)
+    least = np.finfo(X.dtype).tiny  # one over a smaller number can be infinite
+    varies = deviation > np.maximum(CONSTANT * np.abs(mean), least)
     if not varies.any():
         return Whitening(mean, np.zeros(d), np.eye(d))
     unit = np.where(varies, 1 / np.where(varies, deviation, 1.0), 0.0)

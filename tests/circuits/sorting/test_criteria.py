@@ -97,3 +97,38 @@ def test_in_place_there_are_no_marks_of_what_follows_an_output() -> None:
 )
 def test_sorting_is_half_way_from_a_guess_to_all(right, guess, verdict) -> None:
     assert sorts(right, guess) is verdict
+
+
+def test_an_undecided_criterion_is_known_and_no_evidence() -> None:
+    """Left out, as one that cannot be told, it would leave three strong ones: enough."""
+    found = [
+        *marks("sss", "aaaaa"),
+        Criterion(MIN_GREATER, "m", 0.3, None, 0.2, 0.5, "undecided", ""),
+    ]
+    assert decide(found, sorts=True) == "neither"
+
+
+@pytest.mark.parametrize(
+    ("interval", "state"),
+    [
+        ((0.55, 0.9), "strong"),
+        ((0.45, 0.9), "weak"),
+        ((0.25, 0.45), "weak"),
+        ((0.1, 0.45), "undecided"),
+        ((0.1, 0.6), "undecided"),
+        ((0.0, 0.15), "absent"),
+    ],
+)
+def test_a_criterion_says_no_more_than_its_interval(
+    interval: tuple[float, float], state: str
+) -> None:
+    """The thresholds of `follows_token` are 0.2 and 0.5."""
+    value = sum(interval) / 2
+    found = criteria_of(
+        {"follows_token": value},
+        {},
+        autoregressive=True,
+        intervals={"follows_token": interval},
+    )
+    [mark] = [m for m in found if m.name == "follows_token"]
+    assert (mark.state, mark.low, mark.high) == (state, *interval)

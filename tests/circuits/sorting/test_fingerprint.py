@@ -94,7 +94,9 @@ def test_heads_that_replace_each_other_have_the_marks_but_not_the_name() -> None
     assert found.algorithm == FIRST
     for head in found.heads:
         assert (head.algorithm, head.lists_right_without) == ("neither", 1.0)
-        assert {m.state for m in head.marks if m.algorithm == FIRST} == {"strong"}
+        states = {m.name: m.state for m in head.marks if m.algorithm == FIRST}
+        assert states.pop("follows_token") in ("weak", "strong")  # half of the answers follow it
+        assert set(states.values()) == {"strong"}
 
 
 def test_a_head_that_writes_nothing_changes_no_number_of_the_model() -> None:

@@ -7,6 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interp_toolkit.models.running import forward
+from interp_toolkit.models.running.interventions import put_heads
+from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.transformer.collapsed import (
     collapses,
     read_logits,
@@ -138,3 +141,24 @@ def test_tokens_outside_the_vocabulary_are_refused_as_ever(bad: int) -> None:
     tokens[3, 2] = bad
     with pytest.raises(InputError, match="outside the model's vocabulary"):
         read_logits(model_of(), tokens, torch.full((50, 1), 4))
+
+
+@pytest.mark.parametrize("n_rows", [0, 1, 5, 50])
+def test_batches_for_the_caches_change_no_logit(n_rows: int, monkeypatch) -> None:
+    model, tokens = model_of(normalization_type="LN"), some_rows(n_rows)
+    read = torch.tensor([[6, 2]]).expand(n_rows, -1)
+    whole = read_logits(model, tokens, read)
+    monkeypatch.setattr(forward, "CACHED_TOKENS", 21)
+    assert len(forward.cached_batches(model, tokens)) == max(-(-n_rows // 3), 1)
+    torch.testing.assert_close(read_logits(model, tokens, read), whole)
+
+
+def test_what_is_attached_sees_all_rows_at_once(monkeypatch) -> None:
+    """It may have something for each of them, as a head's output patched from other rows."""
+    model, tokens = model_of(normalization_type="LN"), some_rows()
+    read = torch.full((50, 1), 6)
+    other = collect(model, tokens.flip(0), "*.hook_z", "all")["blocks.0.attn.hook_z"]
+    monkeypatch.setattr(forward, "CACHED_TOKENS", 21)
+    with put_heads(model, {(0, 0): other[:, :, 0], (0, 1): other[:, :, 1]}):
+        patched = read_logits(model, tokens, read)
+    assert patched.shape == (50, 1, 4)

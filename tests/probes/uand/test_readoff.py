@@ -59,6 +59,21 @@ def brute_readoff(X, rows):
     return direction, share - direction @ X.mean(0)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_neuron_that_varies_by_less_than_a_normal_number_is_constant(dtype) -> None:
+    """Weight decay leaves some: one over their deviation is infinite."""
+    X, on = layer(8, 24, 0.5, seed=0)
+    rng = np.random.default_rng(1)
+    faint = (rng.random(len(X)) * 64 * np.finfo(dtype).smallest_subnormal).astype(dtype)
+    without = UANDReadoff(ridge=RIDGE).fit(X.astype(dtype), on)
+    found = UANDReadoff(ridge=RIDGE).fit(np.column_stack([X, faint]).astype(dtype), on)
+    pairs = list(combinations(range(8), 2))
+    np.testing.assert_allclose(
+        found.readoffs(pairs)[0][:, :-1], without.readoffs(pairs)[0], rtol=1e-3, atol=1e-4
+    )
+    assert not found.readoffs(pairs)[0][:, -1].any()
+
+
 def test_readoffs_are_those_of_the_normal_equations_and_left_out_rows():
     X, on = layer(6, 9, 0.5, seed=1)
     X = X[:, X.std(0) > 0]

@@ -16,6 +16,7 @@ Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.sorting.measures.reading import ListReading
 
+QUERIES = 2**12  # scored at once: more leave a CPU's caches
 SMALLEST_SHARE = 1e-30  # of attention: softmax underflows; below it, ln is cut off
 
 
@@ -65,62 +67,101 @@ def above_scores(
     """Scores of attention to the list's places; None where no output follows another."""
     if not reading.layout.autoregressive or reading.layout.longest < 2:
         return None
-    values = reading.lists.values
     at = torch.nonzero(reading.rows.present[:, 1:])
-    row, item = at[:, 0], at[:, 1]
-    previous, key = reading.rows.answer[row, item], values[row]
-    paid = attention[row, item + 1, : values.shape[1]]
-    held = key < reading.layout.n_values
-    above = held & (key > previous[:, None])
-    asked = above.any(1) & (held & ~above).any(1)
-    if not asked.any():
+    tallies = [
+        _tally(reading, attention, *at[start : start + QUERIES].T)
+        for start in range(0, len(at), QUERIES)
+    ]
+    found = _Tally(*map(sum, zip(*tallies, strict=True))) if tallies else None
+    if found is None or not found.queries:
         return None
-    key, paid, above, held = key[asked], paid[asked], above[asked], held[asked]
-    share = (paid * above).sum(1) / (paid * held).sum(1).clamp(min=SMALLEST_SHARE)
-    first, chance = _smallest_first(key, paid, above)
     return AboveScores(
-        above=float(share.mean()),
-        above_uniform=float((above.sum(1) / held.sum(1).double()).mean()),
-        filter_score=_filter(paid, above, held & ~above),
-        smallest_first=first,
-        smallest_chance=chance,
+        above=found.share / found.queries,
+        above_uniform=found.uniform / found.queries,
+        filter_score=(1 + found.won / found.pairs) / 2,
+        smallest_first=found.first / found.several if found.several else None,
+        smallest_chance=found.chance / found.several if found.several else None,
     )
 
 
-def _filter(
+class _Tally(NamedTuple):
+    """Sums over queries, which come from several batches of them."""
+
+    queries: float
+    share: float
+    uniform: float
+    won: float  # pairs that the value above wins, less those that it loses
+    pairs: float
+    several: float  # queries with several values above
+    first: float
+    chance: float
+
+
+def _tally(
+    reading: ListReading,
+    attention: Float[Tensor, "row item place"],
+    row: Int[Tensor, " query"],
+    item: Int[Tensor, " query"],
+) -> _Tally:
+    """Sums over the items after these, those with values both above and not above them."""
+    previous, key = reading.rows.answer[row, item], reading.lists.values[row]
+    paid = attention[row, item + 1, : key.shape[1]]
+    held = key < reading.layout.n_values
+    above = held & (key > previous[:, None])
+    asked = above.any(1) & (held & ~above).any(1)
+    key, paid, above, held = key[asked], paid[asked], above[asked], held[asked]
+    n_above, n_held = above.sum(1), held.sum(1)
+    share = (paid * above).sum(1) / (paid * held).sum(1).clamp(min=SMALLEST_SHARE)
+    return _Tally(
+        len(key),
+        float(share.sum()),
+        float((n_above / n_held.double()).sum()),
+        _won(paid, above, held & ~above),
+        int((n_above * (n_held - n_above)).sum()),
+        *_smallest_first(key, paid, above),
+    )
+
+
+def _won(
     paid: Float[Tensor, "query place"],
     above: Bool[Tensor, "query place"],
     below: Bool[Tensor, "query place"],
-) -> float:
-    won = total = 0.0
-    for place in range(paid.shape[1]):  # against every other place, without a third axis
-        pairs = above[:, place : place + 1] & below
-        more = (paid[:, place : place + 1] - paid).sign()
-        won += float(((more + 1) / 2 * pairs).sum())
-        total += float(pairs.sum())
-    return won / total
+) -> int:
+    """Pairs that those above win less those they lose, counted along the order of attention."""
+    order = paid.masked_fill(~(above | below), torch.inf).argsort(dim=1)
+    paid, above, below = (part.gather(1, order) for part in (paid, above, below))
+    starts = torch.ones_like(above)  # of a run of equal attention
+    starts[:, 1:] = paid[:, 1:] != paid[:, :-1]
+    first = (starts * torch.arange(paid.shape[1])).cummax(1).values
+    won = (_earlier(below).gather(1, first) * above).sum()
+    lost = (_earlier(above).gather(1, first) * below).sum()
+    return int(won - lost)
+
+
+def _earlier(counted: Bool[Tensor, "query place"]) -> Int[Tensor, "query place"]:
+    """How many there are at the places before each."""
+    return counted.cumsum(1) - counted.long()
 
 
 def _smallest_first(
     key: Int[Tensor, "query place"],
     paid: Float[Tensor, "query place"],
     above: Bool[Tensor, "query place"],
-) -> tuple[float | None, float | None]:
-    """How often the smallest value above has the most attention of those above; and by chance."""
+) -> tuple[int, float, float]:
+    """Queries with several values above; where the smallest has most attention; as by chance."""
+    if not len(key):
+        return 0, 0.0, 0.0
     largest = int(key.max()) + 1
     smallest = key.masked_fill(~above, largest).amin(1)
     several = key.masked_fill(~above, -1).amax(1) > smallest
-    if not several.any():
-        return None, None
     key, paid, above = key[several], paid[several], above[several]
     top = paid.masked_fill(~above, -1.0).argmax(1)
     chosen = key.gather(1, top[:, None])[:, 0]
     kinds = torch.zeros(len(key), largest + 1, dtype=torch.bool)
     kinds.scatter_(1, key.masked_fill(~above, largest), True)
-    return (
-        float((chosen == smallest[several]).double().mean()),
-        float((1 / kinds[:, :largest].sum(1).double()).mean()),
-    )
+    first = (chosen == smallest[several]).sum()
+    chance = (1 / kinds[:, :largest].sum(1).double()).sum()
+    return len(key), float(first), float(chance)
 
 
 @dataclass(frozen=True, eq=False)

@@ -59,7 +59,12 @@ def head_parts(
         own = (
             list(marks)
             if n_heads == 1
-            else criteria_of(alone.metrics, {}, autoregressive=reading.layout.autoregressive)
+            else criteria_of(
+                alone.metrics,
+                {},
+                autoregressive=reading.layout.autoregressive,
+                intervals=alone.intervals,
+            )
         )
         part = decide(own, sorting and without < right)
         heads.append(

@@ -47,6 +47,11 @@ class Measures:
     separator: SeparatorLine | None
     swaps: Swaps | None
 
+    @property
+    def intervals(self) -> Mapping[str, tuple[float, float]]:
+        """Of those metrics that have one, at 95 %."""
+        return self.swaps.intervals if self.swaps else {}
+
 
 def measure(
     model: Model,

@@ -1,6 +1,6 @@
 """What a model does on lists: its logits and its attention at the positions that are read.
 
-One pass over rows made by the layout, kept only where the sorted list's items are read. Works on
+Passes over rows made by the layout, kept only where the sorted list's items are read. Works on
 any one-layer TransformerLens model; attention is the pattern, so that masks, norms, rotary
 positions and soft caps are all in it.
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float, Int
@@ -20,10 +20,10 @@ from interp_toolkit.data.list_layout import ListLayout, ListRows
 from interp_toolkit.data.lists import Lists
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import device_of, run
+from interp_toolkit.models.running.forward import cached_batches, device_of, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.transformer.collapsed import at_positions
-from interp_toolkit.models.weights.view import weights
+from interp_toolkit.models.weights.view import ModelWeights, weights
 
 RESID = "blocks.0.hook_resid_post"
 HOOK_Z = "blocks.0.attn.hook_z"
@@ -77,7 +77,7 @@ def require_one_layer(model: Model) -> None:
 
 @torch.no_grad()
 def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
-    """One pass over these lists, on the CPU in float64 afterwards.
+    """One reading of these lists, a batch at a time, on the CPU in float64 afterwards.
 
     Raises:
         InputError: for a model of several layers, or whose attention patterns cannot be seen.
@@ -85,6 +85,33 @@ def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
     require_one_layer(model)
     view = weights(model)
     rows = layout.rows(lists.to(device_of(model)))
+    batches = cached_batches(model, rows.tokens)
+    seen = [_pass(model, view, layout, ListRows(*(part[b] for part in rows))) for b in batches]
+    logits, scale, pattern, outside = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    constant = view.b_U if view.final_norm.b is None else view.b_U + view.final_norm.b @ view.W_U
+    behind = constant[list(layout.values)].double().cpu()
+    return ListReading(
+        layout,
+        lists.to("cpu"),
+        ListRows(*(part.cpu() for part in rows)),
+        logits,
+        logits if view.final_norm.kind is None else (logits - behind) * scale[..., None],
+        scale,
+        pattern,
+        outside[..., 0] if outside.shape[-1] else None,
+    )
+
+
+class _Seen(NamedTuple):
+    """Of one batch, as in a reading; `outside` with an axis of one entry, or of none."""
+
+    logits: Float[Tensor, "row item value"]
+    scale: Float[Tensor, "row item"]
+    pattern: Float[Tensor, "row head item pos"]
+    outside: Float[Tensor, "row item any"]
+
+
+def _pass(model: Model, view: ModelWeights, layout: ListLayout, rows: ListRows) -> _Seen:
     seen: dict[str, Tensor] = {}
 
     def keep(pattern: Tensor, hook: Any) -> None:
@@ -101,20 +128,12 @@ def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
         hooks.append((hook_points(model)[RESID], divide))
     logits = run(model, rows.tokens, hooks)
     assert logits is not None
-    values = list(layout.values)
-    at_read = at_positions(logits, rows.read)
-    at_items = at_read[..., values].double().cpu()
-    others = [token for token in range(at_read.shape[-1]) if token not in values]
-    scale = seen.get("scale", torch.ones(at_items.shape[:2], dtype=torch.float64))
-    constant = view.b_U if view.final_norm.b is None else view.b_U + view.final_norm.b @ view.W_U
-    behind = constant[values].double().cpu()
-    return ListReading(
-        layout,
-        lists.to("cpu"),
-        ListRows(*(part.cpu() for part in rows)),
-        at_items,
-        (at_items - behind) * scale[..., None] if "scale" in seen else at_items,
-        scale,
+    at_read = at_positions(logits, rows.read).double().cpu()
+    others = sorted(set(range(at_read.shape[-1])) - set(layout.values))
+    ones = torch.ones(at_read.shape[:2], dtype=torch.float64)
+    return _Seen(
+        at_read[..., list(layout.values)],
+        seen.get("scale", ones),
         seen["pattern"],
-        at_read[..., others].amax(-1).double().cpu() if others else None,
+        at_read[..., others].amax(-1, keepdim=True) if others else at_read[..., :0],
     )

@@ -26,6 +26,7 @@ from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.interventions import put_heads
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.transformer.collapsed import read_logits
+from interp_toolkit.stats import clopper_pearson
 
 FEWEST_SWAPS = 30  # below this a share means nothing
 OFFSETS = (-2, -1, 1, 2)  # of j from k
@@ -44,6 +45,12 @@ class Swaps:
     n: int
     token: float
     position: float
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Clopper-Pearson intervals of both shares at 95 %, by metric; swaps are of other lists."""
+        shares = {"follows_token": self.token, "follows_position": self.position}
+        return {name: clopper_pearson(share * self.n, self.n) for name, share in shares.items()}
 
 
 def swap_previous(

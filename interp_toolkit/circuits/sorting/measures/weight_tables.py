@@ -19,9 +19,10 @@ Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.sorting.measures.reading import ListReading
@@ -130,8 +131,8 @@ def _scores(
     lengths = range(layout.shortest, longest + 1)
     visible = view.layer(0).visible(layout.n_positions).cpu()
     circuits = [qk_circuit(view, 0, head, view=view) for head in range(view.n_heads)]
-    tokens, positions, columns = _keys(layout, listed)
-    keys = view.embed(tokens, positions)
+    cells = _keys(listed)
+    keys = view.embed(cells.tokens, cells.positions)
     total = torch.zeros(view.n_heads, longest, n, len(listed), dtype=torch.float64)
     count = torch.zeros(longest, len(listed))
     asked: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
@@ -142,15 +143,15 @@ def _scores(
     for (read, stands), uses in asked.items():
         at = torch.full((len(stands),), read)
         queries = view.embed(torch.tensor(stands), at)
-        scores = torch.stack([c.score(queries, keys, at, positions) for c in circuits])
+        scores = torch.stack([c.score(queries, keys, at, cells.positions) for c in circuits])
         scores = scores.double().cpu()
         for item, number in uses:
-            for column, source in enumerate(listed):
-                seen = [p for p in source.places[number] if visible[read, p]]
-                if seen:
-                    mean = scores[:, :, [columns[column, p] for p in seen]].mean(-1)
-                    total[:, item, :, column] += mean
-                    count[item, column] += 1
+            seen = cells.stands[number] & visible[read, cells.positions]
+            places = cells.source[seen].bincount(minlength=len(listed))
+            sums = scores.new_zeros(*scores.shape[:2], len(listed))
+            sums.index_add_(2, cells.source[seen], scores[:, :, seen])
+            total[:, item] += sums / places.clamp(min=1)
+            count[item] += places > 0
     mean = total / count.clamp(min=1)[:, None, :]
     return mean.masked_fill((count == 0)[:, None, :], -torch.inf)
 
@@ -166,18 +167,23 @@ def _last_name(layout: ListLayout) -> str:
     return layout.token_name(layout.between[-1])
 
 
-def _keys(
-    layout: ListLayout, listed: tuple[Source, ...]
-) -> tuple[Int[Tensor, " cell"], Int[Tensor, " cell"], dict[tuple[int, int], int]]:
-    """Every source at every place it has, and which column of the scores that is."""
-    columns: dict[tuple[int, int], int] = {}
-    cells: list[tuple[int, int]] = []
-    for number, source in enumerate(listed):
-        for place in sorted({place for at in source.places for place in at}):
-            columns[number, place] = len(cells)
-            cells.append((source.token, place))
-    pairs = torch.tensor(cells)
-    return pairs[:, 0], pairs[:, 1], columns
+class _Keys(NamedTuple):
+    """Every source at every place it has, and with which lengths (from the shortest) of a list."""
+
+    tokens: Int[Tensor, " cell"]
+    positions: Int[Tensor, " cell"]
+    source: Int[Tensor, " cell"]
+    stands: Bool[Tensor, "length cell"]
+
+
+def _keys(listed: tuple[Source, ...]) -> _Keys:
+    cells = [
+        (source.token, place, number, *(place in at for at in source.places))
+        for number, source in enumerate(listed)
+        for place in sorted(set().union(*source.places))
+    ]
+    tokens, positions, source, *stands = torch.tensor(cells).T
+    return _Keys(tokens, positions, source, torch.stack(stands).bool())
 
 
 def _written(view: ModelWeights, layout: ListLayout) -> Float[Tensor, "head pos token value"]:

@@ -1,0 +1,67 @@
+"""Which lists a model sorts, found out: of sorters whose kind is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
+from interp_toolkit.circuits.sorting.fingerprint import sorting_fingerprint
+from interp_toolkit.circuits.sorting.kinds import accuracies, distinct_only, with_repeats
+from interp_toolkit.data.list_layout import parse_layout
+from interp_toolkit.data.lists import Lists
+from interp_toolkit.stats import clopper_pearson
+from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
+
+FEW_REPEATS = "30 list3 31 sorted3"  # one in ten uniform lists of 3 of 30 values has one
+
+
+def share(right: int, n: int) -> ListAccuracy:
+    return ListAccuracy(right / n, *clopper_pearson(right, n), right / n, 0.0, n)
+
+
+def test_a_sorter_of_distinct_lists_is_told_where_few_lists_have_repeats() -> None:
+    """All that have no repeats are right; of the others, those that repeat their largest value."""
+    found = sorting_fingerprint(sort_min_greater(30, 3), FEW_REPEATS, lists=300, nulls=0)
+    assert found.distinct
+    assert found.algorithm == "min_greater_than_previous"
+    assert found.accuracy["random"].lists_right == 1
+    others = found.accuracy["repeats"]
+    assert others.lists_right == pytest.approx(0.5, abs=0.1)
+    assert 300 < others.n < 500
+    assert "100.00% of 4,000 random lists without repeats" in found.verdict
+    assert f"{others.lists_right:.2%} of {others.n} random lists with repeats" in found.verdict
+
+
+def test_a_sorter_of_all_lists_is_measured_on_them() -> None:
+    layout = parse_layout("6 list4 7 sorted4", d_vocab=8, d_vocab_out=6)
+    distinct, found = accuracies(sort_argmax(6, 4, layout=str(layout)), layout, None)
+    assert not distinct
+    assert list(found) == ["random", "hard", "distinct"]
+
+
+def test_what_is_told_is_not_asked() -> None:
+    layout = parse_layout(FEW_REPEATS, d_vocab=32, d_vocab_out=30)
+    distinct, found = accuracies(sort_min_greater(30, 3), layout, False)
+    assert not distinct
+    assert list(found) == ["random", "hard"]
+    assert found["random"].lists_right == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("apart", "repeating", "expected"),
+    [
+        (share(4000, 4000), share(3600, 4000), True),
+        (share(3998, 4000), share(400, 584), True),
+        (share(4000, 4000), share(3880, 4000), False),  # the source's first experiment
+        (share(4000, 4000), share(9, 10), False),  # too few to tell
+        (share(3600, 4000), share(4000, 4000), False),
+        (share(0, 4000), share(0, 4000), False),
+    ],
+)
+def test_the_rule(apart: ListAccuracy, repeating: ListAccuracy, expected: bool) -> None:
+    assert distinct_only(apart, repeating) is expected
+
+
+def test_what_fills_short_lists_up_is_no_repeat() -> None:
+    lists = Lists.from_rows([[1, 0], [2], [3, 0, 1, 2], [3, 0, 3]], 4)
+    assert with_repeats(lists).values.tolist() == [[3, 0, 3, 4]]
