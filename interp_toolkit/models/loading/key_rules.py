@@ -166,7 +166,13 @@ def _place(tensors: Mapping[str, Tensor], layout: Layout) -> tuple[list[_Placed]
 
 
 def _compiled(name: str) -> re.Pattern[str]:
-    return re.compile(_PLACES.sub(lambda place: rf"(?P<{place[1]}>\\d+)", re.escape(name)))
+    return re.compile(_PLACES.sub(lambda place: rf"(?P<{place[1]}>\d+)", re.escape(name)))
+
+
+def _filled(name: str, numbers: Mapping[str, str]) -> str:
+    for place, number in numbers.items():
+        name = name.replace(f"{{{place}}}", number)
+    return name
 
 
 def _groups(axes: str) -> list[list[str]]:
@@ -228,7 +234,7 @@ def _parts(one: _Placed, sizes: Mapping[str, int]) -> Iterator[tuple[str, Tensor
         except einops.EinopsError as error:
             reason = str(error).strip().splitlines()[-1].strip()
             raise InputError(f"{one.name} cannot go by {one.rule.axes}: {reason}") from error
-    named = [name.format(**one.numbers) for name in one.rule.to]
+    named = [_filled(name, one.numbers) for name in one.rule.to]
     if len(named) == 1:
         yield named[0], tensor
     elif named:
