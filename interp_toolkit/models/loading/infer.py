@@ -124,6 +124,8 @@ class UnsaidError(InputError):
         unsettled = {"n_heads", "d_head", "attn_scale"} if "n_heads" in needed else set()
         self.known = {n: v for n, v in reading.known.items() if n not in unsettled}
         self.needed = dict(needed)
+        if "normalization_type" not in reading.known:
+            unsettled.add("eps")
         left = [a for a in reading.assumptions if not a.settled_by & {*unsettled, *needed}]
         self.assumptions = tuple(a.phrase for a in left)
         whats = "; ".join(need.what for need in needed.values())
