@@ -7,6 +7,7 @@ these is described, not guessed at.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,6 +37,7 @@ _PAIRS = Need(
     "false: halves, as Llama does)",
     "false",
 )
+_ATTENTION = re.compile(r"attn|attention|W_Q|W_K|q_proj|query|heads?\b", re.IGNORECASE)
 _SHOWN = 3  # tensors that a description lists
 
 
@@ -139,7 +141,12 @@ def _not_ours(tensors: Mapping[str, Tensor], source: str) -> str:
             f"{source} looks like a Hugging Face model's weights ({listed}): "
             "give the folder with its config.json instead"
         )
+    if any(_ATTENTION.search(name) for name in tensors):
+        return (
+            f"{source} has a transformer's tensors under names that are not known: {listed}; "
+            "give a mapping of them: --keys FILE.json"
+        )
     return (
-        f"{source}: no transformer's tensors are here: {listed} (of a transformer under other "
-        "names, give a mapping: --keys FILE.json)"
+        f"{source}: no transformer's tensors are here: {listed} (if they are one's, under names of "
+        "its own, give a mapping: --keys FILE.json)"
     )

@@ -43,6 +43,13 @@ class Touch:
         return os.mkdir, (self.path,)
 
 
+class Plain:
+    """A configuration object."""
+
+    def __init__(self, **fields):
+        vars(self).update(fields)
+
+
 WRITERS = {
     "torch archive": lambda data, path: torch.save(data, path),
     "older torch file": lambda data, path: torch.save(
@@ -101,13 +108,20 @@ def test_truncated_files(tmp_path, model, kind, kept):
     assert "truncated or damaged" in refusal(path)
 
 
-@pytest.mark.parametrize("kind", ["archive", "older", "safetensors", "own archive"])
+@pytest.mark.parametrize(
+    "kind", ["archive", "older", "safetensors", "own archive", "pickle", "whole", "whole, older"]
+)
 def test_a_flipped_byte_anywhere_is_an_input_error_or_another_number(tmp_path, model, kind):
     path = tmp_path / "model.pt"
     if kind == "safetensors":
         path = tmp_path / "model.safetensors"
     if kind in ("safetensors", "own archive"):
         save(model, path)
+    elif kind == "pickle":
+        path.write_bytes(pickle.dumps({"cfg": Plain(n_heads=2), "model": model.state_dict()}))
+    elif kind.startswith("whole"):
+        net = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU())
+        torch.save(net, path, _use_new_zipfile_serialization=kind == "whole")
     else:
         torch.save(model.state_dict(), path, _use_new_zipfile_serialization=kind == "archive")
     content = path.read_bytes()
@@ -191,6 +205,7 @@ def test_a_file_without_permission(tmp_path):
         ({}, "it is empty"),
         ({"lr": 0.1}, "'lr' is no tensor"),
         ({"weight": torch.zeros(2)}, "no transformer's tensors are here: weight [2]"),
+        ({"layers.0.attention.q": torch.zeros(2, 2)}, "a transformer's tensors under names that"),
         ({"embed.weight": torch.zeros(2, 2)}, "no transformer's tensors are here"),
         ({"transformer.wte.weight": torch.zeros(2, 2)}, "Hugging Face model's weights"),
         ({"model.layers.0.x": torch.zeros(2), "lm_head.weight": torch.zeros(2)}, "Hugging Face"),
