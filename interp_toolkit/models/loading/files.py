@@ -54,8 +54,7 @@ def read_file(path: Path) -> FileContents:
     """Read a model file of any supported format, on the CPU.
 
     Raises InputError, in one line, when the file is missing, empty, truncated, something else
-    than a model, or a pickle that needs more than tensors and plain data, or objects
-    that can be read as data.
+    than a model, or a pickle that would call more than what builds tensors and plain data.
     """
     head = _first_bytes(path)
     if head.startswith(b"PK\x03\x04"):

@@ -257,6 +257,25 @@ def test_the_grokking_code(tmp_path, keys, attn_only):
     assert any("matrices turned" in phrase for phrase in record_of(loaded).assumptions)
 
 
+class Config:
+    """The grokking code's configuration, pickled beside the weights."""
+
+    def __init__(self):
+        vars(self).update(lr=1e-3, d_model=D_MODEL, num_heads=N_HEADS, n_ctx=N_CTX)
+        vars(self).update(act_type="ReLU", fn_name="add", p=D_VOCAB - 1)
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_the_grokking_code_with_its_configuration(tmp_path, zipped):
+    model = without_attention_biases(own())
+    saved = {"model": grokking(model), "config": Config(), "epoch": 3}
+    torch.save(saved, tmp_path / "model.pth", _use_new_zipfile_serialization=zipped)
+    loaded = load(tmp_path / "model.pth")
+    assert agree(loaded, model(TOKENS))
+    told = "configuration fields fn_name, lr, p ignored"
+    assert told in record_of(loaded).assumptions
+
+
 @pytest.mark.parametrize("turned_positions", [True, False])
 def test_easy_transformer(tmp_path, turned_positions):
     model = own(normalization_type="LN")
