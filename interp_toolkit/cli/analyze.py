@@ -57,6 +57,8 @@ def analyze(
         str | None,
         typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
     ] = None,
+    keys: options.Keys = None,
+    ignore: options.Ignore = None,
     device: options.Device = "auto",
     json: Annotated[
         str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
@@ -79,7 +81,8 @@ def analyze(
     graph_path = options.writable(graph, "--graph")
     options.check_apart(
         {"--json": json_path, "--html": html_path, "--graph": graph_path},
-        {"the model": model, "--data": data, "--config": config} | options.files_among(given),
+        {"the model": model, "--data": data, "--config": config, "--keys": keys}
+        | options.files_among(given),
     )
     if column and given.get("features") is not None:
         raise InputError("--column and --features both say what the features are; give one")
@@ -90,6 +93,7 @@ def analyze(
     if graph_path is not None:
         _check_graph(graph_path, named)
     load_options = {"device": device, "trust_remote_code": trust_remote_code, **settings}
+    load_options |= {"keys": keys, "ignore": ignore or ()}
     results = _run(model, named, (data, column or None), given, load_options, quiet)
     if graph_path is not None:
         for result in results:
