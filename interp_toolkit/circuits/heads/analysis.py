@@ -25,7 +25,6 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from interp_toolkit.circuits.behaviour.advantage import why_none
 from interp_toolkit.circuits.behaviour.at_home import home_prompts, made
 from interp_toolkit.circuits.behaviour.prompts import (
     FEWEST_TOKENS,
@@ -33,7 +32,7 @@ from interp_toolkit.circuits.behaviour.prompts import (
     Prompts,
     prompts_from_data,
 )
-from interp_toolkit.circuits.behaviour.task import AtHome, Task, task_of
+from interp_toolkit.circuits.behaviour.task import AtHome, Task, first_rows, task_of
 from interp_toolkit.circuits.composition.scores import CompositionScores, composition_scores
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
@@ -62,6 +61,7 @@ from interp_toolkit.results import head_name, jsonable
 
 MOST_ABLATED = 12  # detected heads, those with the largest excess: each costs two passes
 MOST_READERS = 4  # induction heads whose partners are looked for
+PARTNER_ROWS = 128  # that paths are cut on, at most
 CUT_ROWS = 64  # made rows that attention is cut on, at most
 
 
@@ -145,7 +145,7 @@ def run(
     looked = _look(model, rows, scores, options, progress)
     ablations, ablation_notes = _ablate(model, looked, options, progress)
     heads = _with_ablations(looked.heads, ablations)
-    readers, reader_notes = _readers(model, rows, heads, options.memory, progress)
+    readers, reader_notes = _readers(model, looked, heads, options.memory, progress)
     progress("scores from weights alone")
     from_weights, weight_notes = _from_weights(model)
     described = {
@@ -383,7 +383,7 @@ def _told(progress: Callable[[str], None], what: str) -> Callable[[str], None]:
 
 def _readers(
     model: Any,
-    rows: _Rows,
+    looked: _Looked,
     heads: Sequence[HeadVerdict],
     memory: int | str | None,
     progress: Callable[[str], None],
@@ -393,8 +393,9 @@ def _readers(
         (h for h in heads if h.detector == DEFINED_BY_EFFECT and h.detected and h.layer > 0),
         key=lambda head: -(head.excess or 0.0),
     )
-    if not found or why_none(model, rows.prompts) is not None:
+    if not found or looked.task is None or looked.home is None or not looked.home.yes:
         return [], []
+    task = first_rows(looked.task, PARTNER_ROWS)
     readers, notes = [], list[str]()
     if len(found) > MOST_READERS:
         notes.append(f"partners were looked for of the {MOST_READERS} clearest induction heads")
@@ -405,8 +406,9 @@ def _readers(
             composition = composition or composition_scores(model, memory)
             feeding = partners(
                 model,
-                rows.prompts,
+                task.prompts,
                 at,
+                task=task,
                 composition=composition,
                 memory=memory,
                 progress=_told(progress, f"what feeds {head_name(*at)}"),

@@ -18,7 +18,7 @@ attention times values, and that edits there reach the output, is checked first.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -26,14 +26,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.task import Task
+from interp_toolkit.circuits.behaviour.task import Task, row_batches
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import require_heads
-from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
 from interp_toolkit.models.running.position_sums import position_sums
 from interp_toolkit.models.running.restart import can_restart, entry, keep_in, run_from
 from interp_toolkit.models.weights.read import visibility
@@ -111,7 +110,10 @@ class Cutter:
         restarts = [n for n in layers if n > 0] if can_restart(self.model) else []
         points = hook_points(self.model)
         parts: dict[Cut, list[np.ndarray]] = {cut: [] for cut in cuts}
-        batches = torch.split(rows, self._at_once(len(restarts)))
+        cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
+        kept = len(restarts) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
+        some = replace(self.task, rows=rows)  # type: ignore[type-var]
+        batches = row_batches(self.model, some, kept, self.memory)
         for number, batch in enumerate(batches):
             tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
             seen: dict[str, Tensor] = {}
@@ -201,13 +203,6 @@ class Cutter:
             mean = total.sum(0) / float(counts.sum())
             found[layer] = mean.repeat_interleave(n_heads // len(mean), dim=0)
         return found
-
-    def _at_once(self, n_restarts: int) -> int:
-        cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
-        itemsize = next(iter(self.model.parameters())).element_size()
-        kept = n_restarts * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
-        per_row = bytes_per_row(cfg, n_pos, itemsize, logits=True, kept=kept)
-        return rows_that_fit(parse_memory(self.memory), per_row, n_pos)
 
 
 def as_much_elsewhere(

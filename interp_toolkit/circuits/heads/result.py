@@ -291,14 +291,14 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
             if p.named:
                 named.append(len(rows))
             names = [head_name(reader.layer, reader.head), head_name(p.layer, p.head)]
-            figures = [p.k_composition, p.attention_drop, p.p_adjusted, p.advantage_drop]
+            figures = [p.k_composition, p.attention_drop, p.p_adjusted, p.value_drop]
             rows.append([*names, *figures])
     return Table(
         "What feeds the keys of induction heads",
-        ["head", "fed by", "K-composition", "attention lost", "adjusted p", "advantage lost"],
+        ["head", "fed by", "K-composition", "attention lost", "adjusted p", "behaviour lost"],
         rows,
-        "K-composition: from weights alone. Lost: induction attention, and nats of in-context "
-        f"advantage, when that path is cut. The first {PARTNERS_SHOWN} earlier heads for each.",
+        "K-composition: from weights alone. Lost: induction attention, and of the behaviour's "
+        f"value, when that path is cut. The first {PARTNERS_SHOWN} earlier heads for each.",
         highlight=named,
     )
 
