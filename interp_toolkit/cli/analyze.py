@@ -43,7 +43,12 @@ def analyze(
     given: dict[str, Any],
     data: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Labelled prompts: .npz, .parquet or .jsonl."),
+        typer.Option(
+            "--data",
+            "--prompts",
+            metavar="FILE",
+            help="Prompts with features or answers: .npz, .parquet or .jsonl.",
+        ),
     ] = None,
     column: Annotated[
         list[str] | None,

@@ -32,6 +32,8 @@ from interp_toolkit.circuits.behaviour.prompts import (
     random_prompts,
     repeated_prompts,
 )
+from interp_toolkit.data import FeatureData
+from interp_toolkit.models.loading.check_assumptions import check_assumptions
 from interp_toolkit.models.model import Model
 
 LAST_IDS = 3  # ids at the vocabulary's end, where separators often are
@@ -107,6 +109,18 @@ def home_prompts(
             )
             return found, way, note
     return prompts, plain, None
+
+
+def assumption_note(model: Model, data: FeatureData) -> str | None:
+    """What the rows' answers say against settings that were assumed when the model was loaded.
+
+    None where nothing was assumed, the rows ask nothing, or no alternative answers them better.
+    """
+    if data.answers is None or len(np.unique(data.lengths)) > 1:
+        return None
+    places = np.asarray(data.answer_positions)
+    check = check_assumptions(model, data.token_matrix(), np.asarray(data.answers), places)
+    return check.sentence
 
 
 def made(model: Model, way: Way, *, rows: int = 16, seed: int = 0) -> Prompts:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from interp_toolkit.circuits.behaviour.at_home import assumption_note
 from interp_toolkit.circuits.behaviour.prompts import (
     Prompts,
     prompts_from_data,
@@ -74,6 +75,7 @@ def run(
     )
     composition = composition_of(model, circuit, options.memory)
     graph = as_graph(circuit, prompts, composition, options.level)
+    note = None if data is None else assumption_note(model, data)
     described = {
         "source": prompts.source,
         "rows": len(prompts),
@@ -89,6 +91,7 @@ def run(
         nodes={node.name: effect for node, effect in circuit.node_effects.items()},
         graph=node_link(graph),
         network=graph,
+        notes=[] if note is None else [note],
         plots=[circuit_figure(graph)] if circuit.kept else [],
     )
 

@@ -25,7 +25,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from interp_toolkit.circuits.behaviour.at_home import home_prompts, made
+from interp_toolkit.circuits.behaviour.at_home import assumption_note, home_prompts, made
 from interp_toolkit.circuits.behaviour.prompts import (
     FEWEST_TOKENS,
     SHORTEST,
@@ -193,8 +193,9 @@ def _rows(
         prompts = prompts_from_data(data, model)
         task, reason = task_of(model, prompts)
         asked = "give rows with answers, or rows that repeat"
-        why = f"what heads do is not tested: {reason}; {asked}"
-        return _Rows(prompts, task, True, () if task is not None else (why,))
+        untested = f"what heads do is not tested: {reason}; {asked}" if task is None else None
+        told = (assumption_note(model, data), untested)
+        return _Rows(prompts, task, True, tuple(note for note in told if note))
     prompts, way, note = home_prompts(
         model,
         bos=options.bos,
