@@ -38,6 +38,7 @@ from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.cuts import INTACT, Cutter
+from interp_toolkit.circuits.heads.described import describe_heads
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector
 from interp_toolkit.circuits.heads.groups import MOST_CUT, Group, candidates, group_effects
 from interp_toolkit.circuits.heads.partner import partners
@@ -146,9 +147,12 @@ def run(
     ablations, ablation_notes = _ablate(model, looked, options, progress)
     heads = _with_ablations(looked.heads, ablations)
     readers, reader_notes = _readers(model, looked, heads, options.memory, progress)
+    described = describe_heads(
+        model, rows.prompts, scores.detectors, causal=is_causal(model), progress=progress
+    )
     progress("scores from weights alone")
     from_weights, weight_notes = _from_weights(model)
-    described = {
+    data_used = {
         "source": scores.prompts.source,
         "rows": len(scores.prompts),
         "sha256": digest_of_tokens(scores.prompts.tokens),
@@ -159,12 +163,13 @@ def run(
         probe=probe,
         verdict=verdict(heads, readers, looked.groups, looked.home),
         evidence=evidence_of(heads, looked.groups, looked.home, ablations),
-        provenance=provenance(model, described, settings, options.seed),
+        provenance=provenance(model, data_used, settings, options.seed),
         heads=heads,
         readers=readers,
         from_weights=from_weights,
         groups=looked.groups,
         home=looked.home,
+        described=described,
         notes=list(dict.fromkeys([*notes, *weight_notes])),
         plots=[
             figures.head_map(heads),
