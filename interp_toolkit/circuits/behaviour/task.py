@@ -77,12 +77,14 @@ class Task(ABC):
         rows: which of them are measured.
         name: the behaviour, in a word or two.
         unit: of its value.
+        first_look: rows that usually decide; more are run where they do not.
     """
 
     prompts: Prompts
     rows: Int[Tensor, " row"]
     name: str
     unit: str
+    first_look: int
 
     def least(self, whole: float) -> float:
         """The least loss of value that is material, for a behaviour of this size."""
@@ -111,6 +113,7 @@ class AnswerTask(Task):
     rows: Int[Tensor, " row"]
     name: str = "accuracy"
     unit: str = "of the answers"
+    first_look: int = 256
 
     def least(self, whole: float) -> float:
         """As of every task, but some answers in a hundred at least."""
@@ -169,6 +172,7 @@ class RepeatTask(Task):
     rows: Int[Tensor, " row"]
     name: str = "prediction of repeated tokens"
     unit: str = "nats"
+    first_look: int = 16
 
     def read(
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]

@@ -102,13 +102,14 @@ def _row(effect: EdgeEffect, composition: CompositionScores | None) -> EdgeRow:
 
 
 def _unfit(model: Any, data: FeatureData | None) -> str | None:
-    if data is not None:
+    if data is not None and data.answers is None:
         return "looks at repeated tokens of its own; ask for it by name: --probe circuit"
     n_heads = int(model.cfg.n_layers) * int(model.cfg.n_heads)
     if n_heads > MOST_HEADS:
         return f"{n_heads} heads take many passes; ask for it by name: --probe circuit"
     try:
-        _prompts_fit(model)
+        if data is None:
+            _prompts_fit(model)
         PatchedModel(model)
     except InputError as error:
         return str(error)

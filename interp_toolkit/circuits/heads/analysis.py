@@ -442,10 +442,14 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
     cfg = model.cfg
     if int(cfg.n_layers) < 1:
         return "the model has no layers"
-    if int(cfg.n_ctx) < SHORTEST + 1 or int(cfg.d_vocab) <= FEWEST_TOKENS:
-        return "needs a longer context or a larger vocabulary, for prompts that repeat"
     if data is not None:
-        return "ask for it by name: the data are prompts for other probes"
+        asks = data.answers is not None
+        return None if asks else "ask for it by name: the data are prompts for other probes"
+    if int(cfg.n_ctx) < SHORTEST + 1 or int(cfg.d_vocab) <= FEWEST_TOKENS:
+        return (
+            "needs a longer context or a larger vocabulary, for prompts that repeat; or rows with "
+            "answers (--data)"
+        )
     return None
 
 
