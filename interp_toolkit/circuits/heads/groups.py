@@ -222,8 +222,9 @@ class _Plan:
             self.cuts += [Cut(s, detector, way) for s in ordered]
             self.cuts += [Cut(s, detector, way, control=True) for s in ordered if s in controlled]
         self.cuts += [Cut(s, detector) for s in self.others]
-        #: intervals that are read together: two claims a head, the group's and the layers' effects
-        self.figures = 2 * len(self.members) + 2 * (1 + len(self.layers))
+        #: intervals that are read together: a head's claims, the group's and the layers' effects
+        claims = 2 if len(self.layers) == 1 else 3
+        self.figures = claims * len(self.members) + 2 * (1 + len(self.layers))
 
 
 def _drawn(heads: list[Head], everyone: list[Head], seed: int) -> list[frozenset[Head]]:
