@@ -410,7 +410,7 @@ def test_heads_are_analysed_and_written_as_json(tmp_path: Path, call) -> None:
         *("--json", path, "--seed", 3),
     )
     assert code == 0
-    assert "refuted" in out
+    assert "no effect found" in out
     heads = json.loads(path.read_text())["results"][0]["heads"]
     found = {(h["layer"], h["head"]): h["ablation_effect"] for h in heads if h["detected"]}
     assert set(found) == {(1, 0), (1, 1)}

@@ -29,7 +29,7 @@ from interp_toolkit.models.running.forward import run
 
 LEAST = 0.05  # of the attention: share beyond uniform of a relation that is told
 MOST_TOLD = 4
-ROWS = 32  # that are looked at
+ROWS, MOST_PAIRS = 32, 200_000  # rows that are looked at; pairs of query and key in all of them
 MOST_PLACES = 24  # rows longer than this are not described place by place
 COMMON = 0.9  # of the rows hold an id: it may be a separator
 MOST_IDS = 4
@@ -85,12 +85,13 @@ def describe_heads(
 
     Args:
         model: any TransformerLens model whose patterns can be seen.
-        prompts: the rows; the first ROWS are looked at.
+        prompts: the rows; the first ROWS are looked at, fewer of long ones.
         detectors: kinds of head, whose relations are told by their names.
         causal: whether later keys are hidden.
         progress: told what is being done.
     """
-    rows = torch.arange(min(len(prompts), ROWS))
+    n_rows = max(2, min(ROWS, MOST_PAIRS // prompts.n_pos**2))
+    rows = torch.arange(min(len(prompts), n_rows))
     relations = _relations(prompts, detectors, rows, causal=causal)
     seen = _visible(prompts.n_pos, causal=causal)
     found: list[Described] = []
