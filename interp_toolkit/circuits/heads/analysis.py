@@ -2,8 +2,8 @@
 
 Steps: make rows on which the model is at home, or take the given ones, and ask whether it does its
 task there (`behaviour`); score every head under every detector in one pass (`scores`); cut the
-attention of all that attend to a relation, together and one by one (`groups`); ablate the detected
-ones (`ablation`); for induction heads, cut the paths from earlier heads into their keys
+attention of all that attend to a relation, together and one by one (`groups`); ablate the heads
+that are detected or attend so (`ablation`); for induction heads, cut the paths from earlier heads into their keys
 (`partner`); read what weights alone say.
 
 A head is detected
@@ -343,9 +343,10 @@ NO_TARGETS = "it attends so, but that could not be cut where these rows ask"
 def _ablate(
     model: Any, looked: _Looked, options: HeadKindOptions, progress: Callable[[str], None]
 ) -> tuple[Ablations | None, list[str]]:
-    """What the behaviour loses without each detected head."""
+    """What the behaviour loses without each head that is detected, or attends so."""
     found = sorted(
-        (head for head in looked.heads if head.detected), key=lambda head: -(head.excess or 0.0)
+        (head for head in looked.heads if head.detected or head.attends),
+        key=lambda head: (not head.detected, -(head.excess or 0.0)),
     )
     heads = list(dict.fromkeys(Head(head.layer, head.head) for head in found))
     if not heads or looked.task is None or looked.home is None or not looked.home.yes:
@@ -353,8 +354,8 @@ def _ablate(
     notes = []
     if len(heads) > MOST_ABLATED:
         notes.append(
-            f"{len(heads) - MOST_ABLATED} of {len(heads)} detected heads (those with the least "
-            "attention) were not ablated"
+            f"{len(heads) - MOST_ABLATED} of {len(heads)} heads (those with the least attention) "
+            "were not ablated"
         )
     try:
         ablations = ablation_effects(
@@ -377,7 +378,7 @@ def _with_ablations(heads: Sequence[HeadVerdict], ablations: Ablations | None) -
     ablated = {} if ablations is None else {(h.layer, h.head): h for h in ablations.heads}
     return [
         dataclasses.replace(head, ablation=ablated.get((head.layer, head.head)))
-        if head.detected
+        if head.detected or head.attends
         else head
         for head in heads
     ]
