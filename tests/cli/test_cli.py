@@ -405,7 +405,7 @@ def test_the_circuit_is_written_as_a_graph(tmp_path: Path, call) -> None:
 
 def test_heads_are_analysed_and_written_as_json(tmp_path: Path, call) -> None:
     path = tmp_path / "heads.json"
-    code, out, err = call(
+    code, out, _ = call(
         *("analyze", "toy:induction-decoy", "--probe", "induction", "--ablate", "zero"),
         *("--json", path, "--seed", 3),
     )

@@ -3,8 +3,9 @@
 Steps: make rows on which the model is at home, or take the given ones, and ask whether it does its
 task there (`behaviour`); score every head under every detector in one pass (`scores`); cut the
 attention of all that attend to a relation, together and one by one (`groups`); ablate the heads
-that are detected or attend so (`ablation`); for induction heads, cut the paths from earlier heads into their keys
-(`partner`); read what weights alone say.
+that are detected or attend so (`ablation`); for induction heads, cut the paths from earlier heads
+into their keys (`partner`); describe what every head attends to (`described`); read what weights
+alone say.
 
 A head is detected
 - on rows with answers that the model gets right more often than chance: if the behaviour rests on
