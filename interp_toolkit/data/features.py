@@ -101,7 +101,7 @@ class FeatureData:
         return self.features[:, self.names.index(name)]
 
     def digest(self) -> str:
-        """SHA-256 of tokens, features and positions."""
+        """SHA-256 of tokens, features, positions and answers."""
         parts: Iterable[np.ndarray | None] = (
             self.lengths,
             *self.tokens,

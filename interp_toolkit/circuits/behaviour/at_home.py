@@ -37,6 +37,8 @@ from interp_toolkit.circuits.behaviour.prompts import (
 )
 from interp_toolkit.circuits.behaviour.task import RepeatTask, mean_with_interval, row_batches
 from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.check_assumptions import check_assumptions
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
@@ -111,7 +113,11 @@ def home_prompts(
     ways = [way for way in _ways(model, plain, bos, length) if way != plain][:MOST_WAYS]
     for number, way in enumerate(ways, start=1):
         progress(f"looking for rows the model is at home on, {number} of {len(ways)}")
-        if not behaviour(model, made(model, way, rows=TRIED_ROWS, seed=seed), memory).is_there():
+        try:
+            tried = made(model, way, rows=TRIED_ROWS, seed=seed)
+        except InputError:  # too few ids are left, or positions
+            continue
+        if not behaviour(model, tried, memory).is_there():
             continue
         found = made(model, way, seed=seed + 1)  # rows that took no part in choosing
         if behaviour(model, found, memory).is_there():
@@ -183,7 +189,8 @@ def assumption_note(model: Model, data: FeatureData) -> str | None:
 
     None where nothing was assumed, the rows ask nothing, or no alternative answers them better.
     """
-    if data.answers is None or len(np.unique(data.lengths)) > 1:
+    nothing = not record_of(model).alternatives
+    if nothing or data.answers is None or len(np.unique(data.lengths)) > 1:
         return None
     places = np.asarray(data.answer_positions)
     check = check_assumptions(model, data.token_matrix(), np.asarray(data.answers), places)

@@ -38,7 +38,8 @@ from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, ro
 from interp_toolkit.stats import COVERAGE, clopper_pearson
 
 #: rows that must differ for a t interval of a share of right answers: with fewer, exact bounds
-FEWEST_CHANGED = 5
+FEWEST_CHANGED = 30
+TINY = 1e-3  # of the behaviour: least that it is taken for, where it is hardly certain
 MATERIAL = 0.05  # of the behaviour: what counts as a material effect
 LEAST_ANSWERS = 0.03  # of the answers: no effect on accuracy below it is material
 
@@ -67,6 +68,18 @@ class AtHome:
     def whole(self) -> float:
         """The behaviour: the value above chance."""
         return self.value.mean - self.chance
+
+    def share(self, effect: Estimate) -> Share:
+        """An effect as a share of the behaviour, whose own interval widens the effect's.
+
+        The behaviour lies between the ends of its value's interval, less chance: each end of the
+        effect is divided by that end which makes the interval wider.
+        """
+        small = max(self.value.low - self.chance, TINY * abs(self.whole) + 1e-12)
+        large = max(self.value.high - self.chance, small)
+        low = effect.low / (large if effect.low > 0 else small)
+        high = effect.high / (small if effect.high > 0 else large)
+        return Share(effect.mean / self.whole, low, high)
 
 
 class Task(ABC):
@@ -124,6 +137,7 @@ class AnswerTask(Task):
     ) -> Float[np.ndarray, "batch column"]:
         """Share right, and loss."""
         answers, places = _asked(self.prompts)
+        _require_finite(logits)
         asked = logits[torch.arange(len(rows))[:, None], places[rows].to(logits.device)]
         asked = asked.to(torch.promote_types(asked.dtype, torch.float32))
         wanted = answers[rows].to(logits.device)
@@ -178,6 +192,7 @@ class RepeatTask(Task):
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
     ) -> Float[np.ndarray, "batch column"]:
         """Value and loss where the row repeats, the loss before, that of the row's other tokens."""
+        _require_finite(logits)
         found = measured(logits, self.prompts, rows)
         columns = [-found.loss_known, found.loss_known, found.loss_unknown, found.loss_others]
         return np.stack(columns, axis=1)
@@ -222,7 +237,8 @@ def task_of(model: Model, prompts: Prompts) -> tuple[Task | None, str | None]:
         largest = int(prompts.answers.max())
         if largest >= d_out:
             raise InputError(f"the answer {largest} is none of the model's {d_out} outputs")
-        return AnswerTask(prompts, torch.arange(len(prompts))), None
+        order = torch.randperm(len(prompts), generator=torch.Generator().manual_seed(0))
+        return AnswerTask(prompts, order), None  # files are often sorted, and looks take the first
     reason = why_none(model, prompts)
     if reason is not None:
         return None, reason
@@ -265,11 +281,6 @@ def row_batches(
     return torch.split(task.rows, rows_that_fit(parse_memory(memory), per_row, n_pos))
 
 
-def share_of(found: Estimate, whole: float) -> Share:
-    """An effect as a share of the behaviour."""
-    return Share(found.mean / whole, found.low / whole, found.high / whole)
-
-
 def mean_with_interval(values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
     """The mean over rows with its t interval.
 
@@ -304,6 +315,11 @@ def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estima
     high = common + clopper_pearson(up, n, coverage)[1] * step
     low = common - clopper_pearson(down, n, coverage)[1] * step
     return Estimate(plain.mean, min(low, plain.mean), max(high, plain.mean), plain.p_value, n)
+
+
+def _require_finite(logits: Tensor) -> None:
+    if not bool(logits.isfinite().all()):
+        raise InputError("the model's logits are not finite on these rows, so nothing is measured")
 
 
 def _asked(prompts: Prompts) -> tuple[Int[Tensor, "row asked"], Int[Tensor, "row asked"]]:

@@ -9,7 +9,7 @@ THE RULE (`causal_word`). A *claim* is a set of intervals that must all hold (th
 the word rests on several claims (alone, restored), of which one is enough:
 - carries: in some claim every interval lies at or above CARRIES;
 - contributes: in some claim every interval lies above 0;
-- works against: no claim contributes, and in some claim every interval lies below 0;
+- works against: in some claim every interval lies below 0, and no interval of any above it;
 - no effect found: every interval of every claim lies within NO_EFFECT of 0;
 - undecided: all else, such as an interval that holds 0 and more than NO_EFFECT, or two ways of
   cutting that disagree.
@@ -59,19 +59,34 @@ def causal_word(claims: Sequence[Claim], bound: float = NO_EFFECT) -> CausalWord
         >>> causal_word([[Share(0.7, 0.6, 0.8)]]), causal_word([[Share(0.01, -0.01, 0.03)]])
         ('carries', 'no_effect_found')
     """
-    known = [[s for s in claim if not math.isnan(s.mean)] for claim in claims]
-    known = [claim for claim in known if claim]
+    return judged(claims, bound)[0]
+
+
+def judged(claims: Sequence[Claim], bound: float = NO_EFFECT) -> tuple[CausalWord, int | None]:
+    """The word and the number of the claim that it rests on.
+
+    A claim with an interval that is missing (NaN) is none. "No effect found" rests on all claims
+    (the number of the one whose intervals reach furthest is given), "undecided" likewise.
+    """
+    known = [
+        (number, claim)
+        for number, claim in enumerate(claims)
+        if claim and not any(math.isnan(end) for s in claim for end in (s.mean, s.low, s.high))
+    ]
     if not known:
-        return "not_tested"
-    if any(all(s.low >= CARRIES for s in claim) for claim in known):
-        return "carries"
-    if any(all(s.low > 0 for s in claim) for claim in known):
-        return "contributes"
-    if any(all(s.high < 0 for s in claim) for claim in known):
-        return "works_against"
-    if all(-bound <= s.low and s.high <= bound for claim in known for s in claim):
-        return "no_effect_found"
-    return "undecided"
+        return "not_tested", None
+    lowest = [(min(s.low for s in claim), number) for number, claim in known]
+    best, number = max(lowest)
+    if best >= CARRIES:
+        return "carries", number
+    if best > 0:
+        return "contributes", number
+    against = [(max(s.high for s in c), n) for n, c in known if all(s.high < 0 for s in c)]
+    if against and not any(s.low > 0 for _, claim in known for s in claim):
+        return "works_against", min(against)[1]
+    reach = [(max(max(-s.low, s.high) for s in claim), number) for number, claim in known]
+    furthest, number = max(reach)
+    return ("no_effect_found" if furthest <= bound else "undecided"), number
 
 
 def matters(word: CausalWord | None) -> bool:

@@ -79,7 +79,7 @@ def run(
     described = {
         "source": prompts.source,
         "rows": len(prompts),
-        "sha256": digest_of_tokens(prompts.tokens),
+        "sha256": digest_of_tokens(prompts.tokens) if data is None else data.digest(),
     }
     settings = options.settings() | {"share": SHARE}
     return CircuitResult(
@@ -98,7 +98,7 @@ def run(
 
 def _row(effect: EdgeEffect, composition: CompositionScores | None) -> EdgeRow:
     score, p = composition_of_edge(effect, composition) or (None, None)
-    return EdgeRow(effect.edge.name, effect.effect, effect.p_value, score, p)
+    return EdgeRow(effect.edge.name, effect.effect, effect.p_value, score, p, effect.added)
 
 
 def _unfit(model: Any, data: FeatureData | None) -> str | None:
@@ -122,7 +122,7 @@ def _prompts_fit(model: Any) -> Prompts:
 
 CIRCUIT = Analysis(
     "circuit",
-    "which heads, MLPs and edges between them carry the use of repeated tokens",
+    "which heads, MLPs and edges between them carry the answers, or the use of repeated tokens",
     CircuitOptions,
     run,
     _unfit,

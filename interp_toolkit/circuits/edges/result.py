@@ -59,6 +59,8 @@ class EdgeRow:
         edge: as EAP-IG names it: `a0.h1->a1.h0<k>`.
         effect: mean loss of the behaviour when it alone is cut.
         p_value: of that, Holm-adjusted over all edges of the model.
+        added: gain when it, or its node with it, was added to the circuit, all else cut: others
+            make up for it when it alone is cut; None where its own effect is why it is there.
         composition: of the two heads' weights by this channel; None where there are not two heads.
         composition_p: the chance that a random rotation composes as much, Holm-adjusted.
     """
@@ -68,6 +70,7 @@ class EdgeRow:
     p_value: float | None
     composition: float | None
     composition_p: float | None
+    added: float | None = None
 
 
 @dataclass(frozen=True)

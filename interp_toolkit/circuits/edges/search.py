@@ -211,7 +211,7 @@ def find_circuit(
 def _nothing(home: AtHome | None, lost: Float[np.ndarray, " row"]) -> str | None:
     """Why there is nothing to explain on these rows, or None."""
     if home is not None and not home.yes:
-        return f"the model does not do the task here: {home.said}"
+        return f"the model is not seen to do the task: {home.said}"
     if estimate(lost).low <= 0:
         return "cutting every edge at once costs nothing"
     return None
@@ -276,7 +276,7 @@ def _completed(
     """Edges added that others make up for when they alone are cut (step 5 of the module)."""
     everything = trial.edges
     total = float(intact.mean() - all_cut.mean())
-    kept = {e.edge for e in edges if e.kept}
+    kept = {e.edge for e in edges if e.kept or _by_rule(e, total, level)}
     added: dict[Edge, float] = {}
     for number in range(MOST_ROUNDS):
         alone = trial.values([[e for e in everything if e not in kept]])[:, 0]
@@ -288,7 +288,7 @@ def _completed(
         progress(f"edges that others make up for, round {number + 1}")
         cuts = [[e for e in everything if e not in kept and e not in more] for more in sets]
         gains = trial.values(cuts, progress) - alone[:, None]
-        chosen = kept_edges(gains.mean(0), holm(_p_values(gains)), total, level)
+        chosen = kept_edges(gains.mean(0), holm(_p_values(gains)), total, level / (1 + MOST_ROUNDS))
         chosen &= gains.mean(0) > 0
         if not chosen.any():
             break
@@ -298,11 +298,17 @@ def _completed(
         kept |= added.keys()
     on_path = _connected(kept)
     return [
-        dataclasses.replace(e, kept=True, added=added[e.edge])
-        if e.edge in added and e.edge in on_path
-        else e
+        dataclasses.replace(e, kept=True, added=added.get(e.edge)) if e.edge in on_path else e
         for e in edges
     ]
+
+
+def _by_rule(effect: EdgeEffect, total: float, level: float) -> bool:
+    """Whether an edge's own cut is enough to keep it, on a path of such edges or not."""
+    if effect.effect is None:
+        return False
+    p = np.array([np.nan if effect.p_value is None else effect.p_value])
+    return bool(kept_edges(np.array([effect.effect]), p, total, level)[0])
 
 
 def _additions(everything: Sequence[Edge], kept: Collection[Edge]) -> list[set[Edge]]:

@@ -22,6 +22,8 @@ NAMED = 6  # edges that the verdict names
 def status_of(circuit: Circuit) -> Status:
     """Whether the edges found carry the behaviour alone (see the module)."""
     held_out = circuit.held_out
+    if circuit.objective.because is not None and circuit.kept and circuit.nothing is None:
+        return "described"  # no behaviour, whatever the output is worth
     if circuit.nothing is not None or not circuit.kept or held_out is None:
         return "not_detected"
     if math.isnan(held_out.share):
@@ -36,6 +38,8 @@ def reason_of(circuit: Circuit) -> str | None:
     status = status_of(circuit)
     if status == "detected":
         return None
+    if status == "described":
+        return circuit.objective.because
     if circuit.nothing is not None:
         return circuit.nothing
     if not circuit.kept or circuit.held_out is None:
@@ -97,9 +101,14 @@ def verdict(circuit: Circuit) -> str:
     n_edges, n_measured = len(circuit.edges), circuit.n_measured
     left = f"; {n_edges - n_measured} edges were estimated only" if n_measured < n_edges else ""
     interval = f"{COVERAGE:.0%} interval {held_out.low:.0%} to {held_out.high:.0%}"
+    n_added = sum(e.added is not None for e in kept)
+    n_alone = len(kept) - n_added
+    some = f"{n_alone} of {n_edges}"
+    more += f"; for {n_added} of all, others make up when they alone are cut" if n_added else ""
     says = {
+        "described": f"Cutting any one of {some} edges changes the {name}: {named}{more}.",
         "detected": f"{len(kept)} of {n_edges} edges carry the {name}{against_it}: {named}{more}.",
-        "partial": f"Cutting any one of {len(kept)} of {n_edges} edges changes the "
+        "partial": f"Cutting any one of {some} edges changes the "
         f"{name}{against_it}, "
         + (
             "but they carry only a part of it"
@@ -107,9 +116,9 @@ def verdict(circuit: Circuit) -> str:
             else "but how much of it they carry alone is not settled"
         )
         + f": {named}{more}.",
-        "not_detected": f"Cutting any one of {len(kept)} of {n_edges} edges changes the "
+        "not_detected": f"Cutting any one of {some} edges changes the "
         f"{name}{against_it}, but alone they are not seen to carry it: {named}{more}.",
-        "undecided": f"Cutting any one of {len(kept)} of {n_edges} edges changes the "
+        "undecided": f"Cutting any one of {some} edges changes the "
         f"{name}{against_it}; what they carry alone cannot be told: {named}{more}.",
     }[status_of(circuit)]
     if math.isnan(held_out.share):

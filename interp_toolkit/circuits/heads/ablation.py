@@ -28,7 +28,7 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import AtHome, Task, row_batches, share_of, task_of
+from interp_toolkit.circuits.behaviour.task import AtHome, Task, row_batches, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
@@ -302,10 +302,10 @@ def _words(
     if not home.yes or joint is None:
         return ["not_tested"] * len(effects)
     words = [
-        causal_word([[share_of(effect, home.whole)], [share_of(back, home.whole)]])
+        causal_word([[home.share(effect)], [home.share(back)]])
         for effect, back in zip(effects, restored, strict=True)
     ]
-    together = causal_word([[share_of(joint, home.whole)]])
+    together = causal_word([[home.share(joint)]])
     unexplained = together != "no_effect_found" and not any(map(matters, words))
     silent = "no_effect_found"
     return ["undecided" if unexplained and word == silent else word for word in words]

@@ -119,8 +119,8 @@ def run(
 
     Args:
         model: any TransformerLens model.
-        data: rows of tokens to look at instead of those made for the model; rows that repeat let
-            heads be ablated too.
+        data: rows to look at instead of those made for the model; with answers, or where they
+            repeat, what heads do there is asked.
         options: see `HeadsOptions`; detectors are as `score_heads` takes them.
         progress: told what is being done.
         probe: the name the result goes by.
@@ -156,7 +156,7 @@ def run(
     data_used = {
         "source": scores.prompts.source,
         "rows": len(scores.prompts),
-        "sha256": digest_of_tokens(scores.prompts.tokens),
+        "sha256": digest_of_tokens(scores.prompts.tokens) if data is None else data.digest(),
     }
     settings = options.settings(detectors=[s.detector for s in scores.scores])
     notes = [*rows.notes, *scores.notes, *looked.notes, *ablation_notes, *reader_notes]
@@ -328,9 +328,10 @@ def _head(
     floor = next(s.floor for s in scores.scores if s.detector == known["detector"])
     head = HeadVerdict(**known, detected=attends, attends=attends, cut=cut)
     if cut is None:
-        cut_with_others = group is not None and at in group.heads
-        detected = attends and not (strict and not cut_with_others)
-        reason = why_not(head, floor) or (None if detected else NO_TARGETS)
+        detected = attends and not strict
+        with_others = group is not None and at in group.heads
+        uncut = WITH_OTHERS if with_others else NO_TARGETS
+        reason = why_not(head, floor) or (None if detected else uncut)
         return dataclasses.replace(head, detected=detected, reason=None if detected else reason)
     idle = cut.word in ("no_effect_found", "works_against")
     by_attention = attends and not strict and not (known["detector"] == DEFINED_BY_EFFECT and idle)
@@ -339,6 +340,7 @@ def _head(
 
 
 NO_TARGETS = "it attends so, but that could not be cut where these rows ask"
+WITH_OTHERS = "it attends so, but that was cut with the other heads of its group only"
 
 
 def _ablate(

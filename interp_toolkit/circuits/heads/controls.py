@@ -306,6 +306,8 @@ def _relabelled(
         maps = [[(a, _cycle(a, rng)) for a in alphabets] for _ in range(RELABELLINGS)]
     spread = 1.0 if shared else float(sum(len(a) for a in alphabets) / len(union))
     answers = prompts.sought_answers()
+    held = (answers[:, :, None] == tokens[:, None, first:]).any(-1)
+    answers = np.where(held, answers, -1)
     return {
         "own": _Sought([_mapped(tokens, first, by_row) for by_row in maps], spread, len(union)),
         "answer": _Sought([_mapped(answers, first, by_row) for by_row in maps], spread, len(union)),

@@ -38,6 +38,7 @@ from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import require_heads
 from interp_toolkit.models.running.position_sums import position_sums
 from interp_toolkit.models.running.restart import can_restart, entry, keep_in, run_from
+from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.read import visibility
 
 Way = Literal["renormalise", "mean"]
@@ -181,7 +182,7 @@ class Cutter:
         def edit(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Tensor:
             edited = z.clone()
             for head in sorted(h.head for h in cut.heads if h.layer == layer):
-                pattern = live.pattern(layer)[:, head]
+                pattern = at_least_single(live.pattern(layer)[:, head])
                 where = targets & seen
                 if cut.control:
                     where = self._elsewhere(pattern, where, seen, batch, (layer, head))

@@ -2,7 +2,7 @@
 
 Detectors ask of every head whether it is of a known kind. Here each head is asked what it does
 attend to, so that one of no known kind is described rather than passed over. The relations are the
-detectors', the query itself, one to three places back or ahead, each place of the row, and the ids
+detectors', the query itself, some places back or ahead, each place of the row, and the ids
 that stand in most rows (separators). Greedily, the relation that holds most attention beyond
 uniform, over places that no relation before it holds, is told with its share, until the next would
 add less than LEAST. A description of these rows, not a test: it has no p-value, and what a relation
@@ -70,7 +70,7 @@ class Described:
     def said(self) -> str:
         """In a phrase."""
         told = [f"{s.relation} {s.share:.0%}" for s in self.shares]
-        return ", ".join([*told, f"rest {self.rest:.0%}"]) if told else "spread evenly"
+        return ", ".join([*told, f"rest {self.rest:.0%}"]) if told else "none of the told relations"
 
 
 def describe_heads(
@@ -149,8 +149,11 @@ def _relations(
     shape = (len(tokens), n_pos, n_pos)
     found = [(d.name, targets_of(d, prompts, rows, causal=causal)) for d in detectors]
     found.append(("itself", np.broadcast_to(np.eye(n_pos, dtype=bool), shape)))
-    for step in range(2, NEAR + 1):
+    for step in range(1, NEAR + 1):
         found.append((f"{step} back", np.broadcast_to(np.eye(n_pos, k=-step, dtype=bool), shape)))
+        if not causal:
+            ahead = np.eye(n_pos, k=step, dtype=bool)
+            found.append((f"{step} ahead", np.broadcast_to(ahead, shape)))
     for place in range(n_pos) if n_pos <= MOST_PLACES else ():
         held = np.zeros((n_pos, n_pos), dtype=bool)
         held[:, place] = True

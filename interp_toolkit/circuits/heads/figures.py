@@ -47,8 +47,9 @@ def head_map(heads: Sequence[HeadVerdict]) -> Figure:
         )
     caption = (
         "Every head under every detector: the share of attention beyond uniform (0: none, 1: all). "
-        "Diamonds mark heads that are detected, crosses those that attend so and are not: cutting "
-        "that attention costs the behaviour too little. Hover for score, null, p and effect."
+        "Diamonds mark heads that are detected, crosses those that attend so and are not "
+        "(cutting that attention is not seen to cost the behaviour enough, or was not tested). "
+        "Hover for score, null, p and effect."
     )
     return Figure("Head map", caption, data, layout)
 

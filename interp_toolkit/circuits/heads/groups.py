@@ -6,7 +6,8 @@ less its heads than one at 90 %. The relation is cut (`cuts`), in both ways:
 - in the whole group and in the group's heads of each layer: the joint effect;
 - in each head alone: its own effect;
 - in all others of the group, and of its layer: what the head then *restores* of the joint effect.
-The control cuts as much attention elsewhere in the same heads, and the same relation in other heads
+The control cuts as much attention elsewhere in the same heads (all there is, where a head has less
+elsewhere: then it says little), and the same relation in other heads
 of the same layers.
 
 A group is *specific* where the relation's cut costs more than the control's, in both ways. It is
@@ -15,9 +16,9 @@ head of that kind if its layer's group is material, and specific or part of a sp
 no layer's group is material, but all layers' together is (heads that stand in for each other), if
 that is specific.
 
-Intervals are simultaneous: over all figures of a detector, and over the looks that adding rows
-takes, by Bonferroni. Rows are added until no word is undecided, or there are none left.
-How the work is shared: `structure`.
+Intervals are simultaneous within a relation, over all figures of a detector and over the looks that
+adding rows takes, by Bonferroni. Rows are added until no word is undecided, or there are none left.
+How the work is shared (`structure`) is an estimate, by cutting in one way.
 """
 
 from __future__ import annotations
@@ -31,13 +32,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate
-from interp_toolkit.circuits.behaviour.task import AtHome, Task, rows_needed, share_of
+from interp_toolkit.circuits.behaviour.task import AtHome, Task, rows_needed
 from interp_toolkit.circuits.behaviour.words import (
     NO_EFFECT,
     CausalWord,
     Claim,
     Share,
     causal_word,
+    judged,
     matters,
 )
 from interp_toolkit.circuits.heads.cuts import INTACT, WAYS, Cut, Cutter
@@ -64,6 +66,7 @@ class HeadEffect:
         head: which.
         own: by way of cutting, as a share of the behaviour.
         restored: by way, with the rest of the group cut already; of the larger of group and layer.
+        claim: that of the two which the word rests on.
         word: the causal word.
         named: whether it is a head of that kind by what it does (see the module).
         reason: why not; None where it is.
@@ -73,6 +76,7 @@ class HeadEffect:
     head: Head
     own: Mapping[str, Share]
     restored: Mapping[str, Share]
+    claim: Mapping[str, Share]
     word: CausalWord
     named: bool
     reason: str | None
@@ -80,9 +84,8 @@ class HeadEffect:
 
     @property
     def effect(self) -> Share:
-        """The figure its word rests on: of its claims the larger, of two ways the smaller."""
-        claims = [least(self.own), least(self.restored)]
-        return max(claims, key=lambda s: s.low)
+        """Of the claim that its word rests on, the way with the smaller effect."""
+        return least(self.claim)
 
 
 @dataclass(frozen=True)
@@ -222,9 +225,10 @@ class _Plan:
             self.cuts += [Cut(s, detector, way) for s in ordered]
             self.cuts += [Cut(s, detector, way, control=True) for s in ordered if s in controlled]
         self.cuts += [Cut(s, detector) for s in self.others]
-        #: intervals that are read together: a head's claims, the group's and the layers' effects
+        #: intervals that are read together: of each head its claims and whether it is specific; of
+        #: the group and its layers effects, controls, and whether they are specific
         claims = 2 if len(self.layers) == 1 else 3
-        self.figures = claims * len(self.members) + 2 * (1 + len(self.layers))
+        self.figures = (claims + 1) * len(self.members) + 3 * (1 + len(self.layers))
 
 
 def _drawn(heads: list[Head], everyone: list[Head], seed: int) -> list[frozenset[Head]]:
@@ -258,7 +262,7 @@ class _Judged:
         self.coverage = coverage
 
     def _share(self, differences: Float[np.ndarray, " row"]) -> Share:
-        return share_of(self.task.interval(differences, self.coverage), self.home.whole)
+        return self.home.share(self.task.interval(differences, self.coverage))
 
     def _lost(self, heads: frozenset[Head], *, control: bool = False) -> dict[str, Share]:
         """By way: what the intact model loses."""
@@ -332,9 +336,9 @@ class _Judged:
         plan = self.plan
         own = self._lost(frozenset([head]))
         back = [self._restored(head, s) for s in (plan.whole, plan.layers[head.layer])]
-        restored = max(back, key=lambda by_way: least(by_way).low)
-        claims: list[Claim] = [list(own.values()), *(list(b.values()) for b in back)]
-        word = causal_word(claims)
+        claims: list[Claim] = [list(c.values()) for c in (own, *back)]
+        word, number = judged(claims)
+        restored = back[number - 1] if number else max(back, key=lambda by: least(by).low)
         mine = [s for s in kinds if head in s]
         alone = self.specific(frozenset([head])) and self._is_material(own)
         named = matters(word) and bool(mine or alone)
@@ -342,6 +346,7 @@ class _Judged:
             head=head,
             own=own,
             restored=restored,
+            claim=restored if number else own,
             word=word,
             named=named,
             reason=None if named else _why_not(word, own, head, specific, material),

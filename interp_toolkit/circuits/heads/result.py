@@ -90,7 +90,6 @@ class HeadVerdict:
             "ablation_effect": "effect",
             "ablation_low": "low",
             "ablation_high": "high",
-            "ablation_restored": "restored",
         }
         flat |= {name: getattr(ablated, key, None) for name, key in names.items()}
         data: dict[str, Any] = jsonable(own | flat)
@@ -283,7 +282,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
         caption += (
             " Effect: share of the behaviour lost when that attention is cut (of two ways of "
             "cutting the smaller; alone, or with the rest of its group cut), with its "
-            "simultaneous interval."
+            "interval, simultaneous within a relation."
         )
     if ablated:
         caption += " Ablation: of the behaviour's value, lost without the whole head."
@@ -312,8 +311,9 @@ def _group_table(groups: Sequence[Group]) -> Table:
         "What each relation is worth, cut in all heads that attend to it",
         ["relation", "heads", "effect", "low", "high", "control", "causal", "shared", "keeps 90%"],
         rows,
-        "Effect: share of the behaviour lost; control: lost when as much is cut elsewhere in "
-        "the same heads; keeps 90%: the fewest heads found that keep nine tenths of it.",
+        "Effect: share of the behaviour lost; control: lost when as much (or all there is) is "
+        "cut elsewhere in the same heads; keeps 90%: the fewest heads found that keep about as "
+        "much.",
     )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from interp_toolkit.circuits.behaviour.task import AtHome
-from interp_toolkit.circuits.behaviour.words import Share, causal_word, in_words, matters
+from interp_toolkit.circuits.behaviour.words import Share, in_words, matters
 from interp_toolkit.circuits.heads.ablation import Ablations
 from interp_toolkit.circuits.heads.groups import GROUP_FLOOR, TWICE, Group, least
 from interp_toolkit.circuits.heads.partner import Partner
@@ -24,8 +24,9 @@ NAMED = 8  # heads of one detector that the verdict names
 DEFINED_BY_EFFECT = "induction"
 NULL = "matched controls: shifted keys, relabelled tokens, the same places in other rows"
 ERROR = (
-    "any wrong detection in a model: at most the level, by Holm; checked on untrained models, "
-    "prompts made for them, and our own detectors"
+    "any wrong detection by attention in a model: at most the level, by Holm; heads below the "
+    "floor are named only where cutting their attention costs the behaviour, by intervals that are "
+    "simultaneous within a relation; both checked on untrained models"
 )
 
 
@@ -56,7 +57,7 @@ def status(heads: Sequence[HeadVerdict], home: AtHome | None) -> Status:
     """The verdict in one machine word."""
     if any(head.detected for head in heads):
         return "detected"
-    if home is None or not home.yes:
+    if home is None or not home.yes or any(_uncut(head) for head in heads):
         return "not_tested"
     open_ = any(head.cut is not None and head.causal == "undecided" for head in heads)
     unseen = all(head.p_value is None for head in heads)
@@ -68,12 +69,19 @@ def reason_of(said: Status, heads: Sequence[HeadVerdict], home: AtHome | None) -
     if said == "detected":
         return None
     if said == "not_tested":
-        return NO_TASK if home is None else f"the model does not do the task here: {home.said}"
+        if home is not None and home.yes:
+            return next(head.reason for head in heads if _uncut(head))
+        return NO_TASK if home is None else f"the model is not seen to do the task: {home.said}"
     open_ = [head for head in heads if head.cut is not None and head.causal == "undecided"]
     return (open_ or _unclear(heads) or [nearest(heads)])[0].reason
 
 
 NO_TASK = "these rows ask nothing of the model that could be measured"
+
+
+def _uncut(head: HeadVerdict) -> bool:
+    """Whether it attends so, and that could not be cut."""
+    return head.attends and not head.detected and head.cut is None
 
 
 def _unclear(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
@@ -130,14 +138,16 @@ def verdict(
     said = status(heads, home)
     sentences = []
     if home is None or not home.yes:
-        what = NO_TASK if home is None else f"the model does not do the task here ({home.said})"
+        what = NO_TASK if home is None else f"the model is not seen to do the task ({home.said})"
         sentences.append(f"What heads do is not tested: {what}.")
         if not found:
             return f"{sentences[0]} By attention alone none is {_listed(detectors, 'or')}."
         sentences.append("By attention alone:")
     elif not found:
-        first = "Undecided" if said == "undecided" else "No head is detected"
-        what = f" as {_listed(detectors, 'or')}" if said != "undecided" else ""
+        first = {"undecided": "Undecided", "not_tested": "Not tested"}.get(
+            said, "No head is detected"
+        )
+        what = f" as {_listed(detectors, 'or')}" if said == "not_detected" else ""
         sentences.append(f"{first}{what} ({_best(heads)}).")
     for detector in detectors:
         kept = [head for head in found if head.detector == detector]
@@ -169,16 +179,19 @@ def _effect_words(head: HeadVerdict) -> str:
     assert head.cut is not None
     own, word = least(head.cut.own), head.causal
     if word == "no_effect_found":
-        widest = max(abs(end) for s in head.cut.own.values() for end in (s.low, s.high))
+        shares = [*head.cut.own.values(), *head.cut.restored.values()]
+        widest = max(abs(end) for s in shares for end in (s.low, s.high))
         return f"no effect found: cutting it costs {_range(own)}, within ±{widest:.1%}"
-    if matters(word) and causal_word([list(head.cut.own.values())]) != word:
+    if matters(word) and head.cut.claim is not head.cut.own:
         back = least(head.cut.restored)
         return (
             f"{in_words(word)}: cutting it alone costs {_range(own)} of the behaviour, but with "
             f"the rest of its group cut it restores {_range(back)}"
         )
     if word == "works_against":
-        return f"works against the behaviour, which changes by {_range(own)} without it"
+        gain = head.cut.effect
+        turned = Share(-gain.mean, -gain.high, -gain.low)
+        return f"works against the behaviour, which gains {_range(turned)} of itself without it"
     if word == "undecided":
         more = head.cut.rows_needed
         wanted = f"; about {more} rows would tell" if more else ""
@@ -199,8 +212,9 @@ def _together(group: Group | None) -> str:
     smallest = ", ".join(head_name(*head) for head in group.smallest[:NAMED])
     how = {
         "shared": f"shared by {len(group.smallest)} ({smallest})",
-        "one head": f"{smallest} keeps nine tenths of that alone",
-        "backed up": f"{smallest} keeps nine tenths of that alone, and others make up for it",
+        "one head": f"{smallest} keeps about nine tenths or more of that alone",
+        "backed up": f"{smallest} keeps about nine tenths or more of that alone, and others make "
+        "up for it",
         "spread": f"spread over {len(group.smallest)} heads",
         "none": "",
     }[group.structure]
@@ -223,7 +237,7 @@ def _unnamed(heads: Sequence[HeadVerdict]) -> list[str]:
 
 def _but(head: HeadVerdict) -> str:
     if head.cut is None:
-        return head.reason or "what that does was not tested"
+        return "what that does was not tested"
     words = _effect_words(head)
     if matters(head.causal) and head.reason:
         return f"{head.reason} ({words})"

@@ -132,7 +132,7 @@ def test_a_decoy_alone_carries_no_behaviour():
 def test_a_model_that_does_not_do_what_its_rows_ask_has_no_circuit():
     data = asked(toys.induction(n_ctx=32), wrong=True)
     result = CIRCUIT(toys.induction(n_ctx=32), data=data)
-    assert result.verdict.startswith("No circuit: the model does not do the task here")
+    assert result.verdict.startswith("No circuit: the model is not seen to do the task")
     assert (result.tables(), result.figures(), list(result.to_frame()["edge"])) == ([], [], [])
 
 

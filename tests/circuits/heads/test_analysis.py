@@ -105,7 +105,9 @@ def test_an_untrained_model_has_none():
     result = HEADS(random_model(3, d_vocab=30, n_ctx=40, n_layers=2))
     assert result.status == "not_tested"
     assert result.at_home is False
-    assert result.verdict.startswith("What heads do is not tested: the model does not do the task")
+    assert result.verdict.startswith(
+        "What heads do is not tested: the model is not seen to do the task"
+    )
     assert "By attention alone none is induction, previous-token" in result.verdict
     assert result.readers == []
     assert all(h.ablation is None for h in result.heads)
@@ -186,9 +188,9 @@ def test_which_models_it_fits(tiny_xor_model, tiny_induction_model):
 def effect(mean, low, high, word, restored=None):
     own = {way: Share(mean, low, high) for way in ("renormalise", "mean")}
     back = own if restored is None else {way: Share(*restored) for way in own}
-    return HeadEffect(
-        Head(1, 2), own, back, word, named=word in ("carries", "contributes"), reason="x"
-    )
+    claim = own if restored is None else back
+    named = word in ("carries", "contributes")
+    return HeadEffect(Head(1, 2), own, back, claim, word, named=named, reason="x")
 
 
 def one(cut=None, **fields):

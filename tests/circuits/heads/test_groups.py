@@ -1,0 +1,101 @@
+"""Groups: who is in one, what its words rest on, and rows in any order."""
+
+import numpy as np
+import pytest
+
+from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.heads import analysis, groups
+from interp_toolkit.circuits.heads.analysis import HEADS
+from interp_toolkit.circuits.heads.groups import candidates, least
+from interp_toolkit.circuits.heads.significance import DetectorScores
+from interp_toolkit.data import FeatureData
+from interp_toolkit.toys.hand_set import induction as toys
+
+
+def scores(score, uniform, null, p, floor=0.3):
+    shape = np.array(score).shape
+    full = [np.broadcast_to(np.array(v, float), shape).copy() for v in (score, uniform, null, p)]
+    score, uniform, null, p = full
+    excess = (score - uniform) / (1 - uniform)
+    weakest = tuple(("",) * shape[1] for _ in range(shape[0]))
+    return DetectorScores("x", score, uniform, null, excess, p, weakest, score[:, None], floor)
+
+
+def test_weak_heads_that_are_certain_are_in_the_group_and_the_clearest_is_first():
+    found = scores([[0.3, 0.9, 0.12, 0.3]], 0.05, 0.05, [[1e-9, 1e-9, 1e-9, 0.2]])
+    assert candidates(found, np.array([[1e-7, 1e-7, 1e-7, 1.0]])) == [(0, 1), (0, 0), (0, 2)]
+
+
+def test_a_strong_head_needs_no_correction_and_a_weak_one_does():
+    found = scores([[0.8, 0.2]], 0.05, 0.05, 0.01)
+    assert candidates(found, np.array([[0.3, 0.3]])) == [(0, 0)]
+
+
+def test_attention_less_than_twice_uniform_is_no_candidate():
+    assert candidates(scores([[0.35]], 0.2, 0.2, 1e-9), np.array([[1e-8]])) == []
+    assert candidates(scores([[0.45]], 0.2, 0.2, 1e-9), np.array([[1e-8]])) == [(0, 0)]
+
+
+def asking(model, rows=64, *, right=None):
+    """Repeats that ask for the next token; of some rows for a wrong one."""
+    tokens = repeated_prompts(model, rows=rows, n_pos=24).tokens.numpy()
+    answers = tokens[:, -1].copy()
+    if right is not None:
+        answers[~right] = (answers[~right] + 1) % model.cfg.d_vocab
+    return FeatureData(tokens[:, :-1], np.zeros((rows, 0), bool), (), answers=answers)
+
+
+def head(result, detector, layer, number):
+    return next(
+        h for h in result.heads if (h.detector, h.layer, h.head) == (detector, layer, number)
+    )
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_files_that_are_sorted_say_the_same(first):
+    model = toys.induction(d_vocab=40, n_ctx=32)
+    right = np.arange(600) < 300
+    result = HEADS(model, data=asking(model, 600, right=right if first else ~right))
+    found = head(result, "induction", 1, 0)
+    assert found.causal == "carries"
+    assert 0.5 <= found.cut.effect.low <= found.cut.effect.mean <= 1.3
+
+
+def test_heads_that_were_cut_with_others_only_are_not_named_on_rows_with_answers(monkeypatch):
+    for module in (analysis, groups):
+        monkeypatch.setattr(module, "MOST_CUT", 1)
+    model = toys.induction_decoy(d_vocab=40, n_ctx=32)
+    result = HEADS(model, data=asking(model))
+    induction = [h for h in result.heads if h.detector == "induction" and h.attends]
+    uncut = [h for h in induction if h.cut is None]
+    assert uncut
+    assert not any(h.detected for h in uncut)
+    assert all("with the other heads of its group only" in h.reason for h in uncut)
+
+
+def test_what_could_not_be_cut_is_not_denied():
+    model = toys.induction(d_vocab=40, n_ctx=32)
+    data = asking(model)
+    model.blocks[1].attn.hook_z.add_hook(lambda z, hook: 1.01 * z + 0.3, is_permanent=True)
+    result = HEADS(model, data=data, detectors=["induction"])
+    if result.at_home:
+        assert result.status == "not_tested"
+        assert "No head is detected" not in result.verdict
+
+
+def test_twins_back_each_other_up():
+    model = toys.induction(d_vocab=40, n_ctx=32, gain=40.0)
+    attn = model.blocks[1].attn
+    for name in ("W_Q", "W_K", "W_V", "W_O"):
+        getattr(attn, name).data[1] = getattr(attn, name).data[0]
+    result = HEADS(model, data=asking(model))
+    group = next(g for g in result.groups if g.detector == "induction")
+    assert group.word == "carries"
+    assert group.structure == "backed up"
+    for number in (0, 1):
+        twin = head(result, "induction", 1, number)
+        assert twin.detected
+        assert twin.causal == "carries"
+        assert least(twin.cut.own).high < 0.5
+        assert twin.cut.claim is twin.cut.restored
+    assert "with the rest of its group cut it restores" in result.verdict
