@@ -96,8 +96,12 @@ class PlainModel:
         mask: Tensor | None = None,
         means: list[Tensor] | None = None,
         seen: list[Tensor] | None = None,
+        patterns: list[Tensor] | None = None,
     ) -> Tensor:
-        """[row pos d_vocab]; `heads` with the attention at `mask` replaced by mean values."""
+        """[row pos d_vocab]; `heads` with the attention at `mask` replaced by mean values.
+
+        `seen` is given each layer's mean values, `patterns` its attention.
+        """
         n_pos = tokens.shape[1]
         x = self.w["embed.W_E"][tokens] + self.w["pos_embed.W_pos"][:n_pos]
         causal = torch.ones(n_pos, n_pos, dtype=torch.bool).tril()
@@ -108,6 +112,8 @@ class PlainModel:
             pattern = scores.masked_fill(~causal, -torch.inf).softmax(-1)
             if seen is not None:
                 seen.append(v.mean(dim=(0, 2)))
+            if patterns is not None:
+                patterns.append(pattern)
             z = pattern @ v
             for at, head in heads:
                 if at == layer and mask is not None and means is not None:
@@ -116,6 +122,15 @@ class PlainModel:
                     z[:, head] = left @ v[:, head] + taken * means[layer][head]
             x = x + torch.einsum("bhpd,hdm->bpm", z, part["O"])
         return x @ self.w["unembed.W_U"]
+
+    def attention(self, tokens: np.ndarray, mask: np.ndarray) -> dict[tuple[int, int], float]:
+        """What each head pays to the places at `mask`, mean over the queries that have some."""
+        patterns: list[Tensor] = []
+        self.logits(torch.from_numpy(tokens), patterns=patterns)
+        held = torch.from_numpy(mask)
+        queries = max(int(held.any(-1).sum()), 1)
+        paid = [(p * held[:, None]).sum(dim=(0, 2, 3)) / queries for p in patterns]
+        return {(n, h): float(x) for n, layer in enumerate(paid) for h, x in enumerate(layer)}
 
 
 class Oracle:
@@ -133,6 +148,7 @@ class Oracle:
         overall = np.unique(answers, return_counts=True)[1].max() / answers.size
         self.whole = self.intact - max(float(overall), float(np.mean(counts)))
         self._masks: dict[str, Tensor] = {}
+        self._known: dict[tuple[str, frozenset[tuple[int, int]], bool], float] = {}
 
     def _right(self, logits: Tensor) -> float:
         asked = logits[torch.arange(len(logits))[:, None], self.places]
@@ -140,6 +156,12 @@ class Oracle:
 
     def lost(self, relation: str, heads: Heads, *, control: bool = False) -> float:
         """Of the behaviour, with the relation cut in these heads."""
+        key = relation, frozenset(heads), control
+        if key not in self._known:
+            self._known[key] = self._measure(relation, heads, control) if heads else 0.0
+        return self._known[key]
+
+    def _measure(self, relation: str, heads: Heads, control: bool) -> float:
         if relation not in self._masks:
             self._masks[relation] = torch.from_numpy(relation_mask(relation, *self.arrays))
         mask = self._masks[relation]
