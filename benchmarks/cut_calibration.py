@@ -230,7 +230,8 @@ def say(report: dict[str, Any]) -> None:
     if "wrong_models" in report:
         named = (
             f"{report['at_home']} at home, {report['heads_cut']} heads cut; "
-            f"{report['wrong_models']} with a head wrongly detected (at most {report['upper_bound']:.2%}); "
+            f"{report['wrong_models']} with a head wrongly detected "
+            f"(at most {report['upper_bound']:.2%}); "
         )
     print(
         f"{report['name']}, {report['models']}: {named}{report['wrong_words']} with a wrong word "

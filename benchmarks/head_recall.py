@@ -40,7 +40,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.toys.hand_set.layouts import BOS, RELATIONS, SHORTEST, Layout
 from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
 
-ROWS = 512  # that are analysed; the oracle has as many others
+ROWS = 384  # that are analysed; the oracle has as many others
 FELT = 0.05  # of the behaviour: what a true head must cost to be asked for
 MATERIAL = 0.03  # of the answers: what a detected head must cost
 TIMES_CONTROL = 3
@@ -49,7 +49,7 @@ SLACK = 0.03  # of the behaviour: what the oracle's rows and the analysis's may 
 NOISE = {1: 0.0, 2: 0.2, 3: 0.25, 4: 0.3}  # of GAIN, by heads: all of them are needed
 SEVERAL = ("induction", "previous-token", "duplicate-token", "first-token")  # places may ask
 EXACT = ("duplicate-token", "mixed")  # layouts with a threshold instead of noise
-POWER_SHARES = (0.03, 0.06, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5, 0.75, 1.0)
+POWER_SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 1.0)
 POWER_LAYOUTS = ("induction", "previous-token", "pointer", "first-token")
 POWER_CTX = 16
 
@@ -79,9 +79,9 @@ def draw_work(layout: str, sharing: str, seed: int) -> Work | None:
     rng = np.random.default_rng(drawn_by)
     short = sharing in ("one", "output, 2", "redundant, 2") and rng.random() < 1 / 2
     least = SHORTEST[layout]
-    n_ctx = int(rng.integers(least, max(least, 8) + 1)) if short else int(rng.integers(10, 29))
+    n_ctx = int(rng.integers(least, max(least, 8) + 1)) if short else int(rng.integers(9, 21))
     n_ctx += layout == "lookup" and n_ctx % 2
-    n_content = n_ctx + int(rng.integers(0, 17))
+    n_content = n_ctx + int(rng.integers(0, 9))
     asked = int(rng.integers(1, 5)) if layout in SEVERAL and not short else 1
     asked = 4 if layout == "mixed" and n_ctx > least + 2 else 2 if layout == "mixed" else asked
     noise = 0.0 if layout in EXACT or settings.get("sharing") else NOISE[settings["n"]]
@@ -151,7 +151,7 @@ def is_right(cost: Cost, whole: float) -> bool:
 def look(sharing: str, work: Work) -> Found:
     """Build one model and look at it on its own rows, and on made ones."""
     start = time.perf_counter()
-    model = shared_work(work)
+    model = shared_work(work, torch.float32)
     oracle = Oracle(PlainModel(model.state_dict(), model.cfg.n_layers), work.layout.rows(ROWS, 1))
     found = Found(work.layout.name, sharing, work.layout.n_ctx, oracle.intact)
     _on_own_rows(found, model, oracle, work)
@@ -244,8 +244,10 @@ def power(count: int) -> dict[int, list[float]]:
                 name = POWER_LAYOUTS[seed % len(POWER_LAYOUTS)]
                 layout = Layout(name, POWER_CTX, 2 * POWER_CTX)
                 work = Work(layout, n=n, attention=share, noise=noise or 0.1, seed=seed)
-                model = shared_work(work)
-                result = it.analyze(model, "heads", data=layout.rows(ROWS // 2, seed))
+                model = shared_work(work, torch.float32)
+                rows = layout.rows(ROWS // 2, seed)
+                kinds = sorted({at[0] for at in model.ground_truth.true})
+                result = it.analyze(model, "heads", data=rows, detectors=kinds)
                 named = {(h.detector, h.layer, h.head) for h in result.heads if h.detected}
                 wanted = {at for at in model.ground_truth.true if at[0] == RELATIONS[name]}
                 hits, all_ = hits + len(wanted & named), all_ + len(wanted)
@@ -295,7 +297,19 @@ def summary(found: Sequence[Found]) -> dict[str, Any]:
     }
 
 
+def say_one(number: int, f: Found) -> None:
+    """One model in a line."""
+    print(
+        f"{number:3} {f.layout}, {f.sharing}, {f.n_ctx} positions: "
+        f"{len(f.wanted) - len(f.missed)} of {len(f.wanted)} found, {len(f.false)} false, "
+        f"{len(f.wrong_words)} wrong words; made: {len(f.made_missed)} missed of "
+        f"{len(f.made_wanted)}, {len(f.made_false)} false; {f.seconds:.0f} s",
+        flush=True,
+    )
+
+
 def say(found: Sequence[Found]) -> None:
+    """The tables, and all that is missed or wrong."""
     for title, key in (("sharing", "sharing"), ("layout", "layout")):
         print(
             f"\n{title:16}models  recall        false        words right/wrong/undecided/untested"
@@ -343,7 +357,10 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     start = time.perf_counter()
-    found = [look(*work) for work in track(draw_works(options.models), "models")]
+    found = []
+    for number, work in enumerate(draw_works(options.models), start=1):
+        found.append(look(*work))
+        say_one(number, found[-1])
     say(found)
     curves = power(options.power or len(POWER_LAYOUTS)) if options.power or options.html else {}
     for n, values in curves.items():

@@ -85,7 +85,7 @@ class Work:
 
     def __post_init__(self) -> None:
         if self.n < 1 or not 0 < self.share <= 1:
-            raise InputError(f"{self.n} heads with {self.share} of attention each cannot work")
+            raise InputError(f"{self.n} heads with {self.attention} of attention each cannot work")
         if self.share >= 1:
             return
         name = self.layout.name
@@ -98,7 +98,7 @@ class Work:
         """Of each work head's attention, what goes to the relation."""
         if self.attention is not None:
             return self.attention
-        return 1 / self.n if self.sharing == "sum" else 1.0
+        return 1 / max(self.n, 1) if self.sharing == "sum" else 1.0
 
     @property
     def gain(self) -> float:
