@@ -79,9 +79,9 @@ def draw_work(layout: str, sharing: str, seed: int) -> Work | None:
     rng = np.random.default_rng(drawn_by)
     short = sharing in ("one", "output, 2", "redundant, 2") and rng.random() < 1 / 2
     least = SHORTEST[layout]
-    n_ctx = int(rng.integers(least, max(least, 8) + 1)) if short else int(rng.integers(9, 21))
+    n_ctx = int(rng.integers(least, max(least, 8) + 1)) if short else int(rng.integers(9, 17))
     n_ctx += layout == "lookup" and n_ctx % 2
-    n_content = n_ctx + int(rng.integers(0, 9))
+    n_content = n_ctx + int(rng.integers(0, 7))
     asked = int(rng.integers(1, 5)) if layout in SEVERAL and not short else 1
     asked = 4 if layout == "mixed" and n_ctx > least + 2 else 2 if layout == "mixed" else asked
     noise = 0.0 if layout in EXACT or settings.get("sharing") else NOISE[settings["n"]]

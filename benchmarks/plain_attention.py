@@ -85,7 +85,7 @@ class PlainModel:
     """An attention-only model, from its weights."""
 
     def __init__(self, weights: Mapping[str, Tensor], n_layers: int):
-        self.w = {name: value.detach().double() for name, value in weights.items()}
+        self.w = {name: value.detach() for name, value in weights.items()}
         self.n_layers = n_layers
         self.n_heads = len(self.w["blocks.0.attn.W_Q"])
 
