@@ -50,6 +50,7 @@ from interp_toolkit.stats import holm
 if TYPE_CHECKING:
     import pandas as pd
 
+GIVES_UP = torch.linalg.LinAlgError  # type: ignore[attr-defined]
 ROUNDING = 8 * torch.finfo(torch.float64).eps
 
 
@@ -202,15 +203,17 @@ def _eigenvalues(matrices: Float[Tensor, "head k k"]) -> Complex[Tensor, "head k
     LAPACK's iteration may fail to converge on matrices of low rank with many equal entries.
     """
     try:
-        return torch.linalg.eigvals(matrices)
-    except torch.linalg.LinAlgError:
-        return torch.stack([_eigenvalues_of_one(matrix) for matrix in matrices])
+        found: Tensor = torch.linalg.eigvals(matrices)
+    except GIVES_UP:
+        found = torch.stack([_eigenvalues_of_one(matrix) for matrix in matrices])
+    return found
 
 
 def _eigenvalues_of_one(matrix: Float[Tensor, "k k"]) -> Complex[Tensor, " k"]:
     for same in (matrix, matrix.mT):
-        with suppress(torch.linalg.LinAlgError):
-            return torch.linalg.eigvals(same)
+        with suppress(GIVES_UP):
+            found: Tensor = torch.linalg.eigvals(same)
+            return found
     return torch.full_like(matrix[0], torch.nan, dtype=torch.complex128)
 
 

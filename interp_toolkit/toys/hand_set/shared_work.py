@@ -229,11 +229,12 @@ class _Writer:
             dtype=dtype,
         )
         model = zeros(config)
+        model.eval()
         model.embed.W_E.data[:, list(self.axes.tokens)] = torch.eye(self.n_tokens, dtype=dtype)
         model.unembed.W_U.data[list(self.axes.output)] = torch.eye(self.n_tokens, dtype=dtype)
         places = torch.eye(self.n_pos, dtype=dtype)
         model.pos_embed.W_pos.data[:, list(self.axes.positions)] = places
-        return model.eval()
+        return model
 
     def _write_feeders(self) -> None:
         """A previous-token head, and for two hops an induction head behind it."""
