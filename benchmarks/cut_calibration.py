@@ -22,7 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import AnswerTask, AtHome
 from interp_toolkit.circuits.behaviour.words import matters
-from interp_toolkit.circuits.heads.cuts import INTACT, Cut
+from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter
 from interp_toolkit.circuits.heads.groups import Group, group_effects
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.heads import Head
@@ -133,17 +133,22 @@ def words_of_nothing(count: int, seed: int = 6) -> dict[str, Any]:
     }
 
 
-class Nothing:
+class Nothing(Cutter):
     """Stands in for a `Cutter`: every cut turns rows right or wrong at random, equally often."""
 
     def __init__(
         self, rng: np.random.Generator, n_rows: int, heads: int, right: float, flip: float
     ):
-        self.rng, self.heads, self.right, self.flip = rng, heads, right, flip
         tokens = torch.zeros(n_rows, 2, dtype=torch.long)
         prompts = Prompts(tokens, 0, np.zeros(n_rows, dtype=int), "nothing")
-        self.task = AnswerTask(prompts, torch.arange(n_rows))
-        self.whole_rows = (rng.random(n_rows) < right).astype(float)
+        vars(self).update(  # a frozen class, without the model that it would need
+            task=AnswerTask(prompts, torch.arange(n_rows)),
+            whole_rows=(rng.random(n_rows) < right).astype(float),
+            rng=rng,
+            heads=heads,
+            right=right,
+            flip=flip,
+        )
 
     @classmethod
     def drawn(cls, rng: np.random.Generator) -> Nothing:
@@ -162,9 +167,9 @@ class Nothing:
         value = Estimate(self.right, self.right, self.right, 0.0, len(self.whole_rows))
         home = AtHome(True, value, CHANCE, 0.0, "nothing")
         heads = [Head(0, h) for h in range(self.heads)]
-        return group_effects(self, RELATION, heads, home, everyone=heads, seed=seed)  # type: ignore[arg-type]
+        return group_effects(self, RELATION, heads, home, everyone=heads, seed=seed)
 
-    def readings(self, cuts: list[Cut], rows: torch.Tensor) -> dict[Cut, np.ndarray]:
+    def readings(self, cuts: Sequence[Cut], rows: torch.Tensor) -> dict[Cut, np.ndarray]:
         """As `Cutter.readings`."""
         intact = self.whole_rows[rows.numpy()]
         chance = np.where(intact > 0, self.flip / 2 / self.right, self.flip / 2 / (1 - self.right))

@@ -38,7 +38,7 @@ def test_a_cut_of_nothing_turns_as_many_rows_right_as_wrong(study):
 @pytest.mark.slow
 @pytest.mark.parametrize("null", ["random_answers", "shuffled", "idle"])
 def test_where_there_is_nothing_to_say_no_head_is_named(study, null):
-    found = getattr(study, null)(3, seed=11)
+    found = getattr(study, null)(2, seed=11)
     assert found["wrong_models"] == 0, found["wrong"]
     assert found["wrong_words"] == 0, found["wrong"]
-    assert found["at_home"] == (3 if null == "idle" else 0)
+    assert found["at_home"] == (2 if null == "idle" else 0)
