@@ -173,9 +173,17 @@ class Nothing(Cutter):
         """As `Cutter.readings`."""
         intact = self.whole_rows[rows.numpy()]
         chance = np.where(intact > 0, self.flip / 2 / self.right, self.flip / 2 / (1 - self.right))
-        flips = {c: self.rng.random(len(rows)) < chance for c in cuts}
-        turned = {c: np.where(flips[c], 1 - intact, intact) for c in cuts}
+        flips = {alike(c): self.rng.random(len(rows)) < chance for c in cuts}
+        turned = {c: np.where(flips[alike(c)], 1 - intact, intact) for c in cuts}
         return {c: (intact if c == INTACT else turned[c])[:, None] for c in cuts}
+
+
+def alike(cut: Cut) -> tuple[frozenset[Head], bool]:
+    """What two ways of cutting share: they change the same rows, so that neither checks the other.
+
+    That is the worst case for a rule which asks that both ways agree.
+    """
+    return cut.heads, cut.control
 
 
 class _Tally:
