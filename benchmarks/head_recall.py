@@ -16,7 +16,10 @@ On own rows
 On made prompts: recall of the heads (but answer heads) that attend to the relation with at least
 ATTENDS there, and false detections: heads that do not.
 
-Run: python benchmarks/head_recall.py [--models 60] [--power 3] [--json FILE] [--html FILE]
+The figure: the share of work heads detected, by what each pays to the relation and by how many
+share the work, so that all of them are needed.
+
+Run: python benchmarks/head_recall.py [--models 60] [--power 4] [--json FILE] [--html FILE]
 """
 
 from __future__ import annotations
@@ -49,8 +52,8 @@ SLACK = 0.03  # of the behaviour: what the oracle's rows and the analysis's may 
 NOISE = {1: 0.0, 2: 0.2, 3: 0.25, 4: 0.3}  # of GAIN, by heads: all of them are needed
 SEVERAL = ("induction", "previous-token", "duplicate-token", "first-token")  # places may ask
 EXACT = ("duplicate-token", "mixed")  # layouts with a threshold instead of noise
-POWER_SHARES = (0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.4, 0.6, 1.0)
-POWER_LAYOUTS = ("induction", "previous-token", "pointer", "first-token")
+POWER_SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0)
+POWER_LAYOUTS = ("pointer", "previous-token", "first-token", "induction")
 POWER_CTX = 16
 
 #: how the work is shared -> settings of `Work`
@@ -234,7 +237,7 @@ def attention_on_repeats(
     return shares
 
 
-def power(count: int) -> dict[int, list[float]]:
+def power(count: int, n_ctx: int) -> dict[int, list[float]]:
     """By number of heads, the share of work heads detected, at each share of attention."""
     curves: dict[int, list[float]] = {n: [] for n in NOISE}
     for share in track(POWER_SHARES, "power"):
@@ -242,7 +245,7 @@ def power(count: int) -> dict[int, list[float]]:
             hits, all_ = 0, 0
             for seed in range(count):
                 name = POWER_LAYOUTS[seed % len(POWER_LAYOUTS)]
-                layout = Layout(name, POWER_CTX, 2 * POWER_CTX)
+                layout = Layout(name, n_ctx, n_ctx + 8)
                 work = Work(layout, n=n, attention=share, noise=noise or 0.1, seed=seed)
                 model = shared_work(work, torch.float32)
                 rows = layout.rows(ROWS // 2, seed)
@@ -353,6 +356,7 @@ def main() -> None:
     parser.add_argument("--models", type=int, default=60)
     parser.add_argument("--power", type=int, default=0, help="models at each point of the figure")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--power-positions", type=int, default=POWER_CTX, help="of its rows")
     parser.add_argument("--html", type=Path, help="the power curves")
     options = parser.parse_args()
     torch.set_num_threads(1)
@@ -361,8 +365,10 @@ def main() -> None:
     for number, work in enumerate(draw_works(options.models), start=1):
         found.append(look(*work))
         say_one(number, found[-1])
-    say(found)
-    curves = power(options.power or len(POWER_LAYOUTS)) if options.power or options.html else {}
+    if found:
+        say(found)
+    wanted = options.power or (len(POWER_LAYOUTS) if options.html else 0)
+    curves = power(wanted, options.power_positions) if wanted else {}
     for n, values in curves.items():
         points = zip(POWER_SHARES, values, strict=True)
         print(f"power, {n} heads:", " ".join(f"{s}:{v:.2f}" for s, v in points))
