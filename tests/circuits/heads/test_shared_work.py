@@ -42,18 +42,16 @@ def work(name, n_ctx=10, asked=1, **settings):
 
 
 WORKS = {
-    "induction, one": work("induction", seed=1, idle=1),
+    "induction, one": work("induction", n_ctx=9, seed=1, idle=1),
     "previous-token, one": work("previous-token", asked=3, sinks=1),
     "duplicate-token, one": work("duplicate-token", asked=2, decoys=1),
     "first-token, one": work("first-token"),
     "pointer, one of 7 positions": work("pointer", n_ctx=7, decoys=1, idle=1),
-    "max, one": work("max"),
-    "lookup, one": work("lookup"),
+    "max, one": work("max", n_ctx=8),
     "first-token, 3 by attention": work("first-token", n=3, noise=0.25),
     "pointer, 2 by output": work("pointer", n=2, attention=1.0, noise=0.2),
     "pointer, 2 redundant": work("pointer", n=2, sharing="redundant", across=True),
-    "lookup, 2 by tokens": work("lookup", n=2, sharing="tokens"),
-    "duplicate-token, 2 by tokens": work("duplicate-token", asked=2, n=2, sharing="tokens"),
+    "lookup, 2 by tokens": work("lookup", n_ctx=8, n=2, sharing="tokens"),
 }
 
 #: heads whose work the toolkit does not name, and why
