@@ -5,6 +5,7 @@ toolkit's own forward pass.
 """
 
 import importlib
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,13 @@ import pytest
 import torch
 
 import interp_toolkit as it
+from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
+from interp_toolkit.circuits.behaviour.task import measured_home, task_of
+from interp_toolkit.circuits.heads.controls import targets_of
+from interp_toolkit.circuits.heads.cuts import Cutter
+from interp_toolkit.circuits.heads.detectors import as_detector
+from interp_toolkit.circuits.heads.groups import group_effects
+from interp_toolkit.models.heads import Head
 from interp_toolkit.toys.hand_set.layouts import RELATIONS, Layout
 from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
 
@@ -94,6 +102,21 @@ def test_heads_that_do_the_work_are_named_and_no_others(made, recall, plain):
             at = head.detector, head.layer, head.head
             assert not recall.contradicts(head.causal, cost(at)), (at, head.cut, cost(at))
     assert named >= model.ground_truth.true
+
+
+@pytest.mark.slow
+def test_cutting_alone_would_name_those_that_the_look_at_attention_leaves_out():
+    made, _ = NOT_NAMED["pointer, 4 by attention"]
+    model = shared_work(made, torch.float32)
+    prompts = prompts_from_data(made.layout.rows(ROWS, 2), model)
+    task, _ = task_of(model, prompts)
+    targets = partial(targets_of, as_detector("answer"), prompts, causal=True)
+    heads = [Head(*at[1:]) for at in sorted(model.ground_truth.true)]
+    everyone = [Head(0, head) for head in range(model.cfg.n_heads)]
+    cutter = Cutter(model, task, {"answer": targets})
+    group = group_effects(cutter, "answer", heads, measured_home(model, task), everyone=everyone)
+    assert group.structure == "shared"
+    assert [(m.word, m.named) for m in group.members] == [("contributes", True)] * 4
 
 
 @pytest.mark.parametrize("layout", RELATIONS)
