@@ -17,7 +17,7 @@ from interp_toolkit.report import render
 
 
 def main(folder: Path) -> None:
-    """Score, ablate, draw, take one head apart."""
+    """Score, cut, draw, take one head apart."""
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
     decoy, trained = it.load("toy:induction-decoy"), it.load("toy:induction-trained")
@@ -27,7 +27,7 @@ def main(folder: Path) -> None:
     columns = ["detector", "layer", "head", "score", "null_mean", "p_adjusted"]
     console.print(frame.loc[frame.detected, columns].to_string(index=False))
 
-    console.rule("With the causal check: one of them is none")
+    console.rule("That attention cut: the behaviour rests on one of them only")
     results = [it.analyze(decoy, "heads"), it.analyze(trained, "heads")]
     results.append(it.analyze(trained, "circuit"))
     render(results, console)

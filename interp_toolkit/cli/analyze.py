@@ -43,7 +43,12 @@ def analyze(
     given: dict[str, Any],
     data: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="Labelled prompts: .npz, .parquet or .jsonl."),
+        typer.Option(
+            "--data",
+            "--prompts",
+            metavar="FILE",
+            help="Prompts with features or answers: .npz, .parquet or .jsonl.",
+        ),
     ] = None,
     column: Annotated[
         list[str] | None,
@@ -57,6 +62,8 @@ def analyze(
         str | None,
         typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
     ] = None,
+    keys: options.Keys = None,
+    ignore: options.Ignore = None,
     device: options.Device = "auto",
     json: Annotated[
         str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
@@ -79,7 +86,8 @@ def analyze(
     graph_path = options.writable(graph, "--graph")
     options.check_apart(
         {"--json": json_path, "--html": html_path, "--graph": graph_path},
-        {"the model": model, "--data": data, "--config": config} | options.files_among(given),
+        {"the model": model, "--data": data, "--config": config, "--keys": keys}
+        | options.files_among(given),
     )
     if column and given.get("features") is not None:
         raise InputError("--column and --features both say what the features are; give one")
@@ -90,6 +98,7 @@ def analyze(
     if graph_path is not None:
         _check_graph(graph_path, named)
     load_options = {"device": device, "trust_remote_code": trust_remote_code, **settings}
+    load_options |= {"keys": keys, "ignore": ignore or ()}
     results = _run(model, named, (data, column or None), given, load_options, quiet)
     if graph_path is not None:
         for result in results:

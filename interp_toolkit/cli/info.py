@@ -41,23 +41,52 @@ def info(
         list[str],
         options.repeated("--set", metavar="KEY=VALUE", help="What the checkpoint does not say."),
     ],
+    keys: options.Keys = None,
+    ignore: options.Ignore = None,
     device: options.Device = "cpu",
     trust_remote_code: options.TrustRemoteCode = False,
     debug: options.Debug = False,
 ) -> None:
-    """Say what a checkpoint holds: shape, task, and what was assumed while loading it."""
+    """Say what a checkpoint holds: shape, task, and what was assumed while loading it.
+
+    Of a checkpoint that leaves settings open: what it does say, and what has to be given.
+    """
     settings = options.settings_of_model(None, setting)
+    from interp_toolkit.models.about.info import describe
+    from interp_toolkit.models.loading.infer import UnsaidError
+    from interp_toolkit.models.loading.loader import load
+
+    load_options = {"device": device, "trust_remote_code": trust_remote_code, **settings}
+    try:
+        loaded = load(model, keys=keys, ignore=ignore or (), **load_options)
+    except UnsaidError as open_:
+        asked = [f"--set {n}={need.example}: {need.what}" for n, need in open_.needed.items()]
+        _print_rows(
+            {
+                "name": model,
+                "the file says": {n: _said(value) for n, value in open_.known.items()},
+                "would be assumed": open_.assumptions,
+                "has to be given": asked,
+            }
+        )
+    else:
+        _print_rows(vars(describe(loaded)))
+
+
+def _said(value: Any) -> Any:
+    """What a file says, as a word: nothing as none, a dtype by its name."""
+    return "none" if value is None else str(value).removeprefix("torch.")
+
+
+def _print_rows(rows: Mapping[str, Any]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
-    from interp_toolkit.models.about.info import describe
-    from interp_toolkit.models.loading.loader import load
     from interp_toolkit.report.format import words
 
-    loaded = load(model, device=device, trust_remote_code=trust_remote_code, **settings)
     table = Table.grid(padding=(0, 2, 0, 0))
-    for key, value in vars(describe(loaded)).items():
+    for key, value in rows.items():
         text = _in_words(value)
         if text:
             table.add_row(Text(words(key), style="dim"), Text(text))

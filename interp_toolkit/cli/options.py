@@ -18,7 +18,27 @@ Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an e
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Let a Hugging Face folder run its own code.")
 ]
-_OPTIONS_OF_LOAD = ("source", "device", "trust_remote_code")  # what `load` takes beside settings
+Keys = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME|FILE.json",
+        help="Whose names the tensors have: gpt2, nanogpt, easytransformer, or a mapping.",
+        show_default=False,
+    ),
+]
+Ignore = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME", help="A tensor of the checkpoint to leave out.", show_default=False
+    ),
+]
+_OPTIONS_OF_LOAD = (
+    "source",
+    "device",
+    "trust_remote_code",
+    "keys",
+    "ignore",
+)  # what `load` takes beside settings
 
 
 def repeated(*names: str, metavar: str, help: str) -> Any:

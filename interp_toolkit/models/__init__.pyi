@@ -2,6 +2,8 @@ from .about.record import ModelRecord as ModelRecord
 from .about.record import record_of as record_of
 from .features.feature_sets import FeatureSet as FeatureSet
 from .features.feature_sets import read_features as read_features
+from .loading.check_assumptions import AssumptionsCheck as AssumptionsCheck
+from .loading.check_assumptions import check_assumptions as check_assumptions
 from .loading.checkpoint import save as save
 from .loading.loader import load as load
 from .running.interventions import ablate as ablate

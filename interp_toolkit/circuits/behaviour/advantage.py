@@ -111,7 +111,10 @@ def behaviour(model: Model, prompts: Prompts, memory: int | str | None = None) -
     if reason is not None:
         raise InputError(reason)
     parts = []
-    for rows in row_batches(model, prompts, 0, memory):
+    itemsize = next(iter(model.parameters())).element_size()
+    row_bytes = bytes_per_row(model.cfg, prompts.n_pos, itemsize, logits=True, kept=0)
+    size = rows_that_fit(parse_memory(memory), row_bytes, prompts.n_pos)
+    for rows in torch.split(repeating(prompts), size):
         logits = run(model, prompts.tokens[rows])
         assert logits is not None
         parts.append(measured(logits, prompts, rows))
@@ -147,26 +150,6 @@ def repeating(prompts: Prompts) -> Int[Tensor, " row"]:
     """The rows that have positions of both kinds, told and not told by the context."""
     both = prompts.known().any(1) & prompts.unknown().any(1)
     return both.nonzero()[:, 0]
-
-
-def row_batches(
-    model: Model, prompts: Prompts, kept: int, memory: int | str | None
-) -> Sequence[Int[Tensor, " row"]]:
-    """The rows that repeat, in batches whose full forward pass fits in memory.
-
-    Args:
-        model: any TransformerLens model.
-        prompts: the rows.
-        kept: numbers kept of each row during the pass.
-        memory: bytes or a size in words.
-
-    Raises:
-        InputError: not even one row fits.
-    """
-    itemsize = next(iter(model.parameters())).element_size()
-    row_bytes = bytes_per_row(model.cfg, prompts.n_pos, itemsize, logits=True, kept=kept)
-    size = rows_that_fit(parse_memory(memory), row_bytes, prompts.n_pos)
-    return torch.split(repeating(prompts), size)
 
 
 def measured(

@@ -10,12 +10,15 @@ which it is certain is taken (else the plain one, and the model is said not to b
 - length: the context; where position embeddings end earlier (their norm falls to untrained size),
   up to there; a half and a quarter of it;
 - ids: all; without those whose embedding has the norm of none that was trained.
+Rows that the model is at home on in their first part only (trained on shorter ones) are shortened
+to where its loss on repeated tokens rises, and that is said.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -32,10 +35,17 @@ from interp_toolkit.circuits.behaviour.prompts import (
     random_prompts,
     repeated_prompts,
 )
+from interp_toolkit.circuits.behaviour.task import RepeatTask, mean_with_interval, row_batches
+from interp_toolkit.data import FeatureData
+from interp_toolkit.models.loading.check_assumptions import check_assumptions
 from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.forward import run
+from interp_toolkit.stats import COVERAGE
 
 LAST_IDS = 3  # ids at the vocabulary's end, where separators often are
 ODD = 2.0  # times the median norm, either way: an embedding unlike most
+RISE = 1.0  # nats that the loss rises by where a row becomes too long for the model
+FEWEST_AFTER, FEWEST_ROWS = 4, 6  # places after a rise, and rows, that tell it
 TRIED_ROWS = 8  # for each way but the one that is taken
 MOST_WAYS = 24
 
@@ -92,8 +102,12 @@ def home_prompts(
         note = f"a context of {plain.n_pos} holds no repeats: rows are random tokens"
         return random_prompts(model, plain.n_pos, seed=seed), plain, note
     prompts = made(model, plain, seed=seed)
-    if why_none(model, prompts) is not None or behaviour(model, prompts, memory).is_there():
+    if why_none(model, prompts) is not None:
         return prompts, plain, None
+    if behaviour(model, prompts, memory).is_there():
+        if length is not None:
+            return prompts, plain, None
+        return _as_long_as_known(model, prompts, plain, seed, memory)
     ways = [way for way in _ways(model, plain, bos, length) if way != plain][:MOST_WAYS]
     for number, way in enumerate(ways, start=1):
         progress(f"looking for rows the model is at home on, {number} of {len(ways)}")
@@ -107,6 +121,73 @@ def home_prompts(
             )
             return found, way, note
     return prompts, plain, None
+
+
+def _as_long_as_known(
+    model: Model, prompts: Prompts, way: Way, seed: int, memory: int | str | None
+) -> tuple[Prompts, Way, str | None]:
+    """The prompts, shortened where the loss on repeated tokens rises along the row."""
+    place = rising_place(loss_by_place(model, prompts, memory))
+    if place is None or place < SHORTEST + 1:
+        return prompts, way, None
+    shorter = replace(way, n_pos=place)
+    found = made(model, shorter, seed=seed)
+    if not behaviour(model, found, memory).is_there():
+        return prompts, way, None
+    note = (
+        f"prompts have {place} positions: from there on the model's loss on repeated tokens rises, "
+        "as if it was trained on no longer rows (--length chooses)"
+    )
+    return found, shorter, note
+
+
+def loss_by_place(
+    model: Model, prompts: Prompts, memory: int | str | None = None
+) -> Float[np.ndarray, "row pos"]:
+    """Loss (nats) of the next token where the row repeats; NaN elsewhere."""
+    known = prompts.known()
+    losses = np.full(known.shape, np.nan)
+    task = RepeatTask(prompts, torch.arange(len(prompts)))
+    for rows in row_batches(model, task, 0, memory):
+        logits = run(model, prompts.tokens[rows])
+        assert logits is not None
+        following = prompts.tokens[rows, 1:, None].to(logits.device)
+        loss = -logits[:, :-1].double().log_softmax(-1).gather(-1, following)[..., 0]
+        told = known[rows, :-1].to(logits.device)
+        losses[rows.numpy(), :-1] = torch.where(told, loss, torch.nan).cpu().numpy()
+    return losses
+
+
+def rising_place(losses: Float[np.ndarray, "row pos"]) -> int | None:
+    """Where the loss rises to stay: by RISE nats at least, in every row with an interval above it.
+
+    Of all places the one with the largest difference of the means after and before; None where
+    that is less, or not certain (t interval over rows).
+    """
+    best, where = 0.0, None
+    n_pos = losses.shape[1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # rows that do not repeat that early
+        for place in range(1, n_pos - FEWEST_AFTER):
+            rises = np.nanmean(losses[:, place:], axis=1) - np.nanmean(losses[:, :place], axis=1)
+            rises = rises[~np.isnan(rises)]
+            if len(rises) < FEWEST_ROWS or rises.mean() <= best:
+                continue
+            if mean_with_interval(rises, COVERAGE).low >= RISE:
+                best, where = float(rises.mean()), place
+    return where
+
+
+def assumption_note(model: Model, data: FeatureData) -> str | None:
+    """What the rows' answers say against settings that were assumed when the model was loaded.
+
+    None where nothing was assumed, the rows ask nothing, or no alternative answers them better.
+    """
+    if data.answers is None or len(np.unique(data.lengths)) > 1:
+        return None
+    places = np.asarray(data.answer_positions)
+    check = check_assumptions(model, data.token_matrix(), np.asarray(data.answers), places)
+    return check.sentence
 
 
 def made(model: Model, way: Way, *, rows: int = 16, seed: int = 0) -> Prompts:

@@ -41,6 +41,7 @@ class Objective(ABC):
     definition: str
     unit: str
     is_behaviour: bool
+    because: str | None = None
 
     @abstractmethod
     def __call__(
@@ -113,12 +114,17 @@ class AnswerLikelihood(Objective):
 
 @dataclass(frozen=True, eq=False)
 class Closeness(Objective):
-    """Minus the KL divergence of the judged output from the whole model's, a position."""
+    """Minus the KL divergence of the judged output from the whole model's, a position.
+
+    Attributes:
+        because: why nothing that the model does is measured, where it might have been.
+    """
 
     name: str = "output"
     definition: str = "minus the KL divergence from the whole model's output"
     unit: str = "nats a position"
     is_behaviour: bool = False
+    because: str | None = None
 
     def __call__(
         self,
@@ -162,4 +168,5 @@ def objective(
         if home.yes:
             judged = Advantage(torch.as_tensor(prompts.tokens), prompts.known(), prompts.unknown())
             return judged, home
+        return Closeness(because="the model makes no certain use of repetition here"), None
     return Closeness(), None

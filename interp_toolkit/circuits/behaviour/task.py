@@ -13,6 +13,7 @@ nothing can be said of what carries it, and verdicts are *not tested*.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -52,6 +53,7 @@ class AtHome:
         chance: what knowing nothing of the row gives.
         loss: nats at the asked places.
         said: in one sentence.
+        unit: of the value.
     """
 
     yes: bool
@@ -59,6 +61,7 @@ class AtHome:
     chance: float
     loss: float
     said: str
+    unit: str
 
     @property
     def whole(self) -> float:
@@ -74,12 +77,14 @@ class Task(ABC):
         rows: which of them are measured.
         name: the behaviour, in a word or two.
         unit: of its value.
+        first_look: rows that usually decide; more are run where they do not.
     """
 
     prompts: Prompts
     rows: Int[Tensor, " row"]
     name: str
     unit: str
+    first_look: int
 
     def least(self, whole: float) -> float:
         """The least loss of value that is material, for a behaviour of this size."""
@@ -108,6 +113,7 @@ class AnswerTask(Task):
     rows: Int[Tensor, " row"]
     name: str = "accuracy"
     unit: str = "of the answers"
+    first_look: int = 256
 
     def least(self, whole: float) -> float:
         """As of every task, but some answers in a hundred at least."""
@@ -145,7 +151,7 @@ class AnswerTask(Task):
             f"({COVERAGE:.0%} interval {value.low:.1%} to {value.high:.1%}, {len(readings)} rows); "
             f"the best guess without the row gets {chance:.1%}"
         )
-        return AtHome(yes, value, chance, float(readings[:, 1].mean()), said)
+        return AtHome(yes, value, chance, float(readings[:, 1].mean()), said, self.unit)
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The t interval; where hardly any row differs from the others, exact bounds."""
@@ -166,6 +172,7 @@ class RepeatTask(Task):
     rows: Int[Tensor, " row"]
     name: str = "prediction of repeated tokens"
     unit: str = "nats"
+    first_look: int = 16
 
     def read(
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
@@ -193,7 +200,7 @@ class RepeatTask(Task):
         if not yes and advantage.low > 0:
             said += ", and it is not certain to be likelier than the row's other tokens"
         value = self.interval(readings[:, 0], COVERAGE)
-        return AtHome(yes, value, -guess, float(known.mean()), said)
+        return AtHome(yes, value, -guess, float(known.mean()), said, self.unit)
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The t interval."""
@@ -224,16 +231,38 @@ def task_of(model: Model, prompts: Prompts) -> tuple[Task | None, str | None]:
 
 def measured_home(model: Model, task: Task, memory: int | str | None = None) -> AtHome:
     """Whether the model does the task: one pass over its rows."""
-    cfg, n_pos = model.cfg, task.prompts.n_pos
-    itemsize = next(iter(model.parameters())).element_size()
-    per_row = bytes_per_row(cfg, n_pos, itemsize, logits=True, kept=0)
-    size = rows_that_fit(parse_memory(memory), per_row, n_pos)
     parts = []
-    for batch in torch.split(task.rows, size):
+    for batch in row_batches(model, task, 0, memory):
         logits = run(model, task.prompts.tokens[batch])
         assert logits is not None
         parts.append(task.read(logits, batch))
     return task.at_home(np.concatenate(parts))
+
+
+def first_rows(task: Task, n: int) -> Task:
+    """The task on the first so many of its rows."""
+    found: Task = replace(task, rows=task.rows[:n])  # type: ignore[type-var]
+    return found
+
+
+def row_batches(
+    model: Model, task: Task, kept: int, memory: int | str | None
+) -> Sequence[Int[Tensor, " row"]]:
+    """A task's rows, in batches whose full forward pass fits in memory.
+
+    Args:
+        model: any TransformerLens model.
+        task: whose rows.
+        kept: numbers kept of each row during the pass.
+        memory: bytes or a size in words.
+
+    Raises:
+        InputError: not even one row fits.
+    """
+    n_pos = task.prompts.n_pos
+    itemsize = next(iter(model.parameters())).element_size()
+    per_row = bytes_per_row(model.cfg, n_pos, itemsize, logits=True, kept=kept)
+    return torch.split(task.rows, rows_that_fit(parse_memory(memory), per_row, n_pos))
 
 
 def share_of(found: Estimate, whole: float) -> Share:

@@ -7,6 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
+from interp_toolkit.circuits.behaviour.at_home import assumption_note
 from interp_toolkit.circuits.behaviour.prompts import (
     Prompts,
     prompts_from_data,
@@ -74,6 +75,7 @@ def run(
     )
     composition = composition_of(model, circuit, options.memory)
     graph = as_graph(circuit, prompts, composition, options.level)
+    note = None if data is None else assumption_note(model, data)
     described = {
         "source": prompts.source,
         "rows": len(prompts),
@@ -89,6 +91,7 @@ def run(
         nodes={node.name: effect for node, effect in circuit.node_effects.items()},
         graph=node_link(graph),
         network=graph,
+        notes=[] if note is None else [note],
         plots=[circuit_figure(graph)] if circuit.kept else [],
     )
 
@@ -99,13 +102,14 @@ def _row(effect: EdgeEffect, composition: CompositionScores | None) -> EdgeRow:
 
 
 def _unfit(model: Any, data: FeatureData | None) -> str | None:
-    if data is not None:
+    if data is not None and data.answers is None:
         return "looks at repeated tokens of its own; ask for it by name: --probe circuit"
     n_heads = int(model.cfg.n_layers) * int(model.cfg.n_heads)
     if n_heads > MOST_HEADS:
         return f"{n_heads} heads take many passes; ask for it by name: --probe circuit"
     try:
-        _prompts_fit(model)
+        if data is None:
+            _prompts_fit(model)
         PatchedModel(model)
     except InputError as error:
         return str(error)

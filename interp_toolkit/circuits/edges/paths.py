@@ -24,9 +24,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import measured, repeating, row_batches, why_none
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
+from interp_toolkit.circuits.behaviour.task import RepeatTask, Task, row_batches, task_of
 from interp_toolkit.circuits.edges.wiring import Channel
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
@@ -46,10 +46,11 @@ class PathEffects:
     Attributes:
         writers: (layer, head) pairs.
         reader, channel: the head that reads, and by which input.
-        attention: the intact reader's induction attention, a row: of its attention from where the
-            context tells the next token, the share on keys that follow the same token.
+        attention: the intact reader's induction attention, a row: of its attention from where a row
+            repeats (of rows with answers: wherever there are such keys), the share on keys that
+            follow the same token.
         attention_drop: how much of it is lost.
-        advantage_drop: nats of in-context advantage lost; None if that was not asked for.
+        value_drop: of the task's value lost; None if that was not asked for.
     """
 
     writers: Sequence[Head]
@@ -57,7 +58,7 @@ class PathEffects:
     channel: Channel
     attention: Float[np.ndarray, " row"]
     attention_drop: Float[np.ndarray, "writer row"]
-    advantage_drop: Float[np.ndarray, "writer row"] | None
+    value_drop: Float[np.ndarray, "writer row"] | None
 
 
 @torch.no_grad()
@@ -68,7 +69,8 @@ def path_effects(
     reader: tuple[int, int],
     channel: Channel = "k",
     *,
-    advantage: bool = True,
+    task: Task | None = None,
+    value: bool = True,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
 ) -> PathEffects:
@@ -76,30 +78,32 @@ def path_effects(
 
     Args:
         model: any TransformerLens model.
-        prompts: rows that repeat.
+        prompts: rows with answers, or rows that repeat.
         writers: (layer, head) pairs of layers before the reader's.
         reader: the (layer, query head) that reads.
         channel: "q", "k" or "v": its query, key or value input.
-        advantage: whether to run the model on from the cut and measure its in-context advantage,
-            one forward pass for each writer; attention alone takes one for all.
+        task: what is measured on the rows; None: as `task_of`.
+        value: whether to run the model on from the cut and measure the task's value, one forward
+            pass for each writer; attention alone takes one for all.
         memory: bound for the run (see `models.running.memory`).
         progress: told what is being done.
 
     Raises:
-        InputError: the behaviour cannot be measured (see `behaviour.why_none`), heads that are not
+        InputError: the behaviour cannot be measured (see `task_of`), heads that are not
             there or in the wrong order, layers whose heads do not add up (norms behind attention or
             on the residual stream), weights that cannot be given exactly.
         InterventionError: the model ignores edits of the reader.
     """
     sources, target = [Head(*writer) for writer in writers], Head(*reader)
-    reason = why_none(model, prompts)
-    if reason is not None:
-        raise InputError(reason)
-    if advantage:
+    if task is None:
+        task, reason = task_of(model, prompts)
+        if task is None:
+            raise InputError(str(reason))
+    if value:
         require_heads(model, [target])
     view = _checked(model, sources, target)
     layers = sorted({layer for layer, _ in sources})
-    cutter = _Cutter(model, prompts, view, target, channel, layers, memory)
+    cutter = _Cutter(model, task, view, target, channel, layers, memory)
     intact, drops, losses = [], [], []
     for n, cut in enumerate(cutter.batches()):
         share = cut.share(cut.pattern)
@@ -109,8 +113,8 @@ def path_effects(
             progress(f"path {i + 1} of {len(sources)}, batch {n + 1}")
             pattern, z = cut.without(source)
             drop.append(share - cut.share(pattern))
-            if advantage:
-                loss.append(cut.advantage - cut.advantage_with(z))
+            if value:
+                loss.append(cut.value - cut.value_with(z))
         drops.append(np.reshape(drop, (len(sources), len(share))))
         losses.append(np.reshape(loss, (-1, len(share))))
     return PathEffects(
@@ -119,7 +123,7 @@ def path_effects(
         channel,
         np.concatenate(intact),
         np.concatenate(drops, axis=1),
-        np.concatenate(losses, axis=1) if advantage else None,
+        np.concatenate(losses, axis=1) if value else None,
     )
 
 
@@ -171,7 +175,7 @@ class _Cutter:
     """Makes the batches in which paths to one reader are cut."""
 
     model: Any
-    prompts: Prompts
+    task: Task
     view: ModelWeights
     reader: Head
     channel: Channel
@@ -180,15 +184,15 @@ class _Cutter:
 
     def batches(self) -> Iterator[_Batch]:
         layer, head = self.reader
-        view, prompts, attn = self.view, self.prompts, f"blocks.{layer}.attn"
-        everyone = prompts.tokens[repeating(prompts)]
+        view, prompts, attn = self.view, self.task.prompts, f"blocks.{layer}.attn"
+        everyone = prompts.tokens[self.task.rows]
         means = OtherRows(self.model, everyone, self.layers, self.memory)
         names = [*(hook_z(n) for n in self.layers), hook_z(layer), f"{attn}.hook_pattern"]
         names.append(f"blocks.{layer}.hook_resid_pre")
         width = (len(self.layers) + 2) * view.n_heads * view.d_head + 4 * view.d_model
         kept = (width + (view.n_heads + 4) * prompts.n_pos) * prompts.n_pos
         w = _one_head(view.layer(layer), head)
-        for rows in row_batches(self.model, prompts, kept, self.memory):
+        for rows in row_batches(self.model, self.task, kept, self.memory):
             logits, seen = capture(self.model, prompts.tokens[rows], names)
             batch = _Batch(self, rows, logits, seen, w, means)
             batch.check()
@@ -210,9 +214,12 @@ class _Batch:
         self._cutter, self._rows, self._seen = cutter, rows, seen
         self._w, self._means = w, means
         self._residual = at_least_single(seen[f"blocks.{cutter.reader[0]}.hook_resid_pre"])
-        self._keys = induction_keys(cutter.prompts, rows).to(logits.device)
-        self._known = cutter.prompts.known()[rows].to(logits.device)
-        self.advantage = measured(logits, cutter.prompts, rows).advantage
+        prompts = cutter.task.prompts
+        self._keys = induction_keys(prompts, rows).to(logits.device)
+        repeats = isinstance(cutter.task, RepeatTask)
+        known = prompts.known()[rows] if repeats else self._keys.any(-1)
+        self._known = known.to(logits.device)
+        self.value = cutter.task.read(logits, rows)[:, 0]
         self.pattern, self._z = self._attend(self._residual)
 
     def check(self) -> None:
@@ -238,16 +245,17 @@ class _Batch:
     def share(self, pattern: Float[Tensor, "row query key"]) -> Float[np.ndarray, " row"]:
         """Attention to the induction keys, a row's mean over the queries that know what is next."""
         paid = (pattern * self._keys).sum(-1) * self._known
-        share: np.ndarray = (paid.sum(1) / self._known.sum(1)).double().cpu().numpy()
+        share: np.ndarray = (paid.sum(1) / self._known.sum(1).clamp_min(1)).double().cpu().numpy()
         return share
 
-    def advantage_with(self, z: Tensor) -> Float[np.ndarray, " row"]:
-        """The in-context advantage when the reader holds this at `hook_z`."""
+    def value_with(self, z: Tensor) -> Float[np.ndarray, " row"]:
+        """The task's value when the reader holds this at `hook_z`."""
         cutter = self._cutter
         with put_heads(cutter.model, {cutter.reader: z}):
-            logits = run(cutter.model, cutter.prompts.tokens[self._rows])
+            logits = run(cutter.model, cutter.task.prompts.tokens[self._rows])
         assert logits is not None
-        return measured(logits, cutter.prompts, self._rows).advantage
+        found: np.ndarray = cutter.task.read(logits, self._rows)[:, 0]
+        return found
 
     def _attend(self, altered: Tensor) -> tuple[Tensor, Tensor]:
         """The reader's pattern and output when its channel reads an altered residual stream."""

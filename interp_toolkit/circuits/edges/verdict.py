@@ -116,8 +116,10 @@ def verdict(circuit: Circuit) -> str:
         return (
             f"{says} Cutting every edge costs nothing on the {held_out.n_rows} held-out rows{left}."
         )
+    because = circuit.objective.because
+    about = "" if because is None else f" This is the output, whatever it is worth: {because}."
     return (
         f"{says} With all others replaced by their mean over other prompts, they keep "
         f"{held_out.share:.0%} of what cutting every edge costs ({interval}, {held_out.n_rows} "
-        f"held-out rows){left}."
+        f"held-out rows){left}.{about}"
     )

@@ -22,21 +22,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import AtHome, Task, share_of, task_of
+from interp_toolkit.circuits.behaviour.task import AtHome, Task, row_batches, share_of, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.interventions import HOWS, put_heads, require_heads
-from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
 from interp_toolkit.stats import COVERAGE
 
 N_OTHERS = 10
@@ -210,7 +208,9 @@ class _Measure:
         shift = int(np.random.default_rng(self.seed).integers(1, len(rows)))
         donors = dict(zip(rows.tolist(), rows.roll(shift).tolist(), strict=True))
         parts: dict[frozenset[Head], list[np.ndarray]] = {out: [] for out in without}
-        batches = torch.split(rows, self._at_once(len(layers)))
+        cfg = self.model.cfg
+        kept = 2 * len(layers) * int(cfg.n_heads) * int(cfg.d_head) * self.task.prompts.n_pos
+        batches = row_batches(self.model, self.task, kept, self.memory)
         for n, batch in enumerate(batches):
             tokens = tokens_of[batch]
             logits, z = capture(self.model, tokens, [hook_z(layer) for layer in layers])
@@ -227,13 +227,6 @@ class _Measure:
                     edited = logits
                 parts[out].append(self.task.read(edited, batch))
         return {out: np.concatenate(found) for out, found in parts.items()}
-
-    def _at_once(self, n_layers: int) -> int:
-        cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
-        kept = 2 * n_layers * int(cfg.n_heads) * int(cfg.d_head) * n_pos
-        itemsize = next(iter(self.model.parameters())).element_size()
-        per_row = bytes_per_row(cfg, n_pos, itemsize, logits=True, kept=kept)
-        return rows_that_fit(parse_memory(self.memory), per_row, n_pos)
 
     def _stand_ins(
         self,

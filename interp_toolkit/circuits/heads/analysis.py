@@ -2,9 +2,10 @@
 
 Steps: make rows on which the model is at home, or take the given ones, and ask whether it does its
 task there (`behaviour`); score every head under every detector in one pass (`scores`); cut the
-attention of all that attend to a relation, together and one by one (`groups`); ablate the detected
-ones (`ablation`); for induction heads, cut the paths from earlier heads into their keys
-(`partner`); read what weights alone say.
+attention of all that attend to a relation, together and one by one (`groups`); ablate the heads
+that are detected or attend so (`ablation`); for induction heads, cut the paths from earlier heads
+into their keys (`partner`); describe what every head attends to (`described`); read what weights
+alone say.
 
 A head is detected
 - on rows with answers that the model gets right more often than chance: if the behaviour rests on
@@ -25,20 +26,20 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from interp_toolkit.circuits.behaviour.advantage import why_none
-from interp_toolkit.circuits.behaviour.at_home import home_prompts, made
+from interp_toolkit.circuits.behaviour.at_home import assumption_note, home_prompts, made
 from interp_toolkit.circuits.behaviour.prompts import (
     FEWEST_TOKENS,
     SHORTEST,
     Prompts,
     prompts_from_data,
 )
-from interp_toolkit.circuits.behaviour.task import AtHome, Task, task_of
+from interp_toolkit.circuits.behaviour.task import AtHome, Task, first_rows, task_of
 from interp_toolkit.circuits.composition.scores import CompositionScores, composition_scores
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.cuts import INTACT, Cutter
+from interp_toolkit.circuits.heads.described import describe_heads
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector
 from interp_toolkit.circuits.heads.groups import MOST_CUT, Group, candidates, group_effects
 from interp_toolkit.circuits.heads.partner import partners
@@ -62,6 +63,7 @@ from interp_toolkit.results import head_name, jsonable
 
 MOST_ABLATED = 12  # detected heads, those with the largest excess: each costs two passes
 MOST_READERS = 4  # induction heads whose partners are looked for
+PARTNER_ROWS = 128  # that paths are cut on, at most
 CUT_ROWS = 64  # made rows that attention is cut on, at most
 
 
@@ -145,10 +147,13 @@ def run(
     looked = _look(model, rows, scores, options, progress)
     ablations, ablation_notes = _ablate(model, looked, options, progress)
     heads = _with_ablations(looked.heads, ablations)
-    readers, reader_notes = _readers(model, rows, heads, options.memory, progress)
+    readers, reader_notes = _readers(model, looked, heads, options.memory, progress)
+    described = describe_heads(
+        model, rows.prompts, scores.detectors, causal=is_causal(model), progress=progress
+    )
     progress("scores from weights alone")
     from_weights, weight_notes = _from_weights(model)
-    described = {
+    data_used = {
         "source": scores.prompts.source,
         "rows": len(scores.prompts),
         "sha256": digest_of_tokens(scores.prompts.tokens),
@@ -159,12 +164,13 @@ def run(
         probe=probe,
         verdict=verdict(heads, readers, looked.groups, looked.home),
         evidence=evidence_of(heads, looked.groups, looked.home, ablations),
-        provenance=provenance(model, described, settings, options.seed),
+        provenance=provenance(model, data_used, settings, options.seed),
         heads=heads,
         readers=readers,
         from_weights=from_weights,
         groups=looked.groups,
         home=looked.home,
+        described=described,
         notes=list(dict.fromkeys([*notes, *weight_notes])),
         plots=[
             figures.head_map(heads),
@@ -193,8 +199,9 @@ def _rows(
         prompts = prompts_from_data(data, model)
         task, reason = task_of(model, prompts)
         asked = "give rows with answers, or rows that repeat"
-        why = f"what heads do is not tested: {reason}; {asked}"
-        return _Rows(prompts, task, True, () if task is not None else (why,))
+        untested = f"what heads do is not tested: {reason}; {asked}" if task is None else None
+        told = (assumption_note(model, data), untested)
+        return _Rows(prompts, task, True, tuple(note for note in told if note))
     prompts, way, note = home_prompts(
         model,
         bos=options.bos,
@@ -337,9 +344,10 @@ NO_TARGETS = "it attends so, but that could not be cut where these rows ask"
 def _ablate(
     model: Any, looked: _Looked, options: HeadKindOptions, progress: Callable[[str], None]
 ) -> tuple[Ablations | None, list[str]]:
-    """What the behaviour loses without each detected head."""
+    """What the behaviour loses without each head that is detected, or attends so."""
     found = sorted(
-        (head for head in looked.heads if head.detected), key=lambda head: -(head.excess or 0.0)
+        (head for head in looked.heads if head.detected or head.attends),
+        key=lambda head: (not head.detected, -(head.excess or 0.0)),
     )
     heads = list(dict.fromkeys(Head(head.layer, head.head) for head in found))
     if not heads or looked.task is None or looked.home is None or not looked.home.yes:
@@ -347,8 +355,8 @@ def _ablate(
     notes = []
     if len(heads) > MOST_ABLATED:
         notes.append(
-            f"{len(heads) - MOST_ABLATED} of {len(heads)} detected heads (those with the least "
-            "attention) were not ablated"
+            f"{len(heads) - MOST_ABLATED} of {len(heads)} heads (those with the least attention) "
+            "were not ablated"
         )
     try:
         ablations = ablation_effects(
@@ -371,7 +379,7 @@ def _with_ablations(heads: Sequence[HeadVerdict], ablations: Ablations | None) -
     ablated = {} if ablations is None else {(h.layer, h.head): h for h in ablations.heads}
     return [
         dataclasses.replace(head, ablation=ablated.get((head.layer, head.head)))
-        if head.detected
+        if head.detected or head.attends
         else head
         for head in heads
     ]
@@ -383,7 +391,7 @@ def _told(progress: Callable[[str], None], what: str) -> Callable[[str], None]:
 
 def _readers(
     model: Any,
-    rows: _Rows,
+    looked: _Looked,
     heads: Sequence[HeadVerdict],
     memory: int | str | None,
     progress: Callable[[str], None],
@@ -393,8 +401,9 @@ def _readers(
         (h for h in heads if h.detector == DEFINED_BY_EFFECT and h.detected and h.layer > 0),
         key=lambda head: -(head.excess or 0.0),
     )
-    if not found or why_none(model, rows.prompts) is not None:
+    if not found or looked.task is None or looked.home is None or not looked.home.yes:
         return [], []
+    task = first_rows(looked.task, PARTNER_ROWS)
     readers, notes = [], list[str]()
     if len(found) > MOST_READERS:
         notes.append(f"partners were looked for of the {MOST_READERS} clearest induction heads")
@@ -405,8 +414,9 @@ def _readers(
             composition = composition or composition_scores(model, memory)
             feeding = partners(
                 model,
-                rows.prompts,
+                task.prompts,
                 at,
+                task=task,
                 composition=composition,
                 memory=memory,
                 progress=_told(progress, f"what feeds {head_name(*at)}"),
@@ -434,10 +444,14 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
     cfg = model.cfg
     if int(cfg.n_layers) < 1:
         return "the model has no layers"
-    if int(cfg.n_ctx) < SHORTEST + 1 or int(cfg.d_vocab) <= FEWEST_TOKENS:
-        return "needs a longer context or a larger vocabulary, for prompts that repeat"
     if data is not None:
-        return "ask for it by name: the data are prompts for other probes"
+        asks = data.answers is not None
+        return None if asks else "ask for it by name: the data are prompts for other probes"
+    if int(cfg.n_ctx) < SHORTEST + 1 or int(cfg.d_vocab) <= FEWEST_TOKENS:
+        return (
+            "needs a longer context or a larger vocabulary, for prompts that repeat; or rows with "
+            "answers (--data)"
+        )
     return None
 
 

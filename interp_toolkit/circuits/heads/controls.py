@@ -158,8 +158,9 @@ def targets_of(
     detector: Detector, prompts: Prompts, rows: Int[torch.Tensor, " batch"], *, causal: bool
 ) -> Held:
     """Where a detector's relation holds in some rows, keys that the query cannot see left out."""
-    tokens = prompts.tokens.numpy()[rows]
-    places = _places(detector, tokens, sought_tokens(detector, prompts)[rows], causal)
+    at = rows.numpy()  # an index array: a tensor of one row would count as a number
+    tokens = prompts.tokens.numpy()[at]
+    places = _places(detector, tokens, sought_tokens(detector, prompts)[at], causal)
     return _held(places, len(tokens), prompts.n_pos)
 
 

@@ -12,13 +12,16 @@ it matters, so there are two ways, and what is claimed must hold in both (`words
 The control takes away as much attention, query by query, from keys that are no targets, in random
 order (all of them where there is less). Edits are made at `hook_z`, to which the change of
 attention times values is added, so that bridges of both majors follow them; that `hook_z` is
-attention times values, and that edits there reach the output, is checked first.
+attention times values, and that edits there reach the output, is checked first. Where a bridge
+shows a layer's pattern only after its `hook_z`, the pattern is taken from a pass of its own, with
+the cuts of earlier layers made.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -26,14 +29,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.task import Task
+from interp_toolkit.circuits.behaviour.task import Task, row_batches
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import device_of, run
+from interp_toolkit.models.running.forward import device_of, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import require_heads
-from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
 from interp_toolkit.models.running.position_sums import position_sums
 from interp_toolkit.models.running.restart import can_restart, entry, keep_in, run_from
 from interp_toolkit.models.weights.read import visibility
@@ -85,15 +87,20 @@ class Cutter:
     seed: int = 0
     progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
 
+    @cached_property
+    def _late(self) -> bool:
+        return _Live(self.model, [0]).late()
+
     def check(self, heads: Iterable[tuple[int, int]]) -> None:
         """Raise InterventionError where these heads' attention cannot be edited at `hook_z`."""
         require_heads(self.model, heads)
-        rows = self.task.rows[:2]
+        tokens = self.task.prompts.tokens[self.task.rows[:2]]
         live = _Live(self.model, sorted({layer for layer, _ in heads}))
-        run(self.model, self.task.prompts.tokens[rows], live.compare())
-        if live.off:
+        run(self.model, tokens, live.watch())
+        off = live.not_attention_times_values()
+        if off is not None:
             raise InterventionError(
-                f"what the heads of layer {live.off[0]} hold is not their attention times their "
+                f"what the heads of layer {off} hold is not their attention times their "
                 f"values in this {type(self.model).__name__}, so no relation of theirs can be cut"
             )
 
@@ -111,7 +118,10 @@ class Cutter:
         restarts = [n for n in layers if n > 0] if can_restart(self.model) else []
         points = hook_points(self.model)
         parts: dict[Cut, list[np.ndarray]] = {cut: [] for cut in cuts}
-        batches = torch.split(rows, self._at_once(len(restarts)))
+        cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
+        kept = len(restarts) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
+        some = replace(self.task, rows=rows)  # type: ignore[type-var]
+        batches = row_batches(self.model, some, kept, self.memory)
         for number, batch in enumerate(batches):
             tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
             seen: dict[str, Tensor] = {}
@@ -139,14 +149,22 @@ class Cutter:
         layers = sorted({head.layer for head in cut.heads})
         live = _Live(self.model, layers)
         targets = torch.from_numpy(self.targets[cut.relation](batch)).to(tokens.device)
-        hooks = live.hooks(lambda layer: self._edit(live, cut, layer, targets, batch, means))
+        edits = {n: self._edit(live, cut, n, targets, batch, means) for n in layers}
         start = seen.get(entry(layers[0]))
-        if start is None:
-            logits = run(self.model, tokens, hooks)
-        else:
-            logits = run_from(self.model, start, layers[0], tokens, hooks)
-        assert logits is not None
-        return logits
+
+        def go(hooks: list[tuple[Any, Any]]) -> Float[Tensor, "batch pos d_vocab"]:
+            if start is None:
+                logits = run(self.model, tokens, hooks)
+            else:
+                logits = run_from(self.model, start, layers[0], tokens, hooks)
+            assert logits is not None
+            return logits
+
+        if not self._late:
+            return go(live.watch(edits))
+        for number, layer in enumerate(layers):
+            go([*live.watch(only=[layer]), *live.edits({n: edits[n] for n in layers[:number]})])
+        return go(live.edits(edits))
 
     def _edit(
         self,
@@ -201,13 +219,6 @@ class Cutter:
             mean = total.sum(0) / float(counts.sum())
             found[layer] = mean.repeat_interleave(n_heads // len(mean), dim=0)
         return found
-
-    def _at_once(self, n_restarts: int) -> int:
-        cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
-        itemsize = next(iter(self.model.parameters())).element_size()
-        kept = n_restarts * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
-        per_row = bytes_per_row(cfg, n_pos, itemsize, logits=True, kept=kept)
-        return rows_that_fit(parse_memory(self.memory), per_row, n_pos)
 
 
 def as_much_elsewhere(
@@ -272,47 +283,56 @@ def _order(
 
 
 class _Live:
-    """Attention patterns and values of some layers, as they pass by."""
+    """Attention patterns, values and outputs of some layers, as they pass by."""
 
     def __init__(self, model: Model, layers: Sequence[int]):
-        self._points, self._layers = hook_points(model), layers
+        self._model, self._layers = model, layers
+        self._points = hook_points(model)
         self._n_heads = int(model.cfg.n_heads)
         self._seen: dict[tuple[str, int], Tensor] = {}
-        self.off: list[int] = []
 
-    def hooks(self, edit: Callable[[int], Callable[..., Tensor]]) -> list[tuple[Any, Any]]:
-        """Hooks that keep patterns and values and then edit `hook_z`."""
+    def late(self) -> bool:
+        """Whether the first of the layers shows its pattern only after its output."""
+        order: list[str] = []
+        hooks = [
+            (self._point(part, self._layers[0]), lambda value, hook, part=part: order.append(part))
+            for part in ("pattern", "z")
+        ]
+        run(self._model, probe_tokens(self._model), hooks)
+        return order.index("z") < order.index("pattern")
+
+    def watch(
+        self,
+        edits: Mapping[int, Callable[..., Tensor]] | None = None,
+        only: Sequence[int] | None = None,
+    ) -> list[tuple[Any, Any]]:
+        """Hooks that keep patterns and values, and outputs or edits of them."""
         found: list[tuple[Any, Any]] = []
-        for layer in self._layers:
+        for layer in self._layers if only is None else only:
             for part in ("pattern", "v"):
-                point = self._points[f"blocks.{layer}.attn.hook_{part}"]
-                found.append((point, self._keep(part, layer)))
-            found.append((self._points[f"blocks.{layer}.attn.hook_z"], edit(layer)))
-        return found
+                found.append((self._point(part, layer), self._keep(part, layer)))
+            if edits is None:
+                found.append((self._point("z", layer), self._keep("z", layer)))
+        return found + self.edits(edits or {})
 
-    def compare(self) -> list[tuple[Any, Any]]:
-        """Hooks that note the layers whose `hook_z` is not attention times values."""
+    def edits(self, edits: Mapping[int, Callable[..., Tensor]]) -> list[tuple[Any, Any]]:
+        """Hooks that edit outputs, of patterns seen before."""
+        return [(self._point("z", layer), edit) for layer, edit in edits.items()]
 
-        def check(layer: int) -> Callable[..., Tensor]:
-            def look(z: Tensor, hook: Any) -> Tensor:
-                shapes = self.pattern(layer).ndim == 4 and z.ndim == 4
-                if not shapes or not self._agrees(z, layer):
-                    self.off.append(layer)
-                return z
+    def not_attention_times_values(self) -> int | None:
+        """The first layer whose output is something else; None where there is none."""
+        return next((n for n in self._layers if not self._agrees(n)), None)
 
-            return look
-
-        return self.hooks(check)
-
-    def _agrees(self, z: Tensor, layer: int) -> bool:
+    def _agrees(self, layer: int) -> bool:
+        z, pattern = self._seen["z", layer], self._seen["pattern", layer]
+        if pattern.ndim != 4 or z.ndim != 4 or bool((pattern < 0).any()):
+            return False
+        pattern = self.pattern(layer)
         made = [
-            self.pattern(layer)[:, h].to(z) @ self.values(layer, h).to(z)
-            for h in range(self._n_heads)
+            pattern[:, head].to(z) @ self.values(layer, head).to(z) for head in range(self._n_heads)
         ]
         apart = (torch.stack(made, dim=2) - z).abs().max()
-        return bool(apart <= TOLERANCE * z.abs().max().clamp_min(1e-12)) and bool(
-            (self.pattern(layer) >= 0).all()
-        )
+        return bool(apart <= TOLERANCE * z.abs().max().clamp_min(1e-12))
 
     def pattern(self, layer: int) -> Float[Tensor, "batch head query key"]:
         """Of this pass."""
@@ -324,6 +344,12 @@ class _Live:
         """A query head's values; several may share them."""
         values = self._seen["v", layer]
         return values[:, :, head * values.shape[2] // self._n_heads]
+
+    def _point(self, part: str, layer: int) -> Any:
+        name = f"blocks.{layer}.attn.hook_{part}"
+        if name not in self._points:
+            raise InterventionError(f"layer {layer} has no hook_{part}, so no relation can be cut")
+        return self._points[name]
 
     def _keep(self, part: str, layer: int) -> Callable[..., None]:
         def keep(value: Any, hook: Any) -> None:

@@ -50,8 +50,7 @@ GROUP_FLOOR = 0.05
 TWICE = 2.0  # times uniform attention: least score of a head below the floor
 N_OTHERS = 5  # random groups of other heads of the same layers
 MOST_CUT = 12  # heads of a group that are looked at one by one, those with the largest excess
-FIRST_ROWS = 256  # rows of the first look; each further look has twice as many
-MOST_LOOKS = 4
+MOST_LOOKS = 4  # each at twice as many rows as the one before
 KEEPS = 0.9  # of the joint effect: what the smallest subset keeps
 
 Structure = Literal["one head", "shared", "backed up", "spread", "none"]
@@ -167,7 +166,7 @@ def group_effects(
     """
     plan = _Plan(cutter, detector, list(heads), list(everyone), seed)
     rows = cutter.task.rows
-    looks = _looks(len(rows))
+    looks = _looks(cutter.task.first_look, len(rows))
     coverage = 1 - (1 - COVERAGE) / (len(looks) * plan.figures)
     readings: dict[Cut, list[np.ndarray]] = {cut: [] for cut in plan.cuts}
     done = 0
@@ -188,10 +187,9 @@ def _values(cutter: Cutter, cuts: Sequence[Cut], rows: Tensor) -> dict[Cut, np.n
     return {cut: found[:, 0] for cut, found in cutter.readings(cuts, rows).items()}
 
 
-def _looks(n_rows: int) -> list[int]:
-    """How many rows each look has."""
+def _looks(size: int, n_rows: int) -> list[int]:
+    """How many rows each look has, from the first look's size."""
     looks: list[int] = []
-    size = FIRST_ROWS
     while size < n_rows and len(looks) < MOST_LOOKS - 1:
         looks.append(size)
         size *= 2
@@ -224,8 +222,9 @@ class _Plan:
             self.cuts += [Cut(s, detector, way) for s in ordered]
             self.cuts += [Cut(s, detector, way, control=True) for s in ordered if s in controlled]
         self.cuts += [Cut(s, detector) for s in self.others]
-        #: intervals that are read together: two claims a head, the group's and the layers' effects
-        self.figures = 2 * len(self.members) + 2 * (1 + len(self.layers))
+        #: intervals that are read together: a head's claims, the group's and the layers' effects
+        claims = 2 if len(self.layers) == 1 else 3
+        self.figures = claims * len(self.members) + 2 * (1 + len(self.layers))
 
 
 def _drawn(heads: list[Head], everyone: list[Head], seed: int) -> list[frozenset[Head]]:

@@ -6,7 +6,7 @@ Framework for Transformer Circuits"). For every head of earlier layers two indep
 
 - from weights: the K-composition score (see `composition`);
 - from behaviour: the path from its output to the reader's keys is cut (see `paths`), and the
-  reader's induction attention and the model's in-context advantage are measured again.
+  reader's induction attention and the task's value are measured again.
 
 The partner named is the candidate whose cut costs most attention, if that is significant (t test
 over rows, Holm's correction over candidates, LEVEL) and at least MATERIAL of what the reader has.
@@ -21,13 +21,13 @@ import numpy as np
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import MATERIAL
+from interp_toolkit.circuits.behaviour.task import MATERIAL, Task
 from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
 from interp_toolkit.circuits.edges.paths import path_effects
 from interp_toolkit.models.model import Model
 from interp_toolkit.stats import LEVEL, holm
 
-RUNS = 5  # candidates whose cut is also measured on the advantage: a forward pass each
+RUNS = 5  # candidates whose cut is also measured on the behaviour: a forward pass each
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class Partner:
         attention: the intact reader's induction attention, mean over rows.
         attention_drop, low, high: how much of it is lost, with its 95 % confidence interval.
         p_value, p_adjusted: t test of the drop against zero; Holm's over the candidates.
-        advantage_drop, adv_low, adv_high: nats of the in-context advantage lost; None where not
-            measured (only RUNS candidates with the largest attention drops are).
+        value_drop, value_low, value_high: of the task's value lost; None where not measured (only
+            RUNS candidates with the largest attention drops are).
         named: whether this is the reader's partner by the module's rule; at most one is.
     """
 
@@ -54,9 +54,9 @@ class Partner:
     high: float
     p_value: float
     p_adjusted: float
-    advantage_drop: float | None
-    adv_low: float | None
-    adv_high: float | None
+    value_drop: float | None
+    value_low: float | None
+    value_high: float | None
     named: bool
 
 
@@ -65,6 +65,7 @@ def partners(
     prompts: Prompts,
     head: tuple[int, int],
     *,
+    task: Task | None = None,
     candidates: Iterable[tuple[int, int]] | None = None,
     composition: CompositionScores | None = None,
     memory: int | str | None = None,
@@ -74,8 +75,9 @@ def partners(
 
     Args:
         model: any TransformerLens model.
-        prompts: rows that repeat.
+        prompts: rows with answers, or rows that repeat.
         head: the (layer, query head) whose keys are asked about.
+        task: what is measured on them; None: as `task_of`.
         candidates: (layer, head) pairs of earlier layers; None: all of them, of which a head of
             layer 0 has none.
         composition: `composition_scores(model)`, if it is at hand.
@@ -101,7 +103,7 @@ def partners(
     if not writers:
         return []
     found = path_effects(
-        model, prompts, writers, head, advantage=False, memory=memory, progress=progress
+        model, prompts, writers, head, task=task, value=False, memory=memory, progress=progress
     )
     if composition is None:
         composition = composition_scores(model, memory)
@@ -109,9 +111,9 @@ def partners(
     adjusted = holm(np.array([drop.p_value for drop in drops]))
     order = sorted(range(len(writers)), key=lambda i: -drops[i].mean)
     runs = [writers[i] for i in order[:RUNS]]
-    after = path_effects(model, prompts, runs, head, memory=memory, progress=progress)
-    assert after.advantage_drop is not None
-    advantages = dict(zip(runs, map(estimate, after.advantage_drop), strict=True))
+    after = path_effects(model, prompts, runs, head, task=task, memory=memory, progress=progress)
+    assert after.value_drop is not None
+    advantages = dict(zip(runs, map(estimate, after.value_drop), strict=True))
     attention = float(found.attention.mean())
     return [
         _partner(
@@ -154,8 +156,8 @@ def _partner(
         high=drop.high,
         p_value=drop.p_value,
         p_adjusted=p_adjusted,
-        advantage_drop=None if advantage is None else advantage.mean,
-        adv_low=None if advantage is None else advantage.low,
-        adv_high=None if advantage is None else advantage.high,
+        value_drop=None if advantage is None else advantage.mean,
+        value_low=None if advantage is None else advantage.low,
+        value_high=None if advantage is None else advantage.high,
         named=may_be_named and material and p_adjusted <= LEVEL,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.behaviour.words import CausalWord, Share, in_words
 from interp_toolkit.circuits.heads.ablation import HeadAblation
+from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.groups import Group, HeadEffect, least
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.results import Evidence, Result, Table, head_name, jsonable
@@ -17,6 +18,7 @@ from interp_toolkit.results import Evidence, Result, Table, head_name, jsonable
 if TYPE_CHECKING:
     import pandas as pd
 
+MOST_DESCRIBED = 24  # heads in the table of what heads attend to
 SHOWN = 12  # heads in the table of the best, where none is detected
 PARTNERS_SHOWN = 3  # earlier heads in the table, of each induction head
 
@@ -151,6 +153,7 @@ class HeadsResult(Result):
         from_weights: scores from weights alone, a row a head; empty where they cannot be given.
         groups: of each detector with heads that attend to its relation, what they do together.
         home: what the model does on these rows; None where no task could be asked.
+        described: what each head attends to, in told relations.
     """
 
     heads: Sequence[HeadVerdict]
@@ -158,6 +161,7 @@ class HeadsResult(Result):
     from_weights: Sequence[Mapping[str, Any]]
     groups: Sequence[Group]
     home: AtHome | None
+    described: Sequence[Described] = ()
 
     @property
     def at_home(self) -> bool | None:
@@ -170,6 +174,7 @@ class HeadsResult(Result):
             "heads": [head.to_dict() for head in self.heads],
             "groups": [_group_dict(group) for group in self.groups],
             "at_home": self.at_home,
+            "described": [_described_dict(head) for head in self.described],
         }
 
     def to_frame(self) -> pd.DataFrame:
@@ -185,9 +190,38 @@ class HeadsResult(Result):
             tables.append(_group_table(self.groups))
         if any(reader.partners for reader in self.readers):
             tables.append(_partner_table(self.readers))
+        if self.described:
+            tables.append(_described_table(self.described))
         if self.from_weights:
             tables.append(_weights_table(self.from_weights))
         return tables
+
+
+def _described_dict(described: Described) -> dict[str, Any]:
+    shares = [dataclasses.asdict(share) for share in described.shares]
+    layer, head = described.head
+    data: dict[str, Any] = jsonable(
+        {"layer": layer, "head": head, "shares": shares, "rest": described.rest}
+    )
+    return data
+
+
+def _described_table(described: Sequence[Described]) -> Table:
+    clearest = sorted(described, key=lambda d: d.rest)[:MOST_DESCRIBED]
+    rows: list[list[Any]] = [[head_name(*d.head), d.said()] for d in sorted(clearest, key=_place)]
+    left = len(described) - len(rows)
+    return Table(
+        "What heads attend to on these rows",
+        ["head", "attends to"],
+        rows,
+        "Told relations, each over places that none before it holds, with the share of the head's "
+        "attention; a description, without a test."
+        + (f" {left} heads, of which less is explained, are left out." if left else ""),
+    )
+
+
+def _place(described: Described) -> tuple[int, int]:
+    return described.head
 
 
 def _group_dict(group: Group) -> dict[str, Any]:
@@ -291,14 +325,14 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
             if p.named:
                 named.append(len(rows))
             names = [head_name(reader.layer, reader.head), head_name(p.layer, p.head)]
-            figures = [p.k_composition, p.attention_drop, p.p_adjusted, p.advantage_drop]
+            figures = [p.k_composition, p.attention_drop, p.p_adjusted, p.value_drop]
             rows.append([*names, *figures])
     return Table(
         "What feeds the keys of induction heads",
-        ["head", "fed by", "K-composition", "attention lost", "adjusted p", "advantage lost"],
+        ["head", "fed by", "K-composition", "attention lost", "adjusted p", "behaviour lost"],
         rows,
-        "K-composition: from weights alone. Lost: induction attention, and nats of in-context "
-        f"advantage, when that path is cut. The first {PARTNERS_SHOWN} earlier heads for each.",
+        "K-composition: from weights alone. Lost: induction attention, and of the behaviour's "
+        f"value, when that path is cut. The first {PARTNERS_SHOWN} earlier heads for each.",
         highlight=named,
     )
 

@@ -145,7 +145,7 @@ def verdict(
             together = _together(by_name.get(detector))
             sentences.append(f"{detector.capitalize()}: {_named(kept)}{together}.")
     sentences += _unnamed(heads)
-    sentences += _all_feeding(readers)
+    sentences += _all_feeding(readers, "of the value" if home is None else home.unit)
     if home is not None and home.yes:
         sentences.append(f"{home.said[0].upper()}{home.said[1:]}.")
     return " ".join(sentences)
@@ -234,20 +234,25 @@ def _share(head: HeadVerdict) -> str:
     return "–" if head.score is None else f"{head.score:.0%}"
 
 
-def _all_feeding(readers: Sequence[Reader]) -> list[str]:
+def _all_feeding(readers: Sequence[Reader], unit: str) -> list[str]:
     by_feeder: dict[tuple[int, int], list[tuple[Reader, Partner]]] = {}
     for reader in readers:
         if reader.partner is not None:
             feeder = reader.partner.layer, reader.partner.head
             by_feeder.setdefault(feeder, []).append((reader, reader.partner))
-    return [_feeding(*zip(*fed, strict=True)) for fed in by_feeder.values()]
+    sentences = []
+    for fed in by_feeder.values():
+        readers_fed, partners = zip(*fed, strict=True)
+        sentences.append(_feeding(readers_fed, partners, unit))
+    return sentences
 
 
-def _feeding(readers: Sequence[Reader], partners: Sequence[Partner]) -> str:
+def _feeding(readers: Sequence[Reader], partners: Sequence[Partner], unit: str) -> str:
     """One earlier head, and the induction heads whose keys it feeds."""
     names = _listed([head_name(reader.layer, reader.head) for reader in readers], "and")
-    lost = [p.advantage_drop for p in partners if p.advantage_drop is not None]
-    effect = f" and {_numbers(lost)} nats" if lost and min(lost) > 0 else ""
+    lost = [p.value_drop for p in partners if p.value_drop is not None]
+    lows = [p.value_low for p in partners if p.value_low is not None]
+    effect = f" and {_numbers(lost)} {unit}" if lows and min(lows) > 0 else ""
     feeder = head_name(partners[0].layer, partners[0].head)
     return (
         f"{feeder} feeds the keys of {names}: cutting {'that path' if len(readers) == 1 else 'one'}"

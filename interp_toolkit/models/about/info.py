@@ -40,7 +40,8 @@ class ModelInfo:
         device: where the weights are.
         shape: sizes by `cfg`'s names; None for what the model does not have.
         normalization: "LN", "LNPre", "RMS", "RMSPre" or "none".
-        positions: "standard" (learned, absolute), "rotary", "none", or what else `cfg` calls it.
+        positions: "standard" (learned, absolute), "shortformer" (likewise, for queries and keys
+            alone), "rotary", "none", or what else `cfg` calls it.
         attention: "causal" or "bidirectional".
         mixing: what stands in for attention patterns, if something fixed does; None for a model
             with queries and keys.

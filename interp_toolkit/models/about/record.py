@@ -30,6 +30,7 @@ class ModelRecord:
         path: the file or folder, if any.
         sha256: of the file, if it is one.
         assumptions: what the file did not say and was assumed, one phrase each.
+        alternatives: what else the file allows in place of what was assumed, as settings.
         config: the model's configuration as plain data.
         task: the task it was made for, if known, as its file says it (see `made_for`).
         training: how it was trained, if known.
@@ -46,6 +47,7 @@ class ModelRecord:
     path: str | None = None
     sha256: str | None = None
     assumptions: tuple[str, ...] = ()
+    alternatives: tuple[Mapping[str, Any], ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     task: Mapping[str, Any] | None = None
     training: Mapping[str, Any] | None = None

@@ -2,19 +2,18 @@
 
 The first bytes, not the suffix, say what a file is: a PyTorch archive (zip), an older PyTorch file
 or a plain pickle, or safetensors. Pickles go through PyTorch's weights-only reader, which builds
-tensors and plain data and refuses everything else. When it refuses, the pickle's instructions are
-listed, still without running them, to tell a whole pickled model from an object from any other
-code, so that the message can say what to do.
+tensors and plain data and refuses everything else. What it refuses is read by `pickled_files`,
+which builds the same and keeps objects as records of their attributes: plain `pickle.dump`s,
+pickled configurations, whole pickled models. What would call anything is refused.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import pickletools
 import warnings
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.pickled_files import read_as_data
+from interp_toolkit.models.loading.records import WouldCallError
 
-SAVE_PROPERLY = (
-    "in a session that can load it, run `state = model.state_dict()` and "
-    '`torch.save(state, "weights.pt")`, then give weights.pt'
-)
-#: what PyTorch's own files name: containers of tensors and plain data
-_PLAIN_MODULES = ("_codecs", "collections", "torch", "torch._utils", "torch.nn.parameter")
-_PLAIN_STORAGES = ("torch.storage.TypedStorage", "torch.storage.UntypedStorage")
 #: what a config with numpy numbers in it names; numbers only, checked by PyTorch's reader
 _NUMPY_NUMBERS: list[Any] = [
     (np.float64(0).__reduce__()[0], "numpy.core.multiarray.scalar"),
@@ -60,7 +54,7 @@ def read_file(path: Path) -> FileContents:
     """Read a model file of any supported format, on the CPU.
 
     Raises InputError, in one line, when the file is missing, empty, truncated, something else
-    than a model, or a pickle that needs more than tensors and plain data.
+    than a model, or a pickle that would call more than what builds tensors and plain data.
     """
     head = _first_bytes(path)
     if head.startswith(b"PK\x03\x04"):
@@ -134,83 +128,25 @@ def _read_pickle(path: Path, mmap: bool = False) -> Any:
                     return torch.load(file, map_location="cpu", weights_only=True)
             return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except Exception as error:  # torch raises nearly every kind on damaged files
-        raise _refusal(path, error) from error
+        return _read_older_pickle(path, error)
 
 
-def _refusal(path: Path, error: Exception) -> InputError:
-    """The one line for a pickle that was not read: code (of which kind), or damage."""
-    needed = sorted(set(_code_in(path)))
-    if any(_is_model_class(name) for name in needed):
-        return InputError(
-            f"{path} holds a whole pickled model, which is code and is not run: {SAVE_PROPERLY}"
-        )
-    if any(name.endswith("Config") for name in needed):
-        config = next(name for name in needed if name.endswith("Config"))
-        return InputError(
-            f"{path} holds a pickled {config.rpartition('.')[2]} object, which is code and is not "
-            "run: save the configuration as a dictionary (cfg.to_dict()) or the state dict alone"
-        )
-    if needed:
-        listed = ", ".join(needed[:3]) + (f" and {len(needed) - 3} more" if needed[3:] else "")
-        return InputError(
-            f"{path} is a pickle that would run code ({listed}); it was not run: "
-            "save tensors and plain data only, with torch.save"
-        )
-    reason = str(error).strip().splitlines()
-    return InputError(
-        f"{path} is truncated or damaged: {reason[0].rstrip('.') if reason else 'no data'}"
-    )
-
-
-def _is_model_class(name: str) -> bool:
-    module, _, attribute = name.rpartition(".")
-    return module.startswith("torch.nn.modules") or attribute.endswith(
-        ("Transformer", "TransformerBridge", "ForCausalLM", "LMHeadModel")
-    )
-
-
-def _code_in(path: Path) -> list[str]:
-    """The names a pickle would import beyond tensors and plain data; nothing is run."""
+def _read_older_pickle(path: Path, refused: Exception) -> Any:
+    """What PyTorch's reader refused, as data; its own words where that is damaged."""
     try:
-        if zipfile.is_zipfile(path):
-            with zipfile.ZipFile(path) as archive:
-                entry = next(name for name in archive.namelist() if name.endswith("data.pkl"))
-                with archive.open(entry) as file:
-                    names = list(_imports(file))
-        else:
-            with path.open("rb") as file:
-                names = list(_imports(file))
-    except Exception:  # damaged beyond listing
-        return []
-    return [
-        name
-        for name in names
-        if name.rpartition(".")[0] not in _PLAIN_MODULES and name not in _PLAIN_STORAGES
-    ]
-
-
-def _imports(file: Any) -> Iterator[str]:
-    """The names imported by the pickles in a file, one after the other, until it is no pickle."""
-    strings: list[str] = []
-    memo: dict[Any, str] = {}
-    try:
-        while True:
-            for opcode, argument, _ in pickletools.genops(file):
-                last = strings[-1] if strings else ""
-                if opcode.name in ("GLOBAL", "INST"):
-                    yield str(argument).replace(" ", ".")
-                elif opcode.name == "STACK_GLOBAL":
-                    yield ".".join(strings[-2:])
-                elif opcode.name == "MEMOIZE":
-                    memo[len(memo)] = last
-                elif opcode.name in ("PUT", "BINPUT", "LONG_BINPUT"):
-                    memo[argument] = last
-                elif opcode.name in ("GET", "BINGET", "LONG_BINGET"):
-                    strings.append(memo.get(argument, ""))
-                elif isinstance(argument, str):
-                    strings.append(argument)
-    except Exception:  # the end of the pickles: what follows is tensor data, damage or nothing
-        return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return read_as_data(path)
+    except WouldCallError as error:
+        raise InputError(
+            f"{path} is a pickle that would run code ({error}); it was not run: "
+            "save tensors and plain data only, with torch.save(model.state_dict(), path)"
+        ) from error
+    except Exception as error:  # damaged pickles raise nearly every kind
+        reason = str(error).strip().splitlines() or str(refused).strip().splitlines()
+        raise InputError(
+            f"{path} is truncated or damaged: {reason[0].rstrip('.') if reason else 'no data'}"
+        ) from error
 
 
 def _read_safetensors(path: Path) -> FileContents:

@@ -58,6 +58,8 @@ _BRIDGES = (
     "Qwen2ForCausalLM",
 )
 #: fields about where, how and from what a model was made, and options of switched-off parts
+#: what others call the fields shared here
+_OTHER_NAMES = {"n_head": "n_heads", "num_heads": "n_heads", "act_type": "act_fn"}
 _IGNORED = re.compile(
     r"device|n_devices|dtype|seed|init_mode|init_weights|n_params|.*_architecture|architecture|"
     r"use_hook_\w+|use_attn_in|use_split_qkv_input|ungroup_grouped_query_attention|"
@@ -76,6 +78,9 @@ def read_foreign_config(
 
     Raises InputError when a field asks for something the toolkit's transformer does not have.
     """
+    cfg = {_own_name(name, cfg): value for name, value in cfg.items()}
+    if isinstance(cfg.get("act_fn"), str):
+        cfg["act_fn"] = cfg["act_fn"].lower()  # "ReLU"
     for name, off in _UNSUPPORTED.items():
         if name in cfg and cfg[name] not in off:
             raise InputError(
@@ -98,6 +103,11 @@ def read_foreign_config(
     known = TransformerConfig.model_fields.keys() | _UNSUPPORTED.keys()
     foreign = sorted(n for n in map(str, cfg) if n not in known and not _IGNORED.fullmatch(n))
     return _as_computed(cfg, shared, source), tuple(foreign)
+
+
+def _own_name(name: Any, cfg: Mapping[str, Any]) -> Any:
+    own = _OTHER_NAMES.get(name, name)
+    return name if own in cfg else own
 
 
 def _as_computed(cfg: Mapping[str, Any], shared: dict[str, Any], source: str) -> dict[str, Any]:

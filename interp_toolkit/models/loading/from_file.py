@@ -2,52 +2,59 @@
 
 The file is read without running anything in it (`files`). Its configuration is its own
 (`checkpoint`), a dictionary's beside the weights (`foreign_config`), or what names and shapes show
-(`names`, `infer`), with what the user gives for the rest. The weights then have to fit exactly
+(`conversion`, `infer`), with what the user gives for the rest. The weights then have to fit exactly
 (`strict`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.models.about.record import Kind, ModelRecord, set_record
 from interp_toolkit.models.loading.checkpoint import read_own
+from interp_toolkit.models.loading.conversion import Keys, convert, with_output
 from interp_toolkit.models.loading.files import read_file, sha256
 from interp_toolkit.models.loading.foreign_config import read_foreign_config
-from interp_toolkit.models.loading.infer import InferredConfig, read_state_dict, settle
-from interp_toolkit.models.loading.names import (
-    bridge_to_hooked,
-    is_bridge,
-    is_hooked,
-    mlp_is_square,
-    split_buffers,
-    unwrap_names,
+from interp_toolkit.models.loading.infer import (
+    Assumption,
+    InferredConfig,
+    UnsaidError,
+    read_state_dict,
+    settle,
 )
+from interp_toolkit.models.loading.records import PICKLED_CLASS
 from interp_toolkit.models.loading.settings import build_config, parse_settings
-from interp_toolkit.models.loading.strict import build_transformer, check_finite
+from interp_toolkit.models.loading.strict import build_transformer, check_finite, first_few
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
-_CONFIG_KEYS = ("cfg", "config", "model_cfg", "model_config")
-_STATE_KEYS = ("state_dict", "model_state_dict", "model")
+_CONFIG_KEYS = ("cfg", "model_cfg", "model_config", "model_args", "config")
+_STATE_KEYS = ("state_dict", "model_state_dict", "model", "state_dicts")
 
 
 def load_file(
-    path: Path, device: torch.device, dtype: torch.dtype | None, settings: Mapping[str, Any]
+    path: Path,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    settings: Mapping[str, Any],
+    *,
+    keys: Keys | None = None,
+    ignore: Sequence[str] = (),
 ) -> Transformer:
-    """The model in a checkpoint file, its record set.
+    """The model in a checkpoint file, its record set; see `loader.load` for the arguments.
 
     Raises InputError when the file cannot be read or does not fit together, its weights are not
     finite, or a setting is unknown, missing, without effect, or contradicts the file.
     """
-    found = _read(path, parse_settings(settings))
+    found = _read(path, parse_settings(settings), keys, ignore)
     check_finite(found.tensors.items(), found.source)
     config = found.config if dtype is None else found.config.model_copy(update={"dtype": dtype})
     model = build_transformer(config, found.tensors, device, found.source)
@@ -56,13 +63,27 @@ def load_file(
         kind=found.kind,
         path=str(path.resolve()),
         sha256=sha256(path),
-        assumptions=found.assumptions,
+        assumptions=found.phrases,
+        alternatives=_alternatives(found.assumptions),
         config=config.model_dump(mode="json"),
         task=found.task,
         training=found.training,
     )
     set_record(model, record)
     return model
+
+
+def _alternatives(assumptions: Sequence[Assumption]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(other for assumption in assumptions for other in assumption.alternatives)
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What somebody saved: tensors by their own names, a configuration, what was left aside."""
+
+    tensors: Mapping[str, Tensor]
+    config: Mapping[str, Any] | None
+    phrases: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -73,19 +94,21 @@ class _Found:
     kind: Kind
     tensors: Mapping[str, Tensor]
     config: TransformerConfig
-    assumptions: tuple[str, ...] = ()
+    phrases: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
     task: Mapping[str, Any] | None = None
     training: Mapping[str, Any] | None = None
 
 
-def _read(path: Path, given: Mapping[str, Any]) -> _Found:
+def _read(path: Path, given: Mapping[str, Any], keys: Keys | None, ignore: Sequence[str]) -> _Found:
     source = str(path)
     contents = read_file(path)
     own = read_own(contents.data, contents.metadata, source)
-    if own is not None:
-        return _own(own, given, source)
-    cfg, tensors = _weights(contents.data, source)
-    return _foreign(cfg, tensors, given, source)
+    if own is None:
+        return _foreign(_saved(contents.data, ignore, source), keys, given, source)
+    if keys is not None or ignore:
+        raise InputError(f"{source} is the toolkit's own: it has no use for keys or ignore")
+    return _own(own, given, source)
 
 
 def _own(own: Mapping[str, Any], given: Mapping[str, Any], source: str) -> _Found:
@@ -102,54 +125,28 @@ def _own(own: Mapping[str, Any], given: Mapping[str, Any], source: str) -> _Foun
     )
 
 
-def _foreign(
-    cfg: Mapping[str, Any] | None,
-    tensors: Mapping[str, Tensor],
-    given: Mapping[str, Any],
-    source: str,
-) -> _Found:
+def _foreign(saved: _Saved, keys: Keys | None, given: Mapping[str, Any], source: str) -> _Found:
     """Weights that others saved, with the configuration beside them or the one they show."""
+    cfg = saved.config
     said, ignored = ({}, ()) if cfg is None else read_foreign_config(cfg, source)
     for name in said.keys() & given.keys():
         if said[name] != given[name]:
             raise InputError(f"{name}={given[name]} contradicts {source}, which says {said[name]}")
     settings, given = given, {**said, **given}
-    parameters, buffers = split_buffers(unwrap_names(tensors))
-    kind: Kind = "state_dict"
-    extra: tuple[str, ...] = tuple(f"configuration field {name} ignored" for name in ignored)
-    if is_bridge(parameters):
-        kind = "bridge_state_dict"
-        if not cfg or not cfg.get("architecture"):
-            extra += ("norms, embeddings and positions without offsets or factors",)
-        if mlp_is_square(parameters):
-            extra += ("square MLP matrices stored output-first, as nn.Linear does",)
-        parameters = bridge_to_hooked(parameters, _bridge_heads(given, source), source)
-    elif not is_hooked(parameters):
-        raise InputError(_not_ours(parameters, source))
-    reading = read_state_dict(parameters, buffers, source)
-    if kind == "bridge_state_dict":
-        _require_pairing(given, source)
+    architecture = (cfg or {}).get("architecture")
+    found = convert(saved.tensors, keys, {**given, "architecture": architecture}, source)
+    parameters = with_output(found.parameters, given)
+    reading = read_state_dict(parameters, found.buffers, source)
+    needed = {**found.needed, **reading.needed}
+    missing = {name: need for name, need in needed.items() if name not in given}
+    if missing:
+        raise UnsaidError(reading, missing, source)
     settled = settle(reading, given, source, answered=frozenset(cfg or ()))
     _refuse_without_effect(settings, settled.config, source)
-    return _Found(source, kind, parameters, settled.config, (*settled.assumptions, *extra))
-
-
-def _bridge_heads(given: Mapping[str, Any], source: str) -> int:
-    if "n_heads" not in given:
-        raise InputError(
-            f"{source} is a bridge's state dict, from which the number of heads cannot be read: "
-            "give n_heads (on the command line: --set n_heads=12)"
-        )
-    return int(given["n_heads"])
-
-
-def _require_pairing(given: Mapping[str, Any], source: str) -> None:
-    rotary = given.get("positional_embedding_type") == "rotary"
-    if rotary and "rotary_adjacent_pairs" not in given:
-        raise InputError(
-            f"{source} is a bridge's state dict, from which the rotary pairing cannot be read: "
-            "give rotary_adjacent_pairs=true (a native bridge) or =false (Llama and its like)"
-        )
+    phrases = (*settled.phrases, *found.phrases, *saved.phrases)
+    if ignored:
+        phrases += (f"configuration fields {first_few(ignored)} ignored",)
+    return _Found(source, found.kind, parameters, settled.config, phrases, settled.assumptions)
 
 
 def _refuse_without_effect(
@@ -173,15 +170,38 @@ def _refuse_without_effect(
             )
 
 
-def _weights(data: Any, source: str) -> tuple[Mapping[str, Any] | None, Mapping[str, Tensor]]:
-    """(configuration or None, tensors) of what someone saved."""
+def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
+    """What someone saved, without what is to be ignored."""
     if not isinstance(data, Mapping):
         raise InputError(f"{source} holds a {type(data).__name__}, not a state dict")
-    state = next((data[key] for key in _STATE_KEYS if isinstance(data.get(key), Mapping)), None)
-    if state is None:
-        return None, _tensors_only(data, source)
-    cfg = next((data[key] for key in _CONFIG_KEYS if isinstance(data.get(key), Mapping)), None)
-    return cfg, _tensors_only(state, source)
+    phrases: tuple[str, ...] = ()
+    cfg: Mapping[str, Any] | None = None
+    while state := next((data[key] for key in _STATE_KEYS if _is_state(data.get(key))), None):
+        cfg = cfg or next((data[k] for k in _CONFIG_KEYS if isinstance(data.get(k), Mapping)), None)
+        if PICKLED_CLASS in data:
+            phrases += (f"a pickled {data[PICKLED_CLASS]}, read as data: its code was not run",)
+        if isinstance(state, list):
+            phrases += (f"the last of {len(state)} state dicts",)
+            state = state[-1]
+        data = state
+    return _Saved(_tensors_only(_without(data, ignore, source), source), cfg, phrases)
+
+
+def _is_state(value: Any) -> bool:
+    """Whether a value may be a state dict, or a list of those that training went through."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(one, Mapping) for one in value)
+    return isinstance(value, Mapping) and bool(value)
+
+
+def _without(data: Mapping[Any, Any], ignore: Sequence[str], source: str) -> dict[Any, Any]:
+    """The entries whose names match none of these (`*` stands for anything)."""
+    for pattern in ignore:
+        if not any(fnmatchcase(str(name), pattern) for name in data):
+            raise InputError(
+                f"{source} has no tensor {pattern} to ignore{suggestion(pattern, data)}"
+            )
+    return {n: v for n, v in data.items() if not any(fnmatchcase(str(n), p) for p in ignore)}
 
 
 def _tensors_only(state: Mapping[Any, Any], source: str) -> dict[str, Tensor]:
@@ -205,13 +225,3 @@ def _unusable(tensor: Tensor) -> str | None:
     if tensor.is_meta:
         return "without values (on the meta device)"
     return None if tensor.layout == torch.strided else "sparse"
-
-
-def _not_ours(names: Mapping[str, Tensor], source: str) -> str:
-    first = next(iter(names))
-    if any(n.startswith(("transformer.", "model.", "gpt_neox.", "lm_head")) for n in names):
-        return (
-            f"{source} looks like a Hugging Face model's weights ({first}): "
-            "give the folder with its config.json instead"
-        )
-    return f"{source} is no TransformerLens state dict: its first tensor is {first}"

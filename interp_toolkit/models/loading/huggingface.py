@@ -21,6 +21,12 @@ from typing import Any
 import torch
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.encoder import (
+    ENCODER,
+    OPTIONS,
+    encoder_bridge,
+    without_pooler,
+)
 from interp_toolkit.models.loading.strict import check_finite, first_few
 
 _TOKENIZER_FILES = (
@@ -122,7 +128,9 @@ def _load_module(
 
     named = str((config.get("architectures") or [None])[0])
     loader = getattr(transformers, named, transformers.AutoModelForCausalLM)
-    extra = {"trust_remote_code": True} if trust_remote_code else {}
+    extra: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
+    if named == ENCODER:
+        extra |= OPTIONS
     model, loading = loader.from_pretrained(
         folder,
         local_files_only=True,
@@ -132,6 +140,8 @@ def _load_module(
         ignore_mismatched_sizes=True,  # they are listed instead, and refused below
         **extra,
     )
+    if named == ENCODER:
+        loading = {**loading, "unexpected_keys": without_pooler(loading["unexpected_keys"])}
     return model, loading
 
 
@@ -148,7 +158,10 @@ def _check_complete(folder: Path, loading: dict[str, Any]) -> None:
 
 
 def _bridge(folder: Path, model: Any, trust_remote_code: bool) -> Any:
-    if any((folder / name).is_file() for name in _TOKENIZER_FILES):
+    has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER_FILES)
+    if type(model).__name__ == ENCODER:
+        return encoder_bridge(folder, model, _tokenizer(folder) if has_tokenizer else None)
+    if has_tokenizer:
         return _boot(
             str(folder),
             hf_model=model,
@@ -161,6 +174,12 @@ def _bridge(folder: Path, model: Any, trust_remote_code: bool) -> Any:
     return build_bridge_from_module(
         model, type(model).__name__, hf_config=model.config, model_name=str(folder)
     )
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
 def _boot(name: str, **options: Any) -> Any:

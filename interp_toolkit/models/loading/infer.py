@@ -2,9 +2,11 @@
 
 What names and shapes say is known; a setting may repeat it, never contradict it. What they do not
 say is assumed, each assumption is one phrase, and a setting replaces it: no normalisation where
-there are no norm weights, scores divided by sqrt(d_head), causal attention, eps, the rotary base.
-Two things are neither known nor safe to assume, and must be given: an MLP's activation function,
-and the positions of a model that has neither position embeddings nor rotary tables.
+there are no norm weights, position embeddings added to the residual stream, scores divided by
+sqrt(d_head), causal attention, eps, the rotary base.
+What is neither known nor safe to assume must be given, all of it asked for at once: an MLP's
+activation function, the positions of a model that has neither position embeddings nor rotary
+tables, what a model without an unembedding is read by.
 Sizes that several tensors show are settled by the majority, so that one misshapen tensor is the
 one that gets named.
 """
@@ -48,6 +50,7 @@ FIRST_TABLE = 2048
 
 
 _SEQUENTIAL = "MLP after the attention, not parallel to it"
+_LEARNED = {"positional_embedding_type": "standard"}
 
 
 @dataclass(frozen=True)
@@ -58,11 +61,26 @@ class Assumption:
         fields: what is assumed, by configuration field.
         phrase: how to say it in one phrase.
         settled_by: the fields of which any, when given, replaces the assumption.
+        alternatives: what else the file allows, each as fields in place of these.
     """
 
     fields: Mapping[str, Any]
     phrase: str
     settled_by: frozenset[str]
+    alternatives: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Need:
+    """A setting that a file leaves open and that nothing can be assumed about.
+
+    Attributes:
+        what: it says of the model, after "it does not say".
+        example: a value that it might have.
+    """
+
+    what: str
+    example: str
 
 
 @dataclass(frozen=True)
@@ -72,20 +90,47 @@ class InferredConfig:
     Attributes:
         known: configuration fields that names and shapes show.
         assumptions: what is assumed about the others.
-        needed: fields that must be given, each with the words that ask for it.
+        needed: fields that must be given, each with what asks for it.
     """
 
     known: Mapping[str, Any]
     assumptions: tuple[Assumption, ...]
-    needed: Mapping[str, str] = field(default_factory=dict)
+    needed: Mapping[str, Need] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Settled:
-    """A configuration and the phrases for what was assumed in it."""
+    """A configuration and what was assumed in it."""
 
     config: TransformerConfig
-    assumptions: tuple[str, ...]
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """What was assumed, one phrase each."""
+        return tuple(assumption.phrase for assumption in self.assumptions)
+
+
+class UnsaidError(InputError):
+    """A file leaves open what has to be given; all of it is asked for at once.
+
+    Attributes:
+        known: what the file does say.
+        assumptions: what would be assumed, one phrase each.
+        needed: what has to be given.
+    """
+
+    def __init__(self, reading: InferredConfig, needed: Mapping[str, Need], source: str):
+        unsettled = {"n_heads", "d_head", "attn_scale"} if "n_heads" in needed else set()
+        self.known = {n: v for n, v in reading.known.items() if n not in unsettled}
+        self.needed = dict(needed)
+        if "normalization_type" not in reading.known:
+            unsettled.add("eps")
+        left = [a for a in reading.assumptions if not a.settled_by & {*unsettled, *needed}]
+        self.assumptions = tuple(a.phrase for a in left)
+        whats = "; ".join(need.what for need in needed.values())
+        options = " ".join(f"--set {name}={need.example}" for name, need in needed.items())
+        super().__init__(f"{source} does not say {whats}: give what is so, for example {options}")
 
 
 def read_state_dict(
@@ -106,28 +151,35 @@ def read_state_dict(
     known.update(_norms(inner))
     known.update(_mixing(parameters, source))
     assumptions = _open_questions(known, inner)
-    needed: dict[str, str] = {}
+    needed: dict[str, Need] = {}
     if "unembed.W_U" in inner:
         known["tied_embeddings"] = False
     else:
-        needed["tied_embeddings"] = (
-            "it lacks unembed.W_U: if the unembedding is the embedding's transpose, give "
-            "tied_embeddings=true (on the command line: --set tied_embeddings=true)"
+        needed["tied_embeddings"] = Need(
+            "what reads its output, as it lacks unembed.W_U (tied_embeddings=true: the embedding's "
+            "transpose; =false: nothing, the outputs are the last residual stream)",
+            "true",
         )
     if not known["attn_only"]:
-        needed["act_fn"] = (
-            "the activation function of its MLPs cannot be read off the file: give act_fn, e.g. "
-            "act_fn=relu (on the command line: --set act_fn=relu)"
+        needed["act_fn"] = Need(
+            "the activation function of its MLPs (relu, gelu, gelu_new, silu, ...)", "relu"
         )
     table = _rotary_table(buffers, source)
-    known.update(_positions(parameters, table))
-    if "positional_embedding_type" not in known:
-        needed["positional_embedding_type"] = (
-            "it has neither pos_embed.W_pos nor rotary tables: if no tensor is missing, give "
-            "positional_embedding_type=rotary or positional_embedding_type=none"
+    known.update(_positions(table))
+    if table is None and "pos_embed.W_pos" in parameters:
+        known["n_ctx"] = parameters["pos_embed.W_pos"].shape[0]
+        if "mixing" not in known or known["mixing"] is not None:
+            known.update(_LEARNED)
+        phrase = "positional_embedding_type=standard (shortformer has pos_embed.W_pos too)"
+        among = frozenset(_LEARNED), ({"positional_embedding_type": "shortformer"},)
+        assumptions.append(Assumption(_LEARNED, phrase, *among))
+    elif "positional_embedding_type" not in known:
+        needed["positional_embedding_type"] = Need(
+            "its positions, as it has neither pos_embed.W_pos nor rotary tables (rotary or none)",
+            "none",
         )
         assumptions.append(_assume("rotary_base", 10000.0))
-        assumptions.append(_assume("rotary_adjacent_pairs", False))
+        assumptions.append(_assume("rotary_adjacent_pairs", False, others=(True,)))
     _context_length(known, assumptions, _mask_length(buffers, source), table)
     return InferredConfig(known, tuple(assumptions), needed)
 
@@ -141,16 +193,9 @@ def settle(
     """The configuration from what is known, what is given, and the assumptions that remain.
 
     `answered` names fields that settle an assumption though the configuration has no such field.
-    Raises InputError when something given contradicts the file, or something needed is not given.
+    Raises InputError when something given contradicts the file.
     """
-    for name, value in given.items():
-        if name in reading.known and not _same(value, reading.known[name]):
-            raise InputError(
-                f"{name}={value} contradicts {source}, which says {reading.known[name]}"
-            )
-    for name, request in reading.needed.items():
-        if name not in given:
-            raise InputError(f"{source}: {request}")
+    _check_given(reading, given, source)
     rotary = {**reading.known, **given}.get("positional_embedding_type") == "rotary"
     open_ = [
         a
@@ -163,7 +208,22 @@ def settle(
     for assumption in open_:
         fields.update(assumption.fields)
     config = build_config({**fields, **reading.known, **given}, source)
-    return Settled(config, tuple(a.phrase for a in open_))
+    return Settled(config, tuple(open_))
+
+
+def _check_given(reading: InferredConfig, given: Mapping[str, Any], source: str) -> None:
+    for name, value in given.items():
+        if name in reading.known and not _same(value, reading.known[name]):
+            raise InputError(
+                f"{name}={value} contradicts {source}, which says {reading.known[name]}"
+            )
+    choice = given.get("positional_embedding_type", "standard")
+    for assumption in reading.assumptions:
+        if assumption.fields == _LEARNED and choice not in ("standard", "shortformer"):
+            raise InputError(
+                f"positional_embedding_type={choice} contradicts {source}, which has "
+                "pos_embed.W_pos: standard or shortformer"
+            )
 
 
 def _sizes(parameters: Mapping[str, Tensor], source: str) -> dict[str, Any]:
@@ -189,6 +249,8 @@ def _sizes(parameters: Mapping[str, Tensor], source: str) -> dict[str, Any]:
 def _biases(inner: set[str]) -> dict[str, Any]:
     """Whether there are biases; only where the unembedding's is the only one is that said."""
     names = {name for name in inner if name.rpartition(".")[2].lstrip("_").startswith("b_")}
+    if not inner & {"unembed.W_U", "unembed.b_U"}:  # a tied unembedding without a bias
+        return {"biases": bool(names), "unembed_bias": False}
     if names == {"unembed.b_U"} and any(name.startswith("attn.") for name in inner):
         return {"biases": False, "unembed_bias": True}
     return {"biases": bool(names)}
@@ -226,15 +288,16 @@ def _norms(inner: set[str]) -> dict[str, Any]:
     return {"normalization_type": "LN" if biases else "RMS"}
 
 
-def _assume(name: str, value: Any, why: str = "", settled_by: tuple[str, ...] = ()) -> Assumption:
-    return Assumption({name: value}, f"{name}={value}{why}", frozenset((name, *settled_by)))
+def _assume(name: str, value: Any, why: str = "", others: tuple[Any, ...] = ()) -> Assumption:
+    alternatives = tuple({name: other} for other in others)
+    return Assumption({name: value}, f"{name}={value}{why}", frozenset((name,)), alternatives)
 
 
 def _open_questions(known: Mapping[str, Any], inner: set[str]) -> list[Assumption]:
     open_ = []
     if "normalization_type" not in known:
         why = " (no norm weights; LNPre and RMSPre have none either)"
-        open_.append(_assume("normalization_type", None, why))
+        open_.append(_assume("normalization_type", None, why, ("LNPre", "RMSPre")))
     open_.append(_assume("eps", 1e-5))
     if "mixing" not in known:
         why = " (how its matrices were drawn, which no output depends on)"
@@ -246,9 +309,10 @@ def _open_questions(known: Mapping[str, Any], inner: set[str]) -> list[Assumptio
                 {"attn_scale": scale},
                 f"attn_scale={scale:.6g} (sqrt(d_head))",
                 frozenset({"attn_scale", "use_attn_scale"}),
+                ({"use_attn_scale": False},),
             )
         )
-        open_.append(_assume("attention_dir", "causal"))
+        open_.append(_assume("attention_dir", "causal", others=("bidirectional",)))
     if not known["attn_only"]:
         open_.append(Assumption({}, _SEQUENTIAL, frozenset({"parallel_attn_mlp"})))
     return open_
@@ -268,19 +332,16 @@ def _rotary_table(buffers: Mapping[str, Tensor], source: str) -> RotaryTable | N
     return tables.pop() if tables else None
 
 
-def _positions(parameters: Mapping[str, Tensor], table: RotaryTable | None) -> dict[str, Any]:
-    if table is not None:
-        read = {
-            "positional_embedding_type": "rotary",
-            "rotary_dim": table.dim,
-            "rotary_base": table.base,
-            "rotary_adjacent_pairs": table.adjacent_pairs,
-        }
-        return {name: value for name, value in read.items() if value is not None}
-    W_pos = parameters.get("pos_embed.W_pos")
-    if W_pos is None:
+def _positions(table: RotaryTable | None) -> dict[str, Any]:
+    if table is None:
         return {}
-    return {"positional_embedding_type": "standard", "n_ctx": W_pos.shape[0]}
+    read = {
+        "positional_embedding_type": "rotary",
+        "rotary_dim": table.dim,
+        "rotary_base": table.base,
+        "rotary_adjacent_pairs": table.adjacent_pairs,
+    }
+    return {name: value for name, value in read.items() if value is not None}
 
 
 def _mask_length(buffers: Mapping[str, Tensor], source: str) -> int | None:

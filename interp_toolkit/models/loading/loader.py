@@ -6,7 +6,7 @@ the weights are finite, and leaves in the model's record where it came from and 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from interp_toolkit import registry
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.device import find_device
 from interp_toolkit.models.about.record import ModelRecord, plain_config, record_of, set_record
+from interp_toolkit.models.loading.conversion import Keys
 from interp_toolkit.models.loading.from_file import load_file
 from interp_toolkit.models.loading.huggingface import load_folder, load_hub
 from interp_toolkit.models.loading.source_names import looks_like_path, path_of
@@ -30,17 +31,24 @@ def load(
     device: str | torch.device = "cpu",
     dtype: str | torch.dtype | None = None,
     trust_remote_code: bool = False,
+    keys: Keys | None = None,
+    ignore: Sequence[str] = (),
     **settings: Any,
 ) -> Any:
     """A TransformerLens model, in eval mode, its weights checked to be all there and finite.
 
     Args:
         source: a checkpoint file (ours, a `{cfg, state_dict}` dictionary, or a bare state dict of a
-            `HookedTransformer` or a `TransformerBridge`), a local Hugging Face folder, `toy:NAME`,
-            a hub name, or a live model, which comes back as it is.
+            `HookedTransformer`, a `TransformerBridge`, GPT-2, nanoGPT or EasyTransformer; of a
+            pickled object its tensors and attributes are read, never its code), a local Hugging
+            Face folder, `toy:NAME`, a hub name, or a live model, which comes back as it is.
         device: where to put it; "auto" is a GPU if there is one.
         dtype: what to convert the weights to; None leaves them as they were saved.
         trust_remote_code: run code that comes with a Hugging Face model.
+        keys: whose names a checkpoint's tensors have, where they are not recognised: "gpt2",
+            "nanogpt", "easytransformer", or a mapping of their names to TransformerLens' (or a JSON
+            file of it, see `models.loading.key_rules`).
+        ignore: names of tensors in a checkpoint to leave out; `*` stands for anything.
         settings: configuration fields that a file without configuration cannot say
             (`act_fn="relu"`, `n_heads=4`); strings are read by the field's type.
 
@@ -57,23 +65,24 @@ def load(
         >>> it.load("toy:induction").cfg.n_layers
         2
     """
+    only_files = {n: v for n, v in (("keys", keys), ("ignore", tuple(ignore))) if v}
     if not isinstance(source, str | Path):
-        return _live(source, dtype, settings)
+        return _live(source, dtype, {**settings, **only_files})
     name, place, kind = str(source), find_device(device), _dtype(dtype)
     if not name:
         raise InputError("the model's name is empty: give a file, a folder, toy:NAME or a hub name")
     if name.startswith("toy:"):
-        _refuse(settings, name)
+        _refuse({**settings, **only_files}, name)
         return _toy(name, place, kind)
     path = path_of(name)
     if path.is_dir():
-        _refuse(settings, name)
+        _refuse({**settings, **only_files}, name)
         bridge = load_folder(path, place, kind, trust_remote_code)
         path = path.resolve()
         return _recorded(bridge, ModelRecord(path.name, "huggingface", str(path)))
     if path.exists() or looks_like_path(name, path):
-        return load_file(path, place, kind, settings)
-    _refuse(settings, name)
+        return load_file(path, place, kind, settings, keys=keys, ignore=ignore)
+    _refuse({**settings, **only_files}, name)
     bridge = load_hub(name, place, kind, trust_remote_code)
     return _recorded(bridge, ModelRecord(name, "huggingface"))
 

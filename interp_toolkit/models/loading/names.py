@@ -58,9 +58,9 @@ def split_buffers(tensors: Mapping[str, Tensor]) -> tuple[Tensors, Tensors]:
 
 def is_bridge(names: Iterable[str]) -> bool:
     """Whether these are the names of a `TransformerBridge.state_dict()`."""
-    return any(
-        n == "embed.weight" or re.search(r"^blocks\.\d+\.attn\.q\.weight$", n) for n in names
-    )
+    found = set(names)
+    whole = {"embed.weight", "unembed.weight"} <= found
+    return whole or any(re.search(r"^blocks\.\d+\.attn\.q\.weight$", name) for name in found)
 
 
 def is_hooked(names: Iterable[str]) -> bool:
@@ -95,7 +95,7 @@ def bridge_to_hooked(tensors: Mapping[str, Tensor], n_heads: int, source: str) -
             )
     converter = _BridgeNames(tensors, n_heads, source)
     hooked = dict(converter.convert(name, tensor) for name, tensor in tensors.items())
-    return _with_zero_biases(hooked)
+    return with_zero_biases(hooked)
 
 
 class _BridgeNames:
@@ -194,7 +194,7 @@ def _is_conv1d(tensors: Mapping[str, Tensor]) -> bool:
     return any(len(s) == 2 and s[0] == width and s[1] != width for s in shapes)
 
 
-def _with_zero_biases(tensors: Tensors) -> Tensors:
+def with_zero_biases(tensors: Tensors) -> Tensors:
     """Zeros for the biases that the architecture has in no block, if it has others."""
     if not any(re.search(r"\.b_\w+$", name) for name in tensors):
         return tensors

@@ -1,7 +1,8 @@
 """Attention as `HookedTransformer` computes it, every step of it behind a hook point.
 
-q, k, v are projected, turned by their positions (rotary models), compared, scaled, capped, masked
-with -inf and put through a softmax; the pattern mixes the values into z, and W_O writes z back.
+q, k, v are projected (q and k, in shortformer models, from the input plus the position embedding),
+turned by their positions (rotary models), compared, scaled, capped, masked with -inf and put
+through a softmax; the pattern mixes the values into z, and W_O writes z back.
 No fused kernel replaces these steps when nobody is watching: a result must not change, in its
 last digits, because a hook was attached.
 
@@ -124,10 +125,15 @@ class Attention(nn.Module):
         self.b_K = bias(cfg, cfg.n_heads, cfg.d_head)
         self.b_V = bias(cfg, cfg.n_heads, cfg.d_head)
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """What the heads together write to the residual stream."""
-        q = fire(self.hook_q, project(x, self.W_Q, self.b_Q))
-        k = fire(self.hook_k, self._keys(x))
+    def forward(
+        self,
+        x: Float[Tensor, "batch pos d_model"],
+        position: Float[Tensor, "batch pos d_model"] | None = None,
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """What the heads together write; `position` is added for queries and keys alone."""
+        compared = x if position is None else x + position
+        q = fire(self.hook_q, project(compared, self.W_Q, self.b_Q))
+        k = fire(self.hook_k, self._keys(compared))
         v = fire(self.hook_v, self._values(x))
         if self.rotary is not None:
             q = fire(self.hook_rot_q, self.rotary(q))

@@ -52,7 +52,7 @@ def collapses(model: Model) -> TypeGuard[Transformer]:
         and cfg.attn_only
         and cfg.normalization_type is None
         and cfg.mixing is None
-        and cfg.positional_embedding_type != "rotary"
+        and cfg.positional_embedding_type in ("standard", "none")
         and cfg.attn_scores_soft_cap <= 0
         and cfg.output_logits_soft_cap <= 0
         and not any(has_hooks(module) for module in model.modules())

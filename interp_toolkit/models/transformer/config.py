@@ -22,6 +22,7 @@ from pydantic import (
 
 Normalization = Literal["LN", "LNPre", "RMS", "RMSPre"]
 ActivationName = Literal["relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "silu"]
+Positions = Literal["standard", "shortformer", "rotary", "none"]
 MixingVariance = Literal["1/(d_head m)", "1/(n m)", "1/sqrt(n m)"]
 DTYPES = {
     "float64": torch.float64,
@@ -35,7 +36,8 @@ class TransformerConfig(BaseModel):
     """Shape and options of a `Transformer`; see `HookedTransformerConfig` for the shared names.
 
     Attributes that differ from `HookedTransformerConfig`:
-        positional_embedding_type: "standard" (learned, absolute), "rotary" or "none".
+        positional_embedding_type: "standard" (learned, absolute), "shortformer" (learned, added to
+            what queries and keys read and not to the residual stream), "rotary" or "none".
         biases: whether attention, MLP and unembedding have bias parameters at all.
         gate_biases: a gated MLP has a bias in each of its linear maps (`b_gate`, and `b_in` before
             the product), where HookedTransformer has one `b_in` behind the product.
@@ -75,7 +77,7 @@ class TransformerConfig(BaseModel):
     normalization_type: Normalization | None = "LN"
     final_rms: bool = False
     eps: float = 1e-5
-    positional_embedding_type: Literal["standard", "rotary", "none"] = "standard"
+    positional_embedding_type: Positions = "standard"
     rotary_dim: int | None = None
     rotary_base: float = 10000.0
     rotary_adjacent_pairs: bool = False
@@ -162,8 +164,11 @@ class TransformerConfig(BaseModel):
         return self
 
     def _check_mixing(self) -> None:
-        if self.positional_embedding_type == "rotary":
-            raise ValueError("rotary positions turn queries and keys, which mixing has none of")
+        if self.positional_embedding_type in ("rotary", "shortformer"):
+            raise ValueError(
+                f"{self.positional_embedding_type} positions act on queries and keys, which mixing "
+                "has none of"
+            )
         if self.n_key_value_heads is not None:
             raise ValueError("mixing has no key-value heads to share")
         if self.attn_scores_soft_cap > 0:

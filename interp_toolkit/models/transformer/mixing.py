@@ -61,8 +61,10 @@ class MixingAttention(nn.Module):
         )
         self.mixing.copy_(mixing_matrices(drawn * self.std, causal=self.causal))
 
-    def forward(self, x: Float[Tensor, "batch pos d_model"]) -> Float[Tensor, "batch pos d_model"]:
-        """What the heads together write to the residual stream."""
+    def forward(
+        self, x: Float[Tensor, "batch pos d_model"], position: None = None
+    ) -> Float[Tensor, "batch pos d_model"]:
+        """What the heads together write; there are no queries and keys for a position to act on."""
         v = fire(self.hook_v, project(x, self.W_V, self.b_V))
         z = fire(self.hook_z, self._mixed(v))
         if self.hook_result is None:

@@ -8,6 +8,7 @@ normalised and unembedded.
 
 Differences from `HookedTransformer`, none of which changes a value at a hook:
     - the state dict holds parameters only (no masks, no rotary tables), and mixing matrices;
+    - a shortformer model run from a later layer still has its positions, and their hook fires;
     - `ln1` runs once a block, not once each for queries, keys and values, so its hooks fire once;
     - hook points that would never fire do not exist, so an edit there is a KeyError;
     - a seed is used through its own generator and leaves the global ones alone;
@@ -77,11 +78,13 @@ class Block(nn.Module):
             self.hook_mlp_out = HookPoint()
 
     def forward(
-        self, resid: Float[Tensor, "batch pos d_model"]
+        self,
+        resid: Float[Tensor, "batch pos d_model"],
+        position: Float[Tensor, "batch pos d_model"] | None = None,
     ) -> Float[Tensor, "batch pos d_model"]:
-        """The residual stream after this block."""
+        """The residual stream after this block; `position` is for its queries and keys alone."""
         resid = fire(self.hook_resid_pre, resid)
-        resid = resid + fire(self.hook_attn_out, self.attn(self.ln1(resid)))
+        resid = resid + fire(self.hook_attn_out, self.attn(self.ln1(resid), position))
         if not self.attn_only:
             resid = fire(self.hook_resid_mid, resid)
             resid = resid + fire(self.hook_mlp_out, self.mlp(self.ln2(resid)))
@@ -120,7 +123,7 @@ class Transformer(HookedRootModule, StackedWeights):
         self.check_tokens = True
         self.embed = Embed(cfg)
         self.hook_embed = HookPoint()
-        if cfg.positional_embedding_type == "standard":
+        if cfg.positional_embedding_type in ("standard", "shortformer"):
             self.pos_embed = PosEmbed(cfg)
             self.hook_pos_embed = HookPoint()
         rotary = RotaryEmbedding(cfg) if cfg.positional_embedding_type == "rotary" else None
@@ -189,12 +192,16 @@ class Transformer(HookedRootModule, StackedWeights):
             raise InputError(f"return_type is logits, loss, both or None, not {return_type!r}")
         if start_at_layer is None:
             tokens = self._checked_tokens(input)
-            resid = self._embedded(tokens)
+            resid: Tensor = fire(self.hook_embed, self.embed(tokens))
         else:
             tokens = None if tokens is None else self._checked_tokens(tokens)
             resid = self._checked_residual(input)
+        positions = self.cfg.positional_embedding_type
+        if positions == "standard" and start_at_layer is None:
+            resid = resid + self._positions(resid)
+        compared = self._positions(resid) if positions == "shortformer" else None
         for block in list(self.blocks)[start_at_layer:stop_at_layer]:
-            resid = block(resid)
+            resid = block(resid, compared)
         if stop_at_layer is not None:
             return resid
         if self.cfg.normalization_type is not None:
@@ -227,14 +234,11 @@ class Transformer(HookedRootModule, StackedWeights):
             "this model has no tokenizer: give it token ids, an integer tensor [batch, pos]"
         )
 
-    def _embedded(self, tokens: Tensor) -> Float[Tensor, "batch pos d_model"]:
-        resid: Tensor = fire(self.hook_embed, self.embed(tokens))
-        if self.cfg.positional_embedding_type != "standard":
-            return resid
-        position: Tensor = self.pos_embed(tokens)
+    def _positions(self, resid: Tensor) -> Float[Tensor, "batch pos d_model"]:
+        position: Tensor = self.pos_embed(resid[..., 0])
         if has_hooks(self.hook_pos_embed):
             position = self.hook_pos_embed(position.clone())
-        return resid + position
+        return position
 
     def _loss(
         self, logits: Tensor, tokens: Tensor | None, per_token: bool

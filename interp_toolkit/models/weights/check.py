@@ -52,7 +52,7 @@ def check(model: Model) -> tuple[Problems, float]:
 
     Raises InputError for a model without the parts of a decoder.
     """
-    for part in ("embed", "blocks", "unembed"):
+    for part in ("embed", "blocks"):
         if part not in getattr(model, "_modules", {}):
             raise InputError(f"a {type(model).__name__} has no {part}; its weights are not known")
     tokens = probe_tokens(model)
@@ -70,7 +70,7 @@ def check(model: Model) -> tuple[Problems, float]:
         for name, point in hook_points(model).items()
         if name.rpartition(".")[2] in _WATCHED and layer_of(name) is not None
     ]
-    logits = run(model, tokens, watched)
+    logits = _logits(model, tokens, watched)
     problems: Problems = {}
     scale = 1.0
     with torch.no_grad():
@@ -89,6 +89,16 @@ def check(model: Model) -> tuple[Problems, float]:
             except (InputError, _DisagreementError) as error:
                 problems[part, layer] = str(error)
     return problems, scale
+
+
+def _logits(model: Any, tokens: Tensor, watched: list[Any]) -> Tensor | None:
+    """One pass, for its hooks too; None for a model without a head, which says so at its end."""
+    try:
+        return run(model, tokens, watched)
+    except InputError:
+        if "unembed" in model._modules:
+            raise
+        return None
 
 
 def _embedding_scale(model: Model, tokens: Tensor, seen: Seen) -> float:

@@ -50,7 +50,9 @@ def unembedding(model: Any) -> tuple[Tensor, Tensor]:
             "the unembedding stands behind a masked-language-modelling head of its own (a layer "
             "and an activation), which no weights view can give exactly"
         )
-    W_U = read_tensor(getattr(model, "unembed", None), "W_U", "the unembedding")
+    if "unembed" not in model._modules:
+        raise InputError("this model has no head, so it has no unembedding")
+    W_U = read_tensor(model.unembed, "W_U", "the unembedding")
     return W_U, _bias(model.unembed, "b_U", W_U.new_zeros(W_U.shape[1]))
 
 

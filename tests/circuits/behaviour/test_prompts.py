@@ -102,7 +102,7 @@ def test_what_cannot_be_is_one_line(model, options, what):
         (np.zeros((2, 10)), "integers"),
         (np.zeros(10, int), "integers"),
         (np.zeros((1, 10), int), "one row"),
-        (np.zeros((2, 7), int), "7 tokens"),
+        (np.zeros((2, 1), int), "have 1 tokens"),
         (np.full((2, 10), 6), "vocabulary"),
     ],
 )

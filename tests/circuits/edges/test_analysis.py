@@ -25,6 +25,7 @@ from interp_toolkit.circuits.edges.search import (
     kept_edges,
 )
 from interp_toolkit.circuits.edges.wiring import Edge, Node
+from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.results import jsonable
@@ -121,17 +122,83 @@ def test_a_decoy_is_no_part_of_the_circuit():
     assert "a1.h0" in graph
 
 
-def test_a_decoy_alone_has_no_circuit():
+def test_a_decoy_alone_carries_no_behaviour():
     graph = composition_graph(toys.decoy(n_ctx=32))
-    assert "no use of repetition" in graph.graph["nothing"]
-    assert set(graph) == {"input", "logits"}
-    assert graph.number_of_edges() == 0
-    assert "faithfulness" not in graph.graph
+    assert graph.graph["behaviour"] == "output"
+    assert "a1.h0" not in graph
+    assert "a1.h1" not in graph
+
+
+def test_a_model_that_does_not_do_what_its_rows_ask_has_no_circuit():
+    data = asked(toys.induction(n_ctx=32), wrong=True)
+    result = CIRCUIT(toys.induction(n_ctx=32), data=data)
+    assert result.verdict.startswith("No circuit: the model does not do the task here")
+    assert (result.tables(), result.figures(), list(result.to_frame()["edge"])) == ([], [], [])
+
+
+def asked(model, *, wrong=False, rows=24):
+    """Repeats that ask for the next token at their last place; or for a token drawn at random."""
+    prompts = repeated_prompts(model, rows=rows, n_pos=24)
+    answers = prompts.tokens[:, -1].numpy()
+    if wrong:
+        answers = np.random.default_rng(0).permutation(answers)
+    tokens = prompts.tokens[:, :-1].numpy()
+    return FeatureData(tokens, np.zeros((rows, 0), bool), (), answers=answers)
+
+
+def test_rows_with_answers_are_judged_by_their_answers(induction):
+    result = CIRCUIT(induction, data=asked(induction, rows=64))
+    assert result.status == "detected"
+    assert result.evidence.measured.startswith("answers")
+    assert {"a0.h1->a1.h0<k>", "a1.h0->logits"} <= {row.edge for row in result.edges}
+
+
+def test_contexts_of_two_tokens_are_not_refused():
+    """Copying the first token at the second: one head, two edges."""
+    result = CIRCUIT(copier(), data=copied())
+    assert result.status == "detected"
+    assert {row.edge for row in result.edges} >= {"input->a0.h0<v>", "a0.h0->logits"}
+
+
+def copier(n_heads=1, d_vocab=12):
+    """Every head attends to all there is and writes the sum, so that logits count tokens."""
+    from interp_toolkit.models.transformer.config import TransformerConfig
+    from interp_toolkit.models.transformer.transformer import Transformer
+
+    cfg = TransformerConfig(
+        n_layers=1, d_model=d_vocab, n_ctx=2, d_head=d_vocab, n_heads=n_heads, d_vocab=d_vocab,
+        attn_only=True, normalization_type=None,
+    )  # fmt: skip
+    model = Transformer(cfg)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+        model.embed.W_E.copy_(torch.eye(d_vocab))
+        model.blocks[0].attn.W_V.copy_(torch.eye(d_vocab).expand(n_heads, -1, -1))
+        model.blocks[0].attn.W_O.copy_(20 * torch.eye(d_vocab).expand(n_heads, -1, -1))
+        model.unembed.W_U.copy_(torch.eye(d_vocab))
+        model.unembed.W_U[-1] = 0  # the separator is never the answer
+    return model
+
+
+def copied(rows=64, d_vocab=12):
+    first = np.random.default_rng(0).integers(d_vocab - 1, size=rows)
+    tokens = np.stack([first, np.full(rows, d_vocab - 1)], axis=1)
+    return FeatureData(tokens, np.zeros((rows, 0), bool), (), answers=first)
+
+
+def test_heads_that_make_up_for_each_other_are_found():
+    """Four uniform heads: without any one of them the answers are as likely as with all."""
+    model = copier(4)
+    result = CIRCUIT(model, data=copied())
+    assert result.status == "detected"
+    assert any(row.edge == "a0.h0->logits" for row in result.edges)
+    assert result.evidence.faithfulness > 0.9
 
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("scale", [0.1, 0.5])
-def test_random_models_have_no_circuit(seed, scale):
+def test_random_models_carry_no_behaviour(seed, scale):
     from interp_toolkit.models.transformer.config import TransformerConfig
     from interp_toolkit.models.transformer.transformer import Transformer
 
@@ -144,7 +211,9 @@ def test_random_models_have_no_circuit(seed, scale):
         for parameter in model.parameters():
             if parameter.ndim > 1:
                 parameter.copy_(scale * torch.randn(parameter.shape, generator=generator))
-    assert _kept(composition_graph(model, seed=seed)) == set()
+    graph = composition_graph(model, seed=seed)
+    assert graph.graph["behaviour"] == "output"
+    assert graph.graph["unit"] == "nats a position"
 
 
 def test_the_same_seed_gives_the_same_graph_whatever_the_memory(induction, graph):
@@ -262,12 +331,6 @@ def test_the_picture_shows_every_edge_and_node(induction):
     assert any("L0H1 → L1H0 (k)" in text and "composition" in text for text in hover)
     widths = [trace["line"]["width"] for trace in lines]
     assert widths == sorted(widths, reverse=True)
-
-
-def test_an_empty_circuit_is_reported_without_tables_or_figures():
-    result = CIRCUIT(toys.decoy(n_ctx=32))
-    assert result.verdict.startswith("No circuit: the model makes no use of repetition")
-    assert (result.tables(), result.figures(), list(result.to_frame()["edge"])) == ([], [], [])
 
 
 def test_which_models_it_is_for(zoo, induction):

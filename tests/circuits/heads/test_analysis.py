@@ -8,13 +8,17 @@ import plotly.graph_objects as go
 import pytest
 
 import interp_toolkit as it
+from interp_toolkit.circuits.behaviour.advantage import Estimate
+from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.heads import analysis as head_analysis
-from interp_toolkit.circuits.heads import figures, verdict
-from interp_toolkit.circuits.heads.ablation import HeadAblation
+from interp_toolkit.circuits.heads import figures, groups, verdict
 from interp_toolkit.circuits.heads.analysis import HEADS
+from interp_toolkit.circuits.heads.groups import HeadEffect, least
 from interp_toolkit.circuits.heads.result import HeadVerdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import to_json
 from interp_toolkit.toys.hand_set import induction as toys
@@ -30,6 +34,10 @@ INTERFACE = {
     "q_value",
     "detected",
     "ablation_effect",
+    "causal",
+    "effect",
+    "effect_low",
+    "effect_high",
 }
 
 
@@ -55,28 +63,27 @@ def by_name(result, detector, layer, head):
 def test_the_circuit_is_found_confirmed_and_its_feeder_named(induction):
     assert induction.status == "detected"
     head = by_name(induction, "induction", 1, 0)
-    assert (head.detected, head.causal) == (True, "confirmed")
-    assert head.ablation.low > 0.5 * induction.advantage[0]
-    assert by_name(induction, "previous-token", 0, 1).causal == "confirmed"
+    assert (head.detected, head.causal) == (True, "carries")
+    assert head.ablation.low > 0.5 * induction.home.whole
+    assert by_name(induction, "previous-token", 0, 1).causal == "carries"
     (reader,) = induction.readers
     assert (reader.partner.layer, reader.partner.head) == (0, 1)
     assert "L0H1 feeds the keys of L1H0" in induction.verdict
     assert sum(h.detected for h in induction.heads) == 2
 
 
-def test_a_decoy_is_detected_by_attention_and_refuted_by_ablation(decoys):
+def test_a_decoy_attends_like_one_and_is_not_named(decoys):
     decoy, true = by_name(decoys, "induction", 1, 1), by_name(decoys, "induction", 1, 0)
-    assert decoy.detected
+    assert (decoy.attends, decoy.detected) == (True, False)
     assert true.detected
     assert decoy.score == pytest.approx(true.score)
-    assert (decoy.causal, true.causal) == ("refuted", "confirmed")
-    assert decoy.ablation.effect == pytest.approx(0, abs=1e-9)
-    assert "L1H1 attends like an induction head" in decoys.verdict
-    assert "refuted" in decoys.verdict
+    assert (decoy.causal, true.causal) == ("no_effect_found", "carries")
+    assert decoy.cut.effect.mean == pytest.approx(0, abs=1e-9)
+    assert "L1H1 attends as induction (100%), but no effect found" in decoys.verdict
     assert decoys.status == "detected"  # the true one
     alone = HEADS(toys.decoy(d_vocab=40, n_ctx=60), detectors=["induction"])
-    assert alone.status == "refuted"
-    assert by_name(alone, "induction", 1, 1).causal == "refuted"
+    assert by_name(alone, "induction", 1, 1).causal == "not_tested"
+    assert "is not tested" in alone.verdict
 
 
 def test_the_trained_model_has_both_kinds_and_the_edge(trained):
@@ -84,18 +91,22 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained):
     previous = [h for h in trained.heads if h.detector == "previous-token" and h.detected]
     assert {h.layer for h in induction} == {1}
     assert {h.layer for h in previous} == {0}
-    assert all(h.causal == "confirmed" for h in (*induction, *previous))
+    assert all(h.causal in ("carries", "contributes") for h in (*induction, *previous))
     fed = {(r.partner.layer, r.partner.head) for r in trained.readers}
     assert fed == {(h.layer, h.head) for h in previous}
-    assert max(h.ablation.effect for h in previous) > 0.5 * trained.advantage[0]
-    assert trained.joint["induction"][1] > 0.8 * trained.advantage[0]  # together they are all of it
-    assert "ablating all of them costs" in trained.verdict
+    assert max(h.ablation.effect for h in previous) > 0.5 * trained.home.whole
+    group = next(g for g in trained.groups if g.detector == "induction")
+    assert least(group.joint).low > 0.8  # together they are all of it
+    assert group.structure == "shared"
+    assert "shared by" in trained.verdict
 
 
 def test_an_untrained_model_has_none():
     result = HEADS(random_model(3, d_vocab=30, n_ctx=40, n_layers=2))
-    assert result.status == "not_detected"
-    assert result.verdict.startswith("No head is detected as induction, previous-token")
+    assert result.status == "not_tested"
+    assert result.at_home is False
+    assert result.verdict.startswith("What heads do is not tested: the model does not do the task")
+    assert "By attention alone none is induction, previous-token" in result.verdict
     assert result.readers == []
     assert all(h.ablation is None for h in result.heads)
     assert result.tables()[0].title == "No head is detected; the nearest"
@@ -108,7 +119,12 @@ def test_every_head_and_detector_has_an_entry_with_the_fields_others_read(decoys
     json.dumps(document, allow_nan=False)
     frame = decoys.to_frame()
     assert len(frame) == 20
-    assert frame.detected.sum() == 3
+    assert frame.detected.sum() == 2
+    (group, other) = document["groups"]
+    assert (group["detector"], group["heads"]) == ("induction", ["L1H0", "L1H1"])
+    assert group["causal"] == other["causal"] == "carries"
+    assert group["structure"] == "one head"
+    assert document["at_home"] is True
 
 
 def test_the_page_has_map_and_patterns(decoys):
@@ -117,7 +133,7 @@ def test_the_page_has_map_and_patterns(decoys):
     maps = [trace for trace in figures[0].data if trace["type"] == "heatmap"]
     assert len(maps) == 5
     hover = maps[0]["text"][1][1]
-    for word in ("L1H1", "score", "null", "adjusted", "ablation", "refuted"):
+    for word in ("L1H1", "score", "null", "adjusted", "cut", "no effect found"):
         assert word in hover
     marks = next(trace for trace in figures[0].data if trace["type"] == "scatter")
     at = list(zip(marks["y"], marks["x"], marks["marker"]["symbol"], strict=True))
@@ -130,10 +146,11 @@ def test_the_page_has_map_and_patterns(decoys):
     assert "Head map" in to_html([decoys])
 
 
-def test_an_encoder_is_scored_and_not_ablated(zoo):
+def test_an_encoder_is_scored_and_not_cut(zoo):
     result = HEADS(zoo("own-bare"))
     assert "next-token" in {h.detector for h in result.heads}
-    assert all(h.causal is None for h in result.heads)
+    assert all(h.causal == "not_tested" for h in result.heads)
+    assert result.at_home is None
 
 
 def test_data_of_ones_own():
@@ -142,7 +159,7 @@ def test_data_of_ones_own():
     rows = np.stack([np.resize(rng.permutation(40)[:p], 50) for p in (20, 21, 22, 23)])
     data = FeatureData(rows, np.zeros((4, 1), bool), ("any",), source="rows of mine")
     result = HEADS(model, data=data, detectors=["induction"])
-    assert by_name(result, "induction", 1, 0).causal == "confirmed"
+    assert by_name(result, "induction", 1, 0).causal == "carries"
     assert result.provenance.data["rows"] == 4
 
 
@@ -150,23 +167,10 @@ def test_resampling_and_zeros_are_other_ways_to_take_a_head_out():
     model = toys.induction(d_vocab=40, n_ctx=48)
     for how in ("resample", "zero"):
         result = HEADS(model, detectors=["induction"], ablate=how)
-        assert by_name(result, "induction", 1, 0).causal == "confirmed"
+        assert by_name(result, "induction", 1, 0).ablation.word == "carries"
         assert how in result.evidence.replaced_by
-    for toy in (model, random_model(3, d_vocab=30, n_ctx=40)):  # heads to ablate, and none
-        with pytest.raises(InputError, match="mean"):
-            HEADS(toy, detectors=["induction"], ablate="nothing")
-
-
-def test_without_other_heads_the_evidence_says_so():
-    model = toys.induction(d_vocab=40, n_ctx=48)
-    for layer, (kept, other) in enumerate([(1, 0), (0, 1)]):
-        attn = model.blocks[layer].attn
-        for name in ("W_Q", "W_K", "W_V", "W_O"):
-            getattr(attn, name).data[other] = getattr(attn, name).data[kept]
-        attn.W_O.data /= 2
-    result = HEADS(model, detectors=["induction", "previous-token"])
-    assert sum(head.detected for head in result.heads) == 4
-    assert (result.evidence.replaced_by, result.evidence.other_heads) == ("mean", 0)
+    with pytest.raises(InputError, match="mean"):
+        HEADS(model, detectors=["induction"], ablate="nothing")
 
 
 def test_which_models_it_fits(tiny_xor_model, tiny_induction_model):
@@ -179,54 +183,72 @@ def test_which_models_it_fits(tiny_xor_model, tiny_induction_model):
     assert score == pytest.approx(1, abs=0.01)
 
 
-ABLATION = HeadAblation(
-    **dict.fromkeys(HeadAblation.__dataclass_fields__, 0.0)
-    | {"layer": 1, "head": 2, "others_as_large": 0, "verdict": "undecided"}
-)
+def effect(mean, low, high, word, restored=None):
+    own = {way: Share(mean, low, high) for way in ("renormalise", "mean")}
+    back = own if restored is None else {way: Share(*restored) for way in own}
+    return HeadEffect(
+        Head(1, 2), own, back, word, named=word in ("carries", "contributes"), reason="x"
+    )
 
 
-def one(ablation=None, **fields):
+def one(cut=None, **fields):
     base = dict.fromkeys(HeadVerdict.__dataclass_fields__)
-    found = None if ablation is None else dataclasses.replace(ABLATION, **ablation)
-    named = {"detector": "induction", "layer": 1, "head": 2, "ablation": found}
+    base |= {"attends": False, "detected": False}
+    named = {"detector": "induction", "layer": 1, "head": 2, "cut": cut}
     return HeadVerdict(**(base | named | fields))
 
 
-def test_a_head_that_works_against_the_behaviour_is_not_said_to_change_nothing():
-    model = toys.induction(d_vocab=40, n_ctx=48)
-    model.blocks[1].attn.W_O.data *= -1
+def test_a_head_that_works_against_the_behaviour_is_not_said_to_have_no_effect():
+    """The induction head writes the wrong way: without it the told token would be likelier."""
+    model = toys.induction_decoy(d_vocab=40, n_ctx=48)
+    decoy = model.blocks[1].attn.W_O.data[1]
+    decoy.copy_(-0.3 * model.blocks[1].attn.W_O.data[0])
     result = HEADS(model, detectors=["induction", "previous-token"])
-    head = by_name(result, "induction", 1, 0)
-    assert head.causal == "refuted"
-    assert head.ablation.high < -1
-    assert "L1H0 attends like an induction head but works against" in result.verdict
-    assert "changes nothing" not in result.verdict
-    assert "costs" in result.verdict  # of its attention, by the path from L0H1
-    assert "-" not in result.verdict.split("induction attention")[0].split("costs")[1]
+    head = by_name(result, "induction", 1, 1)
+    assert head.causal == "works_against"
+    assert head.cut.effect.high < 0
+    assert not head.detected
+    assert "L1H1 attends as induction (100%), but works against the behaviour" in result.verdict
+
+
+def at_home(yes=True):
+    found = Estimate(0.9, 0.88, 0.92, 0.0, 100)
+    return AtHome(yes, found, 0.1, 0.2, "ninety of a hundred", "of the answers")
 
 
 def test_how_verdicts_are_worded():
-    nothing = [one(score=0.1, excess=0.05, p_value=0.2, p_adjusted=1.0, detected=False)]
+    nothing = [one(score=0.1, uniform=0.05, excess=0.05, p_value=0.2, p_adjusted=1.0)]
     nothing = [dataclasses.replace(nothing[0], reason=verdict.why_not(nothing[0], 0.3))]
-    assert verdict.verdict(nothing, [], {}, None) == (
+    assert verdict.verdict(nothing, [], [], at_home()) == (
         "No head is detected as induction (the nearest is L1H2 as induction, 10% of its "
         "attention, adjusted p = 1: attention beyond its null below the floor of 30% and adjusted "
-        "p above 0.05)."
+        "p above 0.05). Ninety of a hundred."
     )
+    assert verdict.status(nothing, at_home()) == "not_detected"
+    assert verdict.status(nothing, at_home(yes=False)) == "not_tested"
+    assert verdict.status(nothing, None) == "not_tested"
     unknown = [one(detected=False)]
-    assert verdict.status(unknown) == "undecided"
-    assert verdict.verdict(unknown, [], {}, None).startswith("Undecided")
-    redundant = one(
-        {"verdict": "confirmed", "effect": 0.01, "low": -0.1, "high": 0.1, "restored": 2.5},
-        score=0.9,
-        detected=True,
-        p_value=1e-9,
+    assert verdict.status(unknown, at_home()) == "undecided"
+    assert verdict.verdict(unknown, [], [], at_home()).startswith("Undecided")
+    seen = {"score": 0.9, "detected": True, "p_value": 1e-9}
+    redundant = one(effect(0.01, -0.1, 0.1, "carries", restored=(0.7, 0.6, 0.8)), **seen)
+    said = verdict.verdict([redundant], [], [], at_home())
+    assert "it restores 70.0% [60.0%, 80.0%]" in said
+    assert redundant.to_dict()["effect_low"] == pytest.approx(0.6)
+    undecided = one(effect(0.1, -0.2, 0.4, "undecided"), **seen)
+    assert "undecided: cutting it costs 10.0% [-20.0%, 40.0%]" in verdict.verdict(
+        [undecided], [], [], at_home()
     )
-    assert "alone it restores 2.5 nats" in verdict.verdict([redundant], [], {}, (3.0, 2.0, 4.0))
-    undecided = one({"verdict": "undecided", "effect": 0.1}, score=0.9, detected=True, p_value=0.0)
-    assert "ablation undecided" in verdict.verdict([undecided], [], {}, (3.0, 2.0, 4.0))
-    assert redundant.to_dict()["restored"] == 2.5
-    assert "ablation" not in redundant.to_dict()
+    idle = one(effect(0.001, -0.01, 0.02, "no_effect_found"), **seen)
+    assert "within ±2.0%" in verdict.verdict([idle], [], [], at_home())
+
+
+def test_what_cannot_be_told_from_chance_is_undecided_and_not_denied():
+    head = one(score=0.4, uniform=0.1, null_mean=0.1, excess=0.33, p_value=0.01, p_adjusted=0.17)
+    head = dataclasses.replace(head, reason=verdict.why_not(head, 0.3))
+    assert "cannot tell it from chance" in head.reason
+    assert verdict.status([head], at_home()) == "undecided"
+    assert verdict.verdict([head], [], [], at_home()).startswith("Undecided (the nearest is L1H2")
 
 
 @pytest.mark.parametrize(
@@ -248,23 +270,24 @@ def test_how_verdicts_are_worded():
 )
 def test_why_a_head_is_not_detected_is_said(fields, said):
     p = fields.pop("p")
-    head = one(detected=False, p_value=p, p_adjusted=p, **fields)
+    head = one(detected=False, p_value=max(p, 0.06) if p > 0.05 else p, p_adjusted=p, **fields)
     assert said in verdict.why_not(head, 0.3)
     assert " and " not in verdict.why_not(head, 0.3)
 
 
-def test_heads_that_are_not_judged_are_out_too_where_redundancy_is_measured(monkeypatch):
+def test_heads_that_are_not_cut_one_by_one_are_cut_with_the_others(monkeypatch):
     model = toys.induction(d_vocab=40, n_ctx=48)
     attn = model.blocks[1].attn
     for name in ("W_Q", "W_K", "W_V", "W_O"):
         getattr(attn, name).data[1] = getattr(attn, name).data[0]
     both = by_name(HEADS(model, detectors=["induction"]), "induction", 1, 0)
-    monkeypatch.setattr(head_analysis, "MOST_ABLATED", 1)
+    for module in (head_analysis, groups):
+        monkeypatch.setattr(module, "MOST_CUT", 1)
     result = HEADS(model, detectors=["induction"])
-    judged = [head for head in result.heads if head.causal]
-    assert len(judged) == 1
-    assert judged[0].ablation.restored == pytest.approx(both.ablation.restored)
-    assert any("one by one" in note for note in result.notes)
+    (judged,) = [head for head in result.heads if head.cut]
+    assert judged.cut.restored["mean"].mean == pytest.approx(both.cut.restored["mean"].mean)
+    assert sum(head.detected for head in result.heads) == 2
+    assert any("not one by one" in note for note in result.notes)
 
 
 @pytest.mark.parametrize("n_detectors", range(1, 8))

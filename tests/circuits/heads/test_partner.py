@@ -65,12 +65,12 @@ def test_the_previous_token_head_is_named(toy, head):
     assert best.attention > 0.999
     assert best.attention_drop > 0.95
     assert best.low < best.attention_drop < best.high
-    assert best.advantage_drop > 3
+    assert best.value_drop > 3
     assert best.k_composition == pytest.approx(1 / 128**0.5)  # 64 + 64 axes, 64 of them shared
     for other in found[1:]:
         assert not other.named
         assert other.attention_drop == pytest.approx(0, abs=1e-9)
-        assert other.advantage_drop == pytest.approx(0, abs=1e-9)
+        assert other.value_drop == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("channel", ["q", "v"])
@@ -78,7 +78,7 @@ def test_other_inputs_of_the_induction_head_are_not_made_by_it(channel):
     model = induction()
     found = path_effects(model, repeated_prompts(model), [PREVIOUS_HEAD], INDUCTION_HEAD, channel)
     assert np.abs(found.attention_drop).max() < 1e-9
-    assert np.abs(found.advantage_drop).max() < 1e-9
+    assert np.abs(found.value_drop).max() < 1e-9
 
 
 def test_all_of_what_ablation_does_goes_along_the_one_path():
@@ -86,14 +86,14 @@ def test_all_of_what_ablation_does_goes_along_the_one_path():
     prompts = repeated_prompts(model)
     cut = path_effects(model, prompts, [PREVIOUS_HEAD], INDUCTION_HEAD)
     ablated = ablation_effects(model, prompts, [PREVIOUS_HEAD]).heads[0].effect
-    assert cut.advantage_drop.mean() == pytest.approx(ablated, abs=1e-9)
+    assert cut.value_drop.mean() == pytest.approx(ablated, abs=1e-9)
 
 
 def test_a_decoys_attention_is_made_by_it_and_the_behaviour_does_not_care():
     model = induction_decoy()
     best = named_partner(partners(model, repeated_prompts(model), DECOY_HEAD))
     assert (best.layer, best.head) == PREVIOUS_HEAD
-    assert best.advantage_drop == pytest.approx(0, abs=1e-9)
+    assert best.value_drop == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["own", "hooked", "alibi", "gpt2", "neox", "llama", "bloom"])
@@ -142,11 +142,11 @@ def test_cuts_are_what_the_model_itself_does_with_an_edited_input(zoo, kind, cha
     after = induction_share(patched["pattern"], prompts)
     assert np.allclose(found.attention_drop[0], before - after, atol=1e-5)
     losses = -logits[:, :-1].log_softmax(-1).gather(-1, prompts.tokens[:, 1:, None])[..., 0]
-    known, unknown = prompts.known()[:, :-1], prompts.unknown()[:, :-1]
-    advantage = [float(losses[r, unknown[r]].mean() - losses[r, known[r]].mean()) for r in range(5)]
-    lost = behaviour(model, prompts).advantage - advantage
+    known = prompts.known()[:, :-1]
+    without = [float(losses[r, known[r]].mean()) for r in range(5)]
+    lost = without - behaviour(model, prompts).loss_known
     assert np.abs(lost).max() > 1e-4
-    assert np.allclose(found.advantage_drop[0], lost, atol=1e-5)
+    assert np.allclose(found.value_drop[0], lost, atol=1e-5)
 
 
 def test_heads_that_share_keys_with_the_reader_keep_theirs(zoo):
@@ -181,7 +181,7 @@ def test_memory_changes_nothing(zoo):
     )
     assert np.allclose(large.attention, small.attention, atol=1e-6)
     assert np.allclose(large.attention_drop, small.attention_drop, atol=1e-6)
-    assert np.allclose(large.advantage_drop, small.advantage_drop, atol=1e-5)
+    assert np.allclose(large.value_drop, small.value_drop, atol=1e-5)
 
 
 def test_on_every_kind_of_model(model, request, count_hooks):

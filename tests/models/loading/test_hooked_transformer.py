@@ -55,6 +55,10 @@ CASES = {
     "one key head": ({"attn_only": True, "n_heads": 4, "n_key_value_heads": 1}, {}),
     "LNPre": (MLP | {"normalization_type": "LNPre"}, ACT | {"normalization_type": "LNPre"}),
     "final RMS": ({"attn_only": True, "final_rms": True}, {"final_rms": True}),
+    "shortformer": (
+        {"attn_only": True, "positional_embedding_type": "shortformer"},
+        {"positional_embedding_type": "shortformer"},
+    ),
     "bidirectional": (
         {"attn_only": True, "attention_dir": "bidirectional"},
         {"attention_dir": "bidirectional"},
@@ -103,17 +107,22 @@ def test_with_its_configuration(tmp_path, name):
     assert same_logits(loaded, model)
 
 
-def test_a_whole_pickled_model_is_not_loaded(tmp_path):
-    torch.save(hooked({"attn_only": True}), tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="whole pickled model"):
-        load(tmp_path / "model.pt")
+@pytest.mark.parametrize("zipped", [True, False])
+def test_a_whole_pickled_model_is_read_as_data(tmp_path, zipped):
+    model = hooked(MLP)
+    torch.save(model, tmp_path / "model.pt", _use_new_zipfile_serialization=zipped)
+    loaded = load(tmp_path / "model.pt")
+    assert same_logits(loaded, model)
+    (told,) = record_of(loaded).assumptions
+    assert "HookedTransformer, read as data: its code was not run" in told
 
 
-def test_a_pickled_config_object_is_not_loaded(tmp_path):
-    model = hooked({"attn_only": True})
+def test_a_pickled_config_object_is_read_as_data(tmp_path):
+    model = hooked({"attn_only": True, "attn_scale": 3.0})
     torch.save({"cfg": model.cfg, "state_dict": model.state_dict()}, tmp_path / "model.pt")
-    with pytest.raises(ValueError, match="pickled HookedTransformerConfig object"):
-        load(tmp_path / "model.pt")
+    loaded = load(tmp_path / "model.pt")
+    assert same_logits(loaded, model)
+    assert record_of(loaded).assumptions == ()
 
 
 def test_a_live_model_comes_back_itself():
@@ -130,7 +139,6 @@ def test_a_live_model_comes_back_itself():
         {"parallel_attn_mlp": True},
         {"use_qk_norm": True},
         {"positional_embedding_type": "alibi"},
-        {"positional_embedding_type": "shortformer"},
         {"use_local_attn": True, "window_size": 3, "attn_types": ["local", "global"]},
         {"scale_attn_by_inverse_layer_idx": True},
         {"act_fn": "solu_ln"},

@@ -10,7 +10,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from interp_toolkit import InputError, load
+from interp_toolkit.models import activations
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.weights.view import weights
 
 SMALL = {
     "vocab_size": 16,
@@ -222,3 +224,58 @@ def test_pickled_weights_that_run_code_are_not_run(folder, tmp_path):
     torch.save({**tensors, "bomb": Bomb()}, path / "pytorch_model.bin")
     assert "nothing was run" in refusal(path)
     assert not (tmp_path / "exploded").exists()
+
+
+@pytest.fixture
+def encoder(tmp_path):
+    """A small random BERT without a head, in a folder."""
+    config = transformers.BertConfig(
+        vocab_size=16,
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=24,
+        max_position_embeddings=12,
+    )
+    bars = transformers.utils.logging.is_progress_bar_enabled()
+    transformers.utils.logging.disable_progress_bar()
+    torch.manual_seed(0)
+    model = transformers.BertModel(config).eval()
+    model.save_pretrained(tmp_path / "encoder")
+    if bars:
+        transformers.utils.logging.enable_progress_bar()
+    return tmp_path / "encoder", model
+
+
+@pytest.mark.parametrize("tokenizer", [False, True])
+@pytest.mark.parametrize("pooler", [True, False])
+def test_a_bare_bert_encoder_gives_its_activations(encoder, tokenizer, pooler):
+    path, model = encoder
+    if tokenizer:
+        add_tokenizer(path)
+    if not pooler:
+        state = load_file(path / "model.safetensors")
+        kept = {name: t for name, t in state.items() if not name.startswith("pooler.")}
+        save_file(kept, path / "model.safetensors", metadata={"format": "pt"})
+    bridge = load(path)
+    tokens = torch.randint(0, 16, (3, 7), generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        expected = model(tokens, output_hidden_states=True).hidden_states
+    names = ["blocks.0.hook_out", "blocks.1.hook_out"]
+    (batch,) = activations(bridge, tokens.numpy(), names, positions=6)
+    for layer, name in enumerate(names):
+        found = batch[name].reshape(3, 16)
+        assert torch.allclose(found, expected[layer + 1][:, 6], atol=1e-5)
+    assert (bridge.tokenizer is not None) == tokenizer
+    assert record_of(bridge).config["attention_dir"] == "bidirectional"
+
+
+def test_what_needs_logits_of_a_bare_encoder_says_that_there_are_none(encoder):
+    bridge = load(encoder[0])
+    with pytest.raises(InputError, match="no head, so it has no logits") as caught:
+        bridge(torch.zeros(1, 3, dtype=torch.int64))
+    assert "\n" not in str(caught.value)
+    view = weights(bridge)
+    assert view.layer(1).direction == "bidirectional"
+    with pytest.raises(InputError, match="no head, so it has no unembedding"):
+        _ = view.W_U

@@ -183,8 +183,14 @@ def test_what_was_assumed_is_recorded_and_goes_when_given(tmp_path):
         "eps=1e-05",
         "attn_scale=2 (sqrt(d_head))",
         "attention_dir=causal",
+        "positional_embedding_type=standard (shortformer has pos_embed.W_pos too)",
     )
-    settings = {"eps": 1e-5, "use_attn_scale": True, "attention_dir": "causal"}
+    settings = {
+        "eps": 1e-5,
+        "use_attn_scale": True,
+        "attention_dir": "causal",
+        "positional_embedding_type": "standard",
+    }
     assert record_of(load(tmp_path / "model.pt", **settings)).assumptions == ()
 
 
@@ -275,8 +281,7 @@ def test_unknown_fields_of_a_configuration_are_reported(tmp_path):
     cfg = hooked_config(model, lr=1e-3, batch_size=32)
     torch.save({"cfg": cfg, "state_dict": model.state_dict()}, tmp_path / "model.pt")
     assert record_of(load(tmp_path / "model.pt")).assumptions == (
-        "configuration field batch_size ignored",
-        "configuration field lr ignored",
+        "configuration fields batch_size, lr ignored",
     )
 
 
@@ -295,7 +300,6 @@ def test_unknown_fields_of_a_configuration_are_reported(tmp_path):
         ("use_attention_sinks", True),
         ("post_embedding_ln", True),
         ("positional_embedding_type", "alibi"),
-        ("positional_embedding_type", "shortformer"),
         ("original_architecture", "Olmo2ForCausalLM"),
         ("act_fn", "solu_ln"),
     ],
@@ -335,6 +339,62 @@ def test_settings_that_cannot_be(tmp_path, settings, message):
     torch.save(random_model(attn_only=True).state_dict(), tmp_path / "model.pt")
     with pytest.raises(InputError, match=message):
         load(tmp_path / "model.pt", **settings)
+
+
+def test_shortformer_positions_are_a_setting(tmp_path):
+    model = random_model(**ATTENTION_ONLY, positional_embedding_type="shortformer")
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    loaded = load(tmp_path / "model.pt", positional_embedding_type="shortformer")
+    assert torch.equal(loaded(tokens(model)), model(tokens(model)))
+    assert not any("positional" in phrase for phrase in record_of(loaded).assumptions)
+    with pytest.raises(InputError, match=r"rotary contradicts .* which has pos_embed\.W_pos"):
+        load(tmp_path / "model.pt", positional_embedding_type="rotary")
+
+
+def test_all_that_has_to_be_given_is_asked_for_at_once(tmp_path):
+    model = random_model(d_mlp=5, act_fn="relu", positional_embedding_type="none")
+    state = dict(model.state_dict())
+    del state["unembed.W_U"], state["unembed.b_U"]
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(InputError) as caught:
+        load(tmp_path / "model.pt")
+    for name in ("tied_embeddings=true", "act_fn=relu", "positional_embedding_type=none"):
+        assert f"--set {name}" in str(caught.value)
+
+
+def test_without_an_unembedding_the_outputs_may_be_the_residual_stream(tmp_path):
+    model = random_model(attn_only=True)
+    state = dict(model.state_dict())
+    del state["unembed.W_U"], state["unembed.b_U"]
+    torch.save(state, tmp_path / "model.pt")
+    loaded = load(tmp_path / "model.pt", tied_embeddings=False)
+    _, cache = model.run_with_cache(tokens(model), return_cache_object=False)
+    last = cache["ln_final.hook_normalized"] * model.ln_final.w + model.ln_final.b
+    assert torch.allclose(loaded(tokens(model)), last, atol=1e-6)
+    tied = load(tmp_path / "model.pt", tied_embeddings=True)
+    assert torch.allclose(tied(tokens(model)), last @ model.W_E.T, atol=1e-5)
+
+
+def test_tensors_that_are_no_weights_can_be_left_out(tmp_path):
+    model = random_model(attn_only=True)
+    state = {**model.state_dict(), "probe.weight": torch.zeros(3), "probe.bias": torch.zeros(3)}
+    torch.save({**state, "epoch": 7}, tmp_path / "model.pt")
+    loaded = load(tmp_path / "model.pt", ignore=["probe.*", "epoch"])
+    assert torch.equal(loaded(tokens(model)), model(tokens(model)))
+    with pytest.raises(
+        InputError, match=r"no tensor prob\.bias to ignore; did you mean probe\.bias"
+    ):
+        load(tmp_path / "model.pt", ignore=["prob.bias"])
+
+
+def test_the_last_of_several_state_dicts_is_taken_and_told(tmp_path):
+    first, last = random_model(attn_only=True), random_model(attn_only=True)
+    last.unembed.b_U.data += 1
+    saved = {"state_dicts": [first.state_dict(), last.state_dict()], "epochs": [0, 100]}
+    torch.save(saved, tmp_path / "model.pt")
+    loaded = load(tmp_path / "model.pt")
+    assert torch.equal(loaded(tokens(last)), last(tokens(last)))
+    assert "the last of 2 state dicts" in record_of(loaded).assumptions
 
 
 def test_an_mlps_activation_has_no_default(tmp_path):

@@ -20,6 +20,7 @@ BUFFERS = ("mask", "IGNORE", "rotary_sin", "rotary_cos")
 SHAPE = {"n_layers": 2, "d_model": 12, "n_ctx": 9, "d_head": 6, "n_heads": 4, "d_vocab": 11}
 MLP = {"d_mlp": 10, "act_fn": "gelu"}
 ROTARY = {"positional_embedding_type": "rotary"}
+SHORTFORMER = {"positional_embedding_type": "shortformer"}
 NORMS = ["LN", "LNPre", "RMS", "RMSPre", None]
 ACTIVATIONS = ["relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "silu"]
 OPTIONS = {
@@ -35,6 +36,8 @@ OPTIONS = {
     "rotary partial": dict(**ROTARY, rotary_dim=4),
     "rotary partial adjacent": dict(**ROTARY, rotary_dim=2, rotary_adjacent_pairs=True),
     "rotary base": dict(**ROTARY, rotary_base=100.0),
+    "shortformer": SHORTFORMER,
+    "shortformer grouped": dict(n_key_value_heads=2, **SHORTFORMER),
     "bidirectional": {"attention_dir": "bidirectional"},
     "grouped": {"n_key_value_heads": 2},
     "one key-value head": {"n_key_value_heads": 1},
@@ -117,7 +120,7 @@ def test_every_hook_has_the_value_of_hooked_transformer(option):
 @given(
     normalization_type=st.sampled_from(NORMS),
     final_rms=st.booleans(),
-    positional_embedding_type=st.sampled_from(["standard", "rotary"]),
+    positional_embedding_type=st.sampled_from(["standard", "shortformer", "rotary"]),
     rotary_dim=st.sampled_from([2, 4, 6]),
     rotary_adjacent_pairs=st.booleans(),
     attn_only=st.booleans(),

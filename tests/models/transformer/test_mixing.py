@@ -229,7 +229,7 @@ def test_there_are_no_queries_and_keys():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"positional_embedding_type": "rotary"}, "rotary positions turn queries and keys"),
+        ({"positional_embedding_type": "rotary"}, "rotary positions act on queries and keys"),
         ({"n_key_value_heads": 1}, "no key-value heads"),
         ({"attn_scores_soft_cap": 3.0}, "caps scores"),
         ({"mixing": "1/n"}, "mixing"),

@@ -1,0 +1,168 @@
+"""What a head attends to, in told relations: shares that add up to what is explained, and the rest.
+
+Detectors ask of every head whether it is of a known kind. Here each head is asked what it does
+attend to, so that one of no known kind is described rather than passed over. The relations are the
+detectors', the query itself, one to three places back or ahead, each place of the row, and the ids
+that stand in most rows (separators). Greedily, the relation that holds most attention beyond
+uniform, over places that no relation before it holds, is told with its share, until the next would
+add less than LEAST. A description of these rows, not a test: it has no p-value, and what a relation
+shares with one told before it (the first place and a separator that stands there) is not its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.heads.controls import targets_of
+from interp_toolkit.circuits.heads.detectors import Detector
+from interp_toolkit.circuits.heads.patterns import pattern_points
+from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.forward import run
+
+LEAST = 0.05  # of the attention: share beyond uniform of a relation that is told
+MOST_TOLD = 4
+ROWS, MOST_PAIRS = 32, 200_000  # rows that are looked at; pairs of query and key in all of them
+MOST_PLACES = 24  # rows longer than this are not described place by place
+COMMON = 0.9  # of the rows hold an id: it may be a separator
+MOST_IDS = 4
+NEAR = 3  # places back or ahead that are relations of their own
+
+Mask = Bool[np.ndarray, "row query key"]
+
+
+@dataclass(frozen=True)
+class Explained:
+    """A relation and the attention it explains.
+
+    Attributes:
+        relation: in words.
+        share: of the head's attention, on places that no relation told before holds.
+        uniform: what uniform attention would pay there.
+    """
+
+    relation: str
+    share: float
+    uniform: float
+
+
+@dataclass(frozen=True)
+class Described:
+    """What one head attends to.
+
+    Attributes:
+        head: which.
+        shares: relations, the one that explains most first.
+        rest: of the attention that none of them explains.
+    """
+
+    head: Head
+    shares: Sequence[Explained]
+    rest: float
+
+    def said(self) -> str:
+        """In a phrase."""
+        told = [f"{s.relation} {s.share:.0%}" for s in self.shares]
+        return ", ".join([*told, f"rest {self.rest:.0%}"]) if told else "spread evenly"
+
+
+def describe_heads(
+    model: Model,
+    prompts: Prompts,
+    detectors: Sequence[Detector],
+    *,
+    causal: bool,
+    progress: Callable[[str], None] = lambda step: None,
+) -> list[Described]:
+    """What every head attends to on these rows.
+
+    Args:
+        model: any TransformerLens model whose patterns can be seen.
+        prompts: the rows; the first ROWS are looked at, fewer of long ones.
+        detectors: kinds of head, whose relations are told by their names.
+        causal: whether later keys are hidden.
+        progress: told what is being done.
+    """
+    n_rows = max(2, min(ROWS, MOST_PAIRS // prompts.n_pos**2))
+    rows = torch.arange(min(len(prompts), n_rows))
+    relations = _relations(prompts, detectors, rows, causal=causal)
+    seen = _visible(prompts.n_pos, causal=causal)
+    found: list[Described] = []
+
+    def look(pattern: Any, layer: int) -> None:
+        progress(f"what heads attend to, layer {layer}")
+        values = pattern.detach().double().cpu().numpy()
+        values = np.broadcast_to(values, (len(rows), *values.shape[1:]))
+        found.extend(
+            _described(Head(layer, head), values[:, head], relations, seen)
+            for head in range(values.shape[1])
+        )
+
+    def hook(layer: int) -> Callable[..., None]:
+        return lambda value, hook: look(value, layer)
+
+    points = pattern_points(model)
+    run(model, prompts.tokens[rows], [(point, hook(layer)) for layer, point in points.items()])
+    return sorted(found, key=lambda described: described.head)
+
+
+def _described(
+    head: Head,
+    pattern: Float[np.ndarray, "row query key"],
+    relations: Sequence[tuple[str, Mask]],
+    seen: Bool[np.ndarray, "query key"],
+) -> Described:
+    """Greedily, the relations that hold most attention beyond uniform."""
+    flat = seen / seen.sum(-1, keepdims=True)
+    n_queries = pattern.shape[0] * int((seen.sum(-1) > 1).sum())
+    beyond = np.where((seen.sum(-1) > 1)[None, :, None], pattern - flat, 0.0)
+    weight = np.where((seen.sum(-1) > 1)[None, :, None], pattern, 0.0)
+    free = np.ones(pattern.shape, dtype=bool)
+    shares: list[Explained] = []
+    while len(shares) < MOST_TOLD and n_queries:
+        gains = [float((beyond * (mask & free)).sum()) / n_queries for _, mask in relations]
+        best = int(np.argmax(gains)) if gains else 0
+        if not gains or gains[best] < LEAST:
+            break
+        name, mask = relations[best]
+        held = mask & free
+        share = float((weight * held).sum()) / n_queries
+        shares.append(Explained(name, share, share - gains[best]))
+        free &= ~mask
+    rest = float((weight * free).sum()) / max(n_queries, 1)
+    return Described(head, tuple(shares), rest)
+
+
+def _relations(
+    prompts: Prompts, detectors: Sequence[Detector], rows: torch.Tensor, *, causal: bool
+) -> list[tuple[str, Mask]]:
+    """Every relation by name; of two that explain as much the first is told, so detectors lead."""
+    n_pos, tokens = prompts.n_pos, prompts.tokens[rows].numpy()
+    seen = _visible(n_pos, causal=causal)
+    shape = (len(tokens), n_pos, n_pos)
+    found = [(d.name, targets_of(d, prompts, rows, causal=causal)) for d in detectors]
+    found.append(("itself", np.broadcast_to(np.eye(n_pos, dtype=bool), shape)))
+    for step in range(2, NEAR + 1):
+        found.append((f"{step} back", np.broadcast_to(np.eye(n_pos, k=-step, dtype=bool), shape)))
+    for place in range(n_pos) if n_pos <= MOST_PLACES else ():
+        held = np.zeros((n_pos, n_pos), dtype=bool)
+        held[:, place] = True
+        found.append((f"place {place}", np.broadcast_to(held & seen, shape)))
+    ids, counts = np.unique(np.concatenate([np.unique(row) for row in tokens]), return_counts=True)
+    common = ids[np.argsort(-counts, kind="stable")][:MOST_IDS]
+    for token in common[np.isin(common, ids[counts >= COMMON * len(tokens)])]:
+        held = np.broadcast_to((tokens == token)[:, None, :], shape) & seen
+        found.append((f"token {token}", held))
+    return found
+
+
+def _visible(n_pos: int, *, causal: bool) -> Bool[np.ndarray, "query key"]:
+    full = np.ones((n_pos, n_pos), dtype=bool)
+    return np.tril(full) if causal else full

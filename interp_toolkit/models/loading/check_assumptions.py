@@ -1,0 +1,185 @@
+"""Is what was assumed about a checkpoint right? Rows with known answers tell.
+
+A state dict does not say which way its model attends, how positions enter, whether a norm without
+weights stands before each layer, or whether scores are divided. `load` assumes and records what
+else the file allows. Here the model is run as loaded and with each alternative, and each time the
+share of right answers is counted. An alternative is better where its Clopper-Pearson interval over
+rows lies above that of the model as loaded; it is then kept, and the others are tried on top of it.
+Rows that the model answers right as loaded are no proof of what was assumed: several settings may
+give the same answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from numpy import ndarray
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.loading.strict import build_transformer
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.transformer.collapsed import read_logits
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.stats import clopper_pearson
+
+CHUNK = 256  # rows a pass
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One way to read a checkpoint.
+
+    Attributes:
+        settings: what is set differently from the model as loaded.
+        right: the share of right answers, each row counting the same.
+        interval: of that share, over rows.
+    """
+
+    settings: Mapping[str, Any]
+    right: float
+    interval: tuple[float, float]
+
+    @property
+    def options(self) -> str:
+        """The settings as the command line takes them."""
+        return " ".join(f"--set {name}={_text(value)}" for name, value in self.settings.items())
+
+    def beats(self, other: Tried) -> bool:
+        """Whether this answers clearly more rows than another does."""
+        return self.interval[0] > other.interval[1]
+
+
+@dataclass(frozen=True)
+class AssumptionsCheck:
+    """What rows with known answers say about the assumptions of a model.
+
+    Attributes:
+        n_rows: how many rows were asked.
+        as_loaded: the model as it is.
+        alternatives: what else was tried.
+        better: the alternative that answers clearly more, None where none does.
+
+    Examples:
+        >>> from interp_toolkit.models.loading.check_assumptions import Tried
+        >>> wrong, right = Tried({}, 0.49, (0.4, 0.6)), {"attention_dir": "bidirectional"}
+        >>> better = Tried(right, 0.99, (0.9, 1.0))
+        >>> AssumptionsCheck(100, wrong, (better,), better).sentence.partition(" these")[0]
+        'with --set attention_dir=bidirectional'
+    """
+
+    n_rows: int
+    as_loaded: Tried
+    alternatives: tuple[Tried, ...] = field(default=())
+    better: Tried | None = None
+
+    @property
+    def sentence(self) -> str | None:
+        """What to do about it, in one line; None where nothing assumed is seen to be wrong."""
+        if self.better is None:
+            return None
+        shares = self.better.right, self.as_loaded.right
+        digits = next((d for d in range(3) if len({f"{s:.{d}%}" for s in shares}) > 1), 3)
+        now, before = (f"{100 * share:.{digits}f} %" for share in shares)
+        return f"with {self.better.options} these rows are answered right {now} instead of {before}"
+
+
+def check_assumptions(
+    model: Model,
+    tokens: Tensor | ndarray,
+    answers: Tensor | ndarray,
+    answer_positions: Tensor | ndarray,
+) -> AssumptionsCheck:
+    """Try what else a model's file allows on rows whose answers are known.
+
+    Args:
+        model: as `load` gave it; a model without assumptions is only run as it is.
+        tokens: the rows, [row pos].
+        answers: which token is the right answer, [row item]; negative where nothing is asked.
+        answer_positions: likewise, where the logits of each answer are read; negative from the end.
+
+    Raises:
+        InputError: shapes that do not go together, positions or answers that are not there, or
+            tokens that the model cannot take.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> tokens = torch.tensor([[1, 2, 1], [3, 2, 3]])
+        >>> asked = torch.tensor([[2], [2]])
+        >>> check_assumptions(it.load("toy:induction"), tokens, asked, asked).n_rows
+        2
+    """
+    rows = _Rows.of(model, tokens, answers, answer_positions)
+    as_loaded = _tried(model, {}, rows)
+    tried: list[Tried] = []
+    best, better = as_loaded, None
+    open_ = [dict(other) for other in record_of(model).alternatives]
+    while open_ and isinstance(model, Transformer):
+        found = [
+            _tried(_with(model, {**best.settings, **s}), {**best.settings, **s}, rows)
+            for s in open_
+        ]
+        tried += found
+        candidate = max(found, key=lambda one: one.right)
+        if not candidate.beats(best):
+            break
+        best = better = candidate
+        open_ = [s for s in open_ if not s.keys() & best.settings.keys()]
+    return AssumptionsCheck(len(rows.tokens), as_loaded, tuple(tried), better)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    tokens: Tensor
+    answers: Tensor
+    read: Tensor
+
+    @classmethod
+    def of(cls, model: Model, tokens: Any, answers: Any, positions: Any) -> _Rows:
+        """The rows on the model's device; raises InputError where they do not go together."""
+        device = next(iter(model.parameters())).device
+        tokens, answers, read = (
+            torch.as_tensor(part, device=device).long() for part in (tokens, answers, positions)
+        )
+        if answers.shape != read.shape or len(answers) != len(tokens) or not answers.numel():
+            raise InputError(
+                f"answers {list(answers.shape)} and answer_positions {list(read.shape)} must have "
+                f"the same shape, a row for each of the {len(tokens)} rows of tokens"
+            )
+        n_pos, n_out = tokens.shape[1], int(model.cfg.d_vocab_out)
+        if int(read.min()) < -n_pos or int(read.max()) >= n_pos:
+            raise InputError(f"answer_positions must lie within the {n_pos} positions of the rows")
+        if int(answers.max()) >= n_out:
+            raise InputError(f"answer {int(answers.max())} has no logit: there are {n_out}")
+        if bool((answers < 0).all(1).any()):
+            raise InputError("every row must ask for at least one answer")
+        return cls(tokens, answers, read % n_pos)
+
+
+def _tried(model: Model, settings: Mapping[str, Any], rows: _Rows) -> Tried:
+    shares = []
+    parts = (torch.split(part, CHUNK) for part in (rows.tokens, rows.answers, rows.read))
+    for tokens, answers, read in zip(*parts, strict=True):
+        right = (read_logits(model, tokens, read).argmax(-1) == answers).double()
+        asked = (answers >= 0).double()
+        shares.append((right * asked).sum(1) / asked.sum(1))
+    total, n_rows = float(torch.cat(shares).sum()), len(rows.tokens)
+    return Tried(dict(settings), total / n_rows, clopper_pearson(total, n_rows))
+
+
+def _with(model: Transformer, settings: Mapping[str, Any]) -> Transformer:
+    """The same weights, read differently."""
+    config = TransformerConfig(**{**dict(model.cfg), **settings})
+    device = next(model.parameters()).device
+    return build_transformer(config, model.state_dict(), device, record_of(model).name)
+
+
+def _text(value: Any) -> str:
+    return (
+        "none" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
+    )

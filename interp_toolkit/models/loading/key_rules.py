@@ -1,0 +1,243 @@
+"""A layout of somebody else's: which of their tensors is which of TransformerLens', and how turned.
+
+A layout maps their names to rules. A name may have `{layer}` and `{head}` in it; a rule names our
+tensor and may say how the axes go, as an einops pattern:
+
+    {"h.{layer}.ln_1.weight": "blocks.{layer}.ln1.w",
+     "h.{layer}.proj.weight": {"to": "blocks.{layer}.attn.W_O",
+                               "axes": "d_model (head d_head) -> head d_head d_model"},
+     "h.{layer}.bias": null}
+
+Several names in `to` share out the first axis of what the pattern gives (a fused q, k, v); `{head}`
+in their name but not in ours stacks the heads in their order; null leaves a tensor out. An axis
+of the same name has the same size everywhere, which is how sizes are found and layouts told apart;
+`n_heads` and `d_head` (the axes `head`, `d_head`) may be given where no shape shows them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import einops
+import torch
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+
+_PLACES = re.compile(r"\\\{(layer|head)\\\}")
+_GROUP = re.compile(r"\(([^()]*)\)|(\S+)")
+_PATTERN = re.compile(r"[a-z_0-9 ()]+->[a-z_0-9 ()]+")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Where one of their tensors goes.
+
+    Attributes:
+        to: our name, or the names that share out the first axis; empty where it is left out.
+        axes: how its axes go, as an einops pattern; None leaves them as they are.
+    """
+
+    to: tuple[str, ...]
+    axes: str | None = None
+
+
+Layout = Mapping[str, Rule]
+
+
+class UnknownSizeError(Exception):
+    """A shape can be cut in several ways; the message names the axes that say how."""
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """A tensor, its rule and the numbers in its name."""
+
+    name: str
+    tensor: Tensor
+    rule: Rule
+    numbers: Mapping[str, str]
+
+
+def read_layout(path: Path) -> dict[str, Rule]:
+    """The layout in a JSON file; see the module.
+
+    Raises InputError where it is none.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"--keys {path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"--keys {path} is not JSON: {error}") from error
+    return layout_of(content, f"--keys {path}")
+
+
+def layout_of(content: Any, source: str) -> dict[str, Rule]:
+    """The layout that a mapping of names to rules says; InputError where it is none."""
+    if not isinstance(content, Mapping) or not content:
+        raise InputError(f"{source} must be a mapping of their tensors' names to TransformerLens's")
+    return {str(name): _rule(name, said, source) for name, said in content.items()}
+
+
+def _rule(name: Any, said: Any, source: str) -> Rule:
+    if said is None:
+        return Rule(())
+    said = said if isinstance(said, Mapping) else {"to": said}
+    to, axes = said.get("to"), said.get("axes")
+    to = [to] if isinstance(to, str) else to
+    fits = isinstance(to, list | tuple) and to and all(isinstance(one, str) for one in to)
+    if not fits or said.keys() - {"to", "axes"}:
+        raise InputError(f'{source}: {name} needs "to", one name or several, and maybe "axes"')
+    assert isinstance(to, list | tuple)
+    if axes is not None and not (isinstance(axes, str) and _PATTERN.fullmatch(axes)):
+        raise InputError(f'{source}: the axes of {name} are no pattern such as "a (b c) -> b c a"')
+    return Rule(tuple(to), axes)
+
+
+def names_match(tensors: Mapping[str, Tensor], layout: Layout) -> bool:
+    """Whether every tensor has a rule."""
+    return not _place(tensors, layout)[1]
+
+
+def fits(tensors: Mapping[str, Tensor], layout: Layout) -> bool:
+    """Whether every tensor has a rule, and their sizes agree."""
+    placed, strange = _place(tensors, layout)
+    try:
+        _sizes(placed, {})
+    except (InputError, UnknownSizeError):
+        return False
+    return not strange
+
+
+def rename(
+    tensors: Mapping[str, Tensor], layout: Layout, given: Mapping[str, int], source: str
+) -> dict[str, Tensor]:
+    """The tensors under our names and in our shapes; those without a rule as they are.
+
+    Args:
+        tensors: theirs.
+        layout: of them.
+        given: sizes of axes that no shape shows, such as `head`.
+        source: for messages.
+
+    Raises:
+        InputError: the shapes contradict the layout, or heads are missing.
+        UnknownSizeError: a size that has to be given.
+    """
+    placed, strange = _place(tensors, layout)
+    try:
+        sizes = _sizes(placed, given)
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    renamed = {name: tensors[name] for name in strange}
+    stacks: dict[str, dict[int, Tensor]] = {}
+    for one in placed:
+        for name, part in _parts(one, sizes):
+            if "head" in one.numbers and "{head}" not in "".join(one.rule.to):
+                stacks.setdefault(name, {})[int(one.numbers["head"])] = part
+            elif name in renamed:
+                raise InputError(f"{source}: {one.name} is not the only tensor for {name}")
+            else:
+                renamed[name] = part
+    for name, heads in stacks.items():
+        if sorted(heads) != list(range(len(heads))):
+            raise InputError(f"{source} lacks a head of {name}: it has {sorted(heads)}")
+        renamed[name] = torch.stack([heads[head] for head in range(len(heads))])
+    return renamed
+
+
+def _place(tensors: Mapping[str, Tensor], layout: Layout) -> tuple[list[_Placed], list[str]]:
+    """(tensors with their rules, names without one)."""
+    patterns = [(_compiled(name), rule) for name, rule in layout.items()]
+    placed, strange = [], []
+    for name, tensor in tensors.items():
+        found = next(((m, rule) for p, rule in patterns if (m := p.fullmatch(name))), None)
+        if found is None:
+            strange.append(name)
+        else:
+            placed.append(_Placed(name, tensor, found[1], found[0].groupdict()))
+    return placed, strange
+
+
+def _compiled(name: str) -> re.Pattern[str]:
+    return re.compile(_PLACES.sub(lambda place: rf"(?P<{place[1]}>\d+)", re.escape(name)))
+
+
+def _filled(name: str, numbers: Mapping[str, str]) -> str:
+    for place, number in numbers.items():
+        name = name.replace(f"{{{place}}}", number)
+    return name
+
+
+def _groups(axes: str) -> list[list[str]]:
+    """The left side of a pattern: for each axis of the tensor, the names it is made of."""
+    left = axes.partition("->")[0]
+    return [(inner or single).split() for inner, single in _GROUP.findall(left)]
+
+
+def _sizes(placed: list[_Placed], given: Mapping[str, int]) -> dict[str, int]:
+    """The size of every named axis; InputError where two tensors disagree."""
+    sizes, wanted = dict(given), [one for one in placed if one.rule.axes is not None]
+    while True:
+        known = len(sizes)
+        for one in wanted:
+            assert one.rule.axes is not None
+            groups = _groups(one.rule.axes)
+            if len(groups) != one.tensor.ndim:
+                raise InputError(
+                    f"{one.name} has shape {list(one.tensor.shape)}, not {one.rule.axes}"
+                )
+            for group, size in zip(groups, one.tensor.shape, strict=True):
+                _solve(group, size, sizes, one)
+        if len(sizes) == known:
+            return sizes
+
+
+def _solve(group: list[str], size: int, sizes: dict[str, int], one: _Placed) -> None:
+    """Learn the one size that is not known yet, or check that all agree."""
+    rest, open_ = 1, []
+    for name in group:
+        number = len(one.rule.to) if name == "parts" else sizes.get(name)
+        if number is None:
+            open_.append(name)
+        else:
+            rest *= number
+    if len(open_) == 1 and rest and size % rest == 0:
+        sizes[open_[0]] = size // rest
+    elif len(open_) == 1 or (not open_ and rest != size):
+        said = ", ".join(f"{n}={sizes[n]}" for n in group if n in sizes)
+        raise InputError(
+            f"{one.name} has shape {list(one.tensor.shape)}, where {one.rule.axes} and {said} "
+            "do not fit"
+        )
+
+
+def _parts(one: _Placed, sizes: Mapping[str, int]) -> Iterator[tuple[str, Tensor]]:
+    """Our names and tensors for one of theirs."""
+    tensor = one.tensor
+    if one.rule.axes is not None and one.rule.to:
+        groups = _groups(one.rule.axes)
+        names = {name for group in groups if len(group) > 1 for name in group}
+        known = {**sizes, "parts": len(one.rule.to)}
+        missing = sorted(names - known.keys())
+        if missing:
+            raise UnknownSizeError(", ".join(missing))
+        try:
+            lengths = {name: known[name] for name in names}
+            tensor = einops.rearrange(tensor, one.rule.axes, **lengths)
+        except einops.EinopsError as error:
+            reason = str(error).strip().splitlines()[-1].strip()
+            raise InputError(f"{one.name} cannot go by {one.rule.axes}: {reason}") from error
+    named = [_filled(name, one.numbers) for name in one.rule.to]
+    if len(named) == 1:
+        yield named[0], tensor
+    elif named:
+        if tensor.ndim == 0 or len(tensor) != len(named):
+            raise InputError(f"{one.name} does not fall into {len(named)} parts")
+        yield from zip(named, tensor, strict=True)

@@ -1,0 +1,124 @@
+"""Tasks: what rows ask, what chance is, and whether a model is at home."""
+
+import numpy as np
+import pytest
+import torch
+
+from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
+from interp_toolkit.circuits.behaviour.task import (
+    AnswerTask,
+    RepeatTask,
+    mean_of_shares,
+    measured_home,
+    rows_needed,
+    task_of,
+)
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.toys.hand_set.induction import decoy, induction
+from interp_toolkit.toys.hand_set.untrained import random_model
+
+
+def rows_asking(model, answers=None, rows=40):
+    prompts = repeated_prompts(model, rows=rows, n_pos=24)
+    tokens = prompts.tokens[:, :-1].numpy()
+    answers = prompts.tokens[:, -2:].numpy() if answers is None else answers
+    return FeatureData(
+        tokens,
+        np.zeros((rows, 0), bool),
+        (),
+        answers=answers,
+        answer_positions=np.array([-2, -1][-answers.shape[1] :]),
+    )
+
+
+def test_accuracy_and_loss_are_those_of_the_asked_places():
+    model = induction()
+    prompts = prompts_from_data(rows_asking(model), model)
+    task, reason = task_of(model, prompts)
+    assert isinstance(task, AnswerTask)
+    assert reason is None
+    with torch.no_grad():
+        logits = model(prompts.tokens)
+    read = task.read(logits, task.rows)
+    for row in range(len(prompts)):
+        places, answers = prompts.answer_positions[row], prompts.answers[row]
+        losses = -logits[row, places].log_softmax(-1)[torch.arange(2), answers]
+        right = (logits[row, places].argmax(-1) == answers).double()
+        assert read[row, 0] == pytest.approx(float(right.mean()))
+        assert read[row, 1] == pytest.approx(float(losses.mean()), abs=1e-5)
+
+
+def test_chance_is_the_best_guess_without_the_row():
+    model = induction()
+    answers = np.array([[3]] * 30 + [[4]] * 10)
+    task, _ = task_of(model, prompts_from_data(rows_asking(model, answers), model))
+    assert task.chance == pytest.approx(0.75)
+    by_place = np.stack([np.full(40, 5), np.arange(40) % 10], axis=1)
+    task, _ = task_of(model, prompts_from_data(rows_asking(model, by_place), model))
+    assert task.chance == pytest.approx((1 + 0.1) / 2)
+
+
+def test_at_home_where_the_answers_are_known_and_not_where_they_are_shuffled():
+    model = induction()
+    data = rows_asking(model)
+    home = measured_home(model, task_of(model, prompts_from_data(data, model))[0])
+    assert home.yes
+    assert home.value.mean == pytest.approx(1.0)
+    assert 0 < home.value.low < home.value.high <= 1
+    shuffled = np.random.default_rng(0).permutation(np.asarray(data.answers))
+    away = measured_home(
+        model, task_of(model, prompts_from_data(rows_asking(model, shuffled), model))[0]
+    )
+    assert not away.yes
+    assert "the best guess without the row" in away.said
+
+
+def test_repetition_is_a_task_where_it_is_used():
+    for model, yes in ((induction(), True), (decoy(), False), (random_model(0), False)):
+        task, _ = task_of(model, repeated_prompts(model))
+        assert isinstance(task, RepeatTask)
+        assert measured_home(model, task).yes is yes
+
+
+def test_an_answer_that_the_model_cannot_give_is_one_line():
+    model = induction()
+    answers = np.full((40, 1), model.cfg.d_vocab)
+    with pytest.raises(InputError, match="none of the model's"):
+        task_of(model, prompts_from_data(rows_asking(model, answers), model))
+
+
+@pytest.mark.parametrize("changed", [0, 1, 3])
+def test_where_hardly_a_row_changes_the_interval_is_not_a_point(changed):
+    values = np.zeros(200)
+    values[:changed] = 1
+    found = mean_of_shares(values, 0.95)
+    assert found.low < 0 < found.high
+    assert found.high >= 3 / 200 * (0.9 + changed / 4)
+    assert found.low <= found.mean <= found.high
+
+
+def test_how_many_rows_would_tell():
+    found = mean_of_shares(np.tile([1.0, 0.0], 50), 0.95)
+    half = (found.high - found.low) / 2
+    assert rows_needed(found, half / 2) == pytest.approx(400, abs=4)
+    assert rows_needed(found, 2 * half) is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"answers": np.zeros((3, 1), int)}, "for 2 rows"),
+        ({"answers": np.full((2, 1), -1)}, "no token id"),
+        ({"answers": np.zeros((2, 2), int)}, "need answer_positions"),
+        ({"answers": np.zeros(2, int), "answer_positions": np.array([9])}, "outside row"),
+        ({"answer_positions": np.array([0])}, "without answers"),
+        (
+            {"answers": np.zeros((2, 2), int), "answer_positions": np.zeros((2, 3), int)},
+            "do not fit answers",
+        ),
+    ],
+)
+def test_answers_that_do_not_fit_their_rows(given, said):
+    with pytest.raises(InputError, match=said):
+        FeatureData([np.array([1, 2]), np.array([3, 4])], np.zeros((2, 0), bool), (), **given)

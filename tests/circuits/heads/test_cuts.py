@@ -1,0 +1,157 @@
+"""Cutting a relation: against the same arithmetic done by hand, on every kind of model."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.behaviour.task import task_of
+from interp_toolkit.circuits.heads.controls import targets_of
+from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter, _taken, as_much_elsewhere
+from interp_toolkit.circuits.heads.detectors import as_detector
+from interp_toolkit.errors import InterventionError
+from interp_toolkit.models.heads import Head
+from interp_toolkit.models.running.restart import can_restart, entry, run_from
+from interp_toolkit.toys.hand_set.induction import induction, induction_gqa
+
+PREVIOUS = as_detector("previous-token")
+
+
+def cutter_of(model, rows=5, **options):
+    prompts = repeated_prompts(model, rows=rows, n_pos=min(24, model.cfg.n_ctx))
+    task, reason = task_of(model, prompts)
+    assert reason is None
+    targets = {"previous-token": partial(targets_of, PREVIOUS, prompts, causal=True)}
+    return Cutter(model, task, targets, **options)
+
+
+def by_hand(model, cutter, layer, head, way):
+    """Attention to the previous token taken away, through TransformerLens' own hooks."""
+    tokens, seen = cutter.task.prompts.tokens, {}
+
+    def keep(name):
+        return lambda value, hook: seen.__setitem__(name, value.detach().clone())
+
+    at = f"blocks.{layer}.attn"
+    with torch.no_grad():
+        names = [f"{at}.hook_pattern", f"{at}.hook_v", f"{at}.hook_z"]
+        model.run_with_hooks(tokens, fwd_hooks=[(name, keep(name)) for name in names])
+    pattern, v, z = (seen[name] for name in names)
+    values = v[:, :, head * v.shape[2] // pattern.shape[1]]
+    mean = values.reshape(-1, values.shape[-1]).mean(0)
+    new = z.clone()
+    for row in range(len(tokens)):
+        for query in range(1, tokens.shape[1]):
+            share = pattern[row, head, query].clone()
+            taken = float(share[query - 1])
+            share[query - 1] = 0
+            if way == "mean":
+                new[row, query, head] = share @ values[row] + taken * mean
+            else:
+                new[row, query, head] = (share / share.sum()) @ values[row]
+    with torch.no_grad():
+        put = [(f"{at}.hook_z", lambda value, hook: new)]
+        logits = model.run_with_hooks(tokens, fwd_hooks=put)
+    return cutter.task.read(logits, cutter.task.rows)[:, 0]
+
+
+@pytest.mark.parametrize("way", ["renormalise", "mean"])
+def test_on_every_kind_of_model_as_by_hand(model, request, count_hooks, way):
+    if request.node.callspec.params["model"] in ("own-bare", "bert"):
+        return  # no task on made rows
+    before, cutter = count_hooks(model), cutter_of(model)
+    cutter.check([(1, 2)])
+    cut = Cut(frozenset([Head(1, 2)]), "previous-token", way)
+    found = cutter.readings([INTACT, cut], cutter.task.rows)
+    want = by_hand(model, cutter, 1, 2, way)
+    assert np.abs(found[cut][:, 0] - found[INTACT][:, 0]).max() > 1e-4
+    np.testing.assert_allclose(found[cut][:, 0], want, atol=2e-4)
+    assert count_hooks(model) == before
+
+
+def test_batches_and_restarts_change_nothing():
+    model = induction_gqa()
+    cuts = [
+        Cut(frozenset([Head(0, 1), Head(1, 2)]), "previous-token", way, control)
+        for way in ("renormalise", "mean")
+        for control in (False, True)
+    ]
+    runs = []
+    for memory in (None, 1_500_000):
+        cutter = cutter_of(model, memory=memory)
+        runs.append(cutter.readings(cuts, cutter.task.rows))
+    for cut in cuts:
+        np.testing.assert_allclose(runs[0][cut], runs[1][cut], atol=1e-5)
+
+
+def test_a_model_started_in_the_middle_gives_the_same_logits(zoo):
+    model = zoo("own")
+    assert can_restart(model)
+    tokens = torch.arange(12).reshape(2, 6) % model.cfg.d_vocab
+    with torch.no_grad():
+        logits, cache = model.run_with_cache(tokens)
+    again = run_from(model, cache[entry(1)], 1, tokens)
+    torch.testing.assert_close(again, logits, atol=1e-5, rtol=1e-5)
+
+
+def test_the_induction_head_needs_the_relation_and_not_other_attention():
+    model = induction()
+    cutter = cutter_of(model, rows=8)
+    head = frozenset([Head(0, 1)])
+    cut, control = (Cut(head, "previous-token", "renormalise", c) for c in (False, True))
+    found = cutter.readings([INTACT, cut, control], cutter.task.rows)
+    intact, without, elsewhere = (found[c][:, 0].mean() for c in (INTACT, cut, control))
+    assert intact - without > 2
+    assert abs(intact - elsewhere) < 0.1
+
+
+def test_what_is_not_attention_times_values_is_refused():
+    model = induction()
+    model.blocks[1].attn.hook_z.add_hook(lambda z, hook: 2 * z)
+    try:
+        with pytest.raises(InterventionError, match="not their attention times their values"):
+            cutter_of(model).check([(1, 0)])
+    finally:
+        model.reset_hooks()
+
+
+@st.composite
+def patterns(draw):
+    n = draw(st.integers(2, 6))
+    raw = draw(st.lists(st.floats(0.01, 1), min_size=n * n, max_size=n * n))
+    pattern = torch.tensor(raw, dtype=torch.float64).reshape(1, n, n).tril()
+    pattern = pattern / pattern.sum(-1, keepdim=True)
+    held = draw(st.lists(st.booleans(), min_size=n * n, max_size=n * n))
+    seen = torch.ones(n, n, dtype=torch.bool).tril()
+    return pattern, torch.tensor(held).reshape(1, n, n) & seen, seen
+
+
+@given(patterns())
+def test_what_is_left_is_attention_without_the_targets(case):
+    pattern, targets, seen = case
+    left, stands_in = _taken(pattern, targets, seen, "renormalise")
+    others = (seen & ~targets).any(-1)
+    torch.testing.assert_close(left.sum(-1), torch.ones_like(left.sum(-1)))
+    assert not stands_in.any()
+    if others.any():
+        assert float((left * targets).sum(-1)[others].abs().max()) < 1e-12
+    left, stands_in = _taken(pattern, targets, seen, "mean")
+    torch.testing.assert_close(left.sum(-1) + stands_in[..., 0], torch.ones_like(left.sum(-1)))
+    assert float((left * targets).abs().max()) < 1e-12
+
+
+@given(patterns(), st.integers(0, 99))
+def test_the_control_takes_as_much_from_elsewhere_or_all_there_is(case, seed):
+    pattern, targets, seen = case
+    order = torch.rand(pattern.shape, generator=torch.Generator().manual_seed(seed))
+    taken = as_much_elsewhere(pattern, targets, seen, order)
+    assert not (taken & (targets | ~seen)).any()
+    wanted, got = (pattern * targets).sum(-1), (pattern * taken).sum(-1)
+    all_others = (pattern * (seen & ~targets)).sum(-1)
+    asked = targets.any(-1)
+    assert bool((got[asked] >= torch.minimum(wanted, all_others)[asked] - 1e-12).all())
+    assert not taken[~asked].any()

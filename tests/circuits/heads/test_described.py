@@ -1,0 +1,76 @@
+"""What heads attend to, on patterns that are set by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.heads.described import describe_heads
+from interp_toolkit.circuits.heads.detectors import as_detector
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+
+N_POS, D_VOCAB, SEPARATOR = 8, 10, 9
+
+
+def model_of(patterns):
+    """A model with these mixing patterns for heads, whatever the input."""
+    cfg = TransformerConfig(
+        n_layers=1,
+        d_model=8,
+        n_ctx=N_POS,
+        d_head=4,
+        n_heads=len(patterns),
+        d_vocab=D_VOCAB,
+        attn_only=True,
+    )
+    model = Transformer(cfg)
+    stacked = torch.stack([torch.from_numpy(p).float() for p in patterns])
+    point = model.blocks[0].attn.hook_pattern
+    point.add_hook(lambda value, hook: stacked.expand(len(value), -1, -1, -1), is_permanent=True)
+    return model
+
+
+def rows():
+    tokens = torch.randint(SEPARATOR, (16, N_POS), generator=torch.Generator().manual_seed(0))
+    tokens[:, 4] = SEPARATOR
+    return Prompts(tokens, 0, np.zeros(16, int), "rows")
+
+
+def mixed(*parts):
+    """Shares of the attention at these offsets or places; what is left over is uniform."""
+    pattern = np.zeros((N_POS, N_POS))
+    for query in range(N_POS):
+        left = 1.0
+        for share, key in parts:
+            at = key(query)
+            if 0 <= at <= query:
+                pattern[query, at] += share
+                left -= share
+        pattern[query, : query + 1] += left / (query + 1)
+    return pattern
+
+
+def test_each_relation_is_told_with_its_share():
+    patterns = [
+        mixed((0.9, lambda q: q - 1)),
+        mixed((0.9, lambda q: q - 2)),
+        mixed((0.95, lambda q: 4)),
+        mixed((0.5, lambda q: 0), (0.4, lambda q: q - 1)),
+        mixed(),
+        mixed((0.95, lambda q: q)),
+    ]
+    detectors = [as_detector(n) for n in ("previous-token", "first-token")]
+    found = describe_heads(model_of(patterns), rows(), detectors, causal=True)
+    names = [[share.relation for share in head.shares] for head in found]
+    assert names[0] == ["previous-token"]
+    assert names[1][0] == "2 back"
+    assert names[2][0] == "place 4"
+    assert set(names[3][:2]) == {"first-token", "previous-token"}
+    assert names[4] == []
+    assert names[5] == ["itself"]
+    assert found[4].said() == "spread evenly"
+    for head in found:
+        if head.shares:
+            total = sum(share.share for share in head.shares) + head.rest
+            assert total == pytest.approx(1, abs=1e-6)
