@@ -165,7 +165,7 @@ class Nothing(Cutter):
     def judged(self, seed: int) -> Group:
         """The group of heads, by the code that judges real cuts."""
         value = Estimate(self.right, self.right, self.right, 0.0, len(self.whole_rows))
-        home = AtHome(True, value, CHANCE, 0.0, "nothing")
+        home = AtHome(True, value, CHANCE, 0.0, "nothing", unit="of the answers")
         heads = [Head(0, h) for h in range(self.heads)]
         return group_effects(self, RELATION, heads, home, everyone=heads, seed=seed)
 
