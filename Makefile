@@ -68,7 +68,8 @@ bench: $(VENV)/ready
 	$(BIN)/python benchmarks/logistic_targets.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/head_detectors.py
-	$(BIN)/python benchmarks/head_calibration.py --models 200
+	$(BIN)/python benchmarks/head_calibration.py --models 200 --cuts 40
+	$(BIN)/python benchmarks/head_recall.py
 	$(BIN)/python benchmarks/sorting_steps.py
 	$(BIN)/python benchmarks/sorting_batches.py
 	$(BIN)/python benchmarks/sorting_long_lists.py

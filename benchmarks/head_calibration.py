@@ -10,7 +10,9 @@ Four questions, each on models drawn at random from many shapes (see `draw_shape
   which another head is wrongly detected.
 - power: the share of planted heads found, by strength.
 
-Run: python benchmarks/head_calibration.py [--models 1000] [--json FILE] [--html FILE]
+What is said of the effects of heads is held against nulls of its own, in `cut_calibration`.
+
+Run: python benchmarks/head_calibration.py [--models 1000] [--cuts 0] [--json FILE] [--html FILE]
 """
 
 from __future__ import annotations
@@ -202,6 +204,7 @@ def say(report: dict[str, Any]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=int, default=1000)
+    parser.add_argument("--cuts", type=int, default=0, help="models for each null of the cuts")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--html", type=Path, help="the power curve")
     options = parser.parse_args()
@@ -216,6 +219,12 @@ def main() -> None:
         "power": power(max(options.models // 20, 1)),
     }
     say(report)
+    if options.cuts:
+        import cut_calibration  # which takes this module's shapes
+
+        report["cuts"] = list(cut_calibration.studies(options.cuts))
+        for run in report["cuts"]:
+            cut_calibration.say(run)
     print(f"{time.perf_counter() - start:.0f} s")
     if options.json:
         options.json.write_text(json.dumps(report, indent=1))

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Complex, Float
 from torch import Tensor
 
 from interp_toolkit.circuits.weights.folding import read_through, seen_dimensions, written_through
@@ -50,6 +50,7 @@ from interp_toolkit.stats import holm
 if TYPE_CHECKING:
     import pandas as pd
 
+GIVES_UP = torch.linalg.LinAlgError  # type: ignore[attr-defined]
 ROUNDING = 8 * torch.finfo(torch.float64).eps
 
 
@@ -183,7 +184,7 @@ def _self_scores(
     The nonzero eigenvalues of a product are those of the product the other way round, [d_head
     d_head]; rotations leave M's trace the standard deviation `||reads crossed|| / sqrt(d)`.
     """
-    eigenvalues = torch.linalg.eigvals(_product(crossed, reads))
+    eigenvalues = _eigenvalues(_product(crossed, reads))
     trace = eigenvalues.real.sum(-1)
     spread = _trace(reads.mT @ reads, crossed @ crossed.mT).clamp(min=0).sqrt()
     root_mean_square = size.clamp(min=0).sqrt() / found.count
@@ -194,6 +195,26 @@ def _self_scores(
         z=z,
         p_value=trace_p_value(z),
     )
+
+
+def _eigenvalues(matrices: Float[Tensor, "head k k"]) -> Complex[Tensor, "head k"]:
+    """Of each matrix; where the solver gives up, of its transpose, which has the same; else NaN.
+
+    LAPACK's iteration may fail to converge on matrices of low rank with many equal entries.
+    """
+    try:
+        found: Tensor = torch.linalg.eigvals(matrices)
+    except GIVES_UP:
+        found = torch.stack([_eigenvalues_of_one(matrix) for matrix in matrices])
+    return found
+
+
+def _eigenvalues_of_one(matrix: Float[Tensor, "k k"]) -> Complex[Tensor, " k"]:
+    for same in (matrix, matrix.mT):
+        with suppress(GIVES_UP):
+            found: Tensor = torch.linalg.eigvals(same)
+            return found
+    return torch.full_like(matrix[0], torch.nan, dtype=torch.complex128)
 
 
 def _product(a: Float[Tensor, "head i j"], b: Float[Tensor, "*head j k"]) -> Tensor:

@@ -14,6 +14,8 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.toys.hand_set import induction as toys
+from interp_toolkit.toys.hand_set.layouts import Layout
+from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
 
 KINDS = ("own", "own-rotary", "own-bare", "hooked", "hooked-parallel", "native", "gpt2", "llama")
 KINDS += ("gpt2-folded", "neox", "gemma2")
@@ -196,3 +198,39 @@ def test_a_head_that_reads_nothing_but_rounding_has_no_score():
     frame = weight_scores(toys.induction(d_vocab=40, n_ctx=48))
     dead = frame[(frame.layer == 1) & (frame["head"] == 1)].iloc[0]
     assert np.isnan(dead.ov_copying)
+
+
+def test_a_solver_that_gives_up_is_asked_again_and_a_head_it_cannot_do_has_no_score(monkeypatch):
+    model = toys.induction(8, 12)
+    whole = weight_scores(model)
+    solve = torch.linalg.eigvals
+
+    def fails_on(which):
+        asked = 0
+
+        def eigvals(matrices):
+            nonlocal asked
+            asked += matrices.ndim == 2
+            if matrices.ndim > 2 or asked in which:
+                raise torch.linalg.LinAlgError("did not converge")
+            return solve(matrices)
+
+        return eigvals
+
+    monkeypatch.setattr(torch.linalg, "eigvals", fails_on({1}))  # the first head's, once
+    again = weight_scores(model)
+    for column in ("ov_copying", "qk_matching", "ov_z", "qk_z"):
+        np.testing.assert_allclose(again[column], whole[column], atol=1e-9, equal_nan=True)
+
+    # a call a head for what it copies and one for what it looks for: here the copying of L1H0
+    monkeypatch.setattr(torch.linalg, "eigvals", fails_on({5, 6}))
+    missing = weight_scores(model)
+    assert whole.ov_copying[2] > 0.9
+    assert np.isnan(missing.ov_copying[2])
+    np.testing.assert_allclose(missing.qk_matching, whole.qk_matching, atol=1e-9)
+
+
+def test_heads_that_look_after_a_token_but_a_mark_have_scores():
+    layout = Layout("induction", 26, 43)
+    scores = weight_scores(shared_work(Work(layout)))  # one on which a solver was seen to give up
+    assert not scores.qk_matching[scores.layer == 1].isna().all()

@@ -1,0 +1,122 @@
+"""A causal word never says more than its intervals do, nor less than the rule promises."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interp_toolkit.circuits.behaviour.words import (
+    CARRIES,
+    NO_EFFECT,
+    WORDS,
+    Share,
+    causal_word,
+    in_words,
+    matters,
+)
+
+UNKNOWN = Share(math.nan, math.nan, math.nan)
+#: means and ends near the rule's thresholds as well as far from them
+numbers = st.one_of(
+    st.floats(-1.5, 1.5), st.sampled_from([0.0, -NO_EFFECT, NO_EFFECT, CARRIES, 1.0])
+)
+intervals = st.lists(numbers, min_size=3, max_size=3).map(
+    lambda ends: Share(*(sorted(ends)[i] for i in (1, 0, 2)))
+)
+claims = st.lists(
+    st.lists(st.one_of(intervals, st.just(UNKNOWN)), min_size=1, max_size=3), max_size=4
+)
+
+
+def known(claims):
+    kept = [[s for s in claim if not math.isnan(s.mean)] for claim in claims]
+    return [claim for claim in kept if claim]
+
+
+def some_claim(claims, holds):
+    return any(all(holds(s) for s in claim) for claim in known(claims))
+
+
+def nearer(mean, end, factor):
+    """From an end towards the mean, and never beyond the end by rounding."""
+    moved = mean + factor * (end - mean)
+    return max(moved, end) if end <= mean else min(moved, end)
+
+
+def narrowed(claims, factor):
+    return [
+        [Share(s.mean, nearer(s.mean, s.low, factor), nearer(s.mean, s.high, factor)) for s in c]
+        for c in known(claims)
+    ]
+
+
+@given(claims)
+def test_each_word_is_what_its_intervals_say(claims):
+    word = causal_word(claims)
+    assert word in WORDS
+    above = some_claim(claims, lambda s: s.low > 0)
+    below = some_claim(claims, lambda s: s.high < 0)
+    within = all(s.low >= -NO_EFFECT and s.high <= NO_EFFECT for c in known(claims) for s in c)
+    said = {
+        "not_tested": not known(claims),
+        "carries": some_claim(claims, lambda s: s.low >= CARRIES),
+        "contributes": above and not some_claim(claims, lambda s: s.low >= CARRIES),
+        "works_against": bool(known(claims)) and below and not above,
+        "no_effect_found": bool(known(claims)) and within and not above and not below,
+    }
+    said["undecided"] = not any(said.values())
+    assert [w for w, holds in said.items() if holds] == [word]
+
+
+@given(claims)
+def test_what_is_unknown_says_nothing(claims):
+    assert causal_word([*claims, [UNKNOWN]]) == causal_word(claims)
+    assert causal_word([[UNKNOWN] for _ in claims]) == "not_tested"
+
+
+@given(claims, st.floats(0, 1))
+def test_narrower_intervals_take_no_effect_back(claims, factor):
+    """Rows that narrow intervals round their means leave a decided word, or sharpen it."""
+    before, after = causal_word(claims), causal_word(narrowed(claims, factor))
+    if before == "carries":
+        assert after == "carries"
+    if before == "contributes":
+        assert matters(after)
+    if before == "no_effect_found":
+        assert after not in ("carries", "undecided", "not_tested")
+    if before == "not_tested":
+        assert after == "not_tested"
+
+
+@given(claims, st.floats(0, 1))
+def test_works_against_is_taken_back_by_an_open_claim_only(claims, factor):
+    """It is said where no claim contributes; one whose intervals reach above 0 may yet do so."""
+    before, after = causal_word(claims), causal_word(narrowed(claims, factor))
+    if before != "works_against":
+        return
+    open_ = some_claim(claims, lambda s: s.mean > 0)
+    assert after == "works_against" or (matters(after) and open_)
+
+
+@given(claims, st.floats(0, 0.5))
+def test_a_wider_bound_finds_no_effect_more_often(claims, bound):
+    if causal_word(claims, bound) == "no_effect_found":
+        assert causal_word(claims, 2 * bound) == "no_effect_found"
+
+
+@pytest.mark.parametrize(
+    ("said", "claims"),
+    [
+        ("carries", [[Share(0.7, CARRIES, 0.9)]]),
+        ("contributes", [[Share(0.6, 0.4, 0.8)], [Share(-0.2, -0.3, -0.1)]]),
+        ("undecided", [[Share(0.6, 0.5, 0.7), Share(0.1, 0.0, 0.2)]]),
+        ("no_effect_found", [[Share(0.0, -NO_EFFECT, NO_EFFECT)]]),
+        ("undecided", [[Share(0.0, -NO_EFFECT, 2 * NO_EFFECT)]]),
+        ("works_against", [[Share(-0.1, -0.2, -0.05)], [Share(0.1, -0.1, 0.3)]]),
+        ("not_tested", []),
+    ],
+)
+def test_the_ends_of_intervals_decide(said, claims):
+    assert causal_word(claims) == said
+    assert "_" not in in_words(said)
