@@ -37,11 +37,17 @@ from interp_toolkit.circuits.behaviour.task import AtHome, Task, first_rows, tas
 from interp_toolkit.circuits.composition.scores import CompositionScores, composition_scores
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
-from interp_toolkit.circuits.heads.controls import targets_of
+from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
 from interp_toolkit.circuits.heads.cuts import INTACT, Cutter
 from interp_toolkit.circuits.heads.described import describe_heads
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector
-from interp_toolkit.circuits.heads.groups import MOST_CUT, Group, candidates, group_effects
+from interp_toolkit.circuits.heads.groups import (
+    MOST_CUT,
+    Group,
+    candidates,
+    displaced_name,
+    group_effects,
+)
 from interp_toolkit.circuits.heads.partner import partners
 from interp_toolkit.circuits.heads.result import HeadsResult, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
@@ -275,7 +281,11 @@ def _cutter(
     return Cutter(
         model,
         task,
-        {n: partial(targets_of, d, prompts, causal=causal) for n, d in detectors.items()},
+        {n: partial(targets_of, d, prompts, causal=causal) for n, d in detectors.items()}
+        | {
+            displaced_name(n): partial(displaced_targets, d, prompts, causal=causal)
+            for n, d in detectors.items()
+        },
         memory=options.memory,
         seed=options.seed,
         progress=progress,
@@ -293,8 +303,8 @@ def _groups(
     """The group of each detector that has one and whose relation these rows hold."""
     everyone = [Head(*at) for at in np.ndindex(*scores.detected.shape[1:])]
     groups, notes = list[Group](), list[str]()
-    for found, adjusted in zip(scores.scores, scores.p_adjusted, strict=True):
-        heads = candidates(found, adjusted)
+    for found in scores.scores:
+        heads = candidates(found)
         name = found.detector
         if not heads:
             continue

@@ -155,13 +155,32 @@ def sought_tokens(detector: Detector, prompts: Prompts) -> Int[np.ndarray, "row 
 
 
 def targets_of(
-    detector: Detector, prompts: Prompts, rows: Int[torch.Tensor, " batch"], *, causal: bool
+    detector: Detector, prompts: Prompts, rows: Int[torch.Tensor, " batch"], causal: bool
 ) -> Held:
     """Where a detector's relation holds in some rows, keys that the query cannot see left out."""
     at = rows.numpy()  # an index array: a tensor of one row would count as a number
     tokens = prompts.tokens.numpy()[at]
     places = _places(detector, tokens, sought_tokens(detector, prompts)[at], causal)
     return _held(places, len(tokens), prompts.n_pos)
+
+
+def displaced_targets(
+    detector: Detector, prompts: Prompts, rows: Int[torch.Tensor, " batch"], causal: bool
+) -> Held:
+    """As many keys elsewhere: of relations by token those of the row after, of others one place on.
+
+    Keys that are targets themselves, or that the query cannot see, are left out.
+    """
+    held = targets_of(detector, prompts, rows, causal)
+    if detector.shifts == "both":
+        moved = targets_of(detector, prompts, (rows + 1) % len(prompts), causal)
+    else:
+        step = -1 if detector.shifts == "back" else 1
+        moved = np.roll(held, step, axis=2)
+        moved[:, :, 0 if step > 0 else -1] = False
+    seen = np.tri(prompts.n_pos, dtype=np.bool_) if causal else np.True_
+    found: Held = moved & ~held & seen
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,8 +1,9 @@
 """Groups before floors: do the heads that attend to a relation matter by it, alone or together?
 
-All heads whose attention to a relation is more than its controls', below the detector's floor too,
-are one group (`candidates`): three heads that share a job at 30 % of their attention each are no
-less its heads than one at 90 %. The relation is cut (`cuts`), in both ways:
+All heads whose attention to a relation may be more than its controls', below the detector's floor
+too, are one group (`candidates`). Attention is only a hint here (HINT, uncorrected): cutting tells
+which heads matter, and its intervals are what bounds the error. Three heads that share a job at 30 % of their attention
+each are no less its heads than one at 90 %. The relation is cut (`cuts`), in both ways:
 - in the whole group and in the group's heads of each layer: the joint effect;
 - in each head alone: its own effect;
 - in all others of the group, and of its layer: what the head then *restores* of the joint effect.
@@ -10,7 +11,9 @@ The control cuts as much attention elsewhere in the same heads (all there is, wh
 elsewhere: then it says little), and the same relation in other heads
 of the same layers.
 
-A group is *specific* where the relation's cut costs more than the control's, in both ways. It is
+A group is *specific* where the relation's cut costs more than the control's, in both ways; or, as a
+head may have other attention that it needs too, TIMES as much as a cut of as many keys displaced
+(those of another row; for relations by position, one place further). It is
 *material* where its joint effect is at least the task's `least`. A member that contributes is a
 head of that kind if its layer's group is material, and specific or part of a specific whole; where
 no layer's group is material, but all layers' together is (heads that stand in for each other), if
@@ -49,7 +52,9 @@ from interp_toolkit.stats import COVERAGE, LEVEL
 
 #: least excess of a group's head: half of what three heads that share a job have each
 GROUP_FLOOR = 0.05
+HINT = 0.2  # p-value of attention alone: in short rows a sink can stand among a dozen controls
 TWICE = 2.0  # times uniform attention: least score of a head below the floor
+TIMES = 3.0  # the cost of displaced keys
 N_OTHERS = 5  # random groups of other heads of the same layers
 MOST_CUT = 12  # heads of a group that are looked at one by one, those with the largest excess
 MOST_LOOKS = 4  # each at twice as many rows as the one before
@@ -132,18 +137,18 @@ def least(by_way: Mapping[str, Share]) -> Share:
     return min(by_way.values(), key=lambda s: abs(s.mean))
 
 
-def candidates(scores: DetectorScores, p_adjusted: Float[np.ndarray, "layer head"]) -> list[Head]:
+def candidates(scores: DetectorScores) -> list[Head]:
     """The heads of a group, the largest excess first.
 
-    Those above the floor that are significant by themselves, and those below it that are so among
-    all heads, at TWICE uniform attention.
+    Those above the floor that are significant by themselves, and those at TWICE uniform attention
+    of which there is a hint; none where there were no controls to ask.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
         over_null = (scores.score - scores.null_mean) / (1 - scores.uniform)
         excess = np.minimum(scores.excess, over_null)
         above = (excess >= scores.floor) & (scores.p_value <= LEVEL)
         twice = scores.score >= TWICE * scores.uniform
-        below = (excess >= GROUP_FLOOR) & (p_adjusted <= LEVEL) & twice
+        below = (excess >= GROUP_FLOOR) & (scores.p_value <= HINT) & twice
     found = [Head(*at) for at in np.argwhere(above | below).tolist()]
     return sorted(found, key=lambda head: -excess[head])
 
@@ -160,7 +165,8 @@ def group_effects(
     """What a group's attention to a relation is worth.
 
     Args:
-        cutter: with the task's rows and the relation's targets under the detector's name.
+        cutter: with the task's rows and the relation's targets under the detector's name, and maybe
+            its displaced keys under `displaced_name`.
         detector: name of the relation.
         heads: the group, the clearest first; at least one.
         home: what the intact model does on these rows; it must be at home there.
@@ -183,7 +189,18 @@ def group_effects(
         group = judged.group()
         if not any(m.word == "undecided" for m in group.members) and group.decided:
             break
+    doubtful = judged.doubtful()
+    if doubtful and displaced_name(detector) in cutter.targets:
+        cuts = [Cut(s, displaced_name(detector), way) for s in doubtful for way in WAYS]
+        values = judged.values | _values(cutter, cuts, rows[:done])
+        judged = _Judged(plan, values, cutter.task, home, coverage)
+        group = judged.group()
     return judged.with_structure(group, lambda cuts: _values(cutter, cuts, rows[:done]))
+
+
+def displaced_name(detector: str) -> str:
+    """The name that a relation's displaced keys go by among the cutter's targets."""
+    return f"{detector}, displaced"
 
 
 def _values(cutter: Cutter, cuts: Sequence[Cut], rows: Tensor) -> dict[Cut, np.ndarray]:
@@ -258,7 +275,8 @@ class _Judged:
         home: AtHome,
         coverage: float,
     ):
-        self.plan, self.values, self.task, self.home = plan, values, task, home
+        self.plan, self.task, self.home = plan, task, home
+        self.values = dict(values)
         self.coverage = coverage
 
     def _share(self, differences: Float[np.ndarray, " row"]) -> Share:
@@ -283,14 +301,27 @@ class _Judged:
         }
 
     def specific(self, heads: frozenset[Head]) -> bool:
-        """Whether the relation's attention costs more than as much from elsewhere."""
+        """Whether the relation's attention costs more than attention elsewhere."""
         intact = self.values[INTACT]
-        beyond = []
+        by_mass, by_place = [], []
         for way in WAYS:
             lost = intact - self.values[self._cut(heads, way)]
             elsewhere = intact - self.values[self._cut(heads, way, control=True)]
-            beyond.append(self._share(lost - elsewhere))
-        return all(share.low > 0 for share in beyond)
+            by_mass.append(self._share(lost - elsewhere))
+            displaced = self.values.get(Cut(heads, displaced_name(self.plan.detector), way))
+            if displaced is not None:
+                by_place.append(self._share(lost - TIMES * (intact - displaced)))
+        return any(b and all(s.low > 0 for s in b) for b in (by_mass, by_place))
+
+    def doubtful(self) -> list[frozenset[Head]]:
+        """Sets that are material, and cost no more than as much attention from elsewhere."""
+        plan = self.plan
+        sets = [plan.whole, *plan.layers.values(), *(frozenset([h]) for h in plan.members)]
+        return [
+            s
+            for s in dict.fromkeys(sets)
+            if self._is_material(self._lost(s)) and not self.specific(s)
+        ]
 
     def group(self) -> Group:
         """All but the structure."""

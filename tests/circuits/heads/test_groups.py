@@ -22,18 +22,13 @@ def scores(score, uniform, null, p, floor=0.3):
 
 
 def test_weak_heads_that_are_certain_are_in_the_group_and_the_clearest_is_first():
-    found = scores([[0.3, 0.9, 0.12, 0.3]], 0.05, 0.05, [[1e-9, 1e-9, 1e-9, 0.2]])
-    assert candidates(found, np.array([[1e-7, 1e-7, 1e-7, 1.0]])) == [(0, 1), (0, 0), (0, 2)]
-
-
-def test_a_strong_head_needs_no_correction_and_a_weak_one_does():
-    found = scores([[0.8, 0.2]], 0.05, 0.05, 0.01)
-    assert candidates(found, np.array([[0.3, 0.3]])) == [(0, 0)]
+    found = scores([[0.3, 0.9, 0.12, 0.3]], 0.05, 0.05, [[1e-9, 0.04, 0.15, 0.3]])
+    assert candidates(found) == [(0, 1), (0, 0), (0, 2)]
 
 
 def test_attention_less_than_twice_uniform_is_no_candidate():
-    assert candidates(scores([[0.35]], 0.2, 0.2, 1e-9), np.array([[1e-8]])) == []
-    assert candidates(scores([[0.45]], 0.2, 0.2, 1e-9), np.array([[1e-8]])) == [(0, 0)]
+    assert candidates(scores([[0.35]], 0.2, 0.2, 1e-9)) == []
+    assert candidates(scores([[0.45]], 0.2, 0.2, 1e-9)) == [(0, 0)]
 
 
 def asking(model, rows=64, *, right=None):

@@ -60,31 +60,13 @@ WORKS = {
     "pointer, 2 by output": work("pointer", n=2, attention=1.0, noise=0.2),
     "pointer, 2 redundant": work("pointer", n=2, sharing="redundant", across=True),
     "lookup, 2 by tokens": work("lookup", n_ctx=8, n=2, sharing="tokens"),
+    "mixed, one": work("mixed", asked=4),
+    "pointer, 4 by attention": work("pointer", n=4, noise=0.3, seed=2),
 }
-
-#: heads whose work the toolkit does not name, and why
-NOT_NAMED = {
-    "mixed, one": (
-        work("mixed", asked=4),
-        "the control cuts as much attention elsewhere: here the head's other relation",
-    ),
-    "pointer, 4 by attention": (
-        work("pointer", n=4, noise=0.3, seed=2),
-        "in short rows the sink stands among the shifted controls, and no head is cut",
-    ),
-}
-
-CASES = [
-    *(pytest.param(made, id=name) for name, made in WORKS.items()),
-    *(
-        pytest.param(made, id=name, marks=pytest.mark.xfail(reason=reason, strict=True))
-        for name, (made, reason) in NOT_NAMED.items()
-    ),
-]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("made", CASES)
+@pytest.mark.parametrize("made", WORKS.values(), ids=WORKS)
 def test_heads_that_do_the_work_are_named_and_no_others(made, recall, plain):
     model, layout = shared_work(made, torch.float32), made.layout
     result = it.analyze(model, "heads", data=layout.rows(ROWS, 2))
@@ -105,8 +87,8 @@ def test_heads_that_do_the_work_are_named_and_no_others(made, recall, plain):
 
 
 @pytest.mark.slow
-def test_cutting_alone_would_name_those_that_the_look_at_attention_leaves_out():
-    made, _ = NOT_NAMED["pointer, 4 by attention"]
+def test_cutting_names_four_heads_that_share_the_work():
+    made = WORKS["pointer, 4 by attention"]
     model = shared_work(made, torch.float32)
     prompts = prompts_from_data(made.layout.rows(ROWS, 2), model)
     task, _ = task_of(model, prompts)
