@@ -25,7 +25,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.pickled_files import read_as_data
-from interp_toolkit.models.loading.records import WouldCallError
+from interp_toolkit.models.loading.records import TooMuchError, WouldCallError
 
 #: what a config with numpy numbers in it names; numbers only, checked by PyTorch's reader
 _NUMPY_NUMBERS: list[Any] = [
@@ -142,6 +142,8 @@ def _read_older_pickle(path: Path, refused: Exception) -> Any:
             f"{path} is a pickle that would run code ({error}); it was not run: "
             "save tensors and plain data only, with torch.save(model.state_dict(), path)"
         ) from error
+    except TooMuchError as error:
+        raise InputError(f"{path} is no model: {error}") from error
     except Exception as error:  # damaged pickles raise nearly every kind
         reason = str(error).strip().splitlines() or str(refused).strip().splitlines()
         raise InputError(

@@ -26,6 +26,7 @@ def read_as_data(path: Path) -> Any:
 
     Raises:
         WouldCallError: the pickle would call something else than what builds these.
+        TooMuchError: it stands for more than any model has.
         Exception: of nearly every kind, where the file is damaged.
     """
     if zipfile.is_zipfile(path):

@@ -171,3 +171,25 @@ def test_deep_and_wide_nesting_ends(tmp_path):
     (tmp_path / "model.pkl").write_bytes(pickle.dumps({"more": deep}))
     with pytest.raises(InputError, match="is no tensor"):
         load(tmp_path / "model.pkl")
+
+
+def test_modules_that_share_their_parts_at_every_level_end(tmp_path):
+    net = torch.nn.Linear(2, 2)
+    for _ in range(40):
+        net = torch.nn.Sequential(net, net)  # 2^40 names in a state dict
+    for data in (net, [net[0], net[1]], {"model": net}):
+        torch.save(data, tmp_path / "model.pkl")
+        with pytest.raises(InputError, match="modules share their parts") as caught:
+            load(tmp_path / "model.pkl")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_shared_module_has_every_name_that_its_state_dict_gives_it(tmp_path, writer):
+    net = torch.nn.Linear(2, 2)
+    for _ in range(3):
+        net = torch.nn.Sequential(net, torch.nn.ReLU(), net)
+    WRITERS[writer](net, tmp_path / "model.pkl")
+    found = read_as_data(tmp_path / "model.pkl")["state_dict"]
+    assert list(found) == list(net.state_dict())
+    assert all(torch.equal(found[name], tensor) for name, tensor in net.state_dict().items())
