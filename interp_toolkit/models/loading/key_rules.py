@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,15 @@ Layout = Mapping[str, Rule]
 
 
 class UnknownSizeError(Exception):
-    """A shape can be cut in several ways; the message names the axes that say how."""
+    """A shape can be cut in several ways; the message names the axes that say how.
+
+    Args:
+        axes: their names.
+    """
+
+    def __init__(self, axes: Iterable[str]):
+        self.axes = frozenset(axes)
+        super().__init__(", ".join(sorted(self.axes)))
 
 
 @dataclass(frozen=True)
@@ -225,9 +233,9 @@ def _parts(one: _Placed, sizes: Mapping[str, int]) -> Iterator[tuple[str, Tensor
         groups = _groups(one.rule.axes)
         names = {name for group in groups if len(group) > 1 for name in group}
         known = {**sizes, "parts": len(one.rule.to)}
-        missing = sorted(names - known.keys())
+        missing = names - known.keys()
         if missing:
-            raise UnknownSizeError(", ".join(missing))
+            raise UnknownSizeError(missing)
         try:
             lengths = {name: known[name] for name in names}
             tensor = einops.rearrange(tensor, one.rule.axes, **lengths)

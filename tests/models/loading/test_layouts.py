@@ -366,6 +366,11 @@ def test_a_missing_head_is_an_error(tmp_path):
         load(tmp_path / "model.pt", keys=LISTED)
 
 
+GROUPED = "(groups d_head) a -> groups"
+AHEAD = "(ahead a) b -> a"
+THREE = "(head d_head groups) a -> groups d_head"
+
+
 @pytest.mark.parametrize(
     ("keys", "words"),
     [
@@ -379,6 +384,9 @@ def test_a_missing_head_is_an_error(tmp_path):
         ({"nothing": "embed.W_E"}, "none of the tensors that the keys name, such as nothing"),
         ({"tok.weight": {"to": "embed.W_E", "axes": "a b -> b c"}}, "cannot go by"),
         ({"tok.weight": {"to": "embed.W_E", "axes": "(a b) c -> a b c"}}, "size of the axis a, b"),
+        ({"tok.weight": {"to": "embed.W_E", "axes": f"{GROUPED} d_head a"}}, "axis d_head, groups"),
+        ({"tok.weight": {"to": "embed.W_E", "axes": f"{AHEAD} ahead b"}}, "the axis a, ahead"),
+        ({"tok.weight": {"to": "embed.W_E", "axes": f"{THREE} head a"}}, "axis d_head, groups"),
         ({"tok.weight": {"to": "embed.W_E", "axes": "a -> a"}}, r"has shape \[11, 16\]"),
         ({"tok.weight": "b", "pos.weight": "b"}, "is not the only tensor for b"),
         ({"tok.weight": "{nothing}"}, "no use for {nothing}|lacks embed"),
