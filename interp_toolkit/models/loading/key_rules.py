@@ -1,7 +1,7 @@
 """A layout of somebody else's: which of their tensors is which of TransformerLens', and how turned.
 
-A layout maps their names to rules. A name may have `{layer}` and `{head}` in it; a rule names our
-tensor and may say how the axes go, as an einops pattern:
+A layout maps their names to rules. A name may have `{layer}` and `{head}` in it, the same number
+wherever they stand; a rule names our tensor and may say how the axes go, as an einops pattern:
 
     {"h.{layer}.ln_1.weight": "blocks.{layer}.ln1.w",
      "h.{layer}.proj.weight": {"to": "blocks.{layer}.attn.W_O",
@@ -174,7 +174,14 @@ def _place(tensors: Mapping[str, Tensor], layout: Layout) -> tuple[list[_Placed]
 
 
 def _compiled(name: str) -> re.Pattern[str]:
-    return re.compile(_PLACES.sub(lambda place: rf"(?P<{place[1]}>\d+)", re.escape(name)))
+    seen: set[str] = set()
+
+    def number(place: re.Match[str]) -> str:
+        again = place[1] in seen
+        seen.add(place[1])
+        return f"(?P={place[1]})" if again else rf"(?P<{place[1]}>\d+)"
+
+    return re.compile(_PLACES.sub(number, re.escape(name)))
 
 
 def _filled(name: str, numbers: Mapping[str, str]) -> str:

@@ -352,6 +352,23 @@ def test_a_mapping_of_names(tmp_path, how):
     assert agree(load(tmp_path / "model.pt", keys=keys), model(TOKENS))
 
 
+def test_a_number_that_stands_twice_in_a_name_is_the_same_one(tmp_path):
+    def doubled(name: str, layer: str) -> str:
+        return name.replace(f"layers.{layer}.", f"layers.{layer}.block_{layer}.")
+
+    model = own(attn_only=True, biases=False)
+    state = listed(model)
+    for layer in map(str, range(N_LAYERS)):
+        state = {doubled(name, layer): tensor for name, tensor in state.items()}
+    keys = {doubled(name, "{layer}"): rule for name, rule in LISTED.items()}
+    torch.save(state, tmp_path / "model.pt")
+    assert agree(load(tmp_path / "model.pt", keys=keys), model(TOKENS))
+    state["layers.0.block_1.mask"] = torch.ones(2)
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(InputError, match=r"has no use for layers\.0\.block_1\.mask"):
+        load(tmp_path / "model.pt", keys=keys)
+
+
 def test_what_no_rule_names_is_listed(tmp_path):
     torch.save({**listed(own(attn_only=True)), "more": torch.zeros(2)}, tmp_path / "model.pt")
     with pytest.raises(InputError, match="has no use for more"):
