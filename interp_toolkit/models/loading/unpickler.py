@@ -85,9 +85,6 @@ def _safe(module: str, name: str) -> Any:
     if module in ("builtins", "__builtin__"):
         return _BUILTINS.get(name)
     if module == "torch":
-        constant = getattr(torch, name, None)
-        if isinstance(constant, torch.dtype):
-            return constant
         return _TORCH.get(name)
     module = module.replace("numpy._core", "numpy.core")
     return _FUNCTIONS.get(f"{module}.{name}")
@@ -165,7 +162,13 @@ def _text(*parts: Any) -> str:
 
 
 _BUILTINS: Mapping[str, Any] = {"set": set, "frozenset": frozenset, "complex": complex}
-_TORCH: Mapping[str, Any] = {**STORAGES, "Size": tuple, "device": _text}
+_TORCH: Mapping[str, Any] = {
+    # torch imports some of its modules when getattr names them: what it has is looked up here once
+    **{name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)},
+    **STORAGES,
+    "Size": tuple,
+    "device": _text,
+}
 _FUNCTIONS: Mapping[str, Any] = {
     "collections.OrderedDict": _Dictionary,
     "collections.defaultdict": _with_default,

@@ -146,6 +146,20 @@ def test_no_module_is_imported_on_a_pickles_word(tmp_path):
     assert "strangers_code" not in sys.modules
 
 
+def test_no_part_of_torch_is_imported_on_a_pickles_word(tmp_path, monkeypatch):
+    asked = []
+
+    def lazily(name):  # how torch imports torch._dynamo and others once they are named
+        asked.append(name)
+        raise AttributeError(name)
+
+    monkeypatch.setattr(torch, "__getattr__", lazily)
+    content = b"\x80\x02}(X\x01\x00\x00\x00actorch\n_of_later\nX\x01\x00\x00\x00bctorch\nhalf\nu."
+    (tmp_path / "model.pkl").write_bytes(content)
+    assert read_as_data(tmp_path / "model.pkl") == {"a": "torch._of_later", "b": torch.half}
+    assert not asked
+
+
 @pytest.mark.parametrize("inner", [b"not a file", pickle.dumps(Calls(os.system, "true"), 2)])
 def test_the_bytes_of_a_storage_are_read_without_running_them_too(tmp_path, inner):
     data = {"w": Calls(torch.storage._load_from_bytes, inner)}
