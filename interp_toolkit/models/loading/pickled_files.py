@@ -58,11 +58,14 @@ def _from_older(file: io.BufferedIOBase, size: int) -> Any:
     InertUnpickler(file).load()  # the version of the format
     InertUnpickler(file).load()  # sizes of numbers on the machine that wrote it
     made: dict[str, Tensor] = {}
+    left = size  # bytes that storages may still take
 
     def storage(dtype: torch.dtype, key: str, entries: int) -> Tensor:
+        nonlocal left
         if key not in made:
-            if not 0 <= entries * dtype.itemsize <= size:
-                raise pickle.UnpicklingError("a storage is larger than the file")
+            left -= entries * dtype.itemsize
+            if entries < 0 or left < 0:
+                raise pickle.UnpicklingError("storages are larger than the file")
             made[key] = torch.zeros(entries, dtype=dtype)
         return made[key]
 

@@ -7,6 +7,7 @@ tensors under the names that its state dict would have, and its configuration.
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from typing import Any
 
@@ -69,6 +70,23 @@ class Record:
         self.items.extend(values)
 
 
+class HeldTensor:
+    """A tensor where a pickle can reach it: one that may be named and not changed.
+
+    Args:
+        tensor: what is kept.
+    """
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = tensor
+
+    def __setstate__(self, state: Any) -> None:
+        """Refuse: a tensor's own would let it claim numbers that its storage does not have."""
+        raise pickle.UnpicklingError("the state of a tensor cannot be set")
+
+
 def stub(qualified: str) -> type[Record]:
     """What stands for a class or a function of that name: it can be named, not called."""
     name = qualified.rpartition(".")[2]
@@ -102,6 +120,8 @@ class _Conversion:
     def _converted(self, value: Any) -> Any:
         if isinstance(value, Record):
             return self._module(value) if _is_module(value) else self.plain(_contents(value))
+        if isinstance(value, HeldTensor):
+            return value.tensor
         if isinstance(value, Mapping):
             return {key: self.plain(entry) for key, entry in value.items()}
         if isinstance(value, list | tuple):
@@ -128,8 +148,8 @@ class _Conversion:
         for kind in ("_parameters", "_buffers"):
             for name, tensor in (record.fields.get(kind) or {}).items():
                 full = self._counted(prefix, name)
-                if isinstance(tensor, Tensor) and name not in unsaved:
-                    state[full] = tensor
+                if isinstance(tensor, HeldTensor) and name not in unsaved:
+                    state[full] = tensor.tensor
         for name, module in record.fields["_modules"].items():
             full = self._counted(prefix, name)
             if _is_module(module) and module not in around:

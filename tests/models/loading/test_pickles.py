@@ -2,6 +2,7 @@
 
 import builtins
 import collections
+import io
 import os
 import pickle
 import subprocess
@@ -48,10 +49,10 @@ class Munch(dict):
 
 
 class Calls:
-    """A pickle of this calls a function."""
+    """A pickle of this calls a function, and sets the state of what it gives."""
 
-    def __init__(self, function, *arguments):
-        self.called = function, arguments
+    def __init__(self, function, *arguments, state=None):
+        self.called = (function, arguments) if state is None else (function, arguments, state)
 
     def __reduce__(self):
         return self.called
@@ -178,6 +179,39 @@ def test_a_tensor_larger_than_its_storage_is_damage(tmp_path):
             load(tmp_path / "model.pkl")
 
 
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("kind", ["tensor", "parameter", "storage"])
+def test_the_state_of_a_tensor_is_no_pickles_to_set(tmp_path, writer, kind):
+    storage = torch.zeros(2)._typed_storage()
+    rebuild = torch._utils._rebuild_tensor_v2
+    arguments = storage, 0, (2,), (1,), False, collections.OrderedDict()
+    grown = storage, 0, (1_000_000,), (1,)  # numbers that nobody wrote
+    if kind == "tensor":
+        call = Calls(rebuild, *arguments, state=grown)
+    elif kind == "parameter":
+        inner = Calls(rebuild, *arguments)
+        call = Calls(torch._utils._rebuild_parameter, inner, False, {}, state=grown)
+    else:
+        content = io.BytesIO()
+        torch.save(storage, content, _use_new_zipfile_serialization=False)
+        call = Calls(torch.storage._load_from_bytes, content.getvalue(), state=grown)
+    WRITERS[writer]({"w": call}, tmp_path / "model.pkl")
+    with pytest.raises(InputError, match="truncated or damaged") as caught:
+        load(tmp_path / "model.pkl")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(pickle.UnpicklingError, match="cannot be set"):
+        read_as_data(tmp_path / "model.pkl")
+
+
+def test_storages_larger_together_than_an_older_file_are_damage(tmp_path):
+    storages = [torch.zeros(1000)._typed_storage() for _ in range(9)]
+    torch.save(storages, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
+    content = (tmp_path / "model.pt").read_bytes()
+    (tmp_path / "model.pt").write_bytes(content[: len(content) // 2])
+    with pytest.raises(pickle.UnpicklingError, match="storages are larger than the file"):
+        read_as_data(tmp_path / "model.pt")
+
+
 def test_deep_and_wide_nesting_ends(tmp_path):
     deep = []
     for _ in range(60):
@@ -187,7 +221,8 @@ def test_deep_and_wide_nesting_ends(tmp_path):
         load(tmp_path / "model.pkl")
 
 
-def test_modules_that_share_their_parts_at_every_level_end(tmp_path):
+def test_modules_that_share_their_parts_at_every_level_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("interp_toolkit.models.loading.records._LETTERS", 100_000)  # for speed
     net = torch.nn.Linear(2, 2)
     for _ in range(40):
         net = torch.nn.Sequential(net, net)  # 2^40 names in a state dict
