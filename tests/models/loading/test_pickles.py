@@ -7,6 +7,7 @@ import os
 import pickle
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -201,6 +202,45 @@ def test_the_state_of_a_tensor_is_no_pickles_to_set(tmp_path, writer, kind):
     assert "\n" not in str(caught.value)
     with pytest.raises(pickle.UnpicklingError, match="cannot be set"):
         read_as_data(tmp_path / "model.pkl")
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_tensors_that_claim_far_more_than_the_file_holds(tmp_path, writer):
+    one = torch.zeros(1)
+    for data in (
+        {"w": one.expand(1 << 20, 1 << 20)},
+        {"more": [{f"w{i}": one.expand(1 << 20) for i in range(300)}], "cfg": Settings()},
+    ):
+        WRITERS[writer](data, tmp_path / "model.pkl")
+        with pytest.raises(InputError, match=r"its tensors claim .* GiB, the file has") as caught:
+            load(tmp_path / "model.pkl")
+        assert "\n" not in str(caught.value)
+
+
+def deflated(path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+
+
+def test_a_compressed_archive_has_the_same_numbers(tmp_path):
+    model = Transformer(CFG)
+    for data in (model.state_dict(), {"model": model.state_dict(), "cfg": Settings()}):
+        torch.save(data, tmp_path / "model.pt")
+        deflated(tmp_path / "model.pt")
+        assert torch.equal(load(tmp_path / "model.pt")(TOKENS), model(TOKENS))
+
+
+def test_a_compressed_archive_that_claims_too_much(tmp_path, monkeypatch):
+    path = tmp_path / "model.pt"
+    torch.save({"w": torch.zeros(1 << 20)}, path)
+    deflated(path)
+    monkeypatch.setattr("interp_toolkit.models.loading.sizes.ALWAYS_FINE", 1 << 20)
+    with pytest.raises(InputError, match=r"its entries claim .* GiB, the file has") as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
 
 
 def test_storages_larger_together_than_an_older_file_are_damage(tmp_path):
