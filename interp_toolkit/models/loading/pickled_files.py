@@ -18,6 +18,7 @@ from torch import Tensor
 from interp_toolkit.models.loading.records import plain
 from interp_toolkit.models.loading.unpickler import InertUnpickler
 
+_ARCHIVE = b"PK\x03\x04"  # what a zip begins with
 _OLDER_MAGIC = 0x1950A86A20F9469CFC6C
 
 
@@ -29,10 +30,11 @@ def read_as_data(path: Path) -> Any:
         TooMuchError: it stands for more than any model has.
         Exception: of nearly every kind, where the file is damaged.
     """
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            return plain(_from_archive(archive))
     with path.open("rb") as file:
+        if file.read(len(_ARCHIVE)) == _ARCHIVE:  # not at its end, where a pickle may hold one
+            with zipfile.ZipFile(file) as archive:
+                return plain(_from_archive(archive))
+        file.seek(0)
         first = InertUnpickler(file).load()
         if first == _OLDER_MAGIC:
             return plain(_from_older(file, path.stat().st_size))

@@ -106,6 +106,8 @@ def _parameter(data: Any, *_: Any) -> HeldTensor:
 
 
 def _storage_from_bytes(content: bytes) -> HeldTensor:
+    if content.startswith(b"PK"):  # PyTorch writes no archive here, and one could be compressed
+        raise pickle.UnpicklingError("what stands for a storage is none")
     storage = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     if not isinstance(storage, torch.storage.TypedStorage):
         raise pickle.UnpicklingError("what stands for a storage is none")

@@ -170,6 +170,15 @@ def test_the_bytes_of_a_storage_are_read_without_running_them_too(tmp_path, inne
         load(tmp_path / "model.pkl")
 
 
+def test_the_bytes_of_a_storage_are_no_archive(tmp_path):
+    content = io.BytesIO()  # a compressed one could be of any size
+    torch.save(torch.zeros(4)._typed_storage(), content, _use_new_zipfile_serialization=True)
+    data = {"w": Calls(torch.storage._load_from_bytes, content.getvalue())}
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(data))
+    with pytest.raises(InputError, match="truncated or damaged: what stands for a storage is none"):
+        load(tmp_path / "model.pkl")
+
+
 def test_a_tensor_larger_than_its_storage_is_damage(tmp_path):
     storage = torch.zeros(4)._typed_storage()
     for size, stride, offset in (((5,), (1,), 0), ((4,), (1,), 1), ((2,), (-1,), 3)):
