@@ -8,6 +8,7 @@ is left out too.
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -48,8 +49,9 @@ class HeadlessBert(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Run the encoder, for its hooks; raises InputError at its end."""
-        encoder = self.bert.forward.__code__.co_varnames
-        self.bert(*args, **{name: value for name, value in kwargs.items() if name in encoder})
+        takes = inspect.signature(self.bert.forward).parameters  # a decorator's names are not its
+        takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
+        self.bert(*args, **{name: v for name, v in kwargs.items() if takes_any or name in takes})
         raise InputError(
             f"this {ENCODER} has no head, so it has no logits: its activations and the weights of "
             "its layers are all that can be read"

@@ -25,7 +25,8 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.pickled_files import read_as_data
-from interp_toolkit.models.loading.records import WouldCallError
+from interp_toolkit.models.loading.records import TooMuchError, WouldCallError
+from interp_toolkit.models.loading.sizes import check_archive, check_tensors
 
 #: what a config with numpy numbers in it names; numbers only, checked by PyTorch's reader
 _NUMPY_NUMBERS: list[Any] = [
@@ -107,6 +108,10 @@ def _read_archive(path: Path) -> Any:
     try:
         with zipfile.ZipFile(path) as archive:
             names = archive.namelist()
+            stored = all(one.compress_type == zipfile.ZIP_STORED for one in archive.infolist())
+            check_archive(archive, path.stat().st_size)
+    except TooMuchError as error:
+        raise InputError(f"{path} is no model: {error}") from error
     except Exception as error:  # zipfile raises nearly every kind on damaged archives
         raise InputError(f"{path} is truncated or damaged: its archive cannot be listed") from error
     if any(name.endswith(".npy") for name in names):
@@ -116,10 +121,20 @@ def _read_archive(path: Path) -> Any:
         )
     if not any(name.endswith("data.pkl") for name in names):
         raise InputError(f"{path} is a zip archive but no PyTorch file")
-    return _read_pickle(path, mmap=True)
+    # compressed bytes would be mapped as if they were numbers
+    return _read_pickle(path, mmap=stored)
 
 
 def _read_pickle(path: Path, mmap: bool = False) -> Any:
+    data = _unpickled(path, mmap)
+    try:
+        check_tensors(data, path.stat().st_size)
+    except TooMuchError as error:
+        raise InputError(f"{path} is no model: {error}") from error
+    return data
+
+
+def _unpickled(path: Path, mmap: bool) -> Any:
     try:
         with torch.serialization.safe_globals(_NUMPY_NUMBERS), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about how the file was pickled: nothing to act on
@@ -142,6 +157,8 @@ def _read_older_pickle(path: Path, refused: Exception) -> Any:
             f"{path} is a pickle that would run code ({error}); it was not run: "
             "save tensors and plain data only, with torch.save(model.state_dict(), path)"
         ) from error
+    except TooMuchError as error:
+        raise InputError(f"{path} is no model: {error}") from error
     except Exception as error:  # damaged pickles raise nearly every kind
         reason = str(error).strip().splitlines() or str(refused).strip().splitlines()
         raise InputError(

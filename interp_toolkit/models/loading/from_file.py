@@ -176,13 +176,18 @@ def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
         raise InputError(f"{source} holds a {type(data).__name__}, not a state dict")
     phrases: tuple[str, ...] = ()
     cfg: Mapping[str, Any] | None = None
-    while state := next((data[key] for key in _STATE_KEYS if _is_state(data.get(key))), None):
+    seen = {id(data)}  # all of them are held by the outermost, so an id is no other's
+    while key := next((key for key in _STATE_KEYS if _is_state(data.get(key))), None):
+        state = data[key]
         cfg = cfg or next((data[k] for k in _CONFIG_KEYS if isinstance(data.get(k), Mapping)), None)
         if PICKLED_CLASS in data:
             phrases += (f"a pickled {data[PICKLED_CLASS]}, read as data: its code was not run",)
         if isinstance(state, list):
             phrases += (f"the last of {len(state)} state dicts",)
             state = state[-1]
+        if id(state) in seen:
+            raise InputError(f"{source} holds no state dict: its {key} holds itself")
+        seen.add(id(state))
         data = state
     return _Saved(_tensors_only(_without(data, ignore, source), source), cfg, phrases)
 

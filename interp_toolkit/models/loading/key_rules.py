@@ -1,7 +1,7 @@
 """A layout of somebody else's: which of their tensors is which of TransformerLens', and how turned.
 
-A layout maps their names to rules. A name may have `{layer}` and `{head}` in it; a rule names our
-tensor and may say how the axes go, as an einops pattern:
+A layout maps their names to rules. A name may have `{layer}` and `{head}` in it, the same number
+wherever they stand; a rule names our tensor and may say how the axes go, as an einops pattern:
 
     {"h.{layer}.ln_1.weight": "blocks.{layer}.ln1.w",
      "h.{layer}.proj.weight": {"to": "blocks.{layer}.attn.W_O",
@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -51,7 +51,15 @@ Layout = Mapping[str, Rule]
 
 
 class UnknownSizeError(Exception):
-    """A shape can be cut in several ways; the message names the axes that say how."""
+    """A shape can be cut in several ways; the message names the axes that say how.
+
+    Args:
+        axes: their names.
+    """
+
+    def __init__(self, axes: Iterable[str]):
+        self.axes = frozenset(axes)
+        super().__init__(", ".join(sorted(self.axes)))
 
 
 @dataclass(frozen=True)
@@ -166,7 +174,14 @@ def _place(tensors: Mapping[str, Tensor], layout: Layout) -> tuple[list[_Placed]
 
 
 def _compiled(name: str) -> re.Pattern[str]:
-    return re.compile(_PLACES.sub(lambda place: rf"(?P<{place[1]}>\d+)", re.escape(name)))
+    seen: set[str] = set()
+
+    def number(place: re.Match[str]) -> str:
+        again = place[1] in seen
+        seen.add(place[1])
+        return f"(?P={place[1]})" if again else rf"(?P<{place[1]}>\d+)"
+
+    return re.compile(_PLACES.sub(number, re.escape(name)))
 
 
 def _filled(name: str, numbers: Mapping[str, str]) -> str:
@@ -225,9 +240,9 @@ def _parts(one: _Placed, sizes: Mapping[str, int]) -> Iterator[tuple[str, Tensor
         groups = _groups(one.rule.axes)
         names = {name for group in groups if len(group) > 1 for name in group}
         known = {**sizes, "parts": len(one.rule.to)}
-        missing = sorted(names - known.keys())
+        missing = names - known.keys()
         if missing:
-            raise UnknownSizeError(", ".join(missing))
+            raise UnknownSizeError(missing)
         try:
             lengths = {name: known[name] for name in names}
             tensor = einops.rearrange(tensor, one.rule.axes, **lengths)

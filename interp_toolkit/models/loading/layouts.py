@@ -200,10 +200,14 @@ def _renamed(
     try:
         return Named(with_zero_biases(rename(tensors, layout, sizes, source)))
     except UnknownSizeError as error:
-        if "head" not in str(error):
-            raise InputError(f"{source}: no shape shows the size of the axis {error}") from error
-    provisional = rename(tensors, layout, {**sizes, "head": 1}, source)
-    return Named(with_zero_biases(provisional), unknown=("head",))
+        unknown = error
+    if "head" in unknown.axes:
+        try:
+            provisional = rename(tensors, layout, {**sizes, "head": 1}, source)
+            return Named(with_zero_biases(provisional), unknown=("head",))
+        except UnknownSizeError as error:
+            unknown = error  # it takes more than the number of heads
+    raise InputError(f"{source}: no shape shows the size of the axis {unknown}") from unknown
 
 
 def _without_prefix(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -18,6 +18,7 @@ from torch import Tensor
 from interp_toolkit.models.loading.records import plain
 from interp_toolkit.models.loading.unpickler import InertUnpickler
 
+_ARCHIVE = b"PK\x03\x04"  # what a zip begins with
 _OLDER_MAGIC = 0x1950A86A20F9469CFC6C
 
 
@@ -26,12 +27,14 @@ def read_as_data(path: Path) -> Any:
 
     Raises:
         WouldCallError: the pickle would call something else than what builds these.
+        TooMuchError: it stands for more than any model has.
         Exception: of nearly every kind, where the file is damaged.
     """
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            return plain(_from_archive(archive))
     with path.open("rb") as file:
+        if file.read(len(_ARCHIVE)) == _ARCHIVE:  # not at its end, where a pickle may hold one
+            with zipfile.ZipFile(file) as archive:
+                return plain(_from_archive(archive))
+        file.seek(0)
         first = InertUnpickler(file).load()
         if first == _OLDER_MAGIC:
             return plain(_from_older(file, path.stat().st_size))
@@ -57,11 +60,14 @@ def _from_older(file: io.BufferedIOBase, size: int) -> Any:
     InertUnpickler(file).load()  # the version of the format
     InertUnpickler(file).load()  # sizes of numbers on the machine that wrote it
     made: dict[str, Tensor] = {}
+    left = size  # bytes that storages may still take
 
     def storage(dtype: torch.dtype, key: str, entries: int) -> Tensor:
+        nonlocal left
         if key not in made:
-            if not 0 <= entries * dtype.itemsize <= size:
-                raise pickle.UnpicklingError("a storage is larger than the file")
+            left -= entries * dtype.itemsize
+            if entries < 0 or left < 0:
+                raise pickle.UnpicklingError("storages are larger than the file")
             made[key] = torch.zeros(entries, dtype=dtype)
         return made[key]
 

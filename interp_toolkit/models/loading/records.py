@@ -7,7 +7,8 @@ tensors under the names that its state dict would have, and its configuration.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import pickle
+from collections.abc import Mapping
 from typing import Any
 
 from torch import Tensor
@@ -15,10 +16,15 @@ from torch import Tensor
 #: where `plain` names the class of a module that was pickled whole
 PICKLED_CLASS = "pickled_class"
 _CONFIGS = ("cfg", "config")
+_LETTERS = 10_000_000  # of all names in state dicts together: twice those of the largest models
 
 
 class WouldCallError(Exception):
     """A pickle asks for a call that is not made; the message is what it would have called."""
+
+
+class TooMuchError(Exception):
+    """A pickle stands for more than any model has; the message says of what."""
 
 
 class Record:
@@ -64,6 +70,23 @@ class Record:
         self.items.extend(values)
 
 
+class HeldTensor:
+    """A tensor where a pickle can reach it: one that may be named and not changed.
+
+    Args:
+        tensor: what is kept.
+    """
+
+    __slots__ = ("tensor",)
+
+    def __init__(self, tensor: Tensor):
+        self.tensor = tensor
+
+    def __setstate__(self, state: Any) -> None:
+        """Refuse: a tensor's own would let it claim numbers that its storage does not have."""
+        raise pickle.UnpicklingError("the state of a tensor cannot be set")
+
+
 def stub(qualified: str) -> type[Record]:
     """What stands for a class or a function of that name: it can be named, not called."""
     name = qualified.rpartition(".")[2]
@@ -74,53 +97,75 @@ def plain(value: Any) -> Any:
     """The value without records: what they held, as dictionaries and lists; tensors stay.
 
     An object that holds itself is None where it comes again.
+
+    Raises:
+        TooMuchError: modules share their parts so often that their names would be without end.
     """
-    return _plain(value, {})
+    return _Conversion().plain(value)
 
 
-def _plain(value: Any, done: dict[int, Any]) -> Any:
-    if id(value) not in done:
-        done[id(value)] = None
-        done[id(value)] = _converted(value, done)
-    return done[id(value)]
+class _Conversion:
+    """One pass over what a pickle held: objects are converted once, names are counted."""
+
+    def __init__(self) -> None:
+        self._done: dict[int, Any] = {}
+        self._letters = 0
+
+    def plain(self, value: Any) -> Any:
+        if id(value) not in self._done:
+            self._done[id(value)] = None
+            self._done[id(value)] = self._converted(value)
+        return self._done[id(value)]
+
+    def _converted(self, value: Any) -> Any:
+        if isinstance(value, Record):
+            return self._module(value) if _is_module(value) else self.plain(_contents(value))
+        if isinstance(value, HeldTensor):
+            return value.tensor
+        if isinstance(value, Mapping):
+            return {key: self.plain(entry) for key, entry in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.plain(entry) for entry in value]
+        if isinstance(value, type) and issubclass(value, Record):
+            return value.qualified  # a class or function that is an attribute: its name
+        return value
+
+    def _module(self, record: Record) -> dict[str, Any]:
+        state: dict[str, Tensor] = {}
+        self._add_tensors(record, "", (), state)
+        found: dict[str, Any] = {PICKLED_CLASS: record.qualified, "state_dict": state}
+        for name in _CONFIGS:
+            config = self.plain(record.fields.get(name))
+            if isinstance(config, Mapping):
+                found["cfg"] = config
+        return found
+
+    def _add_tensors(
+        self, record: Record, prefix: str, around: tuple[Record, ...], state: dict[str, Tensor]
+    ) -> None:
+        """Parameters and persistent buffers, in the order and under the names of a state dict."""
+        unsaved = record.fields.get("_non_persistent_buffers_set") or ()
+        for kind in ("_parameters", "_buffers"):
+            for name, tensor in (record.fields.get(kind) or {}).items():
+                full = self._counted(prefix, name)
+                if isinstance(tensor, HeldTensor) and name not in unsaved:
+                    state[full] = tensor.tensor
+        for name, module in record.fields["_modules"].items():
+            full = self._counted(prefix, name)
+            if _is_module(module) and module not in around:
+                self._add_tensors(module, f"{full}.", (*around, record), state)
+
+    def _counted(self, prefix: str, name: Any) -> str:
+        """The whole name; a part that several modules share is counted under each of its names."""
+        self._letters += len(prefix) + len(name) + 1
+        if self._letters > _LETTERS:
+            raise TooMuchError("its modules share their parts, which makes names without end")
+        return f"{prefix}{name}"
 
 
-def _converted(value: Any, done: dict[int, Any]) -> Any:
-    if isinstance(value, Record):
-        if _is_module(value):
-            return _module(value, done)
-        return _plain(value.fields or value.items, done)
-    if isinstance(value, Mapping):
-        return {key: _plain(entry, done) for key, entry in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(entry, done) for entry in value]
-    if isinstance(value, type) and issubclass(value, Record):
-        return value.qualified  # a class or function that is an attribute: its name
-    return value
+def _contents(record: Record) -> Any:
+    return record.fields or record.items
 
 
 def _is_module(value: Any) -> bool:
     return isinstance(value, Record) and value.fields.keys() >= {"_parameters", "_modules"}
-
-
-def _module(record: Record, done: dict[int, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {PICKLED_CLASS: record.qualified, "state_dict": dict(_tensors(record))}
-    for name in _CONFIGS:
-        config = _plain(record.fields.get(name), done)
-        if isinstance(config, Mapping):
-            found["cfg"] = config
-    return found
-
-
-def _tensors(
-    record: Record, prefix: str = "", around: tuple[Record, ...] = ()
-) -> Iterator[tuple[str, Tensor]]:
-    """Parameters and persistent buffers, in the order and under the names of a state dict."""
-    unsaved = record.fields.get("_non_persistent_buffers_set") or ()
-    for kind in ("_parameters", "_buffers"):
-        for name, tensor in (record.fields.get(kind) or {}).items():
-            if isinstance(tensor, Tensor) and name not in unsaved:
-                yield prefix + name, tensor
-    for name, module in record.fields["_modules"].items():
-        if _is_module(module) and module not in around:
-            yield from _tensors(module, f"{prefix}{name}.", (*around, record))

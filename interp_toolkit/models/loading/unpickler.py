@@ -4,7 +4,7 @@ A pickle is a program that names functions and calls them. Here a name leads to 
 functions below, which build tensors, containers and numbers, or else to a stub: objects of its
 class become records, and a call of it is refused. No module is imported on a pickle's word.
 `torch.storage._load_from_bytes`, through which `pickle.dump` writes tensors, is replaced by
-PyTorch's weights-only reader.
+PyTorch's weights-only reader. Tensors are held where no step of a pickle can change them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from interp_toolkit.models.loading.records import Record, stub
+from interp_toolkit.models.loading.records import HeldTensor, Record, stub
 
 Storages = Callable[[torch.dtype, str, int], Tensor]
 
@@ -77,7 +77,7 @@ class InertUnpickler(pickle.Unpickler):
         kind, key, entries = pid[1], str(pid[2]), pid[4]
         if not isinstance(kind, torch.dtype) or not isinstance(entries, int):
             raise pickle.UnpicklingError("it names a storage of an unknown kind")
-        return self._storages(kind, key, entries)
+        return HeldTensor(self._storages(kind, key, entries))
 
 
 def _safe(module: str, name: str) -> Any:
@@ -85,9 +85,6 @@ def _safe(module: str, name: str) -> Any:
     if module in ("builtins", "__builtin__"):
         return _BUILTINS.get(name)
     if module == "torch":
-        constant = getattr(torch, name, None)
-        if isinstance(constant, torch.dtype):
-            return constant
         return _TORCH.get(name)
     module = module.replace("numpy._core", "numpy.core")
     return _FUNCTIONS.get(f"{module}.{name}")
@@ -95,23 +92,28 @@ def _safe(module: str, name: str) -> Any:
 
 def _tensor(
     storage: Any, offset: int, size: Iterable[int], stride: Iterable[int], *_: Any
-) -> Tensor:
-    if not isinstance(storage, Tensor) or storage.ndim != 1:
+) -> HeldTensor:
+    if not isinstance(storage, HeldTensor) or storage.tensor.ndim != 1:
         raise pickle.UnpicklingError("a tensor has no storage")
-    return torch.as_strided(storage, tuple(size), tuple(stride), offset)  # checks the bounds
+    flat = storage.tensor
+    return HeldTensor(torch.as_strided(flat, tuple(size), tuple(stride), offset))  # checks bounds
 
 
-def _parameter(data: Any, *_: Any) -> Tensor:
-    if not isinstance(data, Tensor):
+def _parameter(data: Any, *_: Any) -> HeldTensor:
+    if not isinstance(data, HeldTensor):
         raise pickle.UnpicklingError("a parameter has no tensor")
     return data
 
 
-def _storage_from_bytes(content: bytes) -> Tensor:
+def _storage_from_bytes(content: bytes) -> HeldTensor:
+    if content.startswith(b"PK"):  # PyTorch writes no archive here, and one could be compressed
+        raise pickle.UnpicklingError("what stands for a storage is none")
     storage = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     if not isinstance(storage, torch.storage.TypedStorage):
         raise pickle.UnpicklingError("what stands for a storage is none")
-    return torch.empty(0, dtype=storage.dtype).set_(storage._untyped_storage)
+    if storage._untyped_storage.nbytes() > len(content):
+        raise pickle.UnpicklingError("a storage is larger than its bytes")
+    return HeldTensor(torch.empty(0, dtype=storage.dtype).set_(storage._untyped_storage))
 
 
 def _bytes(text: str, encoding: str = "latin1") -> bytes:
@@ -165,7 +167,13 @@ def _text(*parts: Any) -> str:
 
 
 _BUILTINS: Mapping[str, Any] = {"set": set, "frozenset": frozenset, "complex": complex}
-_TORCH: Mapping[str, Any] = {**STORAGES, "Size": tuple, "device": _text}
+_TORCH: Mapping[str, Any] = {
+    # torch imports some of its modules when getattr names them: what it has is looked up here once
+    **{name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)},
+    **STORAGES,
+    "Size": tuple,
+    "device": _text,
+}
 _FUNCTIONS: Mapping[str, Any] = {
     "collections.OrderedDict": _Dictionary,
     "collections.defaultdict": _with_default,

@@ -217,6 +217,18 @@ def test_data_that_is_no_state_dict(tmp_path, data, words):
     assert words in refusal(tmp_path / "model.pt")
 
 
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_state_dict_that_holds_itself(tmp_path, listed):
+    data = {}
+    data["state_dict"] = [data] if listed else data
+    torch.save(data, tmp_path / "model.pt")
+    assert "its state_dict holds itself" in refusal(tmp_path / "model.pt")
+    outer = {"cfg": {}, "model": data}
+    data["state_dict"] = outer
+    torch.save(outer, tmp_path / "model.pt")
+    assert "its state_dict holds itself" in refusal(tmp_path / "model.pt")
+
+
 # --- tensors that do not fit
 
 

@@ -279,3 +279,28 @@ def test_what_needs_logits_of_a_bare_encoder_says_that_there_are_none(encoder):
     assert view.layer(1).direction == "bidirectional"
     with pytest.raises(InputError, match="no head, so it has no unembedding"):
         _ = view.W_U
+
+
+def test_a_bare_encoder_gets_the_inputs_besides_the_tokens(encoder):
+    path, model = encoder
+    bridge = load(path)
+    tokens = torch.randint(0, 16, (2, 6), generator=torch.Generator().manual_seed(1))
+    mask = torch.tensor([[1, 1, 1, 1, 0, 0], [1, 1, 1, 1, 1, 1]])
+    kinds = torch.tensor([[0, 0, 1, 1, 1, 1], [0, 1, 1, 1, 1, 1]])
+
+    def last_layer(**inputs) -> torch.Tensor:
+        kept = []
+
+        def keep(value, hook):
+            kept.append(value.detach().clone())
+
+        with pytest.raises(InputError, match="no head"), torch.no_grad():
+            bridge.run_with_hooks(tokens, fwd_hooks=[("blocks.1.hook_out", keep)], **inputs)
+        return kept[0]
+
+    plain = last_layer()
+    for inputs in ({"attention_mask": mask}, {"token_type_ids": kinds}):
+        with torch.no_grad():
+            expected = model(tokens, **inputs).last_hidden_state
+        assert torch.allclose(last_layer(**inputs), expected, atol=1e-5)
+        assert not torch.allclose(plain, expected, atol=1e-3)

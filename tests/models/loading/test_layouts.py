@@ -352,6 +352,23 @@ def test_a_mapping_of_names(tmp_path, how):
     assert agree(load(tmp_path / "model.pt", keys=keys), model(TOKENS))
 
 
+def test_a_number_that_stands_twice_in_a_name_is_the_same_one(tmp_path):
+    def doubled(name: str, layer: str) -> str:
+        return name.replace(f"layers.{layer}.", f"layers.{layer}.block_{layer}.")
+
+    model = own(attn_only=True, biases=False)
+    state = listed(model)
+    for layer in map(str, range(N_LAYERS)):
+        state = {doubled(name, layer): tensor for name, tensor in state.items()}
+    keys = {doubled(name, "{layer}"): rule for name, rule in LISTED.items()}
+    torch.save(state, tmp_path / "model.pt")
+    assert agree(load(tmp_path / "model.pt", keys=keys), model(TOKENS))
+    state["layers.0.block_1.mask"] = torch.ones(2)
+    torch.save(state, tmp_path / "model.pt")
+    with pytest.raises(InputError, match=r"has no use for layers\.0\.block_1\.mask"):
+        load(tmp_path / "model.pt", keys=keys)
+
+
 def test_what_no_rule_names_is_listed(tmp_path):
     torch.save({**listed(own(attn_only=True)), "more": torch.zeros(2)}, tmp_path / "model.pt")
     with pytest.raises(InputError, match="has no use for more"):
@@ -364,6 +381,11 @@ def test_a_missing_head_is_an_error(tmp_path):
     torch.save(state, tmp_path / "model.pt")
     with pytest.raises(InputError, match=r"lacks a head of blocks\.1\.attn\.W_Q"):
         load(tmp_path / "model.pt", keys=LISTED)
+
+
+GROUPED = "(groups d_head) a -> groups"
+AHEAD = "(ahead a) b -> a"
+THREE = "(head d_head groups) a -> groups d_head"
 
 
 @pytest.mark.parametrize(
@@ -379,6 +401,9 @@ def test_a_missing_head_is_an_error(tmp_path):
         ({"nothing": "embed.W_E"}, "none of the tensors that the keys name, such as nothing"),
         ({"tok.weight": {"to": "embed.W_E", "axes": "a b -> b c"}}, "cannot go by"),
         ({"tok.weight": {"to": "embed.W_E", "axes": "(a b) c -> a b c"}}, "size of the axis a, b"),
+        ({"tok.weight": {"to": "embed.W_E", "axes": f"{GROUPED} d_head a"}}, "axis d_head, groups"),
+        ({"tok.weight": {"to": "embed.W_E", "axes": f"{AHEAD} ahead b"}}, "the axis a, ahead"),
+        ({"tok.weight": {"to": "embed.W_E", "axes": f"{THREE} head a"}}, "axis d_head, groups"),
         ({"tok.weight": {"to": "embed.W_E", "axes": "a -> a"}}, r"has shape \[11, 16\]"),
         ({"tok.weight": "b", "pos.weight": "b"}, "is not the only tensor for b"),
         ({"tok.weight": "{nothing}"}, "no use for {nothing}|lacks embed"),

@@ -2,10 +2,12 @@
 
 import builtins
 import collections
+import io
 import os
 import pickle
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -48,10 +50,10 @@ class Munch(dict):
 
 
 class Calls:
-    """A pickle of this calls a function."""
+    """A pickle of this calls a function, and sets the state of what it gives."""
 
-    def __init__(self, function, *arguments):
-        self.called = function, arguments
+    def __init__(self, function, *arguments, state=None):
+        self.called = (function, arguments) if state is None else (function, arguments, state)
 
     def __reduce__(self):
         return self.called
@@ -146,11 +148,34 @@ def test_no_module_is_imported_on_a_pickles_word(tmp_path):
     assert "strangers_code" not in sys.modules
 
 
+def test_no_part_of_torch_is_imported_on_a_pickles_word(tmp_path, monkeypatch):
+    asked = []
+
+    def lazily(name):  # how torch imports torch._dynamo and others once they are named
+        asked.append(name)
+        raise AttributeError(name)
+
+    monkeypatch.setattr(torch, "__getattr__", lazily)
+    content = b"\x80\x02}(X\x01\x00\x00\x00actorch\n_of_later\nX\x01\x00\x00\x00bctorch\nhalf\nu."
+    (tmp_path / "model.pkl").write_bytes(content)
+    assert read_as_data(tmp_path / "model.pkl") == {"a": "torch._of_later", "b": torch.half}
+    assert not asked
+
+
 @pytest.mark.parametrize("inner", [b"not a file", pickle.dumps(Calls(os.system, "true"), 2)])
 def test_the_bytes_of_a_storage_are_read_without_running_them_too(tmp_path, inner):
     data = {"w": Calls(torch.storage._load_from_bytes, inner)}
     (tmp_path / "model.pkl").write_bytes(pickle.dumps(data))
     with pytest.raises(InputError, match="truncated or damaged"):
+        load(tmp_path / "model.pkl")
+
+
+def test_the_bytes_of_a_storage_are_no_archive(tmp_path):
+    content = io.BytesIO()  # a compressed one could be of any size
+    torch.save(torch.zeros(4)._typed_storage(), content, _use_new_zipfile_serialization=True)
+    data = {"w": Calls(torch.storage._load_from_bytes, content.getvalue())}
+    (tmp_path / "model.pkl").write_bytes(pickle.dumps(data))
+    with pytest.raises(InputError, match="truncated or damaged: what stands for a storage is none"):
         load(tmp_path / "model.pkl")
 
 
@@ -164,6 +189,78 @@ def test_a_tensor_larger_than_its_storage_is_damage(tmp_path):
             load(tmp_path / "model.pkl")
 
 
+@pytest.mark.parametrize("writer", WRITERS)
+@pytest.mark.parametrize("kind", ["tensor", "parameter", "storage"])
+def test_the_state_of_a_tensor_is_no_pickles_to_set(tmp_path, writer, kind):
+    storage = torch.zeros(2)._typed_storage()
+    rebuild = torch._utils._rebuild_tensor_v2
+    arguments = storage, 0, (2,), (1,), False, collections.OrderedDict()
+    grown = storage, 0, (1_000_000,), (1,)  # numbers that nobody wrote
+    if kind == "tensor":
+        call = Calls(rebuild, *arguments, state=grown)
+    elif kind == "parameter":
+        inner = Calls(rebuild, *arguments)
+        call = Calls(torch._utils._rebuild_parameter, inner, False, {}, state=grown)
+    else:
+        content = io.BytesIO()
+        torch.save(storage, content, _use_new_zipfile_serialization=False)
+        call = Calls(torch.storage._load_from_bytes, content.getvalue(), state=grown)
+    WRITERS[writer]({"w": call}, tmp_path / "model.pkl")
+    with pytest.raises(InputError, match="truncated or damaged") as caught:
+        load(tmp_path / "model.pkl")
+    assert "\n" not in str(caught.value)
+    with pytest.raises(pickle.UnpicklingError, match="cannot be set"):
+        read_as_data(tmp_path / "model.pkl")
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_tensors_that_claim_far_more_than_the_file_holds(tmp_path, writer):
+    one = torch.zeros(1)
+    for data in (
+        {"w": one.expand(1 << 20, 1 << 20)},
+        {"more": [{f"w{i}": one.expand(1 << 20) for i in range(300)}], "cfg": Settings()},
+    ):
+        WRITERS[writer](data, tmp_path / "model.pkl")
+        with pytest.raises(InputError, match=r"its tensors claim .* GiB, the file has") as caught:
+            load(tmp_path / "model.pkl")
+        assert "\n" not in str(caught.value)
+
+
+def deflated(path) -> None:
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+
+
+def test_a_compressed_archive_has_the_same_numbers(tmp_path):
+    model = Transformer(CFG)
+    for data in (model.state_dict(), {"model": model.state_dict(), "cfg": Settings()}):
+        torch.save(data, tmp_path / "model.pt")
+        deflated(tmp_path / "model.pt")
+        assert torch.equal(load(tmp_path / "model.pt")(TOKENS), model(TOKENS))
+
+
+def test_a_compressed_archive_that_claims_too_much(tmp_path, monkeypatch):
+    path = tmp_path / "model.pt"
+    torch.save({"w": torch.zeros(1 << 20)}, path)
+    deflated(path)
+    monkeypatch.setattr("interp_toolkit.models.loading.sizes.ALWAYS_FINE", 1 << 20)
+    with pytest.raises(InputError, match=r"its entries claim .* GiB, the file has") as caught:
+        load(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_storages_larger_together_than_an_older_file_are_damage(tmp_path):
+    storages = [torch.zeros(1000)._typed_storage() for _ in range(9)]
+    torch.save(storages, tmp_path / "model.pt", _use_new_zipfile_serialization=False)
+    content = (tmp_path / "model.pt").read_bytes()
+    (tmp_path / "model.pt").write_bytes(content[: len(content) // 2])
+    with pytest.raises(pickle.UnpicklingError, match="storages are larger than the file"):
+        read_as_data(tmp_path / "model.pt")
+
+
 def test_deep_and_wide_nesting_ends(tmp_path):
     deep = []
     for _ in range(60):
@@ -171,3 +268,26 @@ def test_deep_and_wide_nesting_ends(tmp_path):
     (tmp_path / "model.pkl").write_bytes(pickle.dumps({"more": deep}))
     with pytest.raises(InputError, match="is no tensor"):
         load(tmp_path / "model.pkl")
+
+
+def test_modules_that_share_their_parts_at_every_level_end(tmp_path, monkeypatch):
+    monkeypatch.setattr("interp_toolkit.models.loading.records._LETTERS", 100_000)  # for speed
+    net = torch.nn.Linear(2, 2)
+    for _ in range(40):
+        net = torch.nn.Sequential(net, net)  # 2^40 names in a state dict
+    for data in (net, [net[0], net[1]], {"model": net}):
+        torch.save(data, tmp_path / "model.pkl")
+        with pytest.raises(InputError, match="modules share their parts") as caught:
+            load(tmp_path / "model.pkl")
+        assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_shared_module_has_every_name_that_its_state_dict_gives_it(tmp_path, writer):
+    net = torch.nn.Linear(2, 2)
+    for _ in range(3):
+        net = torch.nn.Sequential(net, torch.nn.ReLU(), net)
+    WRITERS[writer](net, tmp_path / "model.pkl")
+    found = read_as_data(tmp_path / "model.pkl")["state_dict"]
+    assert list(found) == list(net.state_dict())
+    assert all(torch.equal(found[name], tensor) for name, tensor in net.state_dict().items())
