@@ -2,8 +2,9 @@
 
 All heads whose attention to a relation may be more than its controls', below the detector's floor
 too, are one group (`candidates`). Attention is only a hint here (HINT, uncorrected): cutting tells
-which heads matter, and its intervals are what bounds the error. Three heads that share a job at 30 % of their attention
-each are no less its heads than one at 90 %. The relation is cut (`cuts`), in both ways:
+which heads matter, and its intervals are what bounds the error. Three heads that share a job at
+30 % of their attention each are no less its heads than one at 90 %. The relation is cut (`cuts`),
+in both ways:
 - in the whole group and in the group's heads of each layer: the joint effect;
 - in each head alone: its own effect;
 - in all others of the group, and of its layer: what the head then *restores* of the joint effect.
