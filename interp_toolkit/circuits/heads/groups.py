@@ -370,6 +370,8 @@ class _Judged:
         back = [self._restored(head, s) for s in (plan.whole, plan.layers[head.layer])]
         claims: list[Claim] = [list(c.values()) for c in (own, *back)]
         word, number = judged(claims)
+        if judged(claims[:1])[0] == word:
+            number = 0  # its own effect is enough
         restored = back[number - 1] if number else max(back, key=lambda by: least(by).low)
         mine = [s for s in kinds if head in s]
         alone = self.specific(frozenset([head])) and self._is_material(own)

@@ -257,7 +257,7 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     shown = [*found, *looked_at[: max(SHOWN - len(found), 0)]]
     shown += nearest[: max(SHOWN - len(shown), 0)] if not shown else []
     cut = any(head.cut for head in shown)
-    ablated = any(head.ablation for head in shown)
+    ablated = any(head.ablation for head in shown) and len(shown) == len(found)
     columns = ["head", "detector", "score", "null", "adjusted p"]
     columns += ["effect", "low", "high", "causal"] if cut else []
     columns += ["ablation"] if ablated else []
