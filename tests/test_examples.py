@@ -23,7 +23,7 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert (tmp_path / "report.html").stat().st_size > 1e6
     if script.stem == "induction_heads":
         said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-        assert "L1H1 attends like an induction head but ablating it costs" in said
+        assert "L1H1 attends as induction (100%), but no effect found" in said
         assert "L0H2 feeds the keys of" in said
         assert "L0H2->L1H0<k>" in said
         assert (tmp_path / "heads.html").stat().st_size > 1e6

@@ -82,7 +82,7 @@ class AtHome:
         return Share(effect.mean / self.whole, low, high)
 
 
-class Task(ABC):
+class RowTask(ABC):
     """What is measured on rows; see the module.
 
     Attributes:
@@ -119,7 +119,7 @@ class Task(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class AnswerTask(Task):
+class AnswerTask(RowTask):
     """Naming the rows' answers: the share of asked places whose answer gets the largest logit."""
 
     prompts: Prompts
@@ -173,7 +173,7 @@ class AnswerTask(Task):
 
 
 @dataclass(frozen=True, eq=False)
-class RepeatTask(Task):
+class RepeatTask(RowTask):
     """Use of repetition: minus the loss where the row repeats, in nats.
 
     Whether there is any is told by the in-context advantage (`advantage.Behaviour.is_there`). How
@@ -222,7 +222,7 @@ class RepeatTask(Task):
         return mean_with_interval(values, coverage)
 
 
-def task_of(model: Model, prompts: Prompts) -> tuple[Task | None, str | None]:
+def task_of(model: Model, prompts: Prompts) -> tuple[RowTask | None, str | None]:
     """What can be measured on these rows; or why nothing can.
 
     Args:
@@ -245,7 +245,7 @@ def task_of(model: Model, prompts: Prompts) -> tuple[Task | None, str | None]:
     return RepeatTask(prompts, repeating(prompts)), None
 
 
-def measured_home(model: Model, task: Task, memory: int | str | None = None) -> AtHome:
+def measured_home(model: Model, task: RowTask, memory: int | str | None = None) -> AtHome:
     """Whether the model does the task: one pass over its rows."""
     parts = []
     for batch in row_batches(model, task, 0, memory):
@@ -255,14 +255,14 @@ def measured_home(model: Model, task: Task, memory: int | str | None = None) -> 
     return task.at_home(np.concatenate(parts))
 
 
-def first_rows(task: Task, n: int) -> Task:
+def first_rows(task: RowTask, n: int) -> RowTask:
     """The task on the first so many of its rows."""
-    found: Task = replace(task, rows=task.rows[:n])  # type: ignore[type-var]
+    found: RowTask = replace(task, rows=task.rows[:n])  # type: ignore[type-var]
     return found
 
 
 def row_batches(
-    model: Model, task: Task, kept: int, memory: int | str | None
+    model: Model, task: RowTask, kept: int, memory: int | str | None
 ) -> Sequence[Int[Tensor, " row"]]:
     """A task's rows, in batches whose full forward pass fits in memory.
 

@@ -26,7 +26,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import RepeatTask, Task, row_batches, task_of
+from interp_toolkit.circuits.behaviour.task import RepeatTask, RowTask, row_batches, task_of
 from interp_toolkit.circuits.edges.wiring import Channel
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
@@ -69,7 +69,7 @@ def path_effects(
     reader: tuple[int, int],
     channel: Channel = "k",
     *,
-    task: Task | None = None,
+    task: RowTask | None = None,
     value: bool = True,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -175,7 +175,7 @@ class _Cutter:
     """Makes the batches in which paths to one reader are cut."""
 
     model: Any
-    task: Task
+    task: RowTask
     view: ModelWeights
     reader: Head
     channel: Channel

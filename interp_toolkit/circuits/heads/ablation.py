@@ -28,7 +28,7 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import AtHome, Task, row_batches, task_of
+from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, row_batches, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
@@ -97,7 +97,7 @@ def ablation_effects(
     prompts: Prompts,
     heads: Iterable[tuple[int, int]],
     *,
-    task: Task | None = None,
+    task: RowTask | None = None,
     kin: Iterable[tuple[int, int]] = (),
     others: Iterable[tuple[int, int]] | None = None,
     how: str = "mean",
@@ -190,7 +190,7 @@ class _Measure:
     """Runs a task's rows with sets of heads taken out."""
 
     model: Model
-    task: Task
+    task: RowTask
     how: str
     seed: int
     memory: int | str | None
@@ -247,7 +247,7 @@ class _Measure:
 
 
 def _conclude(
-    task: Task,
+    task: RowTask,
     group: list[Head],
     kind: frozenset[Head],
     drawn: list[Head],

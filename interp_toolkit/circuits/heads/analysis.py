@@ -33,7 +33,7 @@ from interp_toolkit.circuits.behaviour.prompts import (
     Prompts,
     prompts_from_data,
 )
-from interp_toolkit.circuits.behaviour.task import AtHome, Task, first_rows, task_of
+from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, first_rows, task_of
 from interp_toolkit.circuits.composition.scores import CompositionScores, composition_scores
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
@@ -190,7 +190,7 @@ class _Rows:
     """The rows, the task on them (on more of them, where they are made), and notes."""
 
     prompts: Prompts
-    task: Task | None
+    task: RowTask | None
     given: bool
     notes: tuple[str, ...]
 
@@ -242,7 +242,7 @@ class _Looked:
     heads: list[HeadVerdict]
     groups: list[Group]
     home: AtHome | None
-    task: Task | None
+    task: RowTask | None
     notes: tuple[str, ...]
 
 
@@ -271,7 +271,7 @@ def _look(
 
 def _cutter(
     model: Any,
-    task: Task,
+    task: RowTask,
     scores: HeadScores,
     options: HeadKindOptions,
     progress: Callable[[str], None],

@@ -29,7 +29,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.task import Task, row_batches
+from interp_toolkit.circuits.behaviour.task import RowTask, row_batches
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
@@ -82,7 +82,7 @@ class Cutter:
     """
 
     model: Model
-    task: Task
+    task: RowTask
     targets: Mapping[str, Callable[[Int[Tensor, " batch"]], Bool[np.ndarray, "batch q k"]]]
     memory: int | str | None = None
     seed: int = 0
@@ -108,7 +108,7 @@ class Cutter:
     def readings(
         self, cuts: Sequence[Cut], rows: Int[Tensor, " row"]
     ) -> dict[Cut, Float[np.ndarray, "row column"]]:
-        """What the task reads off each row, under each cut (see `Task.read`).
+        """What the task reads off each row, under each cut (see `RowTask.read`).
 
         Args:
             cuts: any; INTACT among them is the whole model.

@@ -36,7 +36,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate
-from interp_toolkit.circuits.behaviour.task import AtHome, Task, rows_needed
+from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, rows_needed
 from interp_toolkit.circuits.behaviour.words import (
     NO_EFFECT,
     CausalWord,
@@ -65,7 +65,7 @@ Structure = Literal["one head", "shared", "backed up", "spread", "none"]
 
 
 @dataclass(frozen=True)
-class HeadEffect:
+class MemberEffect:
     """What the behaviour loses when one head no longer attends to the relation.
 
     Attributes:
@@ -123,7 +123,7 @@ class Group:
     word: CausalWord
     structure: Structure
     smallest: Sequence[Head]
-    members: Sequence[HeadEffect]
+    members: Sequence[MemberEffect]
     rows: int
     coverage: float
 
@@ -272,7 +272,7 @@ class _Judged:
         self,
         plan: _Plan,
         values: Mapping[Cut, Float[np.ndarray, " row"]],
-        task: Task,
+        task: RowTask,
         home: AtHome,
         coverage: float,
     ):
@@ -364,7 +364,7 @@ class _Judged:
         kinds: Sequence[frozenset[Head]],
         specific: Mapping[frozenset[Head], bool],
         material: Mapping[frozenset[Head], bool],
-    ) -> HeadEffect:
+    ) -> MemberEffect:
         plan = self.plan
         own = self._lost(frozenset([head]))
         back = [self._restored(head, s) for s in (plan.whole, plan.layers[head.layer])]
@@ -376,7 +376,7 @@ class _Judged:
         mine = [s for s in kinds if head in s]
         alone = self.specific(frozenset([head])) and self._is_material(own)
         named = matters(word) and bool(mine or alone)
-        return HeadEffect(
+        return MemberEffect(
             head=head,
             own=own,
             restored=restored,
@@ -445,7 +445,7 @@ class _Judged:
         return ("spread" if size > max(4, len(order) // 2) else "shared"), some
 
 
-def _only_together(member: HeadEffect) -> HeadEffect:
+def _only_together(member: MemberEffect) -> MemberEffect:
     """Of a group that matters while no head of it does: nothing is denied of its heads."""
     if member.word != "no_effect_found":
         return member

@@ -21,7 +21,7 @@ import numpy as np
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.behaviour.task import MATERIAL, Task
+from interp_toolkit.circuits.behaviour.task import MATERIAL, RowTask
 from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
 from interp_toolkit.circuits.edges.paths import path_effects
 from interp_toolkit.models.model import Model
@@ -65,7 +65,7 @@ def partners(
     prompts: Prompts,
     head: tuple[int, int],
     *,
-    task: Task | None = None,
+    task: RowTask | None = None,
     candidates: Iterable[tuple[int, int]] | None = None,
     composition: CompositionScores | None = None,
     memory: int | str | None = None,

@@ -11,7 +11,7 @@ from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.behaviour.words import CausalWord, Share, in_words
 from interp_toolkit.circuits.heads.ablation import HeadAblation
 from interp_toolkit.circuits.heads.described import Described
-from interp_toolkit.circuits.heads.groups import Group, HeadEffect, least
+from interp_toolkit.circuits.heads.groups import Group, MemberEffect, least
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.results import Evidence, Result, Table, head_name, jsonable
 
@@ -56,7 +56,7 @@ class HeadVerdict:
     detected: bool
     attends: bool = False
     reason: str | None = None
-    cut: HeadEffect | None = None
+    cut: MemberEffect | None = None
     ablation: HeadAblation | None = None
 
     @property
@@ -77,7 +77,7 @@ class HeadVerdict:
         """
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         ablated: HeadAblation | None = own.pop("ablation")
-        cut: HeadEffect | None = own.pop("cut")
+        cut: MemberEffect | None = own.pop("cut")
         flat: dict[str, Any] = {"causal": self.causal}
         effect = None if cut is None else cut.effect
         flat["effect"] = None if effect is None else effect.mean

@@ -35,7 +35,7 @@ _PATTERN = re.compile(r"[a-z_0-9 ()]+->[a-z_0-9 ()]+")
 
 
 @dataclass(frozen=True)
-class Rule:
+class KeyRule:
     """Where one of their tensors goes.
 
     Attributes:
@@ -47,7 +47,7 @@ class Rule:
     axes: str | None = None
 
 
-Layout = Mapping[str, Rule]
+Layout = Mapping[str, KeyRule]
 
 
 class UnknownSizeError(Exception):
@@ -68,11 +68,11 @@ class _Placed:
 
     name: str
     tensor: Tensor
-    rule: Rule
+    rule: KeyRule
     numbers: Mapping[str, str]
 
 
-def read_layout(path: Path) -> dict[str, Rule]:
+def read_layout(path: Path) -> dict[str, KeyRule]:
     """The layout in a JSON file; see the module.
 
     Raises InputError where it is none.
@@ -86,16 +86,16 @@ def read_layout(path: Path) -> dict[str, Rule]:
     return layout_of(content, f"--keys {path}")
 
 
-def layout_of(content: Any, source: str) -> dict[str, Rule]:
+def layout_of(content: Any, source: str) -> dict[str, KeyRule]:
     """The layout that a mapping of names to rules says; InputError where it is none."""
     if not isinstance(content, Mapping) or not content:
         raise InputError(f"{source} must be a mapping of their tensors' names to TransformerLens's")
     return {str(name): _rule(name, said, source) for name, said in content.items()}
 
 
-def _rule(name: Any, said: Any, source: str) -> Rule:
+def _rule(name: Any, said: Any, source: str) -> KeyRule:
     if said is None:
-        return Rule(())
+        return KeyRule(())
     said = said if isinstance(said, Mapping) else {"to": said}
     to, axes = said.get("to"), said.get("axes")
     to = [to] if isinstance(to, str) else to
@@ -105,7 +105,7 @@ def _rule(name: Any, said: Any, source: str) -> Rule:
     assert isinstance(to, list | tuple)
     if axes is not None and not (isinstance(axes, str) and _PATTERN.fullmatch(axes)):
         raise InputError(f'{source}: the axes of {name} are no pattern such as "a (b c) -> b c a"')
-    return Rule(tuple(to), axes)
+    return KeyRule(tuple(to), axes)
 
 
 def names_match(tensors: Mapping[str, Tensor], layout: Layout) -> bool:

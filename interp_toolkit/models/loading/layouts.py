@@ -19,8 +19,8 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.models.loading.key_rules import (
+    KeyRule,
     Layout,
-    Rule,
     UnknownSizeError,
     fits,
     layout_of,
@@ -44,30 +44,32 @@ def _gpt2(matrix: str) -> Layout:
     fused = axes("d_model", "(parts head d_head)", "parts head d_model d_head")
     out = axes("(head d_head)", "d_model", "head d_head d_model")
     return {
-        "wte.weight": Rule(("embed.W_E",), "d_vocab d_model -> d_vocab d_model"),
-        "wpe.weight": Rule(("pos_embed.W_pos",), "n_ctx d_model -> n_ctx d_model"),
-        "h.{layer}.ln_1.weight": Rule((f"{_BLOCK}ln1.w",)),
-        "h.{layer}.ln_1.bias": Rule((f"{_BLOCK}ln1.b",)),
-        "h.{layer}.ln_2.weight": Rule((f"{_BLOCK}ln2.w",)),
-        "h.{layer}.ln_2.bias": Rule((f"{_BLOCK}ln2.b",)),
-        "h.{layer}.attn.c_attn.weight": Rule(_QKV, fused),
-        "h.{layer}.attn.c_attn.bias": Rule(_QKV_BIAS, "(parts head d_head) -> parts head d_head"),
-        "h.{layer}.attn.c_proj.weight": Rule((f"{_BLOCK}attn.W_O",), out),
-        "h.{layer}.attn.c_proj.bias": Rule((f"{_BLOCK}attn.b_O",)),
-        "h.{layer}.attn.bias": Rule(()),  # the causal mask
-        "h.{layer}.attn.masked_bias": Rule(()),
-        "h.{layer}.mlp.c_fc.weight": Rule(
+        "wte.weight": KeyRule(("embed.W_E",), "d_vocab d_model -> d_vocab d_model"),
+        "wpe.weight": KeyRule(("pos_embed.W_pos",), "n_ctx d_model -> n_ctx d_model"),
+        "h.{layer}.ln_1.weight": KeyRule((f"{_BLOCK}ln1.w",)),
+        "h.{layer}.ln_1.bias": KeyRule((f"{_BLOCK}ln1.b",)),
+        "h.{layer}.ln_2.weight": KeyRule((f"{_BLOCK}ln2.w",)),
+        "h.{layer}.ln_2.bias": KeyRule((f"{_BLOCK}ln2.b",)),
+        "h.{layer}.attn.c_attn.weight": KeyRule(_QKV, fused),
+        "h.{layer}.attn.c_attn.bias": KeyRule(
+            _QKV_BIAS, "(parts head d_head) -> parts head d_head"
+        ),
+        "h.{layer}.attn.c_proj.weight": KeyRule((f"{_BLOCK}attn.W_O",), out),
+        "h.{layer}.attn.c_proj.bias": KeyRule((f"{_BLOCK}attn.b_O",)),
+        "h.{layer}.attn.bias": KeyRule(()),  # the causal mask
+        "h.{layer}.attn.masked_bias": KeyRule(()),
+        "h.{layer}.mlp.c_fc.weight": KeyRule(
             (f"{_BLOCK}mlp.W_in",), axes("d_model", "d_mlp", "d_model d_mlp")
         ),
-        "h.{layer}.mlp.c_fc.bias": Rule((f"{_BLOCK}mlp.b_in",)),
-        "h.{layer}.mlp.c_proj.weight": Rule(
+        "h.{layer}.mlp.c_fc.bias": KeyRule((f"{_BLOCK}mlp.b_in",)),
+        "h.{layer}.mlp.c_proj.weight": KeyRule(
             (f"{_BLOCK}mlp.W_out",), axes("d_mlp", "d_model", "d_mlp d_model")
         ),
-        "h.{layer}.mlp.c_proj.bias": Rule((f"{_BLOCK}mlp.b_out",)),
-        "ln_f.weight": Rule(("ln_final.w",)),
-        "ln_f.bias": Rule(("ln_final.b",)),
-        "lm_head.weight": Rule(("unembed.W_U",), "d_vocab_out d_model -> d_model d_vocab_out"),
-        "lm_head.bias": Rule(("unembed.b_U",)),
+        "h.{layer}.mlp.c_proj.bias": KeyRule((f"{_BLOCK}mlp.b_out",)),
+        "ln_f.weight": KeyRule(("ln_final.w",)),
+        "ln_f.bias": KeyRule(("ln_final.b",)),
+        "lm_head.weight": KeyRule(("unembed.W_U",), "d_vocab_out d_model -> d_model d_vocab_out"),
+        "lm_head.bias": KeyRule(("unembed.b_U",)),
     }
 
 
@@ -85,8 +87,8 @@ def _forebear(W_pos: str, W_O: str, W_U: str) -> Layout:
     plain = [*_QKV_BIAS, f"{_BLOCK}attn.b_O", f"{_BLOCK}mlp.b_in", f"{_BLOCK}mlp.b_out"]
     plain += [f"{_BLOCK}{norm}.{part}" for norm in ("ln1", "ln2") for part in "wb"]
     plain += ["ln_final.w", "ln_final.b", "unembed.b_U"]
-    rules = {name: Rule((name,), axes) for name, axes in turned.items()}
-    return rules | {name: Rule((name,)) for name in plain}
+    rules = {name: KeyRule((name,), axes) for name, axes in turned.items()}
+    return rules | {name: KeyRule((name,)) for name in plain}
 
 
 _POSITIONS = "n_ctx d_model -> n_ctx d_model"
@@ -242,7 +244,7 @@ def _is_straight(tensors: Mapping[str, Tensor]) -> bool:
         f"{_BLOCK}mlp.W_out": "d_mlp d_model",
         "unembed.W_U": "d_model d_vocab_out",
     }
-    layout = {name: Rule((name,), f"{shape} -> {shape}") for name, shape in axes.items()}
+    layout = {name: KeyRule((name,), f"{shape} -> {shape}") for name, shape in axes.items()}
     known = {name: t for name, t in tensors.items() if names_match({name: t}, layout)}
     return fits(known, layout)
 

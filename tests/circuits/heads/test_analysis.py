@@ -14,7 +14,7 @@ from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.heads import analysis as head_analysis
 from interp_toolkit.circuits.heads import figures, groups, verdict
 from interp_toolkit.circuits.heads.analysis import HEADS
-from interp_toolkit.circuits.heads.groups import HeadEffect, least
+from interp_toolkit.circuits.heads.groups import MemberEffect, least
 from interp_toolkit.circuits.heads.result import HeadVerdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -190,7 +190,7 @@ def effect(mean, low, high, word, restored=None):
     back = own if restored is None else {way: Share(*restored) for way in own}
     claim = own if restored is None else back
     named = word in ("carries", "contributes")
-    return HeadEffect(Head(1, 2), own, back, claim, word, named=named, reason="x")
+    return MemberEffect(Head(1, 2), own, back, claim, word, named=named, reason="x")
 
 
 def one(cut=None, **fields):
