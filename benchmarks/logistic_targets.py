@@ -31,6 +31,7 @@ from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
+from interp_toolkit.atomic import replacing
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 
 N_ROWS, D_MODEL, N_FEATURES, D_HIDDEN = 4_000, 512, 45, 512
@@ -179,9 +180,8 @@ def main():
     figures = run(options)
     show(figures)
     if options.json:
-        with open(options.json + ".part", "w") as file:
-            json.dump(figures, file, indent=2)
-        os.replace(options.json + ".part", options.json)
+        with replacing(options.json) as path:
+            path.write_text(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
+from interp_toolkit.atomic import replacing
 from interp_toolkit.data.lists import ListSource
 from interp_toolkit.data.supports import support_probabilities
 
@@ -208,9 +209,8 @@ def main():
     figures = run(options)
     show(figures)
     if options.json:
-        with open(options.json + ".part", "w") as file:
-            json.dump(figures, file, indent=2)
-        os.replace(options.json + ".part", options.json)
+        with replacing(options.json) as path:
+            path.write_text(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

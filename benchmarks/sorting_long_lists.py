@@ -13,12 +13,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import statistics
 import time
 
 import torch
 
+from interp_toolkit.atomic import replacing
 from interp_toolkit.circuits.sorting.measures.attention import above_scores
 from interp_toolkit.circuits.sorting.measures.measure import measure
 from interp_toolkit.circuits.sorting.measures.reading import read
@@ -131,9 +131,8 @@ def main():
     figures = run(options)
     show(figures)
     if options.json:
-        with open(options.json + ".part", "w") as file:
-            json.dump(figures, file, indent=2)
-        os.replace(options.json + ".part", options.json)
+        with replacing(options.json) as path:
+            path.write_text(json.dumps(figures, indent=2))
 
 
 if __name__ == "__main__":

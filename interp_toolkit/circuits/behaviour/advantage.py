@@ -48,8 +48,8 @@ class Estimate:
     n: int
 
 
-def estimate(values: Float[np.ndarray, " row"]) -> Estimate:
-    """The mean over rows; for paired comparisons, give the differences.
+def estimate(values: Float[np.ndarray, " row"], coverage: float = COVERAGE) -> Estimate:
+    """The mean over rows with its t interval; for paired comparisons, give the differences.
 
     Raises InputError for fewer than two rows, which have no spread.
     """
@@ -58,7 +58,7 @@ def estimate(values: Float[np.ndarray, " row"]) -> Estimate:
         raise InputError(f"a mean over {n} rows has no confidence interval; give 2 rows or more")
     mean = float(values.mean())
     error = float(values.std(ddof=1)) / n**0.5
-    half = float(stats.t.ppf((1 + COVERAGE) / 2, n - 1)) * error
+    half = float(stats.t.ppf((1 + coverage) / 2, n - 1)) * error
     p_value = 2 * float(stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else float(mean == 0)
     return Estimate(mean, mean - half, mean + half, p_value, n)
 
@@ -111,10 +111,7 @@ def behaviour(model: Model, prompts: Prompts, memory: int | str | None = None) -
     if reason is not None:
         raise InputError(reason)
     parts = []
-    itemsize = next(iter(model.parameters())).element_size()
-    row_bytes = bytes_per_row(model.cfg, prompts.n_pos, itemsize, logits=True, kept=0)
-    size = rows_that_fit(parse_memory(memory), row_bytes, prompts.n_pos)
-    for rows in torch.split(repeating(prompts), size):
+    for rows in row_batches(model, prompts, repeating(prompts), 0, memory):
         logits = run(model, prompts.tokens[rows])
         assert logits is not None
         parts.append(measured(logits, prompts, rows))
@@ -150,6 +147,27 @@ def repeating(prompts: Prompts) -> Int[Tensor, " row"]:
     """The rows that have positions of both kinds, told and not told by the context."""
     both = prompts.known().any(1) & prompts.unknown().any(1)
     return both.nonzero()[:, 0]
+
+
+def row_batches(
+    model: Model, prompts: Prompts, rows: Int[Tensor, " row"], kept: int, memory: int | str | None
+) -> Sequence[Int[Tensor, " row"]]:
+    """These rows, in batches whose full forward pass fits in memory.
+
+    Args:
+        model: any TransformerLens model.
+        prompts: what the rows are of.
+        rows: which of them.
+        kept: numbers kept of each row during the pass.
+        memory: bytes or a size in words.
+
+    Raises:
+        InputError: not even one row fits.
+    """
+    itemsize = next(iter(model.parameters())).element_size()
+    row_bytes = bytes_per_row(model.cfg, prompts.n_pos, itemsize, logits=True, kept=kept)
+    size = rows_that_fit(parse_memory(memory), row_bytes, prompts.n_pos)
+    return torch.split(rows, size)
 
 
 def measured(

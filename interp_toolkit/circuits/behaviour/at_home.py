@@ -25,7 +25,12 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 
-from interp_toolkit.circuits.behaviour.advantage import behaviour, why_none
+from interp_toolkit.circuits.behaviour.advantage import (
+    behaviour,
+    estimate,
+    row_batches,
+    why_none,
+)
 from interp_toolkit.circuits.behaviour.prompts import (
     FEWEST_TOKENS,
     LONGEST,
@@ -35,14 +40,12 @@ from interp_toolkit.circuits.behaviour.prompts import (
     random_prompts,
     repeated_prompts,
 )
-from interp_toolkit.circuits.behaviour.task import RepeatTask, mean_with_interval, row_batches
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.check_assumptions import check_assumptions
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
-from interp_toolkit.stats import COVERAGE
 
 LAST_IDS = 3  # ids at the vocabulary's end, where separators often are
 ODD = 2.0  # times the median norm, either way: an embedding unlike most
@@ -153,8 +156,7 @@ def loss_by_place(
     """Loss (nats) of the next token where the row repeats; NaN elsewhere."""
     known = prompts.known()
     losses = np.full(known.shape, np.nan)
-    task = RepeatTask(prompts, torch.arange(len(prompts)))
-    for rows in row_batches(model, task, 0, memory):
+    for rows in row_batches(model, prompts, torch.arange(len(prompts)), 0, memory):
         logits = run(model, prompts.tokens[rows])
         assert logits is not None
         following = prompts.tokens[rows, 1:, None].to(logits.device)
@@ -179,7 +181,7 @@ def rising_place(losses: Float[np.ndarray, "row pos"]) -> int | None:
             rises = rises[~np.isnan(rises)]
             if len(rises) < FEWEST_ROWS or rises.mean() <= best:
                 continue
-            if mean_with_interval(rises, COVERAGE).low >= RISE:
+            if estimate(rises).low >= RISE:
                 best, where = float(rises.mean()), place
     return where
 

@@ -6,8 +6,8 @@ Where the model predicts the next of its own tokens and the prompts repeat, it i
 that repetition gives: mean loss where nothing tells the next token, less mean loss where the
 context does (Olsson et al. 2022, "In-context Learning and Induction Heads"). Elsewhere
 (bidirectional attention, logits over another vocabulary, nothing that repeats, repetition that the
-model makes no use of) it is how close the
-output stays to the whole model's: minus the mean over positions of the KL divergence.
+model makes no use of) it is how close the output stays to the whole model's: minus the mean over
+positions of the KL divergence.
 """
 
 from __future__ import annotations

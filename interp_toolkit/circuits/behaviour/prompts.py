@@ -41,6 +41,10 @@ class Prompts:
         source: where they come from, in a few words.
         answers: token ids that the logits should name, or None: rows that ask nothing.
         answer_positions: where, counted from the row's start.
+        wrong: token ids that the logits should not name at the same places, one for each answer,
+            or None.
+        corrupted: of each row its counterpart, of the same length, in which what the answer rests
+            on is different; or None.
     """
 
     tokens: Int[Tensor, "row pos"]
@@ -49,6 +53,8 @@ class Prompts:
     source: str
     answers: Int[Tensor, "row asked"] | None = None
     answer_positions: Int[Tensor, "row asked"] | None = None
+    wrong: Int[Tensor, "row asked"] | None = None
+    corrupted: Int[Tensor, "row pos"] | None = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -61,14 +67,14 @@ class Prompts:
     def some(self, n: int) -> Prompts:
         """So many rows, evenly spread."""
         rows = np.linspace(0, len(self) - 1, n).round().astype(int)
-        return replace(
-            self,
-            tokens=self.tokens[rows],
-            periods=self.periods[rows],
-            answers=None if self.answers is None else self.answers[rows],
-            answer_positions=None if self.answer_positions is None else self.answer_positions[rows],
-            source=f"{self.source}, {n} of the rows",
-        )
+        return replace(self.at(rows), source=f"{self.source}, {n} of the rows")
+
+    def at(self, rows: Int[np.ndarray, " chosen"]) -> Prompts:
+        """These rows, in this order."""
+        names = ("answers", "answer_positions", "wrong", "corrupted")
+        parts = {name: getattr(self, name) for name in names}
+        chosen: dict[str, Any] = {n: p if p is None else p[rows] for n, p in parts.items()}
+        return replace(self, tokens=self.tokens[rows], periods=self.periods[rows], **chosen)
 
     def sought_answers(self) -> Int[np.ndarray, "row pos"]:
         """At every asked position its answer, elsewhere -1; all -1 for rows that ask nothing."""

@@ -7,15 +7,14 @@ size gives the same result. A mean that included the row itself would leave part
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
-from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.hooks import hook_points, keep_in
 from interp_toolkit.models.running.position_sums import position_sums
 
 
@@ -30,14 +29,8 @@ def capture(
     """The logits, and what these hook points carry: one full pass."""
     seen: dict[str, Tensor] = {}
 
-    def keeper(name: str) -> Callable[..., None]:
-        def keep(value: Any, hook: Any) -> None:
-            seen[name] = value.detach().clone()
-
-        return keep
-
     points = hook_points(model)
-    logits = run(model, tokens, [(points[name], keeper(name)) for name in names])
+    logits = run(model, tokens, [(points[name], keep_in(seen, name)) for name in names])
     assert logits is not None
     return logits, seen
 

@@ -13,20 +13,20 @@ nothing can be said of what carries it, and verdicts are *not tested*.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
-from scipy import stats
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import (
     LEAST_ADVANTAGE,
     Estimate,
+    estimate,
     measured,
     repeating,
+    row_batches,
     why_none,
 )
 from interp_toolkit.circuits.behaviour.prompts import Prompts
@@ -34,7 +34,6 @@ from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
-from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
 from interp_toolkit.stats import COVERAGE, clopper_pearson
 
 #: rows that must differ for a t interval of a share of right answers: with fewer, exact bounds
@@ -219,7 +218,7 @@ class RepeatTask(RowTask):
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The t interval."""
-        return mean_with_interval(values, coverage)
+        return estimate(values, coverage)
 
 
 def task_of(model: Model, prompts: Prompts) -> tuple[RowTask | None, str | None]:
@@ -248,7 +247,7 @@ def task_of(model: Model, prompts: Prompts) -> tuple[RowTask | None, str | None]
 def measured_home(model: Model, task: RowTask, memory: int | str | None = None) -> AtHome:
     """Whether the model does the task: one pass over its rows."""
     parts = []
-    for batch in row_batches(model, task, 0, memory):
+    for batch in row_batches(model, task.prompts, task.rows, 0, memory):
         logits = run(model, task.prompts.tokens[batch])
         assert logits is not None
         parts.append(task.read(logits, batch))
@@ -261,49 +260,15 @@ def first_rows(task: RowTask, n: int) -> RowTask:
     return found
 
 
-def row_batches(
-    model: Model, task: RowTask, kept: int, memory: int | str | None
-) -> Sequence[Int[Tensor, " row"]]:
-    """A task's rows, in batches whose full forward pass fits in memory.
-
-    Args:
-        model: any TransformerLens model.
-        task: whose rows.
-        kept: numbers kept of each row during the pass.
-        memory: bytes or a size in words.
-
-    Raises:
-        InputError: not even one row fits.
-    """
-    n_pos = task.prompts.n_pos
-    itemsize = next(iter(model.parameters())).element_size()
-    per_row = bytes_per_row(model.cfg, n_pos, itemsize, logits=True, kept=kept)
-    return torch.split(task.rows, rows_that_fit(parse_memory(memory), per_row, n_pos))
-
-
-def mean_with_interval(values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
-    """The mean over rows with its t interval.
-
-    Raises InputError for fewer than two rows.
-    """
-    n = len(values)
-    if n < 2:
-        raise InputError(f"a mean over {n} rows has no confidence interval; give 2 rows or more")
-    mean, error = float(values.mean()), float(values.std(ddof=1)) / n**0.5
-    half = float(stats.t.ppf((1 + coverage) / 2, n - 1)) * error
-    p_value = 2 * float(stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else float(mean == 0)
-    return Estimate(mean, mean - half, mean + half, p_value, n)
-
-
 def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
-    """As `mean_with_interval`, for values or differences that lie within -1 and 1.
+    """As `estimate`, for values or differences that lie within -1 and 1.
 
     A t interval knows nothing of rows it has not seen: where fewer than FEWEST_CHANGED rows differ
     from the commonest value it is widened to what Clopper and Pearson's bounds on the share of
     rows above and below that value allow, each such row moving by the largest amount seen (all the
     way, where none was).
     """
-    plain = mean_with_interval(values, coverage)
+    plain = estimate(values, coverage)
     levels, counts = np.unique(values, return_counts=True)
     common = float(levels[counts.argmax()])
     if len(values) - counts.max() >= FEWEST_CHANGED:

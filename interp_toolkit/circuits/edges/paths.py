@@ -24,9 +24,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import RepeatTask, RowTask, row_batches, task_of
+from interp_toolkit.circuits.behaviour.task import RepeatTask, RowTask, task_of
 from interp_toolkit.circuits.edges.wiring import Channel
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
@@ -192,7 +193,7 @@ class _Cutter:
         width = (len(self.layers) + 2) * view.n_heads * view.d_head + 4 * view.d_model
         kept = (width + (view.n_heads + 4) * prompts.n_pos) * prompts.n_pos
         w = _one_head(view.layer(layer), head)
-        for rows in row_batches(self.model, self.task, kept, self.memory):
+        for rows in row_batches(self.model, prompts, self.task.rows, kept, self.memory):
             logits, seen = capture(self.model, prompts.tokens[rows], names)
             batch = _Batch(self, rows, logits, seen, w, means)
             batch.check()

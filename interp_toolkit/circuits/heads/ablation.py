@@ -25,10 +25,10 @@ import numpy as np
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import Estimate
+from interp_toolkit.circuits.behaviour.advantage import Estimate, row_batches
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, row_batches, task_of
+from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
@@ -210,7 +210,7 @@ class _Measure:
         parts: dict[frozenset[Head], list[np.ndarray]] = {out: [] for out in without}
         cfg = self.model.cfg
         kept = 2 * len(layers) * int(cfg.n_heads) * int(cfg.d_head) * self.task.prompts.n_pos
-        batches = row_batches(self.model, self.task, kept, self.memory)
+        batches = row_batches(self.model, self.task.prompts, rows, kept, self.memory)
         for n, batch in enumerate(batches):
             tokens = tokens_of[batch]
             logits, z = capture(self.model, tokens, [hook_z(layer) for layer in layers])

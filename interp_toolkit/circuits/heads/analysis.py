@@ -33,12 +33,18 @@ from interp_toolkit.circuits.behaviour.prompts import (
     Prompts,
     prompts_from_data,
 )
-from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, first_rows, task_of
+from interp_toolkit.circuits.behaviour.task import (
+    AtHome,
+    RowTask,
+    first_rows,
+    measured_home,
+    task_of,
+)
 from interp_toolkit.circuits.composition.scores import CompositionScores, composition_scores
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
-from interp_toolkit.circuits.heads.cuts import INTACT, Cutter
+from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.described import describe_heads
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector
 from interp_toolkit.circuits.heads.groups import (
@@ -191,7 +197,6 @@ class _Rows:
 
     prompts: Prompts
     task: RowTask | None
-    given: bool
     notes: tuple[str, ...]
 
 
@@ -207,7 +212,7 @@ def _rows(
         asked = "give rows with answers, or rows that repeat"
         untested = f"what heads do is not tested: {reason}; {asked}" if task is None else None
         told = (assumption_note(model, data), untested)
-        return _Rows(prompts, task, True, tuple(note for note in told if note))
+        return _Rows(prompts, task, tuple(note for note in told if note))
     prompts, way, note = home_prompts(
         model,
         bos=options.bos,
@@ -220,7 +225,7 @@ def _rows(
     more = made(model, way, rows=CUT_ROWS, seed=options.seed + 1) if repeats else prompts
     task, reason = task_of(model, more)
     notes = tuple(n for n in (note, reason and f"what heads do is not tested: {reason}") if n)
-    return _Rows(prompts, task, False, notes)
+    return _Rows(prompts, task, notes)
 
 
 def _fitting(model: Any, prompts: Prompts) -> list[str]:
@@ -256,11 +261,11 @@ def _look(
     """Ask whether the model is at home, then cut what each detector's group attends to."""
     home, groups, notes = None, list[Group](), list[str]()
     if rows.task is not None:
-        cutter = _cutter(model, rows.task, scores, options, progress)
         progress("does the model do its task here?")
-        home = rows.task.at_home(cutter.readings([INTACT], rows.task.rows)[INTACT])
+        home = measured_home(model, rows.task, options.memory)
         if home.yes:
-            groups, notes = _groups(model, cutter, scores, home, options.seed, progress)
+            cutter = _cutter(model, rows.task, scores, options, progress)
+            groups, notes = _groups(cutter, scores, home, options.seed)
     by_name = {group.detector: group for group in groups}
     answers = rows.prompts.answers is not None and home is not None and home.yes
     heads = [
@@ -293,12 +298,7 @@ def _cutter(
 
 
 def _groups(
-    model: Any,
-    cutter: Cutter,
-    scores: HeadScores,
-    home: AtHome,
-    seed: int,
-    progress: Callable[[str], None],
+    cutter: Cutter, scores: HeadScores, home: AtHome, seed: int
 ) -> tuple[list[Group], list[str]]:
     """The group of each detector that has one and whose relation these rows hold."""
     everyone = [Head(*at) for at in np.ndindex(*scores.detected.shape[1:])]
@@ -321,8 +321,7 @@ def _groups(
                 f"{len(heads) - MOST_CUT} of {len(heads)} heads that attend as {name} (those with "
                 "the least attention) were cut with the others only, not one by one"
             )
-        told = dataclasses.replace(cutter, progress=_told(progress, name))
-        groups.append(group_effects(told, name, heads, home, everyone=everyone, seed=seed))
+        groups.append(group_effects(cutter, name, heads, home, everyone=everyone, seed=seed))
     return groups, notes
 
 

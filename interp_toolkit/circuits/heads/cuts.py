@@ -20,7 +20,7 @@ the cuts of earlier layers made.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
 
@@ -29,7 +29,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.task import RowTask, row_batches
+from interp_toolkit.circuits.behaviour.advantage import row_batches
+from interp_toolkit.circuits.behaviour.replacement import capture
+from interp_toolkit.circuits.behaviour.task import RowTask
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
@@ -37,7 +39,8 @@ from interp_toolkit.models.running.forward import device_of, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import require_heads
 from interp_toolkit.models.running.position_sums import position_sums
-from interp_toolkit.models.running.restart import can_restart, entry, keep_in, run_from
+from interp_toolkit.models.running.restart import can_restart, entry, run_from
+from interp_toolkit.models.weights.parts import visible_pairs
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.read import visibility
 
@@ -89,6 +92,15 @@ class Cutter:
     progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
 
     @cached_property
+    def _means(self) -> dict[int, Float[Tensor, "head d_head"]]:
+        """Mean values by layer, as far as they were asked for."""
+        return {}
+
+    @cached_property
+    def _restarts(self) -> bool:
+        return can_restart(self.model)
+
+    @cached_property
     def _late(self) -> bool:
         return _Live(self.model, [0]).late()
 
@@ -116,24 +128,19 @@ class Cutter:
         """
         layers = sorted({head.layer for cut in cuts for head in cut.heads})
         means = self._mean_values(layers) if any(c.way == "mean" for c in cuts) else {}
-        restarts = [n for n in layers if n > 0] if can_restart(self.model) else []
-        points = hook_points(self.model)
+        restarts = [n for n in layers if n > 0] if self._restarts else []
         parts: dict[Cut, list[np.ndarray]] = {cut: [] for cut in cuts}
         cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
         kept = len(restarts) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
-        some = replace(self.task, rows=rows)  # type: ignore[type-var]
-        batches = row_batches(self.model, some, kept, self.memory)
+        batches = row_batches(self.model, self.task.prompts, rows, kept, self.memory)
         for number, batch in enumerate(batches):
             tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
-            seen: dict[str, Tensor] = {}
-            keepers = [(points[entry(n)], keep_in(seen, entry(n))) for n in restarts]
-            whole = run(self.model, tokens, keepers)
-            assert whole is not None
+            whole, seen = capture(self.model, tokens, [entry(n) for n in restarts])
             for i, cut in enumerate(cuts):
                 if i % 16 == 0:
                     self.progress(
-                        f"cutting attention, {i} of {len(cuts)}, batch {number + 1} of "
-                        f"{len(batches)}"
+                        f"{cut.relation or 'intact'}: cutting attention, {i} of {len(cuts)}, "
+                        f"batch {number + 1} of {len(batches)}"
                     )
                 logits = whole if not cut.heads else self._cut(cut, batch, tokens, seen, means)
                 parts[cut].append(self.task.read(logits, batch))
@@ -177,7 +184,7 @@ class Cutter:
         means: Mapping[int, Float[Tensor, "head d_head"]],
     ) -> Callable[..., Tensor]:
         """The hook at `hook_z` that takes the attention of this layer's heads away."""
-        seen = _visible(self.model, layer, targets.shape[1]).to(targets.device)
+        seen = visible_pairs(*visibility(self.model, layer), targets.shape[1]).to(targets.device)
 
         def edit(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Tensor:
             edited = z.clone()
@@ -209,17 +216,16 @@ class Cutter:
 
     def _mean_values(self, layers: Sequence[int]) -> dict[int, Float[Tensor, "head d_head"]]:
         """Each head's mean value vector over all rows and positions of the intact model."""
-        if not layers:
-            return {}
-        names = [f"blocks.{n}.attn.hook_v" for n in layers]
-        tokens = self.task.prompts.tokens[self.task.rows]
-        sums, counts = position_sums(self.model, tokens, names, memory=self.memory)
-        n_heads = int(self.model.cfg.n_heads)
-        found = {}
-        for layer, total in sums.items():
-            mean = total.sum(0) / float(counts.sum())
-            found[layer] = mean.repeat_interleave(n_heads // len(mean), dim=0)
-        return found
+        missing = [n for n in layers if n not in self._means]
+        if missing:
+            names = [f"blocks.{n}.attn.hook_v" for n in missing]
+            tokens = self.task.prompts.tokens[self.task.rows]
+            sums, counts = position_sums(self.model, tokens, names, memory=self.memory)
+            n_heads = int(self.model.cfg.n_heads)
+            for layer, total in sums.items():
+                mean = total.sum(0) / float(counts.sum())
+                self._means[layer] = mean.repeat_interleave(n_heads // len(mean), dim=0)
+        return self._means
 
 
 def as_much_elsewhere(
@@ -260,18 +266,6 @@ def _taken(
     )
     nothing = torch.zeros_like(remaining)
     return torch.where(where.any(-1, keepdim=True), scaled, pattern), nothing
-
-
-def _visible(model: Model, layer: int, n_pos: int) -> Bool[Tensor, "query key"]:
-    direction, window = visibility(model, layer)
-    places = torch.arange(n_pos)
-    back = places[:, None] - places[None, :]
-    seen = torch.ones(n_pos, n_pos, dtype=torch.bool)
-    if direction == "causal":
-        seen &= back >= 0
-    if window:
-        seen &= back < window
-    return seen
 
 
 def _order(

@@ -26,6 +26,8 @@ from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
+from interp_toolkit.models.weights.parts import visible_pairs
+from interp_toolkit.models.weights.read import visibility
 
 LEAST = 0.05  # of the attention: share beyond uniform of a relation that is told
 MOST_TOLD = 4
@@ -93,13 +95,13 @@ def describe_heads(
     n_rows = max(2, min(ROWS, MOST_PAIRS // prompts.n_pos**2))
     rows = torch.arange(min(len(prompts), n_rows))
     relations = _relations(prompts, detectors, rows, causal=causal)
-    seen = _visible(prompts.n_pos, causal=causal)
     found: list[Described] = []
 
     def look(pattern: Any, layer: int) -> None:
         progress(f"what heads attend to, layer {layer}")
         values = pattern.detach().double().cpu().numpy()
         values = np.broadcast_to(values, (len(rows), *values.shape[1:]))
+        seen = visible_pairs(*visibility(model, layer), prompts.n_pos).numpy()
         found.extend(
             _described(Head(layer, head), values[:, head], relations, seen)
             for head in range(values.shape[1])
@@ -145,7 +147,7 @@ def _relations(
 ) -> list[tuple[str, Mask]]:
     """Every relation by name; of two that explain as much the first is told, so detectors lead."""
     n_pos, tokens = prompts.n_pos, prompts.tokens[rows].numpy()
-    seen = _visible(n_pos, causal=causal)
+    seen = visible_pairs("causal" if causal else "bidirectional", None, n_pos).numpy()
     shape = (len(tokens), n_pos, n_pos)
     found = [(d.name, targets_of(d, prompts, rows, causal=causal)) for d in detectors]
     found.append(("itself", np.broadcast_to(np.eye(n_pos, dtype=bool), shape)))
@@ -164,8 +166,3 @@ def _relations(
         held = np.broadcast_to((tokens == token)[:, None, :], shape) & seen
         found.append((f"token {token}", held))
     return found
-
-
-def _visible(n_pos: int, *, causal: bool) -> Bool[np.ndarray, "query key"]:
-    full = np.ones((n_pos, n_pos), dtype=bool)
-    return np.tril(full) if causal else full

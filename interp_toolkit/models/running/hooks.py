@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
@@ -47,6 +47,15 @@ def has_hooks(point: nn.Module) -> bool:
         or point._forward_pre_hooks
         or point._backward_pre_hooks
     )
+
+
+def keep_in(seen: dict[str, Tensor], name: str) -> Callable[..., None]:
+    """A hook that keeps a copy of what it is shown."""
+
+    def keep(value: Any, hook: Any) -> None:
+        seen[name] = value.detach().clone()
+
+    return keep
 
 
 def hook_points(model: Model) -> Mapping[str, Any]:

@@ -23,7 +23,7 @@ from interp_toolkit.models.running.forward import (
     probe_tokens,
     run,
 )
-from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.hooks import hook_points, keep_in
 
 #: how far logits may lie apart, of their largest: rounding only
 SAME = 1e-5
@@ -58,15 +58,6 @@ def _parameters(model: Any) -> Collection[str]:
 def entry(layer: int) -> str:
     """The hook point of what enters a layer."""
     return f"blocks.{layer}.hook_resid_pre"
-
-
-def keep_in(seen: dict[str, Tensor], name: str) -> Callable[..., None]:
-    """A hook that keeps a copy of what it is shown."""
-
-    def keep(value: Any, hook: Any) -> None:
-        seen[name] = value.detach().clone()
-
-    return keep
 
 
 def run_from(

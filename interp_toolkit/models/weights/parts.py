@@ -82,11 +82,17 @@ class OVWeights:
 
     def visible(self, n_pos: int) -> Bool[Tensor, "query key"]:
         """Which keys a query may see, [query key] booleans."""
-        device = self.W_V.device
-        back = torch.arange(n_pos, device=device)[:, None] - torch.arange(n_pos, device=device)
-        if self.direction == "bidirectional":
-            return torch.ones_like(back, dtype=torch.bool)
-        return (back >= 0) & (back < (self.window or n_pos))
+        return visible_pairs(self.direction, self.window, n_pos).to(self.W_V.device)
+
+
+def visible_pairs(
+    direction: Direction, window: int | None, n_pos: int
+) -> Bool[Tensor, "query key"]:
+    """Which keys a query may see, by direction and window (None: as far back as there are)."""
+    back = torch.arange(n_pos)[:, None] - torch.arange(n_pos)
+    if direction == "bidirectional":
+        return torch.ones_like(back, dtype=torch.bool)
+    return (back >= 0) & (back < (window or n_pos))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

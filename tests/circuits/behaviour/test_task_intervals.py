@@ -10,8 +10,8 @@ from scipy import stats
 
 from interp_toolkit.circuits.behaviour.task import (
     FEWEST_CHANGED,
+    estimate,
     mean_of_shares,
-    mean_with_interval,
 )
 from interp_toolkit.errors import InputError
 
@@ -37,7 +37,7 @@ def at_most(count, share):
 @pytest.mark.parametrize("coverage", [0.95, 0.999])
 @pytest.mark.parametrize("n", [4, 16, 128])
 def test_the_t_interval_of_normal_rows(n, coverage):
-    missed = misses(mean_with_interval, lambda rng: rng.normal(0.3, 2.0, n), 0.3, coverage)
+    missed = misses(estimate, lambda rng: rng.normal(0.3, 2.0, n), 0.3, coverage)
     assert at_most(sum(missed), 1 - coverage)
 
 
@@ -107,4 +107,4 @@ def test_equal_rows_are_no_certainty():
 
 def test_one_row_has_no_interval():
     with pytest.raises(InputError, match="no confidence interval"):
-        mean_with_interval(np.zeros(1), 0.95)
+        estimate(np.zeros(1), 0.95)
