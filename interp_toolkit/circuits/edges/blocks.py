@@ -65,7 +65,7 @@ class Blocks:
         self.layers = [_wide(_additive(view.layer(i), i)) for i in range(view.n_layers)]
         self.mlps = [_usable(view.mlp(i), i) for i in range(view.n_layers)]
         self._final = _wide(view.final_norm)
-        self.W_U, self._b_U = at_least_single(view.W_U), at_least_single(view.b_U)
+        self.W_U, self._b_U = _wide_tensor(view.W_U), _wide_tensor(view.b_U)
         self._cap = view.logit_soft_cap
 
     def projected(self, layer: int, x: Stream) -> Projected:
@@ -89,11 +89,27 @@ class Blocks:
         """
         w = self.layers[layer]
         q, k, v = plain if change is None else self._altered(w, x, plain, change)
-        scores = w.scores(q, k).masked_fill(~w.visible(x.shape[1]), -torch.inf)
-        z = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
-        if not apart:
-            return [torch.einsum("bphd,hdm->bpm", z, w.W_O)]
-        return list(torch.einsum("bphd,hdm->hbpm", z, w.W_O).unbind(0))
+        if apart:
+            return list(self.attend(layer, q, k, v).unbind(0))
+        z = _attended(w, q, k, v, None)
+        return [z.flatten(-2) @ w.W_O.flatten(0, 1)]
+
+    def attend(
+        self, layer: int, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None = None
+    ) -> Float[Tensor, "head row pos d_model"]:
+        """What each of some heads writes, from their queries, keys and values (None: all)."""
+        w = self.layers[layer]
+        z = _attended(w, q, k, v, heads)
+        W_O = w.W_O if heads is None else w.W_O[heads]
+        return torch.stack([z[:, :, i] @ W for i, W in enumerate(W_O)])
+
+    def project(
+        self, layer: int, channel: int, x: Float[Tensor, "n row pos d_model"], heads: list[int]
+    ) -> Float[Tensor, "row pos n d_head"]:
+        """Queries (channel 0), keys (1) or values (2) of some heads, each from its own input."""
+        w = self.layers[layer]
+        W, b = _projections(w)[channel]
+        return torch.einsum("nbpm,nmd->bpnd", w.norm(x), W[heads]) + b[heads]
 
     def _altered(self, w: LayerWeights, x: Stream, plain: Projected, change: Change) -> Projected:
         """The projections, with those of the changed readers made anew."""
@@ -103,7 +119,7 @@ class Blocks:
             if bool(here.any()):
                 heads = change.readers[here] - c * len(W)
                 anew = w.norm(x + change.delta[here])
-                anew = torch.einsum("hbpm,hmd->bphd", anew, W[heads]) + b[heads]
+                anew = torch.einsum("nbpm,nmd->bpnd", anew, W[heads]) + b[heads]
                 out = out.index_copy(2, heads, anew)
             altered.append(out)
         q, k, v = altered
@@ -120,6 +136,13 @@ class Blocks:
         """The logits."""
         logits = self._final(x if change is None else x + change.delta[0]) @ self.W_U + self._b_U
         return logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
+
+
+def _attended(
+    w: LayerWeights, q: Tensor, k: Tensor, v: Tensor, heads: list[int] | None
+) -> Float[Tensor, "row pos head d_head"]:
+    scores = w.scores(q, k, heads).masked_fill(~w.visible(q.shape[1]), -torch.inf)
+    return torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
 
 
 def _projections(w: LayerWeights) -> tuple[tuple[Tensor, Tensor], ...]:
@@ -154,8 +177,13 @@ def _usable(mlp: MLPWeights | None, number: int) -> MLPWeights | None:
 def _wide(parts: Parts) -> Parts:
     """The same weights in float32 or float64: sums over edges lose too much in half precision."""
     wide: dict[str, Any] = {
-        f.name: at_least_single(value) if isinstance(value, Tensor) else _wide(value)
+        f.name: _wide_tensor(value) if isinstance(value, Tensor) else _wide(value)
         for f in dataclasses.fields(parts)
         if isinstance(value := getattr(parts, f.name), Tensor | NormWeights)
     }
     return dataclasses.replace(parts, **wide)
+
+
+def _wide_tensor(values: Tensor) -> Tensor:
+    """In float32 or float64, with no gradient of its own."""
+    return at_least_single(values).detach()

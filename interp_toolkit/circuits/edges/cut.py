@@ -13,6 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.objective import Objective
+from interp_toolkit.circuits.edges.attribution import attribute
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel, Reference
 from interp_toolkit.circuits.edges.wiring import Edge
 from interp_toolkit.models.running.memory import rows_that_fit
@@ -74,7 +75,7 @@ class CutObjective:
             def worth(logits: Tensor, rows: Rows = rows, whole: Tensor = whole) -> Tensor:
                 return self._objective(logits, rows, whole)
 
-            estimate = self._engine.attribute(self._tokens[rows], self._reference, worth)
+            estimate = attribute(self._engine, self._tokens[rows], self._reference, worth)
             found.append(estimate.double().cpu().numpy())
         return np.concatenate(found)
 

@@ -14,7 +14,7 @@ checks that on its first tokens.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,14 +23,12 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.edges.blocks import Blocks, Change, Projected
-from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Stage, Wiring
+from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import StopForwardError, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.weights.agreement import agrees
 from interp_toolkit.models.weights.precision import at_least_single
-
-STEPS = 8  # of the integral over the input; EAP-IG's authors use 5
 
 #: what stands in for each writer, in the wiring's order: one row for all, or one for each
 Reference = Sequence[Float[Tensor, "*row pos d_model"]]
@@ -75,25 +73,26 @@ class PatchedModel:
 
     Attributes:
         wiring: the nodes and edges.
+        blocks: the nodes' computations.
     """
 
     def __init__(self, model: Any):
         self._model = model
-        self._blocks = Blocks(model)
+        self.blocks = Blocks(model)
         self.wiring = Wiring(
-            n_layers=self._blocks.n_layers,
-            n_heads=self._blocks.n_heads,
-            d_model=self._blocks.d_model,
-            mlps=tuple(mlp is not None for mlp in self._blocks.mlps),
-            parallel=any(layer.parallel for layer in self._blocks.layers),
+            n_layers=self.blocks.n_layers,
+            n_heads=self.blocks.n_heads,
+            d_model=self.blocks.d_model,
+            mlps=tuple(mlp is not None for mlp in self.blocks.mlps),
+            parallel=any(layer.parallel for layer in self.blocks.layers),
         )
         self._check()
 
     @property
     def hidden(self) -> int:
         """Numbers a position that a pass keeps inside MLPs and the unembedding, for gradients."""
-        inside = sum(4 * mlp.W_in.shape[1] for mlp in self._blocks.mlps if mlp is not None)
-        return int(inside + 6 * self._blocks.W_U.shape[1])
+        inside = sum(4 * mlp.W_in.shape[1] for mlp in self.blocks.mlps if mlp is not None)
+        return int(inside + 6 * self.blocks.W_U.shape[1])
 
     @torch.no_grad()
     def whole(self, tokens: Int[Tensor, "row pos"]) -> Pass:
@@ -127,44 +126,6 @@ class PatchedModel:
             trace, first, known.reads[first], known.totals[first], (by_stage, reference)
         )
 
-    def attribute(
-        self,
-        tokens: Int[Tensor, "row pos"],
-        reference: Reference,
-        value: Callable[[Tensor], Tensor],
-    ) -> Float[Tensor, "row edge"]:
-        """A first-order estimate of how much cutting each edge would change a value.
-
-        Edge attribution patching with integrated gradients: the gradient of the value at what the
-        target reads, averaged while the input goes from its own to its reference, times what the
-        cut would change there (Hanna et al. 2024). One gradient at the row's own input would miss
-        the queries and keys of a head whose attention is saturated.
-
-        Args:
-            tokens: the rows.
-            reference: as `logits` takes it.
-            value: a function of the logits, one number a row.
-        """
-        whole = self.whole(tokens).trace
-        pairs = zip(reference, whole.writes, strict=True)
-        changes = torch.stack([there - own for there, own in pairs])
-        gradients = [torch.zeros(())] * len(self.wiring.stages)
-        for i in range(STEPS):
-            at = self._gradients(whole.writes[0] + (i + 0.5) / STEPS * changes[0], value)
-            gradients = [a.to(b) + b / STEPS for a, b in zip(gradients, at, strict=True)]
-        columns: list[Tensor] = []
-        for stage, gradient in zip(self.wiring.stages, gradients, strict=True):
-            sources = changes[: stage.n_sources]
-            columns.append(torch.einsum("nbpm,ubpm->bnu", gradient, sources).flatten(1))
-        return torch.cat(columns, dim=1)
-
-    def _gradients(self, start: Tensor, value: Callable[[Tensor], Tensor]) -> tuple[Tensor, ...]:
-        """Of the value, at what every reader reads, stage by stage."""
-        taps: list[Tensor] = []
-        with torch.enable_grad():
-            logits = self._go_on(Trace([start]), 0, start, start, taps=taps)
-            return torch.autograd.grad(value(logits).sum(), taps)
-
     def _go_on(
         self,
         trace: Trace,
@@ -172,7 +133,6 @@ class PatchedModel:
         read: Tensor,
         total: Tensor,
         cuts: tuple[Mapping[int, Collection[Edge]], Reference] | None = None,
-        taps: list[Tensor] | None = None,
     ) -> Tensor:
         """The logits, from a stage on; `trace` is added to as far as cuts to come need it."""
         last = max(cuts[0]) if cuts else len(self.wiring.stages)
@@ -182,21 +142,18 @@ class PatchedModel:
             trace.reads.append(read)
             trace.totals.append(total)
             change = None
-            if taps is not None:
-                change = self._tap(read, stage)
-                taps.append(change.delta)
-            elif cuts and i in cuts[0]:
+            if cuts and i in cuts[0]:
                 change = self._change(trace, cuts[0][i], cuts[1])
             if stage.kind == "logits":
-                return self._blocks.unembed(read, change)
+                return self.blocks.unembed(read, change)
             if stage.kind == "mlp":
-                writes = [self._blocks.mlp(stage.layer, read, change)]
+                writes = [self.blocks.mlp(stage.layer, read, change)]
             else:
                 if stage.layer not in trace.projected:
-                    trace.projected[stage.layer] = self._blocks.projected(stage.layer, read)
+                    trace.projected[stage.layer] = self.blocks.projected(stage.layer, read)
                 plain = trace.projected[stage.layer]
-                writes = self._blocks.heads(stage.layer, read, plain, change, apart=i < last)
-                total = total + self._blocks.layers[stage.layer].b_O
+                writes = self.blocks.heads(stage.layer, read, plain, change, apart=i < last)
+                total = total + self.blocks.layers[stage.layer].b_O
             trace.writes.extend(writes)
             total = total + (writes[0] if len(writes) == 1 else torch.stack(writes).sum(0))
         raise AssertionError("the last stage is the logits")
@@ -219,12 +176,6 @@ class PatchedModel:
             return 0
         return CHANNELS.index(edge.channel) * self.wiring.n_heads + edge.target.head
 
-    def _tap(self, read: Tensor, stage: Stage) -> Change:
-        """Zeros at every reader of a stage, where gradients are taken."""
-        n = len(self.wiring.readers(stage))
-        zeros = torch.zeros(n, *read.shape, dtype=read.dtype, device=read.device)
-        return Change(torch.arange(n, device=read.device), zeros.requires_grad_())
-
     def _check(self) -> None:
         """Raise InputError where the engine's logits are not the model's own."""
         tokens = probe_tokens(self._model)
@@ -246,7 +197,7 @@ class PatchedModel:
             )
 
     def _words(self, layer: int) -> str:
-        mlp = self._blocks.mlps[layer]
+        mlp = self.blocks.mlps[layer]
         return "attention only" if mlp is None else f"activation {mlp.act_fn}"
 
     def _embedded(self, tokens: Tensor) -> Tensor:

@@ -6,6 +6,7 @@ compute.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -117,9 +118,12 @@ class LayerWeights(OVWeights):
     alibi: Alibi | None = None
 
     def scores(
-        self, q: Float[Tensor, "batch pos head d_head"], k: Float[Tensor, "batch pos head d_head"]
+        self,
+        q: Float[Tensor, "batch pos head d_head"],
+        k: Float[Tensor, "batch pos head d_head"],
+        heads: Sequence[int] | None = None,
     ) -> Float[Tensor, "batch head pos pos"]:
-        """Attention scores before the mask, from unturned queries and keys."""
+        """Attention scores before the mask, from unturned queries and keys of all or some heads."""
         if self.rotary is not None:
             q, k = self.rotary.rotate(q), self.rotary.rotate(k)
         scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / self.attn_scale
@@ -128,7 +132,8 @@ class LayerWeights(OVWeights):
         if self.alibi is None:
             return scores
         positions = torch.arange(q.shape[1], device=q.device)
-        return scores + self.alibi.bias(positions, positions).to(scores)
+        bias = self.alibi.bias(positions, positions).to(scores)
+        return scores + (bias if heads is None else bias[list(heads)])
 
 
 @dataclass(frozen=True, eq=False)

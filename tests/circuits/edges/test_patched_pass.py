@@ -265,26 +265,6 @@ def test_cut_edges_as_loops_cut_them(share):
             torch.testing.assert_close(logits, expected, atol=1e-9, rtol=1e-9)
 
 
-@torch.no_grad()
-def test_attribution_is_exact_where_the_model_is_linear():
-    """What the logits read enters them linearly here, so estimates of those edges are effects."""
-    engine = PatchedModel(_bare())
-    tokens = torch.tensor([[0, 3, 6, 3], [5, 1, 1, 2]])
-    reference = [w.double() for w in _reference(engine, tokens)]
-
-    def value(logits):
-        return logits[:, -1, 4]
-
-    whole = engine.whole(tokens)
-    estimates = engine.attribute(tokens, reference, value)
-    assert estimates.shape == (2, len(engine.wiring.edges))
-    for i, edge in enumerate(engine.wiring.edges):
-        if edge.target == Node("logits"):
-            effect = value(engine.logits(whole, reference, [edge])) - value(whole.logits)
-            torch.testing.assert_close(estimates[:, i], effect)
-    assert estimates.abs().min(0).values.max() > 0
-
-
 def test_no_hook_is_left_behind(zoo, tokens, count_hooks):
     model = zoo("own")
     engine = PatchedModel(model)

@@ -1,0 +1,52 @@
+"""Circuits alone, computed node by node, against the pass that cuts every other edge."""
+
+import pytest
+import torch
+
+from interp_toolkit.circuits.edges.kept_pass import KeptPass
+from interp_toolkit.circuits.edges.patched_pass import PatchedModel
+from interp_toolkit.models.running.forward import run
+
+KINDS = ("own", "own-rotary", "own-bare", "hooked-parallel", "llama", "neox", "alibi", "bloom")
+
+
+def _references(engine, tokens):
+    """One for all rows (a mean), and one for each (another prompt's writes)."""
+    writes = engine.whole(tokens).trace.writes
+    return {"mean": [w.mean(0) for w in writes], "rows": [w.roll(1, 0) for w in writes]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("of", ["mean", "rows"])
+@pytest.mark.parametrize("share", [0.02, 0.3, 0.9])
+def test_kept_edges_are_all_others_cut(zoo, tokens, kind, of, share):
+    engine = PatchedModel(zoo(kind))
+    reference = _references(engine, tokens)[of]
+    whole = engine.whole(tokens)
+    edges = engine.wiring.edges
+    drawn = torch.rand(len(edges), generator=torch.Generator().manual_seed(7)) < share
+    kept = [e for e, keep in zip(edges, drawn.tolist(), strict=True) if keep]
+    cut = [e for e, keep in zip(edges, drawn.tolist(), strict=True) if not keep]
+    alone = KeptPass(engine, whole.trace.writes[0], reference).logits(kept)
+    torch.testing.assert_close(alone, engine.logits(whole, reference, cut), atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_everything_kept_is_the_model(zoo, tokens, kind):
+    model = zoo(kind)
+    engine = PatchedModel(model)
+    embedded = engine.whole(tokens).trace.writes[0]
+    reference = _references(engine, tokens)["mean"]
+    logits = KeptPass(engine, embedded, reference).logits(engine.wiring.edges)
+    torch.testing.assert_close(logits, run(model, tokens), atol=2e-5, rtol=1e-5)
+
+
+def test_logits_where_they_are_read(zoo, tokens):
+    engine = PatchedModel(zoo("llama"))
+    embedded = engine.whole(tokens).trace.writes[0]
+    reference = _references(engine, tokens)["mean"]
+    places = torch.tensor([[1, 3]]).expand(len(tokens), -1)
+    kept = engine.wiring.edges[::3]
+    everywhere = KeptPass(engine, embedded, reference).logits(kept)
+    there = KeptPass(engine, embedded, reference, places).logits(kept)
+    torch.testing.assert_close(there, everywhere[:, [1, 3]], atol=2e-5, rtol=1e-5)
