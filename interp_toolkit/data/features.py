@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
+from interp_toolkit.data.pairs import check_corrupted, check_wrong
 from interp_toolkit.errors import InputError
 
 
@@ -29,6 +30,10 @@ class FeatureData:
             nothing. One a row may be given as [n].
         answer_positions: [n k], where; [k] for all rows alike; None: the row's end. Negative ones
             are as in `positions`.
+        wrong: [n k], token ids that the logits should not name at the same places, one for each
+            answer, or None. One a row may be given as [n].
+        corrupted: of each row its counterpart, as long as the row, in which what the answer rests
+            on is different; given as `tokens` are; None: there are none.
         source: where the data comes from, in a few words.
 
     Raises InputError when the parts do not fit together.
@@ -49,6 +54,8 @@ class FeatureData:
     source: str = "arrays"
     answers: Int[np.ndarray, "..."] | None = None
     answer_positions: Int[np.ndarray, "..."] | None = None
+    wrong: Int[np.ndarray, "..."] | None = None
+    corrupted: Sequence[Any] | np.ndarray | None = None
 
     def __post_init__(self) -> None:
         rows = tuple(
@@ -65,6 +72,8 @@ class FeatureData:
         if self.positions is not None:
             object.__setattr__(self, "positions", self._from_start(self.positions))
         self._settle_answers(len(rows))
+        self._settle_wrong()
+        self._settle_corrupted(rows)
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -86,12 +95,13 @@ class FeatureData:
 
     def check_vocabulary(self, d_vocab: int) -> FeatureData:
         """The data itself. Raises InputError for token ids that the vocabulary does not have."""
-        for number, row in enumerate(self.tokens):
-            if row.max() >= d_vocab:
-                raise InputError(
-                    f"{self.source}: row {number} has token {row.max()}; the vocabulary is "
-                    f"0 to {d_vocab - 1}"
-                )
+        for rows, of in ((self.tokens, ""), (self.corrupted or (), " (corrupted)")):
+            for number, row in enumerate(rows):
+                if row.max() >= d_vocab:
+                    raise InputError(
+                        f"{self.source}: row {number}{of} has token {row.max()}; the vocabulary "
+                        f"is 0 to {d_vocab - 1}"
+                    )
         return self
 
     def column(self, name: str) -> Bool[np.ndarray, " n"]:
@@ -101,13 +111,15 @@ class FeatureData:
         return self.features[:, self.names.index(name)]
 
     def digest(self) -> str:
-        """SHA-256 of tokens, features, positions and answers."""
+        """SHA-256 of tokens, features, positions, answers and what stands against these."""
         parts: Iterable[np.ndarray | None] = (
             self.lengths,
             *self.tokens,
             self.features,
             self.positions,
             *(part for part in (self.answers, self.answer_positions) if part is not None),
+            *(self.corrupted or ()),
+            *(part for part in (self.wrong,) if part is not None),
         )
         sha = hashlib.sha256()
         for part in parts:
@@ -148,6 +160,41 @@ class FeatureData:
         columns = [self._from_start(column) for column in places.T]
         object.__setattr__(self, "answers", answers.astype(np.int64))
         object.__setattr__(self, "answer_positions", np.stack(columns, axis=1))
+
+    def _settle_wrong(self) -> None:
+        """Wrong answers as [n k], one for each answer."""
+        if self.wrong is None:
+            return
+        if self.answers is None:
+            raise InputError(f"{self.source}: wrong answers without answers; give both")
+        wrong = self.wrong[:, None] if self.wrong.ndim == 1 else self.wrong
+        if wrong.shape != self.answers.shape:
+            raise InputError(
+                f"{self.source}: wrong answers {list(self.wrong.shape)} do not fit answers "
+                f"{list(self.answers.shape)}; give one for each"
+            )
+        if wrong.min() < 0:
+            raise InputError(f"{self.source}: the wrong answer {wrong.min()} is no token id")
+        check_wrong(self.answers, wrong, self._named)
+        object.__setattr__(self, "wrong", wrong.astype(np.int64))
+
+    def _settle_corrupted(self, clean: tuple[np.ndarray, ...]) -> None:
+        """Corrupted rows as a tuple, each against its clean row."""
+        if self.corrupted is None:
+            return
+        if self.answers is None:
+            raise InputError(f"{self.source}: corrupted rows without answers; give both")
+        rows = tuple(
+            _row(row, f"{self._named(number)} (corrupted)")
+            for number, row in enumerate(self.corrupted)
+        )
+        if len(rows) != len(clean):
+            raise InputError(f"{self.source}: {len(rows)} corrupted rows for {len(clean)} rows")
+        check_corrupted(clean, rows, self._named)
+        object.__setattr__(self, "corrupted", rows)
+
+    def _named(self, number: int) -> str:
+        return f"{self.source}: row {number}"
 
     def _check_features(self, n_rows: int) -> None:
         if self.features.dtype != np.bool_ or self.features.ndim != 2:

@@ -1,15 +1,17 @@
 """Data files: `.npz`, `.parquet` and `.jsonl`, read as data and never as code.
 
 - `.npz`: arrays `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and
-  maybe `features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k]
-  and `answer_positions` [n k] or [k].
-- `.parquet` and `.jsonl`: columns `tokens` (lists of ids) or `text` (needs a tokenizer), maybe
-  `position`, `group`, `answer` (an id, a list of them, or text) and `answer_position`; every other
-  column is a feature, unless `feature_names` chooses.
+  maybe `features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k],
+  `answer_positions` [n k] or [k], `wrong` [n k] and `corrupted` [n pos].
+- `.parquet` and `.jsonl`: columns `tokens` (lists of ids) or `text` (needs a tokenizer), either of
+  them called `clean` as well, maybe `position`, `group`, `answer` (an id, a list of them, or text),
+  `answer_position`, `wrong` (as `answer`) and `corrupted` (text or ids); every other column is a
+  feature, unless `feature_names` chooses.
 
 Features are booleans, or the integers 0 and 1; answers are token ids that the logits should name,
-at the end of the row or at the places given. Whatever does not fit is one InputError that names
-the file and the place.
+at the end of the row or at the places given, `wrong` ones those that they should not (`pairs` says
+what corrupted rows are). Prompts in words get what the tokenizer puts around every text, answers
+in words do not. Whatever does not fit is one InputError that names the file and the place.
 """
 
 from __future__ import annotations
@@ -24,10 +26,13 @@ from typing import Any
 import numpy as np
 
 from interp_toolkit.data.features import FeatureData
+from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS, check_corrupted, check_wrong
 from interp_toolkit.errors import InputError, suggestion
 
 Tokenizer = Callable[[str], Any]
-_NOT_FEATURES = ("tokens", "text", "position", "group", "answer", "answer_position")
+_PROMPTS = ("clean", "tokens", "text")  # what a column of prompts may be called
+_PAIRS = ("clean", "corrupted", "wrong", "answer")
+_NOT_FEATURES = (*_PROMPTS, "corrupted", "position", "group", "answer", "answer_position", "wrong")
 _NPZ_ARRAYS = (
     "tokens",
     "lengths",
@@ -37,6 +42,8 @@ _NPZ_ARRAYS = (
     "group",
     "answers",
     "answer_positions",
+    "wrong",
+    "corrupted",
 )
 
 
@@ -109,6 +116,8 @@ def _read_npz(
         str(path),
         _npz_ids(path, arrays, "answers"),
         _npz_ids(path, arrays, "answer_positions"),
+        _npz_ids(path, arrays, "wrong"),
+        _npz_corrupted(path, tokens, arrays),
     )
 
 
@@ -117,6 +126,21 @@ def _npz_ids(path: Path, arrays: Mapping[str, np.ndarray], name: str) -> np.ndar
     if values is not None and (values.dtype.kind not in "iu" or values.ndim > 2):
         raise InputError(f"{path}: {name} must be integers [row place], not {_form(values)}")
     return None if values is None else values.astype(np.int64)
+
+
+def _npz_corrupted(
+    path: Path, tokens: np.ndarray, arrays: Mapping[str, np.ndarray]
+) -> Sequence[np.ndarray] | None:
+    """The corrupted rows, padded as the clean ones are."""
+    rows = arrays.get("corrupted")
+    if rows is None:
+        return None
+    if rows.shape != tokens.shape or rows.dtype.kind not in "iu":
+        raise InputError(
+            f"{path}: corrupted must be integers {list(tokens.shape)} as tokens are, not "
+            f"{_form(rows)}"
+        )
+    return _cut(path, rows, arrays.get("lengths"))
 
 
 def _load_npz(path: Path) -> dict[str, np.ndarray]:
@@ -212,7 +236,8 @@ def _read_jsonl(
     for number, record in enumerate(records, start=1):
         for key in keys:
             if key not in record:
-                raise InputError(f"{path}: line {number} has no {key!r}")
+                shown = f"; a valid line: {_example(records[0])}" if key in _PAIRS else ""
+                raise InputError(f"{path}: line {number} has no {key!r}{shown}")
         for key in record:
             if key not in records[0]:
                 raise InputError(f"{path}: line {number} has {key!r}, which line 1 has not")
@@ -245,22 +270,20 @@ def _from_columns(
     first: int,
 ) -> FeatureData:
     """Check and assemble columns; rows are called `unit` and counted from `first` in messages."""
-    if "tokens" in columns:
-        rows = [_token_row(path, r, f"{unit} {i}") for i, r in enumerate(columns["tokens"], first)]
-    elif "text" in columns:
-        if tokenizer is None:
-            raise InputError(f"{path}: it holds text, and the model has no tokenizer; give tokens")
-        rows = [
-            _encode(path, text, tokenizer, f"{unit} {i}")
-            for i, text in enumerate(columns["text"], first)
-        ]
-    else:
-        raise InputError(f"{path}: there is no column 'tokens' or 'text'")
+    rows = _prompt_rows(path, columns, tokenizer, unit, first)
     if not rows:
         raise InputError(f"{path}: there are no rows")
     features = {name: values for name, values in columns.items() if name not in _NOT_FEATURES}
     chosen = _choose(path, features, feature_names)
     position, group = columns.get("position"), columns.get("group")
+    corrupted, wrong = columns.get("corrupted"), columns.get("wrong")
+    answers = _answers(path, "answer", columns.get("answer"), tokenizer, unit, first)
+    against = _answers(path, "wrong", wrong, tokenizer, unit, first)
+    counterparts = corrupted and [
+        _prompt(path, "corrupted", row, tokenizer, f"{unit} {i}")
+        for i, row in enumerate(corrupted, first)
+    ]
+    _check_pairs(path, rows, counterparts, answers, against, unit, first)
     return FeatureData(
         rows,
         _matrix(path, chosen, features, len(rows), unit, first),
@@ -268,15 +291,76 @@ def _from_columns(
         None if position is None else _integers(path, "position", position, unit, first),
         None if group is None else _groups(path, group, unit, first),
         str(path),
-        _answers(path, columns.get("answer"), tokenizer, unit, first),
+        answers,
         _id_lists(path, "answer_position", columns.get("answer_position"), unit, first),
+        against,
+        counterparts,
     )
 
 
+def _prompt_rows(
+    path: Path,
+    columns: Mapping[str, Sequence[Any]],
+    tokenizer: Tokenizer | None,
+    unit: str,
+    first: int,
+) -> list[np.ndarray]:
+    """The rows of tokens, from whichever column has them."""
+    if "clean" in columns:
+        other = next((name for name in ("tokens", "text") if name in columns), None)
+        if other is not None:
+            raise InputError(f"{path}: it has both 'clean' and {other!r}; give one of them")
+    name = next((name for name in _PROMPTS if name in columns), None)
+    if name is None:
+        raise InputError(
+            f"{path}: there is no column 'tokens' or 'text' (or 'clean'); a valid line: "
+            f"{EXAMPLE if tokenizer is not None else EXAMPLE_OF_IDS}"
+        )
+    places = [(row, f"{unit} {number}") for number, row in enumerate(columns[name], first)]
+    if name == "tokens":
+        return [_token_row(path, row, where) for row, where in places]
+    if name == "text":
+        return [_encode(path, row, tokenizer, where) for row, where in places]
+    return [_prompt(path, name, row, tokenizer, where) for row, where in places]
+
+
+def _check_pairs(
+    path: Path,
+    rows: Sequence[np.ndarray],
+    corrupted: Sequence[np.ndarray] | None,
+    answers: np.ndarray | None,
+    wrong: np.ndarray | None,
+    unit: str,
+    first: int,
+) -> None:
+    """What `FeatureData` checks of pairs, with the file's own numbers of rows."""
+
+    def where(number: int) -> str:
+        return f"{path}: {unit} {number + first}"
+
+    for name, given in (("wrong", wrong), ("corrupted", corrupted)):
+        if given is not None and answers is None:
+            raise InputError(f"{where(0)} has {name!r} and no 'answer'; a valid line: {EXAMPLE}")
+    if corrupted is not None:
+        check_corrupted(rows, corrupted, where)
+    if answers is not None and wrong is not None and answers.shape == wrong.shape:
+        check_wrong(answers, wrong, where)
+
+
+def _example(record: Mapping[str, Any]) -> str:
+    """A valid line in the manner of a given one: in words, or in ids."""
+    return EXAMPLE_OF_IDS if any(isinstance(v, list) for v in record.values()) else EXAMPLE
+
+
 def _answers(
-    path: Path, values: Sequence[Any] | None, tokenizer: Tokenizer | None, unit: str, first: int
+    path: Path,
+    name: str,
+    values: Sequence[Any] | None,
+    tokenizer: Tokenizer | None,
+    unit: str,
+    first: int,
 ) -> np.ndarray | None:
-    """The answers' token ids; one that is text must be one token of the model's."""
+    """Token ids of a column of answers; one that is text must be one token of the model's."""
     if values is None:
         return None
     ids: list[Any] = []
@@ -284,7 +368,7 @@ def _answers(
         if not isinstance(value, str):
             ids.append(value)
             continue
-        where = f"{unit} {number}, column 'answer'"
+        where = f"{unit} {number}, column {name!r}"
         if tokenizer is None:
             raise InputError(f"{path}: {where} is text, and the model has no tokenizer; give ids")
         encoded = _bare(tokenizer, value)
@@ -294,7 +378,7 @@ def _answers(
                 "answer is one (a leading space may be missing)"
             )
         ids.append(encoded[0])
-    return _id_lists(path, "answer", ids, unit, first)
+    return _id_lists(path, name, ids, unit, first)
 
 
 def _bare(tokenizer: Tokenizer, text: str) -> list[int]:
@@ -361,10 +445,21 @@ def _token_row(path: Path, row: Any, where: str) -> np.ndarray:
     return np.array(row, dtype=np.int64)
 
 
-def _encode(path: Path, text: Any, tokenizer: Tokenizer, where: str) -> np.ndarray:
-    if not isinstance(text, str):
-        raise InputError(f"{path}: {where}: text is {_short(text)}")
-    encoded = tokenizer(text)
+def _prompt(path: Path, name: str, row: Any, tokenizer: Tokenizer | None, where: str) -> np.ndarray:
+    """A prompt that is text or a list of ids."""
+    if isinstance(row, str):
+        return _encode(path, row, tokenizer, where)
+    if not isinstance(row, list):
+        raise InputError(f"{path}: {where}: {name!r} is {_short(row)}; give text or a list of ids")
+    return _token_row(path, row, where)
+
+
+def _encode(path: Path, row: Any, tokenizer: Tokenizer | None, where: str) -> np.ndarray:
+    if tokenizer is None:
+        raise InputError(f"{path}: it holds text, and the model has no tokenizer; give tokens")
+    if not isinstance(row, str):
+        raise InputError(f"{path}: {where}: text is {_short(row)}")
+    encoded = tokenizer(row)
     ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
     ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     if len(ids) == 1 and isinstance(ids[0], list):

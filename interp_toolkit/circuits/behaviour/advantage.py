@@ -151,7 +151,7 @@ def repeating(prompts: Prompts) -> Int[Tensor, " row"]:
 
 def row_batches(
     model: Model, prompts: Prompts, rows: Int[Tensor, " row"], kept: int, memory: int | str | None
-) -> Sequence[Tensor]:
+) -> Sequence[Int[Tensor, " _"]]:
     """These rows, in batches whose full forward pass fits in memory.
 
     Args:

@@ -1,20 +1,24 @@
 """What a circuit is judged by: one number for each row of logits, higher is better.
 
-Where the rows ask for answers, it is the log-probability of these, no lower than a guess among all
-answers: what a cut does beyond taking the answer away says nothing more of the behaviour.
-Where the model predicts the next of its own tokens and the prompts repeat, it is the advantage
-that repetition gives: mean loss where nothing tells the next token, less mean loss where the
-context does (Olsson et al. 2022, "In-context Learning and Induction Heads"). Elsewhere
-(bidirectional attention, logits over another vocabulary, nothing that repeats, repetition that the
-model makes no use of) it is how close the output stays to the whole model's: minus the mean over
-positions of the KL divergence.
+Where the rows have answers and wrong ones beside them, it is the logit difference (Wang et al.
+2023, "Interpretability in the Wild"). Where they have answers only, it is the log-probability of
+these, no lower than a guess among all answers: what a cut does beyond taking the answer away says
+nothing more of the behaviour. Where the model predicts the next of its own tokens and the prompts
+repeat, it is the advantage that repetition gives: mean loss where nothing tells the next token,
+less mean loss where the context does (Olsson et al. 2022, "In-context Learning and Induction
+Heads"). Elsewhere (bidirectional attention, logits over another vocabulary, nothing that repeats,
+repetition that the model makes no use of) it is how close the output stays to the whole model's:
+minus the mean over positions of the KL divergence. Another one can be asked for by its name, or be
+a function.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -23,7 +27,13 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import repeating, why_none
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import AtHome, RepeatTask, measured_home, task_of
+from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.models.model import Model
+
+Metric = Literal["logit-difference", "log-probability", "kl"]
+METRICS: tuple[Metric, ...] = get_args(Metric)
+#: `(logits [row pos d_vocab], rows [row], whole [row pos d_vocab]) -> [row]`, as an `Objective`
+OwnFunction = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class Objective(ABC):
@@ -87,8 +97,57 @@ class Advantage(Objective):
         return (losses * (unknown - known)).sum(1)
 
 
+class AskedObjective(Objective):
+    """An objective that reads the logits at some places of each row only.
+
+    Attributes:
+        places: positions.
+    """
+
+    places: Int[Tensor, "row asked"]
+
+    def __call__(
+        self,
+        logits: Float[Tensor, "row pos d_vocab"],
+        rows: Int[Tensor, " row"],
+        whole: Float[Tensor, "row pos d_vocab"],
+    ) -> Float[Tensor, " row"]:
+        """The value of each row."""
+        number = torch.arange(len(rows), device=logits.device)[:, None]
+        return self.of_asked(logits[number, self.places[rows].to(logits.device)], rows)
+
+    @abstractmethod
+    def of_asked(
+        self, asked: Float[Tensor, "row asked d_vocab"], rows: Int[Tensor, " row"]
+    ) -> Float[Tensor, " row"]:
+        """The value of each row, from its logits at the asked places."""
+
+
 @dataclass(frozen=True, eq=False)
-class AnswerLikelihood(Objective):
+class LogitDifference(AskedObjective):
+    """Logit of the answer less that of the wrong one; in nats, the log odds between the two."""
+
+    answers: Int[Tensor, "row asked"]
+    wrong: Int[Tensor, "row asked"]
+    places: Int[Tensor, "row asked"]
+    name: str = "logit difference"
+    definition: str = "logit of the answer less that of the wrong one"
+    unit: str = "logits an answer"
+    is_behaviour: bool = True
+
+    def of_asked(
+        self, asked: Float[Tensor, "row asked d_vocab"], rows: Int[Tensor, " row"]
+    ) -> Float[Tensor, " row"]:
+        """The mean over each row's answers."""
+        good, bad = (
+            asked.gather(-1, ids[rows, :, None].to(asked.device))[..., 0].double()
+            for ids in (self.answers, self.wrong)
+        )
+        return (good - bad).mean(1)
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerLikelihood(AskedObjective):
     """Log-probability of the rows' answers, no lower than `floor`."""
 
     answers: Int[Tensor, "row asked"]
@@ -99,17 +158,13 @@ class AnswerLikelihood(Objective):
     unit: str = "nats an answer"
     is_behaviour: bool = True
 
-    def __call__(
-        self,
-        logits: Float[Tensor, "row pos d_vocab"],
-        rows: Int[Tensor, " row"],
-        whole: Float[Tensor, "row pos d_vocab"],
+    def of_asked(
+        self, asked: Float[Tensor, "row asked d_vocab"], rows: Int[Tensor, " row"]
     ) -> Float[Tensor, " row"]:
         """The mean over each row's answers."""
-        number = torch.arange(len(rows), device=logits.device)[:, None]
-        asked = logits[number, self.places[rows].to(logits.device)].double().log_softmax(-1)
-        wanted = self.answers[rows, :, None].to(logits.device)
-        return asked.gather(-1, wanted)[..., 0].clamp(min=self.floor).mean(1)
+        wanted = self.answers[rows, :, None].to(asked.device)
+        likely = asked.double().log_softmax(-1).gather(-1, wanted)[..., 0]
+        return likely.clamp(min=self.floor).mean(1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,30 +192,69 @@ class Closeness(Objective):
         return -(p.exp() * (p - q)).sum(-1).mean(-1)
 
 
+@dataclass(frozen=True, eq=False)
+class OwnMetric(Objective):
+    """A function of one's own: `(logits, rows, whole) -> [row]`, as an `Objective` is called.
+
+    Its name and the first line of its docstring are the name and definition that results show.
+    """
+
+    function: OwnFunction
+    name: str = "own metric"
+    definition: str = "a function that was given"
+    unit: str = "of the metric"
+    is_behaviour: bool = True
+
+    def __call__(
+        self,
+        logits: Float[Tensor, "row pos d_vocab"],
+        rows: Int[Tensor, " row"],
+        whole: Float[Tensor, "row pos d_vocab"],
+    ) -> Float[Tensor, " row"]:
+        """What the function gives; raises InputError where that is no number a row."""
+        value = self.function(logits, rows, whole)
+        if not isinstance(value, Tensor) or value.shape != (len(rows),):
+            form = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+            raise InputError(
+                f"the metric {self.name!r} gave {form} for {len(rows)} rows; it must give a "
+                "tensor [row], one number each"
+            )
+        if not bool(value.isfinite().all()):
+            raise InputError(f"the metric {self.name!r} gave a number that is not finite")
+        return value
+
+
 def objective(
-    model: Model, prompts: Prompts, memory: int | str | None = None
+    model: Model,
+    prompts: Prompts,
+    memory: int | str | None = None,
+    *,
+    metric: str | OwnFunction | None = None,
 ) -> tuple[Objective, AtHome | None]:
     """What to judge a model by on these prompts, and what it does there.
 
-    Rows with answers are judged by these, whether or not the model knows them (the caller looks at
-    `AtHome`). Rows that repeat are judged by the advantage only where the model certainly has one:
-    lists to sort may repeat too. All else is judged by closeness.
+    Without a metric: rows with answers are judged by these, whether or not the model knows them
+    (the caller looks at `AtHome`). Rows that repeat are judged by the advantage only where the
+    model certainly has one: lists to sort may repeat too. All else is judged by closeness.
 
     Args:
         model: any TransformerLens model.
         prompts: the rows.
         memory: bound for the run.
+        metric: one of METRICS or a function (see `OwnMetric`), in place of what fits the rows;
+            what the model does there is then told of rows with answers, and of "kl" never.
 
     Raises:
-        InputError: answers that the model's logits do not have.
+        InputError: a metric that there is not, or that needs answers where there are none;
+            answers that the model's logits do not have.
     """
-    if prompts.answers is not None and prompts.answer_positions is not None:
-        task, _ = task_of(model, prompts)
-        assert task is not None
-        n_answers = max(len(torch.unique(prompts.answers)), 2)
-        floor = -math.log(n_answers)
-        asked = AnswerLikelihood(prompts.answers, prompts.answer_positions, floor)
-        return asked, measured_home(model, task, memory)
+    if metric == "kl":
+        return Closeness(), None
+    if metric is not None:
+        return _chosen(prompts, metric), _home(model, prompts, memory)
+    if prompts.answers is not None:
+        fits: Metric = "log-probability" if prompts.wrong is None else "logit-difference"
+        return _chosen(prompts, fits), _home(model, prompts, memory)
     repeat = len(repeating(prompts)) == len(prompts)
     if repeat and why_none(model, prompts) is None:
         task = RepeatTask(prompts, repeating(prompts))
@@ -170,3 +264,36 @@ def objective(
             return judged, home
         return Closeness(because="the model makes no certain use of repetition here"), None
     return Closeness(), None
+
+
+def _chosen(prompts: Prompts, metric: str | OwnFunction) -> Objective:
+    """The objective of a metric that looks at the answers, or of a function."""
+    if not isinstance(metric, str):
+        name = getattr(metric, "__name__", type(metric).__name__)
+        said = (getattr(metric, "__doc__", None) or "").strip().partition("\n")[0].rstrip(".")
+        return OwnMetric(metric, name, said or "a function that was given")
+    if metric not in METRICS:
+        raise InputError(f"there is no metric {metric!r}{suggestion(metric, METRICS)}")
+    answers, places, wrong = prompts.answers, prompts.answer_positions, prompts.wrong
+    if answers is None or places is None:
+        raise InputError(
+            f"the metric {metric} needs rows with answers; give answers, or the metric kl"
+        )
+    if metric == "logit-difference":
+        if wrong is None:
+            raise InputError(
+                "the metric logit-difference needs rows with a wrong answer beside the answer; "
+                "give 'wrong', or the metric log-probability"
+            )
+        return LogitDifference(answers, wrong, places)
+    floor = -math.log(max(len(torch.unique(answers)), 2))
+    return AnswerLikelihood(answers, places, floor)
+
+
+def _home(model: Model, prompts: Prompts, memory: int | str | None) -> AtHome | None:
+    """What the model does on rows with answers; None for other rows."""
+    if prompts.answers is None:
+        return None
+    task, _ = task_of(model, prompts)
+    assert task is not None
+    return measured_home(model, task, memory)

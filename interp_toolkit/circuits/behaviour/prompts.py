@@ -27,6 +27,7 @@ LONGEST = 128  # positions a row, where the context allows
 SHORTEST = 8  # positions: fewer hold no repeat and no controls
 SHORTEST_GIVEN = 2  # of a user's own rows: one place to attend from, one to attend to
 VISITS = 8  # of each token in a random walk, about
+LENGTHS_NAMED = 6  # in a sentence
 FEWEST_TOKENS = 3  # with two, neighbours that differ leave one sequence only
 
 
@@ -181,10 +182,11 @@ def walks(model: Model, like: Prompts, *, seed: int = 0) -> Prompts:
 
 
 def prompts_from_data(data: FeatureData, model: Model) -> Prompts:
-    """A user's rows with what they ask, if they ask anything.
+    """A user's rows with what they ask, if they ask anything, and what stands against it.
 
     Raises InputError for rows of different lengths, or as `prompts_from_tokens`.
     """
+    _check_one_length(data)
     prompts = prompts_from_tokens(data.token_matrix(), model)
     if data.answers is None or data.answer_positions is None:
         return prompts
@@ -192,7 +194,31 @@ def prompts_from_data(data: FeatureData, model: Model) -> Prompts:
         prompts,
         answers=torch.from_numpy(np.asarray(data.answers)),
         answer_positions=torch.from_numpy(np.asarray(data.answer_positions)),
+        wrong=None if data.wrong is None else torch.from_numpy(np.asarray(data.wrong)),
+        corrupted=_corrupted(data, model),
         source=f"given rows with answers, {len(prompts)} × {prompts.n_pos}",
+    )
+
+
+def _corrupted(data: FeatureData, model: Model) -> Int[Tensor, "row pos"] | None:
+    """The corrupted rows, as tokens of this model."""
+    if data.corrupted is None:
+        return None
+    return prompts_from_tokens(np.stack(list(data.corrupted)), model).tokens
+
+
+def _check_one_length(data: FeatureData) -> None:
+    """Raise InputError that names the lengths there are, where there is more than one."""
+    lengths, counts = np.unique(data.lengths, return_counts=True)
+    if len(lengths) == 1:
+        return
+    pairs = list(zip(lengths.tolist(), counts.tolist(), strict=True))
+    named = ", ".join(f"{length} ({count})" for length, count in pairs[:LENGTHS_NAMED])
+    more = f" and {len(pairs) - LENGTHS_NAMED} more" if len(pairs) > LENGTHS_NAMED else ""
+    commonest = max(pairs, key=lambda pair: pair[1])[0]
+    raise InputError(
+        f"{data.source}: rows differ in length, and this needs one length; tokens (rows): "
+        f"{named}{more}; keep those of one length, such as {commonest}"
     )
 
 

@@ -1,9 +1,10 @@
 """What a model is to do on its rows, as one number a row; and whether it does it at all.
 
-Two tasks: rows that ask something are scored by the share of their answers that get the largest
-logit (`AnswerTask`); rows without answers, made to repeat, by the loss where they do (`RepeatTask`,
+Three tasks: rows that ask something are scored by the share of their answers that get the largest
+logit (`AnswerTask`), or where each answer has a wrong one beside it, a larger logit than that
+(`PreferenceTask`); rows without answers, made to repeat, by the loss where they do (`RepeatTask`,
 nats). The value by chance is what a model gets that knows nothing of the row: the most frequent
-answer, at each asked place or over all; or a guess among the rows' ids.
+answer, at each asked place or over all; one of the two; or a guess among the rows' ids.
 
 Effects are measured as shares of the behaviour, the intact value less chance. Before any of that,
 `at_home` asks whether there is a behaviour: its interval must lie above chance. Where it does not,
@@ -135,16 +136,9 @@ class AnswerTask(RowTask):
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
     ) -> Float[np.ndarray, "batch column"]:
         """Share right, and loss."""
-        answers, places = _asked(self.prompts)
-        _require_finite(logits)
-        asked = logits[torch.arange(len(rows))[:, None], places[rows].to(logits.device)]
-        asked = asked.to(torch.promote_types(asked.dtype, torch.float32))
-        wanted = answers[rows].to(logits.device)
-        loss = -asked.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
-        right = (asked.argmax(-1) == wanted).double()
-        columns = torch.stack([right.mean(1), loss.double().mean(1)], dim=1)
-        found: np.ndarray = columns.cpu().numpy()
-        return found
+        asked, wanted = _at_asked(logits, self.prompts, rows)
+        right = (asked.argmax(-1) == wanted).to(asked)
+        return _right_and_loss(right, asked, wanted)
 
     @property
     def chance(self) -> float:
@@ -169,6 +163,86 @@ class AnswerTask(RowTask):
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The t interval; where hardly any row differs from the others, exact bounds."""
         return mean_of_shares(values, coverage)
+
+
+@dataclass(frozen=True, eq=False)
+class PreferenceTask(RowTask):
+    """Preferring the answer to a wrong one: the share of asked places where its logit is larger.
+
+    Chance is one half. What a preference among the tokens gets that does not look at the row (see
+    `fixed_preference`) is told beside it where it is more than that.
+    """
+
+    prompts: Prompts
+    rows: Int[Tensor, " row"]
+    name: str = "preference for the answer"
+    unit: str = "of the answers"
+    first_look: int = 256
+
+    def least(self, whole: float) -> float:
+        """As of every task, but some answers in a hundred at least."""
+        return max(MATERIAL * whole, LEAST_ANSWERS)
+
+    def read(
+        self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
+    ) -> Float[np.ndarray, "batch column"]:
+        """Share preferred, and loss; equal logits count one half."""
+        assert self.prompts.wrong is not None
+        asked, wanted = _at_asked(logits, self.prompts, rows)
+        unwanted = self.prompts.wrong[rows].to(logits.device)
+        good, bad = (asked.gather(-1, ids[..., None])[..., 0] for ids in (wanted, unwanted))
+        right = ((good - bad).sign() + 1) / 2
+        return _right_and_loss(right, asked, wanted)
+
+    def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
+        """The answer preferred more often than not."""
+        assert self.prompts.wrong is not None
+        found, chance = self.interval(readings[:, 0], COVERAGE), 0.5
+        value = replace(found, high=min(found.high, 1.0), low=max(found.low, 0.0))
+        answers, wrong = (
+            ids[self.rows].numpy() for ids in (_asked(self.prompts)[0], self.prompts.wrong)
+        )
+        blind = fixed_preference(answers, wrong)
+        said = (
+            f"{value.mean:.1%} prefer the answer to the wrong one "
+            f"({COVERAGE:.0%} interval {value.low:.1%} to {value.high:.1%}, {len(readings)} rows); "
+            f"chance is {chance:.0%}"
+        )
+        if blind > chance:
+            said += f", and a preference among the answers that ignores the row gets {blind:.1%}"
+        loss = float(readings[:, 1].mean())
+        return AtHome(value.low > chance, value, chance, loss, said, self.unit)
+
+    def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
+        """The t interval; where hardly any row differs from the others, exact bounds."""
+        return mean_of_shares(values, coverage)
+
+
+def fixed_preference(
+    answers: Int[np.ndarray, "row asked"], wrong: Int[np.ndarray, "row asked"]
+) -> float:
+    """The share that a preference among tokens gets, learned from the other rows only.
+
+    Each token is worth how often it is an answer, less how often a wrong one, in the other rows;
+    ties count one half. So names drawn at random get about one half and no more, and rows that all
+    have one answer get everything.
+
+    Examples:
+        >>> fixed_preference(np.array([[3], [3], [3]]), np.array([[4], [5], [4]]))
+        1.0
+    """
+    ids, numbers = np.unique(np.stack([answers, wrong]), return_inverse=True)
+    answers, wrong = numbers.reshape(2, *answers.shape)
+    worth = np.zeros(len(ids))
+    np.add.at(worth, answers, 1)
+    np.add.at(worth, wrong, -1)
+    right = []
+    for good, bad in zip(answers, wrong, strict=True):
+        others = worth.copy()
+        np.add.at(others, good, -1)
+        np.add.at(others, bad, 1)
+        right.append((1 + np.sign(others[good] - others[bad]).mean()) / 2)
+    return float(np.mean(right))
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,18 +300,20 @@ def task_of(model: Model, prompts: Prompts) -> tuple[RowTask | None, str | None]
 
     Args:
         model: any TransformerLens model.
-        prompts: rows with answers, or rows that repeat.
+        prompts: rows with answers (and wrong ones beside them, maybe), or rows that repeat.
 
     Raises:
         InputError: answers that the model's logits do not have.
     """
     if prompts.answers is not None:
         d_out = int(getattr(model.cfg, "d_vocab_out", model.cfg.d_vocab))
-        largest = int(prompts.answers.max())
-        if largest >= d_out:
-            raise InputError(f"the answer {largest} is none of the model's {d_out} outputs")
+        for ids, what in ((prompts.answers, "answer"), (prompts.wrong, "wrong answer")):
+            largest = -1 if ids is None else int(ids.max())
+            if largest >= d_out:
+                raise InputError(f"the {what} {largest} is none of the model's {d_out} outputs")
         order = torch.randperm(len(prompts), generator=torch.Generator().manual_seed(0))
-        return AnswerTask(prompts, order), None  # files are often sorted, and looks take the first
+        kind = AnswerTask if prompts.wrong is None else PreferenceTask
+        return kind(prompts, order), None  # files are often sorted, and looks take the first
     reason = why_none(model, prompts)
     if reason is not None:
         return None, reason
@@ -291,6 +367,29 @@ def _asked(prompts: Prompts) -> tuple[Int[Tensor, "row asked"], Int[Tensor, "row
     assert prompts.answers is not None
     assert prompts.answer_positions is not None
     return prompts.answers, prompts.answer_positions
+
+
+def _at_asked(
+    logits: Float[Tensor, "batch pos d_vocab"], prompts: Prompts, rows: Int[Tensor, " batch"]
+) -> tuple[Float[Tensor, "batch asked d_vocab"], Int[Tensor, "batch asked"]]:
+    """The logits at the asked places, in float32 or wider, and the answers there."""
+    answers, places = _asked(prompts)
+    _require_finite(logits)
+    asked = logits[torch.arange(len(rows))[:, None], places[rows].to(logits.device)]
+    wider = asked.to(torch.promote_types(asked.dtype, torch.float32))
+    return wider, answers[rows].to(logits.device)
+
+
+def _right_and_loss(
+    right: Float[Tensor, "batch asked"],
+    asked: Float[Tensor, "batch asked d_vocab"],
+    wanted: Int[Tensor, "batch asked"],
+) -> Float[np.ndarray, "batch 2"]:
+    """Of each row: the share right, and the answers' mean loss in nats."""
+    loss = -asked.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+    columns = torch.stack([right.double().mean(1), loss.double().mean(1)], dim=1)
+    found: np.ndarray = columns.cpu().numpy()
+    return found
 
 
 def rows_needed(found: Estimate, half: float, most: int = 10**7) -> int | None:

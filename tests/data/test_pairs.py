@@ -1,0 +1,210 @@
+"""Pairs in files: clean and corrupted prompts, answers and wrong ones."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from interp_toolkit.data import FeatureData, read_data
+from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
+from interp_toolkit.errors import InputError
+
+WORDS = ["<s>", "Mary", "met", "John,", "and", "John", "thanked", "Anne", "the"]
+IDS = {word: number for number, word in enumerate(WORDS)}
+#: a digest from before there were pairs
+BEFORE = "9f4fd3ae32c83a23e51c1142ef83a878f9a21b79b6a26ad1305130877348675c"
+FIRST = {
+    "clean": "Mary met John, and John thanked",
+    "corrupted": "Mary met John, and Anne thanked",
+    "answer": " Mary",
+    "wrong": " John",
+}
+SECOND = {
+    "clean": "John met the and John thanked",
+    "corrupted": "Anne met the and John thanked",
+    "answer": " John",
+    "wrong": " Anne",
+}
+
+
+def tokenizer(text, add_special_tokens=True):
+    """Words, with `<s>` before every whole text."""
+    ids = [IDS[word] for word in text.split()]
+    return {"input_ids": [0, *ids] if add_special_tokens else ids}
+
+
+def write(path, records):
+    if path.suffix == ".parquet":
+        pd.DataFrame(records).to_parquet(path)
+    else:
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+@pytest.fixture(params=[".jsonl", ".parquet"])
+def table(request, tmp_path):
+    return lambda records: write(tmp_path / f"data{request.param}", records)
+
+
+def test_prompts_get_what_the_tokenizer_adds_and_answers_do_not(table):
+    data = read_data(table([FIRST, SECOND]), tokenizer)
+    assert data.names == ()
+    assert [row.tolist() for row in data.tokens] == [[0, 1, 2, 3, 4, 5, 6], [0, 5, 2, 8, 4, 5, 6]]
+    assert [row.tolist() for row in data.corrupted] == [
+        [0, 1, 2, 3, 4, 7, 6],
+        [0, 7, 2, 8, 4, 5, 6],
+    ]
+    assert data.answers.tolist() == [[1], [5]]
+    assert data.wrong.tolist() == [[5], [7]]
+    assert data.answer_positions.tolist() == [[6], [6]]
+
+
+@pytest.mark.parametrize("name", ["text", "tokens"])
+def test_clean_is_another_word_for_text_and_tokens(table, name):
+    ids = {"clean": [0, 1], "corrupted": [0, 2], "answer": 1, "wrong": 2}
+    row = FIRST if name == "text" else ids
+    other = {(name if key == "clean" else key): value for key, value in row.items()}
+    assert (
+        read_data(table([row]), tokenizer).digest() == read_data(table([other]), tokenizer).digest()
+    )
+    with pytest.raises(InputError, match=f"it has both 'clean' and '{name}'; give one of them"):
+        read_data(table([row | other]), tokenizer)
+
+
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.lists(
+        st.tuples(st.lists(st.integers(0, 90), min_size=1, max_size=4), st.integers(0, 90)),
+        min_size=1,
+        max_size=5,
+    ),
+    at=st.integers(0, 3),
+)
+def test_every_format_gives_the_same_pairs(tmp_path, rows, at):
+    records = []
+    for tokens, answer in rows:
+        corrupted = list(tokens)
+        corrupted[at % len(tokens)] += 1
+        wrong = answer + 1
+        records.append({"clean": tokens, "corrupted": corrupted, "answer": answer, "wrong": wrong})
+    lengths = [len(r["clean"]) for r in records]
+    clean, corrupted = (np.zeros((len(rows), max(lengths)), int) for _ in range(2))
+    for i, record in enumerate(records):
+        clean[i, : lengths[i]], corrupted[i, : lengths[i]] = record["clean"], record["corrupted"]
+    path = tmp_path / "pairs.npz"
+    answers = [record["answer"] for record in records]
+    wrong = [[record["wrong"]] for record in records]
+    np.savez(path, tokens=clean, corrupted=corrupted, lengths=lengths, answers=answers, wrong=wrong)
+    read = [read_data(path)]
+    read += [read_data(write(tmp_path / f"pairs{s}", records)) for s in (".jsonl", ".parquet")]
+    assert len({data.digest() for data in read}) == 1
+    for data in read:
+        assert [row.tolist() for row in data.corrupted] == [r["corrupted"] for r in records]
+        assert data.wrong.tolist() == wrong
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"corrupted": "Mary met the John, and Anne thanked"},
+            "line 2: the clean prompt has 7 tokens and the corrupted one 8",
+        ),
+        ({"corrupted": SECOND["clean"]}, "line 2: the corrupted prompt is the clean one"),
+        ({"corrupted": 7}, "line 2: 'corrupted' is 7; give text or a list of ids"),
+        ({"corrupted": ""}, "line 2: the clean prompt has 7 tokens and the corrupted one 1"),
+        ({"clean": None}, "line 2: 'clean' is None; give text or a list of ids"),
+        ({"answer": " John thanked"}, "line 2, column 'answer': ' John thanked' is 2 tokens"),
+        ({"wrong": " Anne thanked"}, "line 2, column 'wrong': ' Anne thanked' is 2 tokens"),
+        ({"wrong": " John"}, r"line 2: the wrong answer is the answer \(token 5\)"),
+        ({"wrong": None}, "line 2, column 'wrong': None is no integer"),
+    ],
+)
+def test_a_bad_pair_is_named_with_file_and_line(tmp_path, changes, message):
+    path = write(tmp_path / "data.jsonl", [FIRST, SECOND | changes])
+    with pytest.raises(InputError, match=rf"^{path}: {message}") as caught:
+        read_data(path, tokenizer)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("missing", ["clean", "corrupted", "answer", "wrong"])
+def test_a_missing_key_is_named_with_a_valid_line(tmp_path, missing):
+    short = {key: value for key, value in SECOND.items() if key != missing}
+    path = write(tmp_path / "data.jsonl", [FIRST, short])
+    with pytest.raises(InputError) as caught:
+        read_data(path, tokenizer)
+    assert str(caught.value) == f"{path}: line 2 has no {missing!r}; a valid line: {EXAMPLE}"
+
+
+@pytest.mark.parametrize("lone", ["corrupted", "wrong"])
+def test_what_stands_against_an_answer_needs_one(table, lone):
+    with pytest.raises(InputError, match=f"has '{lone}' and no 'answer'; a valid line: "):
+        read_data(table([{"clean": FIRST["clean"], lone: FIRST[lone]}]), tokenizer)
+
+
+def test_the_valid_lines_are_valid(tmp_path):
+    words = " ".join(v for k, v in json.loads(EXAMPLE).items()).split()
+    ids = {word: number for number, word in enumerate(dict.fromkeys(words))}
+    for line in (EXAMPLE, EXAMPLE_OF_IDS):
+        path = tmp_path / "line.jsonl"
+        path.write_text(line)
+        data = read_data(path, lambda text: [ids[word] for word in text.split()])
+        assert data.corrupted is not None
+        assert data.wrong is not None
+
+
+def test_a_digest_covers_pairs_and_stays_what_it_was_without():
+    rows = [np.array([1, 2, 3]), np.array([4, 5])]
+    plain = FeatureData(rows, np.array([[True], [False]]), ("a",), answers=np.array([7, 8]))
+    assert plain.digest() == BEFORE
+    forms = [
+        {"wrong": np.array([8, 7])},
+        {"wrong": np.array([9, 7])},
+        {"corrupted": [[1, 2, 4], [4, 6]]},
+        {"corrupted": [[1, 2, 5], [4, 6]]},
+        {"corrupted": [[1, 2, 4], [4, 6]], "wrong": np.array([8, 7])},
+    ]
+    digests = {
+        FeatureData(rows, plain.features, ("a",), answers=plain.answers, **form).digest()
+        for form in forms
+    }
+    assert len(digests | {BEFORE}) == len(forms) + 1
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"wrong": np.array([8])}, r"wrong answers \[1\] do not fit answers \[2, 1\]"),
+        ({"wrong": np.array([8, -1])}, "the wrong answer -1 is no token id"),
+        ({"wrong": np.array([8, 8])}, r"row 1: the wrong answer is the answer \(token 8\)"),
+        ({"corrupted": [[1, 2, 4]]}, "1 corrupted rows for 2 rows"),
+        ({"corrupted": [[1, 2, 4], [-4, 6]]}, r"row 1 \(corrupted\) has the negative token id"),
+        ({"corrupted": [[1, 2, 3], [4, 6]]}, "row 0: the corrupted prompt is the clean one"),
+        ({"corrupted": [[1, 2, 4], [4]]}, "row 1: the clean prompt has 2 tokens and the corr"),
+        ({"corrupted": [[1, 2, 4], [4, 6]], "answers": None}, "corrupted rows without answers"),
+        ({"wrong": np.array([8, 7]), "answers": None}, "wrong answers without answers"),
+    ],
+)
+def test_arrays_that_do_not_fit(given, message):
+    rows = [np.array([1, 2, 3]), np.array([4, 5])]
+    with pytest.raises(InputError, match=message):
+        FeatureData(rows, np.zeros((2, 0), bool), (), **({"answers": np.array([7, 8])} | given))
+
+
+def test_the_vocabulary_holds_corrupted_rows_too():
+    data = FeatureData(
+        [[1, 2]], np.zeros((1, 0), bool), (), answers=np.array([1]), corrupted=[[1, 9]]
+    )
+    with pytest.raises(InputError, match=r"row 0 \(corrupted\) has token 9"):
+        data.check_vocabulary(9)
+    assert data.check_vocabulary(10) is data
+
+
+def test_corrupted_rows_of_an_npz_are_as_the_tokens(tmp_path):
+    path = tmp_path / "data.npz"
+    np.savez(path, tokens=[[1, 2]], answers=[1], corrupted=[[1, 2, 3]])
+    with pytest.raises(InputError, match=r"corrupted must be integers \[1, 2\] as tokens are"):
+        read_data(path)
