@@ -14,7 +14,10 @@ from interp_toolkit.circuits.behaviour.prompts import (
     repeated_prompts,
 )
 from interp_toolkit.circuits.composition.scores import CompositionScores
+from interp_toolkit.circuits.edges.checks import Checks
+from interp_toolkit.circuits.edges.circuit import EdgeEffect
 from interp_toolkit.circuits.edges.export import FORMATS, node_link
+from interp_toolkit.circuits.edges.faithfulness import SHARE
 from interp_toolkit.circuits.edges.figures import circuit_figure
 from interp_toolkit.circuits.edges.graph import (
     LONGEST,
@@ -25,7 +28,7 @@ from interp_toolkit.circuits.edges.graph import (
 )
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.result import CircuitResult, EdgeRow
-from interp_toolkit.circuits.edges.search import SHARE, EdgeEffect, find_circuit
+from interp_toolkit.circuits.edges.search import find_circuit
 from interp_toolkit.circuits.edges.verdict import evidence_of, verdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -87,8 +90,9 @@ def run(
         verdict=verdict(circuit),
         evidence=evidence_of(circuit),
         provenance=provenance(model, described, settings, options.seed),
-        edges=[_row(e, composition) for e in circuit.kept],
-        nodes={node.name: effect for node, effect in circuit.node_effects.items()},
+        edges=[_row(e, composition, circuit.checks) for e in circuit.kept],
+        nodes={node.name: effect.mean for node, effect in circuit.node_effects.items()},
+        node_intervals={n.name: (e.low, e.high) for n, e in circuit.node_effects.items()},
         graph=node_link(graph),
         network=graph,
         notes=[] if note is None else [note],
@@ -96,9 +100,22 @@ def run(
     )
 
 
-def _row(effect: EdgeEffect, composition: CompositionScores | None) -> EdgeRow:
+def _row(
+    effect: EdgeEffect, composition: CompositionScores | None, checks: Checks | None
+) -> EdgeRow:
     score, p = composition_of_edge(effect, composition) or (None, None)
-    return EdgeRow(effect.edge.name, effect.effect, effect.p_value, score, p, effect.added)
+    return EdgeRow(
+        edge=effect.edge.name,
+        effect=effect.effect,
+        p_value=effect.p_value,
+        composition=score,
+        composition_p=p,
+        added=effect.added,
+        low=effect.low,
+        high=effect.high,
+        estimate=effect.attribution,
+        chosen_again=None if checks is None else checks.chosen_again.get(effect.edge),
+    )
 
 
 def _unfit(model: Any, data: FeatureData | None) -> str | None:

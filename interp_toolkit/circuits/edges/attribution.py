@@ -18,8 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.edges.blocks import Blocks
-from interp_toolkit.circuits.edges.kept_pass import at_places
-from interp_toolkit.circuits.edges.patched_pass import PatchedModel, Reference
+from interp_toolkit.circuits.edges.patched_pass import PatchedModel, Reference, at_places
 from interp_toolkit.circuits.edges.wiring import Stage
 from interp_toolkit.models.weights.parts import NormWeights
 
@@ -39,7 +38,7 @@ def attribute(
     places: Int[Tensor, "row place"] | None = None,
     steps: int = STEPS,
 ) -> Float[Tensor, "row edge"]:
-    """A first-order estimate of how much cutting each edge would change a value.
+    """A first-order estimate of how much cutting each edge would add to a value.
 
     Args:
         engine: the model.
@@ -94,7 +93,7 @@ def _gradients(
             taps.append(tap)
             if stage.kind == "mlp":
                 total = total + blocks.mlp(stage.layer, tap, None)
-        logits = blocks.unembed(at_places(taps[-1], places), None)
+        logits = blocks.unembed(at_places(taps[-1], places))
         at = iter(torch.autograd.grad(value(logits).sum(), taps))
     return [
         _pulled_back(blocks, stage, read, [next(at) for _ in range(3)])

@@ -132,9 +132,9 @@ class Blocks:
         x = w.norm(x if change is None else x + change.delta[0])
         return w.post_norm(neurons(w, x) @ w.W_out + w.b_out)
 
-    def unembed(self, x: Stream, change: Change | None) -> Float[Tensor, "row pos d_vocab"]:
+    def unembed(self, x: Stream) -> Float[Tensor, "row pos d_vocab"]:
         """The logits."""
-        logits = self._final(x if change is None else x + change.delta[0]) @ self.W_U + self._b_U
+        logits = self._final(x) @ self.W_U + self._b_U
         return logits if self._cap is None else self._cap * torch.tanh(logits / self._cap)
 
 

@@ -1,51 +1,100 @@
-"""Cutting edges on some rows of prompts, a few rows at a time, and what each row is worth then.
-
-Where an edge is cut, what the source wrote on average over *other* rows stands in, position by
-position: in an average over a few rows that held its own, a row would still find itself.
-"""
+"""Cutting edges on some rows of prompts, a few rows at a time, and what each row is worth then."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.objective import Objective
-from interp_toolkit.circuits.edges.attribution import attribute
-from interp_toolkit.circuits.edges.patched_pass import PatchedModel, Reference
+from interp_toolkit.circuits.behaviour.objective import AskedObjective, Objective
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.edges.attribution import STEPS, attribute
+from interp_toolkit.circuits.edges.kept_pass import KeptPass
+from interp_toolkit.circuits.edges.patched_pass import Pass, PatchedModel, Reference
+from interp_toolkit.circuits.edges.stand_in import Kind, StandIn, kinds_for
 from interp_toolkit.circuits.edges.wiring import Edge
 from interp_toolkit.models.running.memory import rows_that_fit
 
 Rows = Int[Tensor, " row"]
 
 
+@dataclass(frozen=True, eq=False)
+class _Part:
+    """Some of the rows: their place among all, which they are, and the passes to start from."""
+
+    place: slice
+    rows: Rows
+    whole: Pass
+    reference: Reference
+    alone: KeptPass
+
+
 class CutObjective:
-    """The objective on some rows when edges are cut, and what stands in for what is cut there.
+    """The objective on some rows when edges are cut.
+
+    Args:
+        engine: the model.
+        prompts: all rows.
+        rows: which of them are judged.
+        others: which of them a mean is taken over, where one stands in.
+        objective: what each row is worth.
+        memory: bytes to hold at once beside the weights.
+        kind: what is read over a cut edge; None: the first of `kinds_for`.
 
     Attributes:
         rows: which rows of the prompts.
+        engine: the model.
+        stand_in: what is read over a cut edge.
     """
 
     def __init__(
         self,
         engine: PatchedModel,
-        tokens: Int[Tensor, "all pos"],
-        rows: Int[Tensor, " row"],
+        prompts: Prompts,
+        rows: Rows,
         others: Int[Tensor, " other"],
         objective: Objective,
         memory: int,
+        kind: Kind | None = None,
     ):
-        self.rows = rows
-        self._engine, self._tokens, self._objective = engine, tokens, objective
-        self._at_once = rows_that_fit(memory, _row_bytes(engine, tokens.shape[1]), tokens.shape[1])
-        self._reference = self._means(others)
+        self.rows, self.engine = rows, engine
+        self._prompts, self._others, self._objective = prompts, others, objective
+        self._memory = memory
+        self._at_once = rows_that_fit(memory, _pass_bytes(engine, prompts.n_pos), prompts.n_pos)
+        of_gradients = _gradient_bytes(engine, prompts.n_pos)
+        self._graded_at_once = rows_that_fit(memory, of_gradients, prompts.n_pos)
+        kind = kinds_for(prompts)[0] if kind is None else kind
+        self.stand_in = StandIn(kind, engine, prompts, others, self._at_once)
+        self._held: _Part | None = None
 
     @property
     def edges(self) -> Sequence[Edge]:
         """Every edge of the model."""
-        return self._engine.wiring.edges
+        return self.engine.wiring.edges
+
+    def with_stand_in(self, kind: Kind) -> CutObjective:
+        """The same rows, with something else read over cut edges."""
+        return CutObjective(
+            self.engine,
+            self._prompts,
+            self.rows,
+            self._others,
+            self._objective,
+            self._memory,
+            kind,
+        )
+
+    def release(self) -> None:
+        """Let go of the passes that were kept for the next question."""
+        self._held = None
+
+    def intact(self) -> Float[np.ndarray, " row"]:
+        """What each row is worth in the whole model."""
+        return self._each(1, lambda part, _: part.whole.logits)[:, 0]
 
     def values(
         self,
@@ -53,49 +102,106 @@ class CutObjective:
         progress: Callable[[str], None] = lambda step: None,
     ) -> Float[np.ndarray, "row cut"]:
         """What each row is worth under each set of cut edges."""
-        values = np.empty((len(self.rows), len(cuts)))
+
+        def of(part: _Part, i: int) -> Tensor:
+            places = self._places(part.rows)
+            return self.engine.logits(part.whole, part.reference, cuts[i], places)
+
+        return self._each(len(cuts), of, progress)
+
+    def alone(
+        self,
+        circuits: Sequence[Collection[Edge]],
+        progress: Callable[[str], None] = lambda step: None,
+        near: Collection[Edge] = (),
+    ) -> Float[np.ndarray, "row circuit"]:
+        """What each row is worth where only these edges are kept and all others are cut.
+
+        Where the circuits differ little from one, `near` is that one, and passes begin late.
+        """
+
+        def of(part: _Part, i: int) -> Tensor:
+            if i == 0:
+                part.alone.remember(near)
+            return part.alone.logits(circuits[i])
+
+        return self._each(len(circuits), of, progress)
+
+    def attributions(
+        self, steps: int = STEPS, progress: Callable[[str], None] = lambda step: None
+    ) -> Float[np.ndarray, "row edge"]:
+        """A first-order estimate of the loss of worth when each edge is cut."""
+        self._held = None  # gradients need the room
+        found = []
+        for rows in torch.split(self.rows, self._graded_at_once):
+            tokens, places = self._prompts.tokens[rows], self._places(rows)
+            reference, whole = self.stand_in(rows), self.engine.whole(tokens, places).logits
+
+            def worth(logits: Tensor, rows: Rows = rows, whole: Tensor = whole) -> Tensor:
+                return self._worth(logits, rows, whole)
+
+            estimate = attribute(self.engine, tokens, reference, worth, places, steps)
+            found.append(-estimate.float().cpu().numpy())
+            progress(f"attribution to edges, {sum(map(len, found))} of {len(self.rows)} rows")
+        return np.concatenate(found)
+
+    def _each(
+        self,
+        n: int,
+        logits: Callable[[_Part, int], Tensor],
+        progress: Callable[[str], None] = lambda step: None,
+    ) -> Float[np.ndarray, "row set"]:
+        values = np.empty((len(self.rows), n))
         done = 0
-        for part, rows in self._parts(self.rows):
-            whole = self._engine.whole(self._tokens[rows])
-            for i, cut in enumerate(cuts):
-                logits = self._engine.logits(whole, self._reference, cut)
-                value = self._objective(logits, rows, whole.logits)
-                values[part, i] = value.double().cpu().numpy()
-                done += len(rows)
-                if i % 32 == 31:
+        for part in self._parts():
+            for i in range(n):
+                value = self._worth(logits(part, i), part.rows, part.whole.logits)
+                values[part.place, i] = value.double().cpu().numpy()
+                done += len(part.rows)
+                if n > 1:
                     progress(f"cutting edges, {done * 100 // values.size} %")
         return values
 
-    def attributions(self) -> Float[np.ndarray, "row edge"]:
-        """A first-order estimate of the change in worth when each edge is cut."""
-        found = []
-        for _, rows in self._parts(self.rows):
-            whole = self._engine.whole(self._tokens[rows]).logits
+    def _parts(self) -> Iterator[_Part]:
+        """The rows, as many at once as fit; where all do, what is known of them is kept."""
+        if self._held is not None:
+            yield self._held
+            return
+        for start in range(0, len(self.rows), self._at_once):
+            place = slice(start, start + self._at_once)
+            rows = self.rows[place]
+            places = self._places(rows)
+            whole = self.engine.whole(self._prompts.tokens[rows], places)
+            reference = self.stand_in(rows)
+            alone = KeptPass(self.engine, whole.trace.writes[0], reference, places)
+            part = _Part(place, rows, whole, reference, alone)
+            if len(rows) == len(self.rows):
+                self._held = part
+            yield part
 
-            def worth(logits: Tensor, rows: Rows = rows, whole: Tensor = whole) -> Tensor:
-                return self._objective(logits, rows, whole)
+    def _places(self, rows: Rows) -> Int[Tensor, "row asked"] | None:
+        judged = self._objective
+        return judged.places[rows] if isinstance(judged, AskedObjective) else None
 
-            estimate = attribute(self._engine, self._tokens[rows], self._reference, worth)
-            found.append(estimate.double().cpu().numpy())
-        return np.concatenate(found)
-
-    def _parts(self, rows: Rows) -> Iterator[tuple[slice, Rows]]:
-        for start in range(0, len(rows), self._at_once):
-            part = slice(start, start + self._at_once)
-            yield part, rows[part]
-
-    def _means(self, rows: Rows) -> Reference:
-        total: list[Tensor] = []
-        for _, part in self._parts(rows):
-            sums = [w.sum(0) for w in self._engine.whole(self._tokens[part]).trace.writes]
-            total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
-        return [one / len(rows) for one in total]
+    def _worth(self, logits: Tensor, rows: Rows, whole: Tensor) -> Tensor:
+        judged = self._objective
+        if isinstance(judged, AskedObjective):
+            return judged.of_asked(logits, rows)
+        return judged(logits, rows, whole)
 
 
-def _row_bytes(engine: PatchedModel, n_pos: int) -> int:
-    """What a row takes at most, in attribution: every write and every reader's input is kept."""
+def _pass_bytes(engine: PatchedModel, n_pos: int) -> int:
+    """What a row takes at most while edges are cut: every write, its reference, every read."""
+    wiring = engine.wiring
+    streams = 3 * len(wiring.writers) + 4 * len(wiring.stages) + 8 * wiring.n_layers
+    streams += 3 * len(wiring.readers(wiring.stages[0]))
+    return 4 * n_pos * (streams * wiring.d_model + 4 * n_pos * wiring.n_heads + engine.widest)
+
+
+def _gradient_bytes(engine: PatchedModel, n_pos: int) -> int:
+    """What a row takes at most in attribution: every reader's gradient twice, and the graph."""
     wiring = engine.wiring
     readers = sum(len(wiring.readers(stage)) for stage in wiring.stages)
-    streams = 2 * len(wiring.writers) + 3 * readers + 9 * len(wiring.stages)
+    streams = 4 * len(wiring.writers) + 2 * readers + 24 * len(wiring.stages)
     inside = 4 * n_pos * wiring.n_heads * wiring.n_layers + engine.hidden
-    return 8 * n_pos * (streams * wiring.d_model + inside)
+    return 4 * n_pos * (streams * wiring.d_model + inside)

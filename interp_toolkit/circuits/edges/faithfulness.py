@@ -2,7 +2,7 @@
 
 The share `(circuit - all cut) / (intact - all cut)` of mean values over rows (Wang et al. 2023,
 arXiv 2211.00593), with a bootstrap interval over rows. It depends on what stands in for what is
-cut (Miller et al. 2024, arXiv 2407.08734); here the mean over other rows.
+cut (Miller et al. 2024, arXiv 2407.08734).
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
+from jaxtyping import Float
 
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.wiring import Edge
 from interp_toolkit.stats import COVERAGE
 
 RESAMPLES = 2_000
+SHARE = 0.01  # of what cutting every edge costs: the least effect of an edge that matters
 
 
 @dataclass(frozen=True)
@@ -49,10 +51,17 @@ def faithfulness(trial: CutObjective, kept: Collection[Edge], seed: int) -> Fait
         kept: the circuit's edges.
         seed: of the bootstrap.
     """
-    everything = trial.edges
-    inside = set(kept)
-    rest = [edge for edge in everything if edge not in inside]
-    intact, circuit, all_cut = trial.values([(), rest, everything]).T
+    circuit, all_cut = trial.alone([kept, ()]).T
+    return share_of(trial.intact(), circuit, all_cut, seed)
+
+
+def share_of(
+    intact: Float[np.ndarray, " row"],
+    circuit: Float[np.ndarray, " row"],
+    all_cut: Float[np.ndarray, " row"],
+    seed: int,
+) -> Faithfulness:
+    """From the values of the same rows in the whole model, in a circuit, and with all edges cut."""
     rng = np.random.default_rng(seed)
     drawn = rng.integers(len(intact), size=(RESAMPLES, len(intact)))
     left, whole = circuit - all_cut, intact - all_cut

@@ -13,7 +13,7 @@ from interp_toolkit.circuits.edges.wiring import label_of
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
 
-MOST_EDGES = 150  # drawn; more make a picture that shows nothing
+MOST_EDGES = 80  # drawn; more make a picture that shows nothing
 WIDEST, NARROWEST = 7.0, 1.0
 DASHES = {"q": "dot", "k": "dash", "v": "solid", "": "solid"}
 BENDS = {"q": -0.14, "k": 0.0, "v": 0.14, "": 0.07}  # of an edge's height, so that none hides one
@@ -24,26 +24,28 @@ Place = tuple[float, float]
 def circuit_figure(graph: nx.DiGraph) -> Figure:
     """The graph that `composition_graph` returned, as a picture."""
     places = _places(graph)
-    lines = sorted(_lines(graph), key=lambda line: -abs(line[3]["effect"]))
-    widest = max((abs(values["effect"]) for *_, values in lines), default=1.0) or 1.0
+    lines = sorted(_lines(graph), key=lambda line: -abs(_weight(line[3])))
+    widest = max((abs(_weight(values)) for *_, values in lines), default=1.0) or 1.0
     data = []
     middles = []
-    for source, target, channel, values in lines[:MOST_EDGES]:
+    drawn = lines[:MOST_EDGES]
+    ends = {"input", "logits"} | {end for source, target, *_ in drawn for end in (source, target)}
+    for source, target, channel, values in drawn:
         path = _path(places[source], places[target], channel)
-        data.append(_line(path, channel, values["effect"], widest))
+        data.append(_line(path, channel, _weight(values), widest))
         middles.append((path[1], _words(source, target, channel, values, graph.graph["unit"])))
-    data += [_middles(middles), _nodes(graph, places)]
+    data += [_middles(middles), _nodes(graph.subgraph([n for n in graph if n in ends]), places)]
     left_out = len(lines) - MOST_EDGES
     caption = (
         "L1H0: head 0 of layer 1; MLP1: its MLP. Edges are as wide as what is lost when each alone "
         "is cut; dotted: read by the query, dashed: by the key, solid: by the value, an MLP or the "
         "logits."
+        + (" The other colour: cutting it helps." if any(_weight(v) < 0 for *_, v in drawn) else "")
         + (
-            " The other colour: cutting it helps."
-            if any(v["effect"] < 0 for *_, v in lines)
+            f" The {left_out:,} edges with the smallest effects are left out."
+            if left_out > 0
             else ""
         )
-        + (f" The {left_out} edges with the smallest effects are left out." if left_out > 0 else "")
     )
     n_layers = graph.graph["cfg"]["n_layers"]
     up = plots.axis("layer") | plots.BARE | plots.ticks(range(n_layers), map(str, range(n_layers)))
@@ -71,10 +73,15 @@ def _lines(graph: nx.DiGraph) -> list[tuple[str, str, str, dict[str, Any]]]:
     for (source, target), attributes in graph.edges.items():
         for channel in attributes.get("channels", "") or [""]:
             end = f"_{channel}" if channel else ""
-            names = ("effect", "p_value", "composition", "composition_p")
+            names = ("effect", "estimate", "p_value", "composition", "composition_p")
             values = {n: attributes[n + end] for n in names if n + end in attributes}
             lines.append((source, target, channel, values))
     return lines
+
+
+def _weight(values: dict[str, Any]) -> float:
+    """The effect, or its estimate where it was not measured."""
+    return float(values.get("effect", values.get("estimate", 0.0)))
 
 
 def _path(start: Place, end: Place, channel: str) -> list[Place]:
@@ -99,7 +106,8 @@ def _line(path: Sequence[Place], channel: str, effect: float, widest: float) -> 
 def _words(source: str, target: str, channel: str, values: dict[str, Any], unit: str) -> str:
     lines = [label_of(f"{source} → {target}") + (f" ({channel})" if channel else "")]
     p = f", p = {values['p_value']:.2g}" if "p_value" in values else ""
-    lines.append(f"effect {values['effect']:.3g} {unit}{p}")
+    kind = "effect" if "effect" in values else "estimate"
+    lines.append(f"{kind} {_weight(values):.3g} {unit}{p}")
     if "composition" in values:
         lines.append(f"composition {values['composition']:.3g}, p = {values['composition_p']:.2g}")
     return "<br>".join(lines)

@@ -4,9 +4,11 @@ Nodes are named as EAP-IG names them: `input`, `a0.h1`, `m0`, `logits`. Only the
 edges are there (see `circuit` for how they are chosen), and always `input` and `logits`.
 
 Node attributes: kind ("input", "head", "mlp", "logits"), layer and head where they have one, and
-effect: what is lost of the behaviour when all that the node writes is cut.
-Edge attributes: effect (what is lost when this edge alone is cut) and p_value (Holm-adjusted over
-all of the model's edges; not where outputs are compared by KL divergence). A head reads by three
+effect: what is lost of the behaviour when all that the node writes is cut, with its interval
+(effect_low, effect_high); of a large circuit's only where it was measured.
+Edge attributes: effect (what is lost when this edge alone is cut; of edges that were not measured
+estimate, by attribution, instead) and p_value (Holm-adjusted over all of the model's edges; not
+where outputs are compared by KL divergence). A head reads by three
 channels, so its edges have `channels`, such as "qk", and for each channel effect_k, p_value_k, and
 between heads composition_k and composition_p_k, from the weights (see `composition`); effect and
 p_value are then those of the channel with the largest effect.
@@ -22,6 +24,7 @@ from typing import Any
 import networkx as nx
 import numpy as np
 
+from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.prompts import (
     Prompts,
     prompts_from_tokens,
@@ -29,7 +32,10 @@ from interp_toolkit.circuits.behaviour.prompts import (
     repeated_prompts,
 )
 from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
-from interp_toolkit.circuits.edges.search import SHARE, Circuit, EdgeEffect, find_circuit
+from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
+from interp_toolkit.circuits.edges.faithfulness import SHARE
+from interp_toolkit.circuits.edges.search import find_circuit
+from interp_toolkit.circuits.edges.stand_in import WORDS
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Node
 from interp_toolkit.errors import InputError
 
@@ -112,7 +118,9 @@ def circuit_prompts(model: Any, tokens: Any, seed: int) -> Prompts:
 def composition_of(
     model: Any, circuit: Circuit, memory: int | str | None = None
 ) -> CompositionScores | None:
-    """The composition scores, if any edge of the circuit joins two heads."""
+    """The composition scores, if any edge joins two heads and the model is not a large one."""
+    if circuit.screening is not None:
+        return None
     between = any(e.edge.source.kind == e.edge.target.kind == "head" for e in circuit.kept)
     return composition_scores(model, memory) if between else None
 
@@ -136,8 +144,7 @@ def as_graph(
         edge = effect.edge
         ends = edge.source.name, edge.target.name
         if ends not in graph.edges:
-            values = [("effect", effect.effect), ("p_value", effect.p_value)]
-            graph.add_edge(*ends, **_known(values))
+            graph.add_edge(*ends, **_known(_values(effect, "")))
         if edge.channel is not None:
             attributes = graph.edges[ends]
             attributes["channels"] = "".join(
@@ -170,8 +177,13 @@ def _known(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     return {key: value for key, value in pairs if value is not None}
 
 
-def _node_attributes(node: Node, effect: float | None) -> dict[str, Any]:
-    return _known([*node._asdict().items(), ("effect", effect)])
+def _node_attributes(node: Node, effect: Estimate | None) -> dict[str, Any]:
+    found = (
+        []
+        if effect is None
+        else [("effect", effect.mean), ("effect_low", effect.low), ("effect_high", effect.high)]
+    )
+    return _known([*node._asdict().items(), *found])
 
 
 def _channel_attributes(
@@ -181,12 +193,21 @@ def _channel_attributes(
     score, p = composition_of_edge(effect, composition) or (None, None)
     return _known(
         [
-            (f"effect_{channel}", effect.effect),
-            (f"p_value_{channel}", effect.p_value),
+            *_values(effect, f"_{channel}"),
             (f"composition_{channel}", score),
             (f"composition_p_{channel}", p),
         ]
     )
+
+
+def _values(effect: EdgeEffect, end: str) -> list[tuple[str, float | None]]:
+    """Its effect and p-value; of an edge that was not measured its estimate."""
+    estimate = effect.attribution if effect.effect is None else None
+    return [
+        (f"effect{end}", effect.effect),
+        (f"estimate{end}", estimate),
+        (f"p_value{end}", effect.p_value),
+    ]
 
 
 def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[str, Any]:
@@ -196,7 +217,7 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
         "definition": circuit.objective.definition,
         "unit": circuit.objective.unit,
         "data": prompts.source,
-        "cut": "mean over other rows, position by position",
+        "cut": WORDS[circuit.stand_in],
         "level": level,
         "share": SHARE,
         "n_edges": len(circuit.edges),
@@ -210,7 +231,7 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
             "parallel_attn_mlp": wiring.parallel,
             "d_model": wiring.d_model,
         },
-        "edges": {e.edge.name: {"score": _score(e), "in_graph": e.kept} for e in circuit.edges},
+        "edges": {e.edge.name: {"score": e.weight, "in_graph": e.kept} for e in circuit.edges},
     }
     if circuit.nothing is not None:
         attributes["nothing"] = circuit.nothing
@@ -226,10 +247,3 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
             "faithfulness_choosing": chosen_on.share,
         }
     return attributes
-
-
-def _score(effect: EdgeEffect) -> float:
-    """The effect, measured or else estimated; 0 where there was none to measure."""
-    if effect.effect is not None:
-        return effect.effect
-    return effect.attribution or 0.0

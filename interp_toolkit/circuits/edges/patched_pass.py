@@ -61,7 +61,7 @@ class Pass:
     """
 
     trace: Trace
-    logits: Float[Tensor, "row pos d_vocab"]
+    logits: Float[Tensor, "row place d_vocab"]
 
 
 class PatchedModel:
@@ -94,16 +94,29 @@ class PatchedModel:
         inside = sum(4 * mlp.W_in.shape[1] for mlp in self.blocks.mlps if mlp is not None)
         return int(inside + 6 * self.blocks.W_U.shape[1])
 
+    @property
+    def widest(self) -> int:
+        """Numbers a position inside the widest MLP or the unembedding."""
+        inside = [3 * mlp.W_in.shape[1] for mlp in self.blocks.mlps if mlp is not None]
+        return int(max([*inside, 2 * self.blocks.W_U.shape[1]]))
+
     @torch.no_grad()
-    def whole(self, tokens: Int[Tensor, "row pos"]) -> Pass:
-        """The pass with no edge cut."""
+    def whole(
+        self, tokens: Int[Tensor, "row pos"], places: Int[Tensor, "row place"] | None = None
+    ) -> Pass:
+        """The pass with no edge cut; logits at these places, or everywhere."""
         trace = Trace([self._embedded(tokens)])
-        return Pass(trace, self._go_on(trace, 0, trace.writes[0], trace.writes[0]))
+        start = trace.writes[0]
+        return Pass(trace, self._go_on(trace, 0, start, start, places=places))
 
     @torch.no_grad()
     def logits(
-        self, whole: Pass, reference: Reference, cut: Collection[Edge]
-    ) -> Float[Tensor, "row pos d_vocab"]:
+        self,
+        whole: Pass,
+        reference: Reference,
+        cut: Collection[Edge],
+        places: Int[Tensor, "row place"] | None = None,
+    ) -> Float[Tensor, "row place d_vocab"]:
         """The logits with these edges cut.
 
         Args:
@@ -111,6 +124,7 @@ class PatchedModel:
                 not computed again.
             reference: what the targets read in place of what the sources wrote.
             cut: the edges.
+            places: positions whose logits are wanted, as of `whole`; None: all.
         """
         by_stage: dict[int, list[Edge]] = {}
         for edge in cut:
@@ -123,7 +137,7 @@ class PatchedModel:
         if layer in known.projected:  # what enters the first stage is as in the whole pass
             trace.projected[layer] = known.projected[layer]
         return self._go_on(
-            trace, first, known.reads[first], known.totals[first], (by_stage, reference)
+            trace, first, known.reads[first], known.totals[first], (by_stage, reference), places
         )
 
     def _go_on(
@@ -133,6 +147,7 @@ class PatchedModel:
         read: Tensor,
         total: Tensor,
         cuts: tuple[Mapping[int, Collection[Edge]], Reference] | None = None,
+        places: Int[Tensor, "row place"] | None = None,
     ) -> Tensor:
         """The logits, from a stage on; `trace` is added to as far as cuts to come need it."""
         last = max(cuts[0]) if cuts else len(self.wiring.stages)
@@ -145,7 +160,9 @@ class PatchedModel:
             if cuts and i in cuts[0]:
                 change = self._change(trace, cuts[0][i], cuts[1])
             if stage.kind == "logits":
-                return self.blocks.unembed(read, change)
+                return self.blocks.unembed(
+                    at_places(read + change.delta[0] if change else read, places)
+                )
             if stage.kind == "mlp":
                 writes = [self.blocks.mlp(stage.layer, read, change)]
             else:
@@ -213,3 +230,12 @@ class PatchedModel:
 
         run(self._model, tokens, [(hook_points(self._model)[name], keep)])
         return seen[0]
+
+
+def at_places(
+    x: Float[Tensor, "row pos d_model"], places: Int[Tensor, "row place"] | None
+) -> Float[Tensor, "row place_or_pos d_model"]:
+    """The residual stream at these positions of each row; all of it for None."""
+    if places is None:
+        return x
+    return x[torch.arange(len(x), device=x.device)[:, None], places.to(x.device)]

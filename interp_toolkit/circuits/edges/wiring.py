@@ -147,6 +147,10 @@ class Wiring:
         """The stage at which an edge is read."""
         return self._stage_of[edge.target]
 
+    def stage_at(self, node: Node) -> int:
+        """The stage at which a node reads."""
+        return self._stage_of[node]
+
     @cached_property
     def _stage_of(self) -> dict[Node, int]:
         return {

@@ -14,16 +14,13 @@ from interp_toolkit.circuits.behaviour.objective import Closeness
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.edges import verdict
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
+from interp_toolkit.circuits.edges.circuit import connected
 from interp_toolkit.circuits.edges.cut import CutObjective
+from interp_toolkit.circuits.edges.exhaustive import kept_edges, measured_edges
+from interp_toolkit.circuits.edges.faithfulness import SHARE
 from interp_toolkit.circuits.edges.graph import circuit_prompts, composition_graph
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.search import (
-    SHARE,
-    _connected,
-    _measured,
-    find_circuit,
-    kept_edges,
-)
+from interp_toolkit.circuits.edges.search import find_circuit
 from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -267,8 +264,8 @@ def test_only_paths_from_input_to_logits_are_kept():
     a, b, c = (Node("head", 0, h) for h in range(3))
     through = [Edge(Node("input"), a, "v"), Edge(a, Node("logits"))]
     dangling = [Edge(Node("input"), b, "q"), Edge(c, Node("logits"))]
-    assert _connected(through + dangling) == set(through)
-    assert _connected(dangling) == set()
+    assert connected(through + dangling) == set(through)
+    assert connected(dangling) == set()
 
 
 def test_faithfulness_is_the_share_that_is_left(induction):
@@ -298,7 +295,8 @@ def test_the_analysis_says_it(induction):
     assert "against" not in result.verdict
     assert "L0H1->L1H0<k>" in result.verdict
     assert set(result.to_frame()["edge"]) == TRUE_EDGES
-    edges, nodes = result.tables()
+    edges, nodes, stands = result.tables()
+    assert ["the rest keeps", pytest.approx(0, abs=0.1)] in stands.rows
     assert len(edges.rows) == 5
     assert {row[0] for row in nodes.rows} == {"input", "L0H1", "L1H0"}
     data = json.loads(json.dumps(result.to_dict(), allow_nan=False))
@@ -349,13 +347,13 @@ def test_which_models_it_is_for(zoo, induction):
 
 def test_p_values_are_adjusted_over_all_edges(induction, monkeypatch):
     engine = PatchedModel(induction)
-    edges, tokens = engine.wiring.edges, circuit_prompts(induction, None, 0).tokens
+    edges, prompts = engine.wiring.edges, circuit_prompts(induction, None, 0)
     rng = np.random.default_rng(0)
     intact = rng.normal(5, 1, 16)
     values = intact[:, None] - rng.normal(0.2, 0.5, (16, len(edges)))
     monkeypatch.setattr(CutObjective, "values", lambda *arguments: values)
-    trial = CutObjective(engine, tokens, torch.arange(16), torch.arange(16), Closeness(), 2**30)
-    found = _measured(trial, intact, intact - 5, 0.05, 512, lambda step: None, test=True)
+    trial = CutObjective(engine, prompts, torch.arange(16), torch.arange(16), Closeness(), 2**30)
+    found, _ = measured_edges(trial, intact, intact - 5, 0.05, 512, lambda step: None, test=True)
     raw = stats.ttest_1samp(intact[:, None] - values, 0).pvalue
     np.testing.assert_allclose([edge.p_value for edge in found], holm(raw))
 

@@ -50,3 +50,21 @@ def test_logits_where_they_are_read(zoo, tokens):
     everywhere = KeptPass(engine, embedded, reference).logits(kept)
     there = KeptPass(engine, embedded, reference, places).logits(kept)
     torch.testing.assert_close(there, everywhere[:, [1, 3]], atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["own", "hooked-parallel", "llama"])
+def test_beginning_where_circuits_differ_changes_nothing(zoo, tokens, kind):
+    engine = PatchedModel(zoo(kind))
+    embedded = engine.whole(tokens).trace.writes[0]
+    reference = _references(engine, tokens)["rows"]
+    edges = engine.wiring.edges
+    base = set(edges[1::3])
+    remembering = KeptPass(engine, embedded, reference)
+    remembering.remember(base)
+    for i in range(0, len(edges), 7):
+        kept = base ^ {edges[i], edges[-1 - i]}
+        fresh = KeptPass(engine, embedded, reference).logits(kept)
+        torch.testing.assert_close(remembering.logits(kept), fresh, atol=2e-5, rtol=1e-5)
+    unlike = set(edges[::5])
+    fresh = KeptPass(engine, embedded, reference).logits(unlike)
+    torch.testing.assert_close(remembering.logits(unlike), fresh, atol=2e-5, rtol=1e-5)

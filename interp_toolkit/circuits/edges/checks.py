@@ -1,0 +1,175 @@
+"""What a circuit must stand up to beyond keeping a share of the behaviour, on held-out rows.
+
+- *independence*: what the rest of the model keeps when the circuit's edges are cut;
+- *minimality*: whether taking an edge out of the circuit changes more than putting in an edge
+  between its nodes that is not in it (Shi et al. 2024, arXiv 2410.13032);
+- *stability*: how often an edge is chosen again on rows drawn anew (bootstrap), and with something
+  else read over cut edges; what the circuit keeps then (Miller et al. 2024; arXiv 2510.00845);
+- *rivals*: what circuits of the same shape keep: with heads exchanged within their layers, with
+  as many edges drawn at each place; and the largest estimates outside it (arXiv 2502.20914).
+
+*Equivalence* is the claim that earns a ✓: the interval of the share lies within EQUAL of 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from interp_toolkit.circuits.edges.cut import CutObjective
+from interp_toolkit.circuits.edges.faithfulness import Faithfulness, share_of
+from interp_toolkit.circuits.edges.stand_in import Kind
+from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
+
+EQUAL = (
+    0.2  # of the behaviour: how far from all of it the interval of an equivalent circuit reaches
+)
+STABLE = 0.8  # of the draws: an edge chosen in fewer is marked
+DRAWS = 200  # bootstraps of the rows
+RIVALS = 8  # of each kind
+TESTED = 24  # edges taken out one by one, and put in one by one
+UNUSUAL = 0.95  # quantile of what putting in changes
+
+#: rows, drawn with repeats -> which edges are chosen on them
+Select = Callable[[Int[np.ndarray, " row"]], Bool[np.ndarray, " edge"]]
+
+
+@dataclass(frozen=True)
+class Checks:
+    """See the module; all values on held-out rows, but for stability.
+
+    Attributes:
+        rest: what the model keeps with the circuit's edges cut.
+        tested: edges taken out one by one; needed: how many change more than `idle_change`.
+        idle_change: UNUSUAL quantile of the change when an edge outside is put in.
+        chosen_again: of each edge of the circuit, the share of bootstraps that choose it.
+        jaccard: of the circuit with those that bootstraps choose, on average.
+        jaccard_low: the lowest of all but one in twenty of them.
+        by_kind: what the circuit keeps with something else read over cut edges.
+        jaccard_by_kind: of the circuit with one that is chosen so; where it was.
+        exchanged: shares of circuits with heads exchanged within their layers.
+        drawn: shares of circuits with as many edges drawn at each place.
+        runner_up: the best estimates outside the circuit, as many; None where there are none.
+    """
+
+    rest: Faithfulness
+    tested: int
+    needed: int
+    idle_change: float
+    chosen_again: Mapping[Edge, float]
+    jaccard: float
+    jaccard_low: float
+    by_kind: Mapping[Kind, Faithfulness]
+    jaccard_by_kind: Mapping[Kind, float]
+    exchanged: Sequence[float]
+    drawn: Sequence[float]
+    runner_up: Faithfulness | None
+
+    @property
+    def n_stable(self) -> int:
+        """Edges that at least STABLE of the bootstraps choose again."""
+        return sum(rate >= STABLE for rate in self.chosen_again.values())
+
+    def as_good(self, share: float) -> int:
+        """How many rivals, exchanged or drawn, keep at least this share."""
+        return sum(rival >= share for rival in (*self.exchanged, *self.drawn))
+
+
+def equivalent(found: Faithfulness) -> bool:
+    """Whether the circuit does what the model does: its share certainly lies within EQUAL of 1."""
+    return found.low >= 1 - EQUAL and found.high <= 1 + EQUAL
+
+
+def rest_of(trial: CutObjective, kept: Collection[Edge], seed: int) -> Faithfulness:
+    """What the model keeps with a circuit's edges cut."""
+    return share_of(trial.intact(), trial.values([kept])[:, 0], trial.alone([()])[:, 0], seed)
+
+
+def minimality(
+    trial: CutObjective, kept: Sequence[Edge], seed: int, progress: Callable[[str], None]
+) -> tuple[int, int, float]:
+    """Edges tested, how many the circuit needs, and what counts as idle; see `Checks`."""
+    rng = np.random.default_rng([seed, 1])
+    inside = set(kept)
+    nodes = {node for e in kept for node in (e.source, e.target)}
+    outside = [e for e in trial.edges if {e.source, e.target} <= nodes and e not in inside]
+    out = [kept[i] for i in rng.permutation(len(kept))[:TESTED]]
+    into = [outside[i] for i in rng.permutation(len(outside))[:TESTED]]
+    if not out or not into:
+        return 0, 0, float("nan")
+    circuits = [inside, *(inside - {e} for e in out), *(inside | {e} for e in into)]
+    values = trial.alone(circuits, progress, near=inside).mean(0)
+    changes = np.abs(values[1:] - values[0])
+    idle = float(np.quantile(changes[len(out) :], UNUSUAL))
+    return len(out), int((changes[: len(out)] > idle).sum()), idle
+
+
+def stability(
+    select: Select, n_rows: int, kept: Collection[Edge], edges: Sequence[Edge], seed: int
+) -> tuple[dict[Edge, float], float, float]:
+    """How often each edge is chosen again on rows drawn anew, and how alike the choices are."""
+    rng = np.random.default_rng([seed, 2])
+    inside = _mask(kept, edges)
+    again, alike = np.zeros(len(edges)), []
+    for _ in range(DRAWS):
+        chosen = select(rng.integers(n_rows, size=n_rows))
+        again += chosen
+        alike.append(jaccard(chosen, inside))
+    rates = {e: float(again[i]) / DRAWS for i, e in enumerate(edges) if inside[i]}
+    return rates, float(np.mean(alike)), float(np.quantile(alike, 0.05))
+
+
+def rivals(
+    trial: CutObjective, kept: Collection[Edge], seed: int, progress: Callable[[str], None]
+) -> tuple[list[float], list[float]]:
+    """Shares that circuits of the same shape keep: heads exchanged, edges drawn; see the module."""
+    rng = np.random.default_rng([seed, 3])
+    wiring = trial.engine.wiring
+    exchanged = [_exchanged(kept, wiring, rng) for _ in range(RIVALS if wiring.n_heads > 1 else 0)]
+    drawn = [_drawn(kept, wiring, rng) for _ in range(RIVALS)]
+    values = trial.alone([(), *exchanged, *drawn], progress).mean(0)
+    shares = ((values[1:] - values[0]) / (trial.intact().mean() - values[0])).tolist()
+    return shares[: len(exchanged)], shares[len(exchanged) :]
+
+
+def jaccard(a: Bool[np.ndarray, " edge"], b: Bool[np.ndarray, " edge"]) -> float:
+    """What two choices share, of what either has; 1 for two empty ones."""
+    either = int((a | b).sum())
+    return int((a & b).sum()) / either if either else 1.0
+
+
+def _mask(kept: Collection[Edge], edges: Sequence[Edge]) -> Bool[np.ndarray, " edge"]:
+    inside = set(kept)
+    return np.array([e in inside for e in edges])
+
+
+def _exchanged(kept: Collection[Edge], wiring: Wiring, rng: np.random.Generator) -> list[Edge]:
+    """The same edges, with the heads of every layer exchanged at random."""
+    places = [rng.permutation(wiring.n_heads) for _ in range(wiring.n_layers)]
+
+    def renamed(node: Node) -> Node:
+        if node.layer is None or node.head is None:
+            return node
+        return Node("head", node.layer, int(places[node.layer][node.head]))
+
+    return [Edge(renamed(e.source), renamed(e.target), e.channel) for e in kept]
+
+
+def _drawn(kept: Collection[Edge], wiring: Wiring, rng: np.random.Generator) -> list[Edge]:
+    """As many edges into each layer's queries, keys, values and MLP, and the logits, at random."""
+    counts: dict[tuple[int, str | None], int] = {}
+    for e in kept:
+        place = (wiring.stage_of(e), e.channel)
+        counts[place] = counts.get(place, 0) + 1
+    found: list[Edge] = []
+    for (number, channel), count in sorted(counts.items(), key=str):
+        stage = wiring.stages[number]
+        targets = [t for t, c in wiring.readers(stage) if c == channel]
+        n = len(targets) * stage.n_sources
+        for i in rng.choice(n, count, replace=False).tolist():
+            source = wiring.writers[i % stage.n_sources]
+            found.append(Edge(source, targets[i // stage.n_sources], channel))  # type: ignore[arg-type]
+    return found

@@ -1,0 +1,151 @@
+"""What a search for a circuit finds: every edge with what is known of it, and how it was judged."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import networkx as nx
+import numpy as np
+from jaxtyping import Float
+
+from interp_toolkit.circuits.behaviour.advantage import Estimate
+from interp_toolkit.circuits.behaviour.objective import Objective
+from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.edges.checks import Checks
+from interp_toolkit.circuits.edges.faithfulness import Faithfulness
+from interp_toolkit.circuits.edges.measured import Measured, p_values
+from interp_toolkit.circuits.edges.screened import Screening
+from interp_toolkit.circuits.edges.stand_in import Kind
+from interp_toolkit.circuits.edges.wiring import INPUT, LOGITS, Edge, Node, Wiring
+from interp_toolkit.stats import holm
+
+
+@dataclass(frozen=True)
+class EdgeEffect:
+    """What one edge is worth on the rows that edges were chosen on.
+
+    Attributes:
+        edge: which.
+        attribution: the estimate of `effect`; None where all edges were measured.
+        effect: mean loss of value when this edge alone is cut; None where it was not measured.
+        p_value: that the mean is not 0, paired t over rows, Holm-adjusted over all of the model's
+            edges, measured or not; None where not measured, and where the objective is never above
+            the intact model's (KL divergence), so that a mean of 0 is no null hypothesis.
+        kept: whether it is in the circuit.
+        added: gain of value when it, or its node with it, was added to what was kept, all else cut;
+            None where its own cut was enough to keep it, or it was not added.
+        low, high: the interval of `effect`; None where it was not measured.
+    """
+
+    edge: Edge
+    attribution: float | None
+    effect: float | None
+    p_value: float | None
+    kept: bool
+    added: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def weight(self) -> float:
+        """The effect, or its estimate where it was not measured."""
+        return (self.effect if self.effect is not None else self.attribution) or 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Circuit:
+    """What was found.
+
+    Attributes:
+        wiring: the model's nodes and edges.
+        objective: what was measured.
+        stand_in: what is read over a cut edge.
+        edges: every edge of the model.
+        node_effects: of each node in the circuit but the logits: loss of value when all that it
+            writes is cut; of the largest by estimate only, where the circuit is large.
+        held_out: faithfulness on rows that took no part in choosing; None without a behaviour.
+        chosen_on: the same on the rows that edges were chosen on.
+        intact, all_cut: values on the rows that edges were chosen on.
+        nothing: why there is no behaviour to explain; None where there is one.
+        home: whether the model does the task; None where that was not asked.
+        checks: what else was asked of the circuit; None without one.
+        screening: how attribution chose, where there were too many edges to cut them all.
+    """
+
+    wiring: Wiring
+    objective: Objective
+    stand_in: Kind
+    edges: Sequence[EdgeEffect]
+    node_effects: Mapping[Node, Estimate]
+    held_out: Faithfulness | None
+    chosen_on: Faithfulness | None
+    intact: float
+    all_cut: float
+    nothing: str | None
+    home: AtHome | None = None
+    checks: Checks | None = None
+    screening: Screening | None = None
+
+    @property
+    def kept(self) -> list[EdgeEffect]:
+        """The circuit's edges, the largest effect first; those only estimated come last."""
+        kept = [e for e in self.edges if e.kept]
+        return sorted(kept, key=lambda e: (e.effect is None, -abs(e.weight)))
+
+    @property
+    def n_measured(self) -> int:
+        """How many edges were cut one by one; the others were estimated only."""
+        return sum(e.effect is not None for e in self.edges)
+
+
+def described(
+    edges: Sequence[Edge],
+    attributions: Float[np.ndarray, " edge"] | None,
+    found: Measured,
+    kept: Collection[Edge],
+    *,
+    test: bool,
+) -> list[EdgeEffect]:
+    """Every edge with what is known of it.
+
+    Args:
+        edges: all of the model's.
+        attributions: estimates of their effects, if there are any.
+        found: those that were measured.
+        kept: those in the circuit.
+        test: whether a mean of 0 is a null hypothesis.
+    """
+    p = np.ones(len(edges))
+    p[found.edges] = p_values(found.losses)
+    adjusted = holm(p)
+    low, high = found.intervals()
+    column = {edge: i for i, edge in enumerate(found.edges.tolist())}
+    means = found.losses.mean(0)
+    rows = []
+    for i, edge in enumerate(edges):
+        estimate = None if attributions is None else float(attributions[i])
+        at = column.get(i)
+        if at is None:
+            rows.append(EdgeEffect(edge, estimate, None, None, edge in kept))
+            continue
+        rows.append(
+            EdgeEffect(
+                edge=edge,
+                attribution=estimate,
+                effect=float(means[at]),
+                p_value=float(adjusted[i]) if test else None,
+                kept=edge in kept,
+                low=float(low[at]),
+                high=float(high[at]),
+            )
+        )
+    return rows
+
+
+def connected(edges: Collection[Edge]) -> set[Edge]:
+    """Those on a path from the input to the logits."""
+    graph = nx.DiGraph([(e.source.name, e.target.name) for e in edges])
+    graph.add_nodes_from([INPUT, LOGITS])
+    on_path = (nx.descendants(graph, INPUT) | {INPUT}) & (nx.ancestors(graph, LOGITS) | {LOGITS})
+    return {e for e in edges if e.source.name in on_path and e.target.name in on_path}

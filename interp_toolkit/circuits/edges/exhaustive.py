@@ -1,0 +1,149 @@
+"""Choosing a circuit where every edge can be cut alone.
+
+Steps:
+1. Each edge alone is cut, and the change of each row's value is its effect. Where there are more
+   than `max_edges`, effects are estimated by attribution (EAP-IG) and the largest estimates
+   measured; the others count in the correction for many looks, but are not in the circuit.
+2. An edge is kept where `kept_edges` says so, the one rule, and where it lies on a path of kept
+   edges from the input to the logits.
+3. Edges that others make up for (redundant heads) have no effect when they alone are cut. So
+   where the kept edges alone have less than ENOUGH of the behaviour, others are added to them, with
+   all else cut: edges between their nodes, and nodes with all edges to them, those whose gain is
+   significant and at least SHARE of the total, until there are none or it is enough.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from interp_toolkit.circuits.edges.checks import Select
+from interp_toolkit.circuits.edges.circuit import EdgeEffect, connected, described
+from interp_toolkit.circuits.edges.cut import CutObjective
+from interp_toolkit.circuits.edges.faithfulness import SHARE
+from interp_toolkit.circuits.edges.measured import Measured, measured, p_values
+from interp_toolkit.circuits.edges.wiring import Edge, Node
+from interp_toolkit.stats import holm
+
+ENOUGH = 0.9  # of the behaviour: what kept edges have alone when nothing more is looked for
+MOST_ROUNDS = 3  # of adding edges
+MOST_TRIED = 256  # of additions in a round
+
+
+def kept_edges(
+    effects: Float[np.ndarray, " edge"],
+    p_adjusted: Float[np.ndarray, " edge"],
+    total: float,
+    level: float,
+) -> Bool[np.ndarray, " edge"]:
+    """The rule: adjusted p at most `level`, and an effect of at least SHARE of the total.
+
+    Holm's adjustment bounds the chance of any edge without an effect by `level`. The share keeps
+    out what is real and of no account: with enough rows every edge changes something. Judged by
+    KL divergence every cut that changes anything costs on every row: p-values are NaN there and
+    the share alone decides.
+    """
+    kept: Bool[np.ndarray, " edge"] = np.nan_to_num(np.abs(effects)) >= SHARE * abs(total)
+    return kept & ~(p_adjusted > level)
+
+
+def measured_edges(
+    trial: CutObjective,
+    intact: Float[np.ndarray, " row"],
+    all_cut: Float[np.ndarray, " row"],
+    level: float,
+    max_edges: int,
+    progress: Callable[[str], None],
+    *,
+    test: bool,
+) -> tuple[list[EdgeEffect], Select]:
+    """Every edge, measured where its estimate is among the largest; and the rule, on rows anew."""
+    everything = trial.edges
+    chosen, attributions = np.arange(len(everything)), None
+    if len(everything) > max_edges:
+        progress("attributing to edges")
+        attributions = trial.attributions().mean(0)
+        chosen = np.sort(np.argsort(-np.abs(attributions), kind="stable")[:max_edges])
+    found = measured(trial, chosen, intact, progress)
+    total = float(intact.mean() - all_cut.mean())
+
+    def select(rows: Int[np.ndarray, " row"]) -> Bool[np.ndarray, " edge"]:
+        return _by_effect(found.at(rows), len(everything), total, level, test=test)
+
+    kept = select(np.arange(len(intact)))
+    on_path = connected([e for e, keep in zip(everything, kept, strict=True) if keep])
+    edges = described(trial.edges, attributions, found, on_path, test=test)
+    return edges, select
+
+
+def _by_effect(
+    found: Measured, n_edges: int, total: float, level: float, *, test: bool
+) -> Bool[np.ndarray, " edge"]:
+    """The rule on these rows."""
+    effects, p = np.full(n_edges, np.nan), np.ones(n_edges)
+    effects[found.edges] = found.losses.mean(0)
+    p[found.edges] = p_values(found.losses)
+    adjusted = holm(p) if test else np.full(n_edges, np.nan)
+    return kept_edges(effects, adjusted, total, level)
+
+
+def completed(
+    trial: CutObjective,
+    edges: list[EdgeEffect],
+    intact: Float[np.ndarray, " row"],
+    all_cut: Float[np.ndarray, " row"],
+    level: float,
+    max_edges: int,
+    progress: Callable[[str], None],
+) -> list[EdgeEffect]:
+    """Edges added that others make up for when they alone are cut (step 3 of the module)."""
+    everything = trial.edges
+    total = float(intact.mean() - all_cut.mean())
+    kept = {e.edge for e in edges if e.kept or _by_rule(e, total, level)}
+    added: dict[Edge, float] = {}
+    for number in range(MOST_ROUNDS):
+        alone = trial.alone([kept])[:, 0]
+        if (alone - all_cut).mean() >= ENOUGH * total:
+            break
+        sets = _additions(everything, kept)[: min(max_edges, MOST_TRIED)]
+        if not sets:
+            break
+        progress(f"edges that others make up for, round {number + 1}")
+        circuits = [kept | more for more in sets]
+        gains = trial.alone(circuits, progress, near=kept) - alone[:, None]
+        chosen = kept_edges(gains.mean(0), holm(p_values(gains)), total, level / (1 + MOST_ROUNDS))
+        chosen &= gains.mean(0) > 0
+        if not chosen.any():
+            break
+        for more, gain, keep in zip(sets, gains.mean(0).tolist(), chosen, strict=True):
+            if keep:
+                added |= {e: gain for e in more if e not in kept and e not in added}
+        kept |= added.keys()
+    on_path = connected(kept)
+    return [
+        dataclasses.replace(e, kept=True, added=added.get(e.edge)) if e.edge in on_path else e
+        for e in edges
+    ]
+
+
+def _by_rule(effect: EdgeEffect, total: float, level: float) -> bool:
+    """Whether an edge's own cut is enough to keep it, on a path of such edges or not."""
+    if effect.effect is None:
+        return False
+    p = np.array([np.nan if effect.p_value is None else effect.p_value])
+    return bool(kept_edges(np.array([effect.effect]), p, total, level)[0])
+
+
+def _additions(everything: Sequence[Edge], kept: Collection[Edge]) -> list[set[Edge]]:
+    """What may be added: single edges between the kept nodes, and nodes with all edges to them."""
+    nodes = {n for e in kept for n in (e.source, e.target)} | {Node("input"), Node("logits")}
+    single = [{e} for e in everything if e not in kept and {e.source, e.target} <= nodes]
+    by_node: dict[Node, set[Edge]] = {}
+    for edge in everything:
+        new = {edge.source, edge.target} - nodes
+        if len(new) == 1:
+            by_node.setdefault(new.pop(), set()).add(edge)
+    return [*by_node.values(), *single]
