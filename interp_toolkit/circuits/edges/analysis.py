@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import networkx as nx
 from pydantic import Field
 
 from interp_toolkit.circuits.behaviour.at_home import assumption_note
@@ -15,10 +16,10 @@ from interp_toolkit.circuits.behaviour.prompts import (
 )
 from interp_toolkit.circuits.composition.scores import CompositionScores
 from interp_toolkit.circuits.edges.checks import Checks
-from interp_toolkit.circuits.edges.circuit import EdgeEffect
+from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
 from interp_toolkit.circuits.edges.export import FORMATS, node_link
 from interp_toolkit.circuits.edges.faithfulness import SHARE
-from interp_toolkit.circuits.edges.figures import circuit_figure
+from interp_toolkit.circuits.edges.figures import circuit_figure, head_map, size_figure
 from interp_toolkit.circuits.edges.graph import (
     LONGEST,
     as_graph,
@@ -27,14 +28,17 @@ from interp_toolkit.circuits.edges.graph import (
     composition_of_edge,
 )
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.patching import patching_figure
 from interp_toolkit.circuits.edges.result import CircuitResult, EdgeRow
 from interp_toolkit.circuits.edges.search import find_circuit
 from interp_toolkit.circuits.edges.verdict import evidence_of, verdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
+from interp_toolkit.models.about.tokens import token_words
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis
+from interp_toolkit.results import Figure
 
 MOST_HEADS = 64  # of a model that is looked at without being asked: a few hundred passes
 
@@ -45,6 +49,11 @@ class CircuitOptions(Options):
     level: float = Field(0.05, gt=0, lt=1, description="Of significance of an edge.")
     max_edges: int = Field(
         512, ge=0, description="Edges measured at most; the others are estimated."
+    )
+    metric: str | None = Field(
+        None,
+        description="What rows are judged by: logit-difference, log-probability or kl; default: "
+        "what fits them.",
     )
 
 
@@ -74,6 +83,7 @@ def run(
         level=options.level,
         max_edges=options.max_edges,
         memory=options.memory,
+        metric=options.metric,
         progress=progress,
     )
     composition = composition_of(model, circuit, options.memory)
@@ -96,8 +106,19 @@ def run(
         graph=node_link(graph),
         network=graph,
         notes=[] if note is None else [note],
-        plots=[circuit_figure(graph)] if circuit.kept else [],
+        plots=_plots(circuit, graph, token_words(model)),
     )
+
+
+def _plots(circuit: Circuit, graph: nx.DiGraph, words: Callable[[int], str]) -> list[Figure]:
+    if not circuit.kept:
+        return []
+    found = [circuit_figure(graph)]
+    if circuit.patching is not None:
+        found.append(patching_figure(circuit.patching, words))
+    if circuit.screening is not None:
+        found += [head_map(circuit), size_figure(circuit.screening)]
+    return found
 
 
 def _row(

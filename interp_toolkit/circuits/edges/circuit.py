@@ -15,6 +15,7 @@ from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.edges.checks import Checks
 from interp_toolkit.circuits.edges.faithfulness import Faithfulness
 from interp_toolkit.circuits.edges.measured import Measured, p_values
+from interp_toolkit.circuits.edges.patching import Patching
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.stand_in import Kind
 from interp_toolkit.circuits.edges.wiring import INPUT, LOGITS, Edge, Node, Wiring
@@ -71,6 +72,7 @@ class Circuit:
         home: whether the model does the task; None where that was not asked.
         checks: what else was asked of the circuit; None without one.
         screening: how attribution chose, where there were too many edges to cut them all.
+        patching: where what tells prompts from corrupted ones is; None without these.
     """
 
     wiring: Wiring
@@ -86,6 +88,7 @@ class Circuit:
     home: AtHome | None = None
     checks: Checks | None = None
     screening: Screening | None = None
+    patching: Patching | None = None
 
     @property
     def kept(self) -> list[EdgeEffect]:

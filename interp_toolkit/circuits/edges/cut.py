@@ -16,7 +16,7 @@ from interp_toolkit.circuits.edges.attribution import STEPS, attribute
 from interp_toolkit.circuits.edges.kept_pass import KeptPass
 from interp_toolkit.circuits.edges.patched_pass import Pass, PatchedModel, Reference
 from interp_toolkit.circuits.edges.stand_in import Kind, StandIn, kinds_for
-from interp_toolkit.circuits.edges.wiring import Edge
+from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.models.running.memory import rows_that_fit
 
 Rows = Int[Tensor, " row"]
@@ -127,6 +127,19 @@ class CutObjective:
 
         return self._each(len(circuits), of, progress)
 
+    def without(
+        self,
+        nodes: Sequence[Node],
+        progress: Callable[[str], None] = lambda step: None,
+    ) -> Float[np.ndarray, "row node"]:
+        """What each row is worth where all that one node writes is cut."""
+
+        def of(part: _Part, i: int) -> Tensor:
+            places = self._places(part.rows)
+            return self.engine.without(part.whole, part.reference, nodes[i], places)
+
+        return self._each(len(nodes), of, progress)
+
     def attributions(
         self, steps: int = STEPS, progress: Callable[[str], None] = lambda step: None
     ) -> Float[np.ndarray, "row edge"]:
@@ -159,7 +172,7 @@ class CutObjective:
                 values[part.place, i] = value.double().cpu().numpy()
                 done += len(part.rows)
                 if n > 1:
-                    progress(f"cutting edges, {done * 100 // values.size} %")
+                    progress(f"{done * 100 // values.size} % of {n} passes")
         return values
 
     def _parts(self) -> Iterator[_Part]:

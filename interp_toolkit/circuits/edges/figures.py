@@ -9,6 +9,8 @@ from typing import Any
 import networkx as nx
 
 from interp_toolkit import plots
+from interp_toolkit.circuits.edges.circuit import Circuit
+from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import label_of
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
@@ -51,6 +53,38 @@ def circuit_figure(graph: nx.DiGraph) -> Figure:
     up = plots.axis("layer") | plots.BARE | plots.ticks(range(n_layers), map(str, range(n_layers)))
     layout = plots.layout({"visible": False}, up) | plots.NO_LEGEND | {"hovermode": "closest"}
     return Figure("Circuit", caption, data, layout)
+
+
+def head_map(circuit: Circuit) -> Figure:
+    """What each head that was cut alone is worth, by layer and head."""
+    wiring = circuit.wiring
+    cells: list[list[float | None]] = [[None] * wiring.n_heads for _ in range(wiring.n_layers)]
+    for node, effect in circuit.node_effects.items():
+        if node.layer is not None and node.head is not None:
+            cells[node.layer][node.head] = round(effect.mean, 4)
+    reach = max((abs(c) for row in cells for c in row if c is not None), default=1.0) or 1.0
+    unit = circuit.objective.unit
+    data = plots.heatmap(None, None, cells, unit, low=-reach, high=reach) | plots.TILES
+    caption = (
+        f"What is lost of the {circuit.objective.name} when all that a head writes is cut; empty: "
+        "not among those with the largest estimates, so not cut."
+    )
+    layout = plots.layout(plots.axis("head"), plots.axis("layer")) | plots.NO_LEGEND
+    return Figure("Heads, cut one at a time", caption, [data], layout)
+
+
+def size_figure(found: Screening) -> Figure:
+    """What circuits of each size keep alone, where edges are chosen."""
+    sizes, shares = list(found.sizes), list(found.sizes.values())
+    data = plots.line(sizes, shares, CLASS_COLORS[0], name="kept alone")
+    data = data | plots.marked()
+    caption = (
+        "The largest estimates alone, all other edges cut, on the rows that edges are chosen on; "
+        f"the least size that keeps {found.target:.0%} is taken."
+    )
+    across = plots.axis("edges", "log")
+    layout = plots.layout(across, plots.axis("share kept")) | plots.NO_LEGEND
+    return Figure("How many edges are enough", caption, [data], layout)
 
 
 def _places(graph: nx.DiGraph) -> dict[str, Place]:

@@ -140,6 +140,35 @@ class PatchedModel:
             trace, first, known.reads[first], known.totals[first], (by_stage, reference), places
         )
 
+    @torch.no_grad()
+    def without(
+        self,
+        whole: Pass,
+        reference: Reference,
+        node: Node,
+        places: Int[Tensor, "row place"] | None = None,
+    ) -> Float[Tensor, "row place d_vocab"]:
+        """The logits with every edge from one node cut: its reference in place of its write.
+
+        As `logits` with all these edges, at the price of a pass from the node on.
+        """
+        index, known = self.wiring.index[node], whole.trace
+        change = reference[index] - known.writes[index]
+        first = 0 if node.kind == "input" else self.wiring.stage_at(node) + 1
+        beside = self.wiring.beside_attention(self.wiring.stages[first])
+        read = known.reads[first] if beside else known.reads[first] + change
+        return self._go_on(Trace(), first, read, known.totals[first] + change, places=places)
+
+    @torch.no_grad()
+    def from_stream(
+        self,
+        stage: int,
+        stream: Float[Tensor, "row pos d_model"],
+        places: Int[Tensor, "row place"] | None = None,
+    ) -> Float[Tensor, "row place d_vocab"]:
+        """The logits of a pass that begins at an attention stage, from what is written before."""
+        return self._go_on(Trace(), stage, stream, stream, places=places)
+
     def _go_on(
         self,
         trace: Trace,

@@ -5,8 +5,8 @@ Steps:
 2. The circuit is the least number of the largest estimates that alone, all else cut, keeps TARGET
    of the behaviour on the rows of choosing: sizes are doubled, then halved between.
 3. Edges are cut one by one, the largest estimates first, a block at a time, until a block has none
-   that matters: certainly not 0, and at least SHARE of the behaviour. Then some drawn from all that were not cut are cut too:
-   what screening missed, with a bound.
+   that matters: certainly not 0, and at least SHARE of the behaviour. Then some drawn from all
+   that were not cut are cut too: what screening missed, with a bound.
 """
 
 from __future__ import annotations

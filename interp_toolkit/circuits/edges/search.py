@@ -23,7 +23,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
-from interp_toolkit.circuits.behaviour.objective import Objective, objective
+from interp_toolkit.circuits.behaviour.objective import AskedObjective, Objective, objective
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.edges import checks, screened
@@ -34,6 +34,7 @@ from interp_toolkit.circuits.edges.exhaustive import completed, measured_edges
 from interp_toolkit.circuits.edges.faithfulness import faithfulness
 from interp_toolkit.circuits.edges.measured import joined, measured
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.patching import patched_stream
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.stand_in import Kind, kinds_for
 from interp_toolkit.circuits.edges.wiring import Edge, Node
@@ -130,6 +131,8 @@ def find_circuit(
         held_out=faithfulness(judging, kept, seed),
     )
     choosing.release()
+    if isinstance(judged_by, AskedObjective):
+        found = replace(found, patching=patched_stream(engine, prompts, judged_by, progress))
     if not kept:
         return found
     checked = _checks(judging, kept, choice, prompts, len(intact), seed, progress)
@@ -230,11 +233,7 @@ def _node_effects(
     nodes = sorted(largest, key=trial.engine.wiring.index.__getitem__)
     if not nodes:
         return {}
-    by_source: dict[Node, list[Edge]] = {node: [] for node in nodes}
-    for edge in trial.edges:
-        if edge.source in by_source:
-            by_source[edge.source].append(edge)
-    without = trial.values(list(by_source.values()), progress)
+    without = trial.without(nodes, progress)
     losses = intact[:, None] - without
     return {node: estimate(loss) for node, loss in zip(nodes, losses.T, strict=True)}
 

@@ -265,6 +265,27 @@ def test_cut_edges_as_loops_cut_them(share):
             torch.testing.assert_close(logits, expected, atol=1e-9, rtol=1e-9)
 
 
+@pytest.mark.parametrize("kind", ["own", "own-rotary", "hooked-parallel", "llama", "neox"])
+def test_a_node_without_its_edges_is_all_of_them_cut(zoo, tokens, kind):
+    engine = PatchedModel(zoo(kind))
+    whole, reference = engine.whole(tokens), _reference(engine, tokens)
+    for node in engine.wiring.writers:
+        cut = [e for e in engine.wiring.edges if e.source == node]
+        expected = engine.logits(whole, reference, cut)
+        torch.testing.assert_close(
+            engine.without(whole, reference, node), expected, atol=2e-5, rtol=1e-5
+        )
+
+
+def test_a_pass_may_begin_at_a_layer(zoo, tokens):
+    engine = PatchedModel(zoo("llama"))
+    whole = engine.whole(tokens)
+    for i, stage in enumerate(engine.wiring.stages):
+        if stage.kind == "attention":
+            again = engine.from_stream(i, whole.trace.totals[i])
+            torch.testing.assert_close(again, whole.logits, atol=2e-5, rtol=1e-5)
+
+
 def test_no_hook_is_left_behind(zoo, tokens, count_hooks):
     model = zoo("own")
     engine = PatchedModel(model)

@@ -1,0 +1,152 @@
+"""Circuits chosen by attribution, on models small enough that the truth is known."""
+
+import numpy as np
+import pytest
+import torch
+
+from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.edges import checks, screened, search
+from interp_toolkit.circuits.edges.circuit import connected
+from interp_toolkit.circuits.edges.cut import CutObjective
+from interp_toolkit.circuits.edges.measured import Measured
+from interp_toolkit.circuits.edges.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.verdict import evidence_of, status_of, verdict
+from interp_toolkit.circuits.edges.wiring import Wiring
+from interp_toolkit.toys.hand_set import induction as toys
+
+TRUE_EDGES = {
+    "input->a0.h1<v>",
+    "a0.h1->a1.h0<k>",
+    "input->a1.h0<q>",
+    "input->a1.h0<v>",
+    "a1.h0->logits",
+}
+
+
+@pytest.fixture(scope="module")
+def induction():
+    return toys.induction()
+
+
+@pytest.fixture(scope="module")
+def large(induction):
+    """The search of large models, on a small one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "MANY", 0)
+        patch.setattr(screened, "SMALLEST", 2)
+        return search.find_circuit(induction, repeated_prompts(induction, rows=24, n_pos=40))
+
+
+def test_the_true_edges_come_first_and_are_enough(large):
+    measured = [e for e in large.edges if e.effect is not None]
+    largest = sorted(measured, key=lambda e: -abs(e.effect))[: len(TRUE_EDGES)]
+    assert {e.edge.name for e in large.kept} | {e.edge.name for e in largest} >= TRUE_EDGES
+    assert large.screening.reached
+    assert large.held_out.share == pytest.approx(1, abs=0.2)
+    assert status_of(large) == "detected"
+
+
+def test_what_is_told_of_it(large):
+    said = verdict(large)
+    assert f"{len(large.kept)} of {len(large.edges)} edges" in said
+    assert "as much as the whole model" in said
+    evidence = evidence_of(large)
+    assert evidence.equivalent
+    assert evidence.screening["in_order"] == large.screening.in_order
+    assert evidence.rivals_as_good <= evidence.rivals
+    assert large.checks.rest.share < 0.3
+
+
+def test_sizes_stop_at_the_first_that_is_enough(induction):
+    """The size that is taken is enough, and the one below that was tried is not."""
+    prompts = repeated_prompts(induction, rows=16, n_pos=40)
+    engine = PatchedModel(induction)
+    rows = torch.arange(16)
+    judged, _ = search.objective(induction, prompts)
+    trial = CutObjective(engine, prompts, rows, rows, judged, 2**30)
+    intact, all_cut = trial.intact(), trial.alone([()])[:, 0]
+    order = screened.ranked(trial.attributions())
+    size, shares = screened.sized(trial, order, intact, all_cut, list, lambda step: None)
+    assert shares[size] >= screened.TARGET
+    assert all(share < screened.TARGET for s, share in shares.items() if s < size)
+
+
+def test_what_matters_is_certain_and_large():
+    losses = np.array([[1.0, 0.02, 0.9], [1.1, 0.02, -0.9], [0.9, 0.02, 0.9], [1.0, 0.021, -0.9]])
+    found = Measured(np.arange(3), losses)
+    assert screened.matter(found, total=10.0).tolist() == [True, False, False]
+    assert screened.matter(found, total=1.0).tolist() == [True, True, False]
+
+
+def test_intervals_are_students():
+    from scipy import stats
+
+    losses = np.random.default_rng(0).normal(1, 2, (12, 5))
+    low, high = Measured(np.arange(5), losses).intervals()
+    expected = stats.ttest_1samp(losses, 0).confidence_interval(0.95)
+    np.testing.assert_allclose(low, expected.low)
+    np.testing.assert_allclose(high, expected.high)
+
+
+def _wiring():
+    return Wiring(n_layers=3, n_heads=4, d_model=8, mlps=(True, True, True), parallel=False)
+
+
+def test_exchanged_circuits_have_the_same_shape():
+    wiring = _wiring()
+    rng = np.random.default_rng(0)
+    kept = [wiring.edges[i] for i in rng.choice(len(wiring.edges), 40, replace=False)]
+    other = checks._exchanged(kept, wiring, rng)
+    assert len(set(other)) == len(kept)
+    assert set(other) <= set(wiring.edges)
+    assert set(other) != set(kept)
+
+    def shape(edges):
+        places = [(e.source.kind, e.source.layer, e.target.layer, e.channel) for e in edges]
+        return sorted(map(str, places))
+
+    assert shape(other) == shape(kept)
+
+
+def test_drawn_circuits_have_as_many_edges_at_each_place():
+    wiring = _wiring()
+    rng = np.random.default_rng(1)
+    kept = [wiring.edges[i] for i in rng.choice(len(wiring.edges), 60, replace=False)]
+    other = checks._drawn(kept, wiring, rng)
+    assert len(set(other)) == len(kept)
+    assert set(other) <= set(wiring.edges)
+
+    def places(edges):
+        return sorted((wiring.stage_of(e), str(e.channel)) for e in edges)
+
+    assert places(other) == places(kept)
+
+
+def test_jaccard_by_hand():
+    a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
+    assert checks.jaccard(a, b) == pytest.approx(1 / 3)
+    assert checks.jaccard(a & ~a, b & ~b) == 1
+
+
+def test_bootstraps_tell_edges_that_rest_on_one_row():
+    """An edge that only one row of ten chooses is chosen where that row is drawn: 65 in 100."""
+    wiring = _wiring()
+    edges = wiring.edges[:3]
+    scores = np.zeros((10, 3))
+    scores[:, 0], scores[0, 1] = 1.0, 100.0
+
+    def select(rows):
+        return scores[rows].mean(0) > 0.5
+
+    rates, alike, low = checks.stability(select, 10, edges[:2], edges, seed=0)
+    assert rates[edges[0]] == 1
+    assert rates[edges[1]] == pytest.approx(1 - 0.9**10, abs=0.12)
+    assert low == 0.5
+    assert 0.5 < alike < 1
+
+
+def test_the_circuit_is_connected_and_its_edges_are_tested(large):
+    kept = [e.edge for e in large.kept]
+    assert connected(kept) == set(kept)
+    assert 0 <= large.checks.needed <= large.checks.tested <= screened.BLOCK
+    assert set(large.checks.chosen_again) == set(kept)
