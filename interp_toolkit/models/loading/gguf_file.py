@@ -58,12 +58,15 @@ def load_gguf(
     silence = contextlib.redirect_stderr(io.StringIO())  # a progress bar that cannot be turned off
     with quiet(), silence, offline(), _alone(path) as folder, _parsed_once():
         try:
-            bridge = _bridge(path, folder, header, device, kind)
+            model, tokenizer = _read(path, folder, header, kind)
+            notes = _notes(model, header)
+            bridge = bridge_to(model.to(device), str(path), tokenizer)
         except InputError:
             raise
         except Exception as error:  # whatever transformers raises on a file it cannot use
-            raise InputError(f"{path} cannot be loaded: {one_line(error)}") from error
-    return bridge.eval(), _notes(header)
+            why = one_line(error).replace(str(folder / _NAME), "it")
+            raise InputError(f"{path} cannot be loaded: {why}") from error
+    return bridge.eval(), notes
 
 
 def check_no_gguf_only(folder: Path) -> None:
@@ -86,9 +89,10 @@ def _require_package(path: Path) -> None:
         )
 
 
-def _bridge(
-    path: Path, folder: Path, header: GGUFHeader, device: torch.device, dtype: torch.dtype
-) -> Any:
+def _read(
+    path: Path, folder: Path, header: GGUFHeader, dtype: torch.dtype
+) -> tuple[Any, Any | None]:
+    """The model and the tokenizer, if there is one, as transformers makes them of the file."""
     import transformers
 
     given: dict[str, Any] = {
@@ -112,9 +116,11 @@ def _bridge(
     _forget_quantisation(model)
     model.config.architectures = [type(model).__name__]
     model.config.name_or_path = model.name_or_path = str(path)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **given)
-    tokenizer.name_or_path = str(path)
-    return bridge_to(model.to(device), str(path), tokenizer=tokenizer)
+    tokenizer = None
+    if header.has_tokenizer:
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **given)
+        tokenizer.name_or_path = str(path)
+    return model, tokenizer
 
 
 def _check_size(path: Path, config: Any, header: GGUFHeader) -> None:
@@ -151,12 +157,16 @@ def _forget_quantisation(model: Any) -> None:
             delattr(owner, name)
 
 
-def _notes(header: GGUFHeader) -> tuple[str, ...]:
-    kinds = header.quantisation
-    if not kinds:
-        return ()
-    named = " and ".join(", ".join(kinds).rsplit(", ", 1))
-    return (f"weights were quantised to {named}: results are of the dequantised weights",)
+def _notes(model: Any, header: GGUFHeader) -> tuple[str, ...]:
+    """What to know of the weights: that they were quantised, and what of the file is not used."""
+    notes = []
+    if header.quantisation:
+        named = " and ".join(", ".join(header.quantisation).rsplit(", ", 1))
+        notes.append(f"weights were quantised to {named}: results are of the dequantised weights")
+    left_out = header.n_params - sum(t.numel() for t in model.parameters())
+    if left_out > 0:  # transformers drops what it has no place for, such as rotary factors
+        notes.append(f"{left_out:,} of the file's numbers have no place in the model: left out")
+    return tuple(notes)
 
 
 @contextlib.contextmanager

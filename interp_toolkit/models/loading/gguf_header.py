@@ -8,6 +8,7 @@ against each other, and no weight is read.
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 from collections import Counter
 from collections.abc import Mapping
@@ -25,6 +26,9 @@ _SCALARS = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=
 _STRING, _ARRAY = 8, 9
 _MOST_ENTRIES = 4_000_000  # of all arrays: readers make an object of each; vocabularies have 1e6
 _MOST_AXES = 8
+#: settings that say how many parts a model has, and how many are fine without a tensor for each
+_COUNTS = {"block_count": 0, "decoder_block_count": 0, "expert_count": 1024}
+_BLOCK = re.compile(r"blk\.(\d{1,9})\.")
 _ALIGNMENT = 32  # the format's default
 _PLAIN = ("F32", "F16", "BF16", "F64")  # kinds of numbers that are not quantised
 
@@ -38,12 +42,14 @@ class GGUFHeader:
         n_params: how many numbers the weights hold.
         kinds: how many of them there are by kind of number ("F32", "Q4_1").
         settings: the metadata that are single numbers, by name.
+        has_tokenizer: whether there is a vocabulary.
     """
 
     architecture: str
     n_params: int
     kinds: Mapping[str, int]
     settings: Mapping[str, int | float]
+    has_tokenizer: bool
 
     @property
     def quantisation(self) -> tuple[str, ...]:
@@ -89,7 +95,7 @@ class _Reader:
 
     def __init__(self, path: Path, data: mmap.mmap):
         self._path, self._data, self._at = path, data, len(MAGIC)
-        self._entries = 0
+        self._entries = self._n_blocks = 0
         self._settings: dict[str, int | float] = {}
         self._architecture = ""
 
@@ -104,8 +110,14 @@ class _Reader:
         if not self._architecture:
             self._refuse("it names no architecture")
         kinds = self._tensors(n_tensors)
-        self._check_blocks(n_tensors)
-        return GGUFHeader(self._architecture, sum(kinds.values()), kinds, self._settings)
+        self._check_counts(n_tensors)
+        return GGUFHeader(
+            architecture=self._architecture,
+            n_params=sum(kinds.values()),
+            kinds=kinds,
+            settings=self._settings,
+            has_tokenizer="tokenizer.ggml.tokens" in names,
+        )
 
     def _setting(self, names: set[str]) -> None:
         name = self._text()
@@ -152,14 +164,16 @@ class _Reader:
             if name in names or n_axes > _MOST_AXES:
                 self._refuse(f"its tensor {name} is there twice or has {n_axes} axes")
             names.add(name)
+            if block := _BLOCK.match(name):
+                self._n_blocks = max(self._n_blocks, int(block[1]) + 1)
             n_numbers = prod(int(self._number("Q")) for _ in range(n_axes))
             number, offset = int(self._number("I")), int(self._number("Q"))
             try:
                 kind = GGMLQuantizationType(number)
             except ValueError:
                 self._refuse(f"its tensor {name} is of a kind unknown here ({number})")
-            block, n_bytes = GGML_QUANT_SIZES[kind]
-            size = n_numbers * n_bytes // block
+            per_block, n_bytes = GGML_QUANT_SIZES[kind]
+            size = n_numbers * n_bytes // per_block
             claimed, end = claimed + size, max(end, offset + size)
             kinds[kind.name] += n_numbers
         start = -(-self._at // self._alignment()) * self._alignment()
@@ -176,12 +190,15 @@ class _Reader:
             self._refuse(f"its alignment is {value}")
         return value
 
-    def _check_blocks(self, n_tensors: int) -> None:
+    def _check_counts(self, n_tensors: int) -> None:
         """A layer has tensors of its own; without this a number makes a model without end."""
-        for name in ("block_count", "decoder_block_count", "expert_count"):
+        for name, most in _COUNTS.items():
             value = self._settings.get(f"{self._architecture}.{name}", 0)
-            if value > max(n_tensors, 1024 if name == "expert_count" else 0):
+            if value > max(n_tensors, most):
                 self._refuse(f"its {name} is {value}, with {n_tensors} tensors")
+        n_blocks = self._settings.get(f"{self._architecture}.block_count", self._n_blocks)
+        if n_blocks < self._n_blocks:
+            self._refuse(f"its block_count is {n_blocks}, and it has {self._n_blocks} blocks")
 
     def _number(self, letter: str) -> int | float:
         try:

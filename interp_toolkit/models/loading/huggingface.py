@@ -164,27 +164,38 @@ def check_complete(source: Path, loading: dict[str, Any]) -> None:
 
 
 def _bridge(folder: Path, model: Any, trust_remote_code: bool) -> Any:
-    has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER_FILES)
+    tokenizer = _tokenizer(folder, trust_remote_code)
     if type(model).__name__ == ENCODER:
-        return encoder_bridge(folder, model, _tokenizer(folder) if has_tokenizer else None)
-    if has_tokenizer:
-        return bridge_to(model, str(folder), trust_remote_code=trust_remote_code)
+        return encoder_bridge(folder, model, tokenizer)
+    return bridge_to(model, str(folder), tokenizer, trust_remote_code)
+
+
+def bridge_to(model: Any, name: str, tokenizer: Any, trust_remote_code: bool = False) -> Any:
+    """The bridge to a model that transformers loaded, with its tokenizer; None is none."""
+    if tokenizer is not None:
+        return _boot(
+            name,
+            hf_model=model,
+            tokenizer=tokenizer,
+            device=str(model.device),
+            dtype=model.dtype,
+            trust_remote_code=trust_remote_code,
+        )
     from transformer_lens.model_bridge.sources import build_bridge_from_module
 
     return build_bridge_from_module(
-        model, type(model).__name__, hf_config=model.config, model_name=str(folder)
+        model, type(model).__name__, hf_config=model.config, model_name=name
     )
 
 
-def bridge_to(model: Any, name: str, **options: Any) -> Any:
-    """The bridge to a model that transformers loaded, with a tokenizer: of that name, or given."""
-    return _boot(name, hf_model=model, device=str(model.device), dtype=model.dtype, **options)
-
-
-def _tokenizer(folder: Path) -> Any:
+def _tokenizer(folder: Path, trust_remote_code: bool) -> Any:
+    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
+        return None
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=trust_remote_code
+    )
 
 
 def _boot(name: str, **options: Any) -> Any:

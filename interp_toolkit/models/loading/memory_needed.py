@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from math import prod
 from pathlib import Path
 
 import torch
+from safetensors import safe_open
 
 from interp_toolkit.errors import InputError
 
@@ -42,15 +44,27 @@ def announce(
 
 
 def count_parameters(folder: Path, saved: torch.dtype) -> int | None:
-    """How many numbers the weight files of a Hugging Face folder hold, by their sizes.
+    """How many numbers the weight files of a Hugging Face folder hold; None if that is not said.
 
-    Safetensors are counted before pickles, as transformers prefers them; None where there are none.
+    Safetensors say so at their beginning, and transformers prefers them; of pickles it is their
+    size over that of a number.
+
+    Args:
+        folder: with files under the names that transformers gives them.
+        saved: what its weights are saved as.
     """
-    for pattern in ("model*.safetensors", "pytorch_model*.bin"):
-        size = sum(file.stat().st_size for file in folder.glob(pattern) if file.is_file())
-        if size:
-            return size // saved.itemsize
-    return None
+    if tensors := list(folder.glob("model*.safetensors")):
+        try:
+            return sum(map(_numbers_in, tensors))
+        except Exception:  # a damaged file: loading it says what is wrong
+            return None
+    pickles = folder.glob("pytorch_model*.bin")
+    return sum(file.stat().st_size for file in pickles) // saved.itemsize or None
+
+
+def _numbers_in(path: Path) -> int:
+    with safe_open(path, framework="pt") as file:
+        return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())
 
 
 def size_in_words(n_params: int, dtype: torch.dtype) -> str:
