@@ -17,10 +17,10 @@ from typing import Any
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.loading.encoder import (
-    ENCODER,
-    OPTIONS,
-    encoder_bridge,
+from interp_toolkit.models.loading.headless import (
+    headless_bridge,
+    options,
+    with_head,
     without_pooler,
 )
 from interp_toolkit.models.loading.memory_needed import announce, count_parameters
@@ -135,8 +135,9 @@ def _load_module(
     named = str((config.get("architectures") or [None])[0])
     loader = getattr(transformers, named, transformers.AutoModelForCausalLM)
     extra: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
-    if named == ENCODER:
-        extra |= OPTIONS
+    bare = with_head(str(config.get("model_type")), named) is not None
+    if bare:
+        extra |= options(loader)
     model, loading = loader.from_pretrained(
         folder,
         local_files_only=True,
@@ -146,7 +147,7 @@ def _load_module(
         ignore_mismatched_sizes=True,  # they are listed instead, and refused below
         **extra,
     )
-    if named == ENCODER:
+    if bare:
         loading = {**loading, "unexpected_keys": without_pooler(loading["unexpected_keys"])}
     return model, loading
 
@@ -165,8 +166,9 @@ def check_complete(source: Path, loading: dict[str, Any]) -> None:
 
 def _bridge(folder: Path, model: Any, trust_remote_code: bool) -> Any:
     tokenizer = _tokenizer(folder, trust_remote_code)
-    if type(model).__name__ == ENCODER:
-        return encoder_bridge(folder, model, tokenizer)
+    like = with_head(model.config.model_type, type(model).__name__)
+    if like is not None:
+        return headless_bridge(model, like, tokenizer, str(folder))
     return bridge_to(model, str(folder), tokenizer, trust_remote_code)
 
 
