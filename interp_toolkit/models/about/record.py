@@ -32,7 +32,8 @@ class ModelRecord:
         path: the file or folder, if any.
         sha256: of the file, if it is one.
         assumptions: what the file did not say and was assumed, one phrase each.
-        notes: what else to know of the weights, one phrase each: that they were quantised.
+        notes: what else to know of the weights, one phrase each: that they were quantised, or
+            that there is no head.
         alternatives: what else the file allows in place of what was assumed, as settings.
         config: the model's configuration as plain data.
         task: the task it was made for, if known, as its file says it (see `made_for`).

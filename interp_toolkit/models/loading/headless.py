@@ -17,6 +17,7 @@ from torch import nn
 from interp_toolkit.errors import InputError
 
 _POOLER = "pooler."
+_LEFT = "its activations and the weights of its layers are all that can be read"
 
 
 class Headless(nn.Module):
@@ -53,9 +54,15 @@ class Headless(nn.Module):
         takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
         self._trunk(*args, **{name: v for name, v in kwargs.items() if takes_any or name in takes})
         raise InputError(
-            f"this {type(self._trunk).__name__} has no head, so it has no logits: its activations "
-            "and the weights of its layers are all that can be read"
+            f"this {type(self._trunk).__name__} has no head, so it has no logits: {_LEFT}"
         )
+
+
+def without_logits(model: Any) -> str | None:
+    """What cannot be asked of a bridge that was loaded without a head; None of any other model."""
+    if isinstance(getattr(model, "original_model", None), Headless):
+        return f"the model has no head, so it has no logits: {_LEFT}"
+    return None
 
 
 def with_head(model_type: str, class_name: str) -> str | None:

@@ -21,6 +21,7 @@ from interp_toolkit.models.loading.files import sha256
 from interp_toolkit.models.loading.from_file import load_file
 from interp_toolkit.models.loading.gguf_file import check_no_gguf_only, load_gguf
 from interp_toolkit.models.loading.gguf_header import is_gguf
+from interp_toolkit.models.loading.headless import without_logits
 from interp_toolkit.models.loading.huggingface import load_folder, load_hub
 from interp_toolkit.models.loading.source_names import looks_like_path, path_of
 from interp_toolkit.models.loading.strict import check_finite, model_weights
@@ -86,8 +87,7 @@ def load(
         _refuse({**settings, **only_files}, name)
         check_no_gguf_only(path)
         bridge = load_folder(path, place, kind, trust_remote_code, progress)
-        path = path.resolve()
-        return _recorded(bridge, ModelRecord(path.name, "huggingface", str(path)))
+        return _recorded(bridge, _folder_record(path.resolve(), bridge))
     if path.is_file() and is_gguf(path):
         _refuse({**settings, **only_files}, name)
         bridge, notes = load_gguf(path, place, kind, progress)
@@ -98,6 +98,12 @@ def load(
     _refuse({**settings, **only_files}, name)
     bridge = load_hub(name, place, kind, trust_remote_code)
     return _recorded(bridge, ModelRecord(name, "huggingface"))
+
+
+def _folder_record(path: Path, bridge: Any) -> ModelRecord:
+    told = without_logits(bridge)
+    notes = () if told is None else (told,)
+    return ModelRecord(path.name, "huggingface", str(path), notes=notes)
 
 
 def _live(model: Model, dtype: Any, settings: Mapping[str, Any]) -> Any:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import transformers
+from huggingface_files import save_quietly
 
 from interp_toolkit import InputError, load
 from interp_toolkit.models.loading import memory_needed
@@ -39,11 +40,7 @@ def folder(tmp_path):
         num_attention_heads=4, max_position_embeddings=12,
     )  # fmt: skip
     model = transformers.LlamaForCausalLM(config)
-    bars = transformers.utils.logging.is_progress_bar_enabled()
-    transformers.utils.logging.disable_progress_bar()
-    model.save_pretrained(tmp_path / "saved")
-    if bars:
-        transformers.utils.logging.enable_progress_bar()
+    save_quietly(model, tmp_path / "saved")
     return tmp_path / "saved", sum(p.numel() for p in model.parameters())
 
 
