@@ -29,7 +29,7 @@ def refusal(path) -> str:
 
 def test_the_file_is_fine_as_it_is(tiny):
     model = load(tiny)
-    assert model.tokenizer("A!AB").input_ids == [33, 1, 63]
+    assert model.tokenizer("A!AB").input_ids == [0, 33, 1, 63]
     assert model.cfg.n_ctx == SETTINGS["context_length"]
     assert len(record_of(model).notes) == 1
 

@@ -32,9 +32,10 @@ def test_the_model_knows_what_a_language_model_knows(bridge):
 
 def test_the_tokenizer_is_the_file_s(bridge, plain_model):
     text = "Naïve café, 1234 + x_y;\n\ttabs"
-    ids = bridge.tokenizer(text).input_ids
+    ids = bridge.tokenizer(text, add_special_tokens=False).input_ids
     assert ids == plain_model.tokenizer(text).input_ids
     assert bridge.tokenizer.decode(ids) == text
+    assert bridge.tokenizer(text).input_ids == [bridge.tokenizer.bos_token_id, *ids]
     assert bridge.tokenizer.eos_token == plain_model.tokenizer.eos_token
 
 

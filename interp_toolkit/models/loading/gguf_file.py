@@ -118,9 +118,25 @@ def _read(
     model.config.name_or_path = model.name_or_path = str(path)
     tokenizer = None
     if header.has_tokenizer:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **given)
+        tokenizer = _as_in_a_folder(
+            transformers.AutoTokenizer.from_pretrained(folder, **given), folder / "tokenizer"
+        )
         tokenizer.name_or_path = str(path)
     return model, tokenizer
+
+
+def _as_in_a_folder(tokenizer: Any, folder: Path) -> Any:
+    """The tokenizer as bridges to Hugging Face folders have it: a text begins with its BOS token.
+
+    What transformers makes of a GGUF file cannot be told to; saved and read again it can.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer.save_pretrained(folder)
+    given = {} if tokenizer.bos_token is None else {"add_bos_token": True}
+    return AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False, **given
+    )
 
 
 def _check_size(path: Path, config: Any, header: GGUFHeader) -> None:

@@ -165,24 +165,20 @@ def check_complete(source: Path, loading: dict[str, Any]) -> None:
 
 
 def _bridge(folder: Path, model: Any, trust_remote_code: bool) -> Any:
-    tokenizer = _tokenizer(folder, trust_remote_code)
+    has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER_FILES)
     like = with_head(model.config.model_type, type(model).__name__)
     if like is not None:
+        tokenizer = _tokenizer(folder) if has_tokenizer else None
         return headless_bridge(model, like, tokenizer, str(folder))
-    return bridge_to(model, str(folder), tokenizer, trust_remote_code)
+    if has_tokenizer:
+        return _boot_with(model, str(folder), trust_remote_code=trust_remote_code)
+    return bridge_to(model, str(folder), None)
 
 
-def bridge_to(model: Any, name: str, tokenizer: Any, trust_remote_code: bool = False) -> Any:
-    """The bridge to a model that transformers loaded, with its tokenizer; None is none."""
+def bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
+    """The bridge to a model that transformers loaded, with a tokenizer, or with None."""
     if tokenizer is not None:
-        return _boot(
-            name,
-            hf_model=model,
-            tokenizer=tokenizer,
-            device=str(model.device),
-            dtype=model.dtype,
-            trust_remote_code=trust_remote_code,
-        )
+        return _boot_with(model, name, tokenizer=tokenizer)
     from transformer_lens.model_bridge.sources import build_bridge_from_module
 
     return build_bridge_from_module(
@@ -190,14 +186,14 @@ def bridge_to(model: Any, name: str, tokenizer: Any, trust_remote_code: bool = F
     )
 
 
-def _tokenizer(folder: Path, trust_remote_code: bool) -> Any:
-    if not any((folder / name).is_file() for name in _TOKENIZER_FILES):
-        return None
+def _tokenizer(folder: Path) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(
-        folder, local_files_only=True, trust_remote_code=trust_remote_code
-    )
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def _boot_with(model: Any, name: str, **options: Any) -> Any:
+    return _boot(name, hf_model=model, device=str(model.device), dtype=model.dtype, **options)
 
 
 def _boot(name: str, **options: Any) -> Any:
