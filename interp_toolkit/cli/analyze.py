@@ -21,7 +21,8 @@ def analyze(
     model: Annotated[
         str,
         typer.Argument(
-            help="A checkpoint (.pt, .safetensors), a Hugging Face folder, toy:NAME or a hub name."
+            help="A checkpoint (.pt, .safetensors), a .gguf file, a Hugging Face folder, toy:NAME "
+            "or a hub name."
         ),
     ],
     probe: Annotated[
@@ -134,7 +135,7 @@ def _run(
     elsewhere = bool(chosen) and all(analysis.reads_features(o) for o in chosen.values())
     with progress(quiet) as say:
         say(f"loading {printable(name)}")
-        model = load(name, **load_options)
+        model = load(name, progress=say, **load_options)
         print_assumptions(model, quiet)
         rows = analysis.as_data(data[0], model, () if elsewhere else data[1])
         left_out: dict[str, str] = {}

@@ -202,11 +202,13 @@ def told(say: Callable[[str], None], probe: str) -> Callable[[str], None]:
 
 
 def print_assumptions(model: Any, quiet: bool) -> None:
-    """What the checkpoint did not say and was assumed, in one line on standard error."""
+    """What was assumed, and what else to know of the weights, a line each on standard error."""
     from interp_toolkit.errors import printable
     from interp_toolkit.models.about.record import record_of
 
-    assumptions = record_of(model).assumptions
-    if assumptions and not quiet:
-        phrases = printable("; ".join(assumptions))
+    record = record_of(model)
+    if record.assumptions and not quiet:
+        phrases = printable("; ".join(record.assumptions))
         print(f"assumed: {phrases} (change with --set)", file=sys.stderr)
+    if record.notes and not quiet:
+        print(f"note: {printable('; '.join(record.notes))}", file=sys.stderr)

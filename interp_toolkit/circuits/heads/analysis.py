@@ -69,6 +69,7 @@ from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
 from interp_toolkit.models.about.tokens import token_words
 from interp_toolkit.models.heads import Head
+from interp_toolkit.models.loading.headless import without_logits
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable
@@ -455,6 +456,8 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
     cfg = model.cfg
     if int(cfg.n_layers) < 1:
         return "the model has no layers"
+    if (reason := without_logits(model)) is not None:
+        return reason
     if data is not None:
         asks = data.answers is not None
         return None if asks else "ask for it by name: the data are prompts for other probes"

@@ -48,6 +48,7 @@ class ModelInfo:
         act_fn: the MLPs' activation; None without MLPs.
         n_hooks: how many hook points there are.
         assumptions: what the file did not say and was assumed, one phrase each.
+        notes: what else to know of the weights, one phrase each.
         task: what the model was made for, if known.
         training: how it was trained, if known.
     """
@@ -68,6 +69,7 @@ class ModelInfo:
     act_fn: str | None
     n_hooks: int
     assumptions: tuple[str, ...]
+    notes: tuple[str, ...]
     task: Mapping[str, Any] | None
     training: Mapping[str, Any] | None
 
@@ -97,6 +99,7 @@ def describe(model: Model) -> ModelInfo:
         act_fn=None if attn_only else getattr(cfg, "act_fn", None),
         n_hooks=len(model.hook_dict),
         assumptions=record.assumptions,
+        notes=record.notes,
         task=record.task,
         training=record.training,
     )

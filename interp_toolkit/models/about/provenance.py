@@ -36,6 +36,7 @@ def provenance(
             "path": record.path,
             "sha256": record.sha256,
             "assumptions": list(record.assumptions),
+            "notes": list(record.notes),
             "config": dict(record.config),
         },
         data=data,

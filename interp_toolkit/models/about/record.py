@@ -17,7 +17,9 @@ from typing import Any, Literal
 from interp_toolkit.models.model import Model
 from interp_toolkit.task_record import TaskRecord
 
-Kind = Literal["checkpoint", "state_dict", "bridge_state_dict", "huggingface", "toy", "live"]
+Kind = Literal[
+    "checkpoint", "state_dict", "bridge_state_dict", "huggingface", "gguf", "toy", "live"
+]
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class ModelRecord:
         path: the file or folder, if any.
         sha256: of the file, if it is one.
         assumptions: what the file did not say and was assumed, one phrase each.
+        notes: what else to know of the weights, one phrase each: that they were quantised, or
+            that there is no head.
         alternatives: what else the file allows in place of what was assumed, as settings.
         config: the model's configuration as plain data.
         task: the task it was made for, if known, as its file says it (see `made_for`).
@@ -47,6 +51,7 @@ class ModelRecord:
     path: str | None = None
     sha256: str | None = None
     assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     alternatives: tuple[Mapping[str, Any], ...] = ()
     config: Mapping[str, Any] = field(default_factory=dict)
     task: Mapping[str, Any] | None = None

@@ -8,25 +8,23 @@ bars and log lines of the libraries underneath are switched off meanwhile.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
-import logging
 import pickle
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.loading.encoder import (
-    ENCODER,
-    OPTIONS,
-    encoder_bridge,
+from interp_toolkit.models.loading.headless import (
+    headless_bridge,
+    options,
+    with_head,
     without_pooler,
 )
+from interp_toolkit.models.loading.memory_needed import announce, count_parameters
+from interp_toolkit.models.loading.quietly import offline, one_line, quiet
 from interp_toolkit.models.loading.strict import check_finite, first_few
 
 _TOKENIZER_FILES = (
@@ -40,18 +38,26 @@ _TOKENIZER_FILES = (
 
 
 def load_folder(
-    folder: Path, device: torch.device, dtype: torch.dtype | None, trust_remote_code: bool
+    folder: Path,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    trust_remote_code: bool,
+    say: Callable[[str], None] | None = None,
 ) -> Any:
     """The bridge to the model in a local folder; `tokenizer` is None when the folder has none.
 
-    Raises InputError when the folder has no usable configuration or weights, or wants code run.
+    Raises InputError when the folder has no usable configuration or weights, wants code run, or is
+    too large for this machine's memory, which `say` is told first.
     """
     config = _read_config(folder, trust_remote_code)
     dtype = dtype or _saved_dtype(config)
-    with _quiet(), _offline():
+    n_params = count_parameters(folder, _saved_dtype(config))
+    if n_params is not None:
+        announce(str(folder), n_params, dtype, say)
+    with quiet(), offline():
         try:
             model, loading = _load_module(folder, config, dtype, trust_remote_code)
-            _check_complete(folder, loading)
+            check_complete(folder, loading)
             check_finite(model.named_parameters(), str(folder))
             bridge = _bridge(folder, model.to(device), trust_remote_code)
         except InputError:
@@ -61,7 +67,7 @@ def load_folder(
                 f"{folder} has pickled weights that are damaged or would run code; nothing was run"
             ) from error
         except Exception as error:  # whatever transformers raises on a damaged folder
-            raise InputError(f"{folder} cannot be loaded: {_one_line(error)}") from error
+            raise InputError(f"{folder} cannot be loaded: {one_line(error)}") from error
     return bridge.eval()
 
 
@@ -73,7 +79,7 @@ def load_hub(
     Raises InputError when there is no such model, the hub cannot be reached, or TransformerLens
     has no bridge to it.
     """
-    with _quiet():
+    with quiet():
         try:
             bridge = _boot(
                 name,
@@ -84,7 +90,7 @@ def load_hub(
         except Exception as error:
             raise InputError(
                 f"{name!r} is no file here and could not be loaded from the Hugging Face hub: "
-                f"{_one_line(error)}"
+                f"{one_line(error)}"
             ) from error
     return bridge.eval()
 
@@ -108,7 +114,7 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not readable JSON: {_one_line(error)}") from error
+        raise InputError(f"{path} is not readable JSON: {one_line(error)}") from error
     if not isinstance(content, dict):
         raise InputError(f"{path} is not a JSON object")
     return content
@@ -129,8 +135,9 @@ def _load_module(
     named = str((config.get("architectures") or [None])[0])
     loader = getattr(transformers, named, transformers.AutoModelForCausalLM)
     extra: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
-    if named == ENCODER:
-        extra |= OPTIONS
+    bare = with_head(str(config.get("model_type")), named) is not None
+    if bare:
+        extra |= options(loader)
     model, loading = loader.from_pretrained(
         folder,
         local_files_only=True,
@@ -140,13 +147,13 @@ def _load_module(
         ignore_mismatched_sizes=True,  # they are listed instead, and refused below
         **extra,
     )
-    if named == ENCODER:
+    if bare:
         loading = {**loading, "unexpected_keys": without_pooler(loading["unexpected_keys"])}
     return model, loading
 
 
-def _check_complete(folder: Path, loading: dict[str, Any]) -> None:
-    """What transformers would fill with random numbers, or drop, is an error here."""
+def check_complete(source: Path, loading: dict[str, Any]) -> None:
+    """Raise InputError for what transformers would fill with random numbers, or drop."""
     problems = {
         "lacks": sorted(loading.get("missing_keys", ())),
         "has no use for": sorted(loading.get("unexpected_keys", ())),
@@ -154,25 +161,28 @@ def _check_complete(folder: Path, loading: dict[str, Any]) -> None:
     }
     found = [f"{what} {first_few(names)}" for what, names in problems.items() if names]
     if found:
-        raise InputError(f"{folder} does not fit its config.json: it {'; it '.join(found)}")
+        raise InputError(f"{source} does not fit its configuration: it {'; it '.join(found)}")
 
 
 def _bridge(folder: Path, model: Any, trust_remote_code: bool) -> Any:
     has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER_FILES)
-    if type(model).__name__ == ENCODER:
-        return encoder_bridge(folder, model, _tokenizer(folder) if has_tokenizer else None)
+    like = with_head(model.config.model_type, type(model).__name__)
+    if like is not None:
+        tokenizer = _tokenizer(folder) if has_tokenizer else None
+        return headless_bridge(model, like, tokenizer, str(folder))
     if has_tokenizer:
-        return _boot(
-            str(folder),
-            hf_model=model,
-            device=str(model.device),
-            dtype=model.dtype,
-            trust_remote_code=trust_remote_code,
-        )
+        return _boot_with(model, str(folder), trust_remote_code=trust_remote_code)
+    return bridge_to(model, str(folder), None)
+
+
+def bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
+    """The bridge to a model that transformers loaded, with a tokenizer, or with None."""
+    if tokenizer is not None:
+        return _boot_with(model, name, tokenizer=tokenizer)
     from transformer_lens.model_bridge.sources import build_bridge_from_module
 
     return build_bridge_from_module(
-        model, type(model).__name__, hf_config=model.config, model_name=str(folder)
+        model, type(model).__name__, hf_config=model.config, model_name=name
     )
 
 
@@ -182,49 +192,11 @@ def _tokenizer(folder: Path) -> Any:
     return AutoTokenizer.from_pretrained(folder, local_files_only=True)
 
 
+def _boot_with(model: Any, name: str, **options: Any) -> Any:
+    return _boot(name, hf_model=model, device=str(model.device), dtype=model.dtype, **options)
+
+
 def _boot(name: str, **options: Any) -> Any:
     from transformer_lens.model_bridge import TransformerBridge
 
     return TransformerBridge.boot_transformers(name, **options)
-
-
-@contextlib.contextmanager
-def _quiet() -> Iterator[None]:
-    """No progress bars, log lines or warnings from the libraries underneath."""
-    from transformers.utils import logging as transformers_logging
-
-    bars, level = (
-        transformers_logging.is_progress_bar_enabled(),
-        transformers_logging.get_verbosity(),
-    )
-    transformers_logging.disable_progress_bar()
-    transformers_logging.set_verbosity(logging.CRITICAL)
-    disabled = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(disabled)
-        transformers_logging.set_verbosity(level)
-        if bars:
-            transformers_logging.enable_progress_bar()
-
-
-@contextlib.contextmanager
-def _offline() -> Iterator[None]:
-    """The Hugging Face libraries' own switch that keeps them off the network."""
-    from huggingface_hub import constants
-
-    before = constants.HF_HUB_OFFLINE
-    constants.HF_HUB_OFFLINE = True
-    try:
-        yield
-    finally:
-        constants.HF_HUB_OFFLINE = before
-
-
-def _one_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__).rstrip(".:")

@@ -1,12 +1,12 @@
-"""`load`: a model from a checkpoint file, a Hugging Face folder, a toy's or a hub's name.
+"""`load`: a model from a checkpoint or GGUF file, a Hugging Face folder, a toy's or a hub's name.
 
-This finds out which of these the source is (`from_file` and `huggingface` read them), checks that
+This finds out which of these the source is (`from_file`, `gguf_file`, `huggingface`), checks that
 the weights are finite, and leaves in the model's record where it came from and what was assumed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,11 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.device import find_device
 from interp_toolkit.models.about.record import ModelRecord, plain_config, record_of, set_record
 from interp_toolkit.models.loading.conversion import Keys
+from interp_toolkit.models.loading.files import sha256
 from interp_toolkit.models.loading.from_file import load_file
+from interp_toolkit.models.loading.gguf_file import check_no_gguf_only, load_gguf
+from interp_toolkit.models.loading.gguf_header import is_gguf
+from interp_toolkit.models.loading.headless import without_logits
 from interp_toolkit.models.loading.huggingface import load_folder, load_hub
 from interp_toolkit.models.loading.source_names import looks_like_path, path_of
 from interp_toolkit.models.loading.strict import check_finite, model_weights
@@ -33,6 +37,7 @@ def load(
     trust_remote_code: bool = False,
     keys: Keys | None = None,
     ignore: Sequence[str] = (),
+    progress: Callable[[str], None] | None = None,
     **settings: Any,
 ) -> Any:
     """A TransformerLens model, in eval mode, its weights checked to be all there and finite.
@@ -40,8 +45,9 @@ def load(
     Args:
         source: a checkpoint file (ours, a `{cfg, state_dict}` dictionary, or a bare state dict of a
             `HookedTransformer`, a `TransformerBridge`, GPT-2, nanoGPT or EasyTransformer; of a
-            pickled object its tensors and attributes are read, never its code), a local Hugging
-            Face folder, `toy:NAME`, a hub name, or a live model, which comes back as it is.
+            pickled object its tensors and attributes are read, never its code), a GGUF file (with
+            the extra `real`), a local Hugging Face folder, `toy:NAME`, a hub name, or a live model,
+            which comes back as it is.
         device: where to put it; "auto" is a GPU if there is one.
         dtype: what to convert the weights to; None leaves them as they were saved.
         trust_remote_code: run code that comes with a Hugging Face model.
@@ -49,16 +55,18 @@ def load(
             "nanogpt", "easytransformer", or a mapping of their names to TransformerLens' (or a JSON
             file of it, see `models.loading.key_rules`).
         ignore: names of tensors in a checkpoint to leave out; `*` stands for anything.
+        progress: takes a line that says how large a language model is, before it is loaded.
         settings: configuration fields that a file without configuration cannot say
             (`act_fn="relu"`, `n_heads=4`); strings are read by the field's type.
 
     Returns:
-        A `Transformer` for files and toys, a `TransformerBridge` for Hugging Face models;
+        A `Transformer` for files and toys, a `TransformerBridge` for GGUF and Hugging Face models;
         `record_of(model)` says where it came from and what was assumed.
 
     Raises:
-        InputError: the source is missing, damaged, would run code, does not fit together, has NaN
-            or infinite weights, or a setting is unknown, missing or contradicts the file.
+        InputError: the source is missing, damaged, would run code, does not fit together, is larger
+            than this machine's memory, has NaN or infinite weights, or a setting is unknown,
+            missing or contradicts the file.
 
     Examples:
         >>> import interp_toolkit as it
@@ -77,14 +85,25 @@ def load(
     path = path_of(name)
     if path.is_dir():
         _refuse({**settings, **only_files}, name)
-        bridge = load_folder(path, place, kind, trust_remote_code)
-        path = path.resolve()
-        return _recorded(bridge, ModelRecord(path.name, "huggingface", str(path)))
+        check_no_gguf_only(path)
+        bridge = load_folder(path, place, kind, trust_remote_code, progress)
+        return _recorded(bridge, _folder_record(path.resolve(), bridge))
+    if path.is_file() and is_gguf(path):
+        _refuse({**settings, **only_files}, name)
+        bridge, notes = load_gguf(path, place, kind, progress)
+        whole = str(path.resolve())
+        return _recorded(bridge, ModelRecord(path.name, "gguf", whole, sha256(path), notes=notes))
     if path.exists() or looks_like_path(name, path):
         return load_file(path, place, kind, settings, keys=keys, ignore=ignore)
     _refuse({**settings, **only_files}, name)
     bridge = load_hub(name, place, kind, trust_remote_code)
     return _recorded(bridge, ModelRecord(name, "huggingface"))
+
+
+def _folder_record(path: Path, bridge: Any) -> ModelRecord:
+    told = without_logits(bridge)
+    notes = () if told is None else (told,)
+    return ModelRecord(path.name, "huggingface", str(path), notes=notes)
 
 
 def _live(model: Model, dtype: Any, settings: Mapping[str, Any]) -> Any:

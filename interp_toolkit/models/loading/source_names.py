@@ -11,7 +11,7 @@ from pathlib import Path
 
 from interp_toolkit.errors import InputError
 
-_MODEL_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl", ".h5", ".zip")
+_MODEL_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl", ".h5", ".zip", ".gguf")
 _DATA_SUFFIXES = (".npz", ".npy", ".json", ".jsonl", ".parquet")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 

@@ -39,10 +39,16 @@ def check_finite(tensors: Iterable[tuple[str, Tensor]], source: str) -> None:
     bad = [
         name.replace("._original_component", "")  # bridges wrap each part, and PyTorch names both
         for name, tensor in tensors
-        if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all())
+        if tensor.is_floating_point() and not _finite(tensor)
     ]
     if bad:
         raise InputError(f"{source} has NaN or infinite values in {first_few(bad)}")
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all of it is; a finite sum says so at once, any other may have overflowed."""
+    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
+    return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())
 
 
 def model_weights(model: Model) -> Iterable[tuple[str, Tensor]]:

@@ -1,0 +1,218 @@
+"""A GGUF file (llama.cpp's format) becomes a bridge: transformers reads it, dequantised.
+
+The file is checked first (`gguf_header`), and the model that its settings describe is laid out
+without memory and compared with the file's tensors, so that nothing is allocated for a file that
+lies. Transformers sees the file alone in a folder of its own: nothing that lies beside it is read.
+It parses a file's metadata once for each of configuration, weights and tokenizer, and lists all
+tensor names once a module; here each is done once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import io
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.gguf_header import GGUFHeader, read_header
+from interp_toolkit.models.loading.huggingface import bridge_to, check_complete
+from interp_toolkit.models.loading.memory_needed import announce
+from interp_toolkit.models.loading.quietly import offline, one_line, quiet
+
+_NAME = "model.gguf"
+_TIMES = 2  # how many numbers a configuration may ask for, for each that the file has
+
+
+def load_gguf(
+    path: Path,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    say: Callable[[str], None] | None = None,
+) -> tuple[Any, tuple[str, ...]]:
+    """The bridge to the model in a GGUF file, with its tokenizer, and what to know of its weights.
+
+    Args:
+        path: the file.
+        device: where to put the model.
+        dtype: of its weights; None is float32, whatever the file's kinds are.
+        say: takes a line that says how large it will be.
+
+    Raises:
+        InputError: the package `gguf` is missing; the file is no GGUF, damaged, too large for this
+            machine, of an architecture that transformers or TransformerLens cannot read, or
+            its tensors do not fit its settings.
+    """
+    _require_package(path)
+    header = read_header(path)
+    kind = dtype or torch.float32
+    announce(str(path), header.n_params, kind, say)
+    silence = contextlib.redirect_stderr(io.StringIO())  # a progress bar that cannot be turned off
+    with quiet(), silence, offline(), _alone(path) as folder, _parsed_once():
+        try:
+            model, tokenizer = _read(path, folder, header, kind)
+            notes = _notes(model, header)
+            bridge = bridge_to(model.to(device), str(path), tokenizer)
+        except InputError:
+            raise
+        except Exception as error:  # whatever transformers raises on a file it cannot use
+            why = one_line(error).replace(str(folder / _NAME), "it")
+            raise InputError(f"{path} cannot be loaded: {why}") from error
+    return bridge.eval(), notes
+
+
+def check_no_gguf_only(folder: Path) -> None:
+    """Raise InputError for a folder that holds GGUF files and no config.json."""
+    if (folder / "config.json").is_file():
+        return
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() == ".gguf")
+    if files:
+        more = f" (or one of {len(files) - 1} more)" if len(files) > 1 else ""
+        raise InputError(
+            f"{folder} holds GGUF files and no config.json: give the file itself, {files[0]}{more}"
+        )
+
+
+def _require_package(path: Path) -> None:
+    if importlib.util.find_spec("gguf") is None:
+        raise InputError(
+            f"{path} is a GGUF file, which needs the package gguf: "
+            'pip install "interp-toolkit[real]"'
+        )
+
+
+def _read(
+    path: Path, folder: Path, header: GGUFHeader, dtype: torch.dtype
+) -> tuple[Any, Any | None]:
+    """The model and the tokenizer, if there is one, as transformers makes them of the file."""
+    import transformers
+
+    given: dict[str, Any] = {
+        "gguf_file": _NAME,
+        "local_files_only": True,
+        "trust_remote_code": False,
+    }
+    config = transformers.AutoConfig.from_pretrained(folder, **given)
+    _check_size(path, config, header)
+    model, loading = transformers.AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=config,
+        attn_implementation="eager",  # the others hide the attention pattern from hooks
+        dtype=dtype,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are listed instead, and refused below
+        **_dequantised(),
+        **given,
+    )
+    check_complete(path, loading)
+    _forget_quantisation(model)
+    model.config.architectures = [type(model).__name__]
+    model.config.name_or_path = model.name_or_path = str(path)
+    tokenizer = None
+    if header.has_tokenizer:
+        tokenizer = _as_in_a_folder(
+            transformers.AutoTokenizer.from_pretrained(folder, **given), folder / "tokenizer"
+        )
+        tokenizer.name_or_path = str(path)
+    return model, tokenizer
+
+
+def _as_in_a_folder(tokenizer: Any, folder: Path) -> Any:
+    """The tokenizer as bridges to Hugging Face folders have it: a text begins with its BOS token.
+
+    What transformers makes of a GGUF file cannot be told to; saved and read again it can.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer.save_pretrained(folder)
+    given = {} if tokenizer.bos_token is None else {"add_bos_token": True}
+    return AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False, **given
+    )
+
+
+def _check_size(path: Path, config: Any, header: GGUFHeader) -> None:
+    """Raise InputError where the settings describe a model larger than the file's tensors."""
+    import transformers
+
+    with torch.device("meta"):  # names and shapes, without any memory
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    asked = sum(t.numel() for t in (*model.parameters(), *model.buffers()))
+    if asked > _TIMES * header.n_params + (1 << 20):
+        raise InputError(
+            f"{path} does not fit together: its settings describe {asked:,} numbers, "
+            f"its tensors hold {header.n_params:,}"
+        )
+
+
+def _dequantised() -> dict[str, Any]:
+    """What asks transformers for plain weights, where it could leave them in blocks."""
+    import transformers
+
+    config = getattr(transformers, "GgufConfig", None)
+    return {} if config is None else {"quantization_config": config(dequantize=True)}
+
+
+def _forget_quantisation(model: Any) -> None:
+    """Remove what says that the weights are quantised: they are not, and could not be saved."""
+    for owner, name in (
+        (model.config, "quantization_config"),
+        (model, "hf_quantizer"),
+        (model, "quantization_method"),
+        (model, "is_quantized"),
+    ):
+        if name in vars(owner):
+            delattr(owner, name)
+
+
+def _notes(model: Any, header: GGUFHeader) -> tuple[str, ...]:
+    """What to know of the weights: that they were quantised, and what of the file is not used."""
+    notes = []
+    if header.quantisation:
+        named = " and ".join(", ".join(header.quantisation).rsplit(", ", 1))
+        notes.append(f"weights were quantised to {named}: results are of the dequantised weights")
+    left_out = header.n_params - sum(t.numel() for t in model.parameters())
+    if left_out > 0:  # transformers drops what it has no place for, such as rotary factors
+        notes.append(f"{left_out:,} of the file's numbers have no place in the model: left out")
+    return tuple(notes)
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[Path]:
+    """A folder in which the file is the only one."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(path.resolve(), Path(folder) / _NAME)
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def _parsed_once() -> Iterator[None]:
+    """The package `gguf` keeps what it parsed, and slices plain arrays, while a file is loaded."""
+    import gguf
+
+    class PlainReader(gguf.GGUFReader):
+        """A reader that does not slice a `memmap`, which costs several times as much."""
+
+        @property
+        def data(self) -> Any:
+            return self._plain
+
+        @data.setter
+        def data(self, value: Any) -> None:
+            self._plain = np.asarray(value)
+
+    before = gguf.GGUFReader, gguf.get_tensor_name_map
+    gguf.GGUFReader = functools.cache(PlainReader)
+    gguf.get_tensor_name_map = functools.cache(gguf.get_tensor_name_map)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = before

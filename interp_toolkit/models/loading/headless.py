@@ -1,0 +1,133 @@
+"""A model without a head (`BertModel`, `GPT2Model`) as a bridge: all its layers, and no logits.
+
+TransformerLens has bridges to models with a head only. The trunk is put where the same family's
+model with a head has it, the parts of the head are left out of the bridge, and a pass that is not
+stopped before the end says that there are no logits. A pooler, which reads the last layer and
+writes nothing into it, is left out too.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NoReturn
+
+import torch
+from torch import nn
+
+from interp_toolkit.errors import InputError
+
+_POOLER = "pooler."
+_LEFT = "its activations and the weights of its layers are all that can be read"
+
+
+class Headless(nn.Module):
+    """A trunk under the name that the family's model with a head gives it.
+
+    Args:
+        trunk: a model of transformers without a head.
+        name: of the trunk in a model with a head.
+    """
+
+    def __init__(self, trunk: Any, name: str):
+        super().__init__()
+        self.add_module(name, trunk)
+        self.config = trunk.config
+        self._trunk_name = name
+
+    @property
+    def device(self) -> torch.device:
+        """Where the trunk is."""
+        return self._trunk.device  # type: ignore[no-any-return]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the trunk."""
+        return self._trunk.dtype  # type: ignore[no-any-return]
+
+    @property
+    def _trunk(self) -> Any:
+        return getattr(self, self._trunk_name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Run the trunk, for its hooks; raises InputError at its end."""
+        takes = inspect.signature(self._trunk.forward).parameters  # a decorator's are not its own
+        takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
+        self._trunk(*args, **{name: v for name, v in kwargs.items() if takes_any or name in takes})
+        raise InputError(
+            f"this {type(self._trunk).__name__} has no head, so it has no logits: {_LEFT}"
+        )
+
+
+def without_logits(model: Any) -> str | None:
+    """What cannot be asked of a bridge that was loaded without a head; None of any other model."""
+    if isinstance(getattr(model, "original_model", None), Headless):
+        return f"the model has no head, so it has no logits: {_LEFT}"
+    return None
+
+
+def with_head(model_type: str, class_name: str) -> str | None:
+    """The class of the same family with a language model's head, which TransformerLens knows.
+
+    None where `class_name` is no trunk, or there is no such class.
+    """
+    from transformer_lens.factories.architecture_adapter_factory import SUPPORTED_ARCHITECTURES
+    from transformers.models.auto import modeling_auto as auto
+
+    if class_name != auto.MODEL_MAPPING_NAMES.get(model_type):
+        return None
+    named = (
+        auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.get(model_type),
+        auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(model_type),
+    )
+    return next((name for name in named if name in SUPPORTED_ARCHITECTURES), None)
+
+
+def options(trunk: Any) -> dict[str, Any]:
+    """What `from_pretrained` of a trunk's class takes, so that it makes no pooler."""
+    takes = inspect.signature(trunk.__init__).parameters
+    return {"add_pooling_layer": False} if "add_pooling_layer" in takes else {}
+
+
+def without_pooler(names: Any) -> set[Any]:
+    """The names of tensors that are no pooler's."""
+    return {name for name in names if not str(name).startswith(_POOLER)}
+
+
+def headless_bridge(trunk: Any, like: str, tokenizer: Any, name: str) -> Any:
+    """The bridge to a trunk that transformers loaded, without the parts of a head.
+
+    Args:
+        trunk: the model.
+        like: the class of the same family with a head.
+        tokenizer: its tokenizer, if there is one.
+        name: of the model.
+    """
+    import transformers
+    from transformer_lens.model_bridge.sources import build_bridge_from_module
+    from transformers.models.auto import modeling_auto as auto
+
+    module = Headless(trunk, getattr(transformers, like).base_model_prefix)
+    masked = like in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES.values()
+
+    def without_head(adapter: Any) -> None:
+        for part, component in list(adapter.component_mapping.items()):
+            if component.name and not _is_there(module, component.name):
+                adapter.component_mapping.pop(part)
+        if masked:
+            adapter.cfg.attention_dir = "bidirectional"
+
+    return build_bridge_from_module(
+        module,
+        like,
+        hf_config=trunk.config,
+        tokenizer=tokenizer,
+        model_name=name,
+        post_adapter_hook=without_head,
+    )
+
+
+def _is_there(module: nn.Module, path: str) -> bool:
+    found: Any = module
+    for step in path.split("."):
+        found = getattr(found, step, None)
+    return found is not None

@@ -1,0 +1,93 @@
+"""How much memory a model's weights will take, told before they are read.
+
+Weights that the machine cannot hold are refused: without that, loading ends minutes later with a
+killed process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from math import prod
+from pathlib import Path
+
+import torch
+from safetensors import safe_open
+
+from interp_toolkit.errors import InputError
+
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def announce(
+    source: str, n_params: int, dtype: torch.dtype, say: Callable[[str], None] | None
+) -> None:
+    """Say how large a model is; raises InputError when the machine's memory cannot hold it.
+
+    Args:
+        source: for the message.
+        n_params: how many numbers the weights hold.
+        dtype: what they become.
+        say: takes the line; None where nobody listens.
+
+    Examples:
+        >>> announce("model", 134_515_008, torch.float32, print)
+        135M parameters, about 0.5 GiB in float32
+    """
+    size = size_in_words(n_params, dtype)
+    limit = machine_memory()
+    if limit is not None and n_params * dtype.itemsize > limit:
+        raise InputError(f"{source} has {size}; this machine has {limit / 2**30:.1f} GiB of memory")
+    if say is not None:
+        say(size)
+
+
+def count_parameters(folder: Path, saved: torch.dtype) -> int | None:
+    """How many numbers the weight files of a Hugging Face folder hold; None if that is not said.
+
+    Safetensors say so at their beginning, and transformers prefers them; of pickles it is their
+    size over that of a number.
+
+    Args:
+        folder: with files under the names that transformers gives them.
+        saved: what its weights are saved as.
+    """
+    if tensors := list(folder.glob("model*.safetensors")):
+        try:
+            return sum(map(_numbers_in, tensors))
+        except Exception:  # a damaged file: loading it says what is wrong
+            return None
+    pickles = folder.glob("pytorch_model*.bin")
+    return sum(file.stat().st_size for file in pickles) // saved.itemsize or None
+
+
+def _numbers_in(path: Path) -> int:
+    with safe_open(path, framework="pt") as file:
+        return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118  (it is no dict)
+
+
+def size_in_words(n_params: int, dtype: torch.dtype) -> str:
+    """`135M parameters, about 0.5 GiB in float32`."""
+    unit, letter = next(
+        (u, n) for u, n in ((1e9, "B"), (1e6, "M"), (1, "")) if n_params >= u or u == 1
+    )
+    scaled = n_params / unit
+    count = f"{scaled:.1f}" if letter == "B" and scaled < 100 else f"{scaled:,.0f}"
+    n_bytes = n_params * dtype.itemsize
+    whole = n_bytes / 2**30 >= 0.05
+    memory = f"{n_bytes / 2**30:.1f} GiB" if whole else f"{n_bytes / 2**20:.1f} MiB"
+    return f"{count}{letter} parameters, about {memory} in {str(dtype).removeprefix('torch.')}"
+
+
+def machine_memory() -> int | None:
+    """Bytes of memory that this process may use at most; None where the system does not say."""
+    found = []
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in _LIMITS:
+        try:
+            found.append(int(path.read_text()))
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+    return min((n for n in found if n > 0), default=None)

@@ -1,0 +1,54 @@
+"""Hugging Face's libraries kept quiet and off the network, and their errors as one line."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """No progress bars, log lines or warnings from the libraries underneath."""
+    from transformers.utils import logging as transformers_logging
+
+    bars, level = (
+        transformers_logging.is_progress_bar_enabled(),
+        transformers_logging.get_verbosity(),
+    )
+    transformers_logging.disable_progress_bar()
+    transformers_logging.set_verbosity(logging.CRITICAL)
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(disabled)
+        transformers_logging.set_verbosity(level)
+        if bars:
+            transformers_logging.enable_progress_bar()
+
+
+@contextlib.contextmanager
+def offline() -> Iterator[None]:
+    """The Hugging Face libraries' own switch that keeps them off the network."""
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_OFFLINE
+    constants.HF_HUB_OFFLINE = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def one_line(error: BaseException) -> str:
+    """The first line of what an error says; its class where it says nothing or only a key."""
+    if isinstance(error, KeyError):
+        return f"{type(error).__name__} {error}"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return (lines[0] if lines else type(error).__name__).rstrip(".:")

