@@ -19,17 +19,17 @@ from __future__ import annotations
 import json
 import string
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from interp_toolkit.data.encoding import Tokenizer, bare_text, whole_text
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS, check_corrupted, check_wrong
 from interp_toolkit.errors import InputError, suggestion
 
-Tokenizer = Callable[[str], Any]
 _PROMPTS = ("clean", "tokens", "text")  # what a column of prompts may be called
 _PAIRS = ("clean", "corrupted", "wrong", "answer")
 _NOT_FEATURES = (*_PROMPTS, "corrupted", "position", "group", "answer", "answer_position", "wrong")
@@ -371,7 +371,7 @@ def _answers(
         where = f"{unit} {number}, column {name!r}"
         if tokenizer is None:
             raise InputError(f"{path}: {where} is text, and the model has no tokenizer; give ids")
-        encoded = _bare(tokenizer, value)
+        encoded = bare_text(tokenizer, value)
         if len(encoded) != 1:
             raise InputError(
                 f"{path}: {where}: {_short(value)} is {len(encoded)} tokens of this model; an "
@@ -379,16 +379,6 @@ def _answers(
             )
         ids.append(encoded[0])
     return _id_lists(path, name, ids, unit, first)
-
-
-def _bare(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Token ids without those that a tokenizer puts around every text."""
-    try:
-        encoded = tokenizer(text, add_special_tokens=False)  # type: ignore[call-arg]
-    except TypeError:
-        encoded = tokenizer(text)
-    ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
-    return ids.tolist() if hasattr(ids, "tolist") else list(ids)
 
 
 def _id_lists(
@@ -459,11 +449,7 @@ def _encode(path: Path, row: Any, tokenizer: Tokenizer | None, where: str) -> np
         raise InputError(f"{path}: it holds text, and the model has no tokenizer; give tokens")
     if not isinstance(row, str):
         raise InputError(f"{path}: {where}: text is {_short(row)}")
-    encoded = tokenizer(row)
-    ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
-    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-    if len(ids) == 1 and isinstance(ids[0], list):
-        ids = ids[0]
+    ids = whole_text(tokenizer, row)
     if not ids:
         raise InputError(f"{path}: {where}: the text has no tokens")
     return _token_row(path, ids, where)

@@ -197,8 +197,9 @@ class PreferenceTask(RowTask):
     def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
         """The answer preferred more often than not."""
         assert self.prompts.wrong is not None
-        found, chance = self.interval(readings[:, 0], COVERAGE), 0.5
-        value = replace(found, high=min(found.high, 1.0), low=max(found.low, 0.0))
+        values, chance = readings[:, 0], 0.5
+        low, high = clopper_pearson(float(values.sum()), len(values), COVERAGE)
+        value = replace(self.interval(values, COVERAGE), low=low, high=high)
         answers, wrong = (
             ids[self.rows].numpy() for ids in (_asked(self.prompts)[0], self.prompts.wrong)
         )
