@@ -35,6 +35,19 @@ def test_a_task_tells_first_what_the_model_does(call, loaded):
     assert circuit["evidence"]["status"] == "detected"
 
 
+def test_heads_of_a_task_are_judged_by_the_preference(call, loaded):
+    loaded(induction())
+    line = ("analyze", "toy:induction", "--quiet", "--task", "copy-random", "--probe", "heads")
+    code, out, err = call(*line, "--json", "-")
+    assert code == 0, err
+    (heads,) = json.loads(out)["results"]
+    assert heads["at_home"] is True
+    assert "prefer the answer to the wrong one" in heads["verdict"]
+    heads = {(h["detector"], h["layer"], h["head"]): h for h in heads["heads"]}
+    assert heads["previous-token", 0, 1]["causal"] == "carries"
+    assert heads["induction", 1, 0]["attends"] is True
+
+
 def test_a_model_that_does_not_do_the_task_is_refused_with_the_figure(call, loaded):
     loaded(decoy())
     line = ("analyze", "toy:decoy", "--quiet", "--task", "copy-random", "--probe", "circuit")
