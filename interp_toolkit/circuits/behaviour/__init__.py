@@ -2,6 +2,6 @@
 
 `prompts` makes the rows, `advantage` measures the in-context advantage on them, `objective` is what
 a circuit is judged by (that advantage, the answers, or closeness to the whole model), `task` what a
-model is to do on rows and `checked` whether it does, `replacement` is what
-stands in for the output of a head that is taken out.
+model is to do on rows and `checked` whether it does, `replacement` is what stands in for the
+output of a head that is taken out.
 """
