@@ -8,3 +8,4 @@ from .models.running.interventions import ablate as ablate
 from .models.running.streaming import activations as activations
 from .report.html import write_report as write_report
 from .report.json import write_json as write_json
+from .tasks.make import task as task

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.data import FeatureData, read_data
+from interp_toolkit.data.plain_texts import data_from_texts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.options import Options, read_options
@@ -23,7 +24,8 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
     Args:
         model: any TransformerLens model, or what `load` takes.
         name: of the analysis, as `interp list probes` shows them.
-        data: a `FeatureData`, or the path of a file that `read_data` takes.
+        data: a `FeatureData` (`task` makes one for a named behaviour), the path of a file that
+            `read_data` takes, or a list of texts, for analyses that ask for no answers.
         options: the analysis' own, as `interp show NAME` lists them, and `progress`, a function
             that is told what is being done; with `features` a file's columns are not read.
 
@@ -74,7 +76,7 @@ def fitting(model: Any, data: FeatureData | None) -> tuple[dict[str, Analysis], 
 
 
 def as_data(data: Any, model: Any, columns: Sequence[str] | None = None) -> FeatureData | None:
-    """Data as the analyses take it; a path is read with the model's tokenizer, if it has one.
+    """Data as the analyses take it; paths and texts are read with the model's tokenizer.
 
     `columns` chooses the features of a file, in the function's order; without any, the file is
     read for its tokens alone.
@@ -84,6 +86,9 @@ def as_data(data: Any, model: Any, columns: Sequence[str] | None = None) -> Feat
     if isinstance(data, str | Path):
         tokenizer, d_vocab = getattr(model, "tokenizer", None), model.cfg.d_vocab
         return read_data(data, tokenizer=tokenizer, d_vocab=d_vocab, feature_names=columns)
+    if isinstance(data, list | tuple) and data and all(isinstance(text, str) for text in data):
+        found = data_from_texts(data, getattr(model, "tokenizer", None))
+        return found.check_vocabulary(model.cfg.d_vocab)
     if isinstance(data, Mapping):
         raise InputError("data must be a FeatureData or a path; make one: FeatureData(tokens, ...)")
     raise InputError(f"data must be a FeatureData or a path, not {type(data).__name__}")

@@ -1,4 +1,4 @@
-"""What can be run, found by name: analyses, toys, recipes, artefacts; ours and other packages'.
+"""What can be run, found by name: analyses, toys, tasks, recipes, artefacts; ours and plugins'.
 
 Everything is an entry point, so that a name on the command line, a name in `analyze(model, name)`
 and a plugin's contribution are one mechanism, and nothing here imports what it lists.
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from interp_toolkit.data import FeatureData
     from interp_toolkit.options import Options
 
-Group = Literal["probes", "detectors", "toys", "recipes", "artefacts"]
-GROUPS: tuple[Group, ...] = ("probes", "detectors", "toys", "recipes", "artefacts")
+Group = Literal["probes", "detectors", "toys", "tasks", "recipes", "artefacts"]
+GROUPS: tuple[Group, ...] = ("probes", "detectors", "toys", "tasks", "recipes", "artefacts")
 
 
 def _unsaid(said: object) -> None:
@@ -91,6 +91,24 @@ class Toy:
     summary: str
     build: Callable[[], Any]
     task: Mapping[str, Any]
+    source: str
+
+
+@dataclass(frozen=True)
+class PromptTask:
+    """A behaviour to ask of a language model: what `interp analyze --task NAME` makes rows of.
+
+    Attributes:
+        name: its name on the command line.
+        summary: one line for `interp list`.
+        make: `make(tokenizer, rows, seed) -> FeatureData`: so many distinct rows of one length,
+            with answers, wrong answers and corrupted rows (see `data.FeatureData`).
+        source: document that it follows.
+    """
+
+    name: str
+    summary: str
+    make: Callable[[Any, int, int], FeatureData]
     source: str
 
 

@@ -30,6 +30,7 @@ install_import_hook(
         "interp_toolkit.probes",
         "interp_toolkit.stats",
         "interp_toolkit.studies",
+        "interp_toolkit.tasks",
         "interp_toolkit.toys",
         "interp_toolkit.training",
     ],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import pytest
 
@@ -48,3 +48,30 @@ def test_included_sections_are_there(page: str) -> None:
     for path, _, section in re.findall(r'^--8<-- "([^":]+)(:([\w-]+))?"$', text_of(page), re.M):
         source = (root / path).read_text(encoding="utf-8")
         assert not section or f"[start:{section}]" in source
+
+
+def test_the_valid_line_is_the_one_that_errors_show() -> None:
+    from interp_toolkit.data.pairs import EXAMPLE
+
+    assert f"```json\n{EXAMPLE}\n```" in text_of("behaviours.md")
+
+
+def test_every_task_and_metric_has_its_row() -> None:
+    from interp_toolkit.circuits.behaviour.objective import METRICS
+    from interp_toolkit.registry import names
+
+    rows = re.findall(r"^\| `([\w-]+)` \|", text_of("behaviours.md"), re.M)
+    assert sorted(rows) == sorted([*names("tasks"), *METRICS])
+
+
+def test_the_task_on_the_page_makes_rows() -> None:
+    from tiny_tokenizers import word_level
+
+    code = re.findall(r"```python\n(.*?)```", text_of("behaviours.md"), re.S)[-1]
+    known: dict[str, Any] = {}
+    exec(code, known)
+    words = "In , the The capital main city of is France Italy Japan Spain China "
+    words += "Paris Rome Tokyo Madrid Beijing"
+    data = known["CAPITALS"].make(word_level(words.split()), 8, 0)
+    assert len(data) == 8
+    assert data.corrupted is not None

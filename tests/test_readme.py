@@ -55,6 +55,7 @@ def test_commands_name_what_there_is() -> None:
     for group, pattern in {
         "probes": r"--probe ([\w-]+)",
         "toys": r"toy:([a-z][\w-]+)",
+        "tasks": r"--task ([\w-]+)",
         "recipes": r"interp train ([\w-]+)",
         "artefacts": r"interp reproduce ([\w/-]+)",
     }.items():

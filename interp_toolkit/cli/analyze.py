@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit.cli import options
+from interp_toolkit.cli.rows import RowsGiven
 from interp_toolkit.cli.show_results import show_results
 from interp_toolkit.errors import InputError, printable
 
@@ -59,6 +60,24 @@ def analyze(
             show_default=False,
         ),
     ] = None,
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME", help="Made prompts of a behaviour, in place of --data (interp list)."
+        ),
+    ] = None,
+    task_rows: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="How many rows of --task; default: 64.", show_default=False),
+    ] = None,
+    prompt: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="A prompt without an answer, in place of --data; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     config: Annotated[
         str | None,
         typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
@@ -92,15 +111,14 @@ def analyze(
     )
     if column and given.get("features") is not None:
         raise InputError("--column and --features both say what the features are; give one")
-    if column and data is None:
-        raise InputError("--column chooses features of --data, which is not given")
+    rows = RowsGiven(data, column or None, prompt or (), task, task_rows)
     settings = options.settings_of_model(config, setting)
     named = ctx.meta.get("analyses", {})
     if graph_path is not None:
         _check_graph(graph_path, named)
     load_options = {"device": device, "trust_remote_code": trust_remote_code, **settings}
     load_options |= {"keys": keys, "ignore": ignore or ()}
-    results = _run(model, named, (data, column or None), given, load_options, quiet)
+    results = _run(model, named, rows, given, load_options, quiet)
     if graph_path is not None:
         for result in results:
             if named[result.probe].graph_formats:
@@ -121,7 +139,7 @@ def _check_graph(path: Path, named: dict[str, Any]) -> None:
 def _run(
     name: str,
     named: dict[str, Any],
-    data: tuple[str | None, list[str] | None],
+    given_rows: RowsGiven,
     given: dict[str, Any],
     load_options: dict[str, Any],
     quiet: bool,
@@ -130,6 +148,7 @@ def _run(
     from interp_toolkit.cli.probe_flags import checked, print_assumptions, told
     from interp_toolkit.cli.progress import progress
     from interp_toolkit.models.loading.loader import load
+    from interp_toolkit.options import Options
 
     chosen = checked(named, given, named=True) if named else {}
     elsewhere = bool(chosen) and all(analysis.reads_features(o) for o in chosen.values())
@@ -137,7 +156,14 @@ def _run(
         say(f"loading {printable(name)}")
         model = load(name, progress=say, **load_options)
         print_assumptions(model, quiet)
-        rows = analysis.as_data(data[0], model, () if elsewhere else data[1])
+        general = next(iter(chosen.values()), Options())
+        rows = given_rows.read(
+            model,
+            features_elsewhere=elsewhere,
+            seed=general.seed,
+            memory=general.memory,
+            say=say,
+        )
         left_out: dict[str, str] = {}
         if not named:
             named, left_out = analysis.fitting(model, rows)

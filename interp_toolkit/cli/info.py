@@ -15,10 +15,10 @@ from interp_toolkit.registry import GROUPS
 def list_names(
     kind: Annotated[
         str | None,
-        typer.Argument(help="probes, detectors, toys, recipes or artefacts; default: all."),
+        typer.Argument(help="probes, detectors, toys, tasks, recipes or artefacts; default: all."),
     ] = None,
 ) -> None:
-    """List analyses, head detectors, toys, recipes and artefacts, those of plugins among them."""
+    """List analyses, detectors, toys, tasks, recipes and artefacts, those of plugins among them."""
     if kind is not None and kind not in GROUPS:
         raise InputError(f"there are no {kind!r} to list{suggestion(kind, GROUPS)}")
     from rich.console import Console

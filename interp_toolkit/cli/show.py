@@ -1,4 +1,4 @@
-"""`interp show NAME`: what a probe, detector, toy, recipe or artefact asks and takes."""
+"""`interp show NAME`: what a probe, detector, toy, task, recipe or artefact asks and takes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def show(
     name: Annotated[str, typer.Argument(help="As interp list has it, such as uand or toy:uand.")],
     debug: options.Debug = False,
 ) -> None:
-    """Say what a probe, detector, toy, recipe or artefact is, and what options it takes."""
+    """Say what a probe, detector, toy, task, recipe or artefact is, and what options it takes."""
     from rich.console import Console
     from rich.text import Text
 
@@ -49,6 +49,7 @@ def _examples(group: Group, name: str) -> list[str]:
         "probes": f"interp analyze MODEL --probe {name}",
         "detectors": f"interp analyze MODEL --probe heads --detector {name}",
         "toys": f"interp analyze toy:{name}",
+        "tasks": f"interp analyze MODEL --task {name} --probe circuit",
         "recipes": f"interp train {name} --out model.pt",
         "artefacts": f"interp reproduce {name}",
     }

@@ -19,20 +19,20 @@ from __future__ import annotations
 import json
 import string
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from interp_toolkit.data.columns import choose, integers, matrix
+from interp_toolkit.data.encoding import Tokenizer
 from interp_toolkit.data.features import FeatureData
-from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS, check_corrupted, check_wrong
+from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
+from interp_toolkit.data.tables import data_of_columns
 from interp_toolkit.errors import InputError, suggestion
 
-Tokenizer = Callable[[str], Any]
-_PROMPTS = ("clean", "tokens", "text")  # what a column of prompts may be called
 _PAIRS = ("clean", "corrupted", "wrong", "answer")
-_NOT_FEATURES = (*_PROMPTS, "corrupted", "position", "group", "answer", "answer_position", "wrong")
 _NPZ_ARRAYS = (
     "tokens",
     "lengths",
@@ -103,15 +103,15 @@ def _read_npz(
     if tokens.ndim != 2 or tokens.dtype.kind not in "iu":
         raise InputError(f"{path}: tokens must be integers [row position], not {_form(tokens)}")
     columns = {} if no_features else _npz_columns(path, arrays)
-    chosen = _choose(path, columns, feature_names)
+    chosen = choose(path, columns, feature_names)
     position = arrays.get("position")
     if position is not None and position.ndim == 0:
         position = np.full(len(tokens), position)
     return FeatureData(
         _cut(path, tokens, arrays.get("lengths")),
-        _matrix(path, chosen, columns, len(tokens), "row", 0),
+        matrix(path, chosen, columns, len(tokens), "row", 0),
         tuple(chosen),
-        None if position is None else _integers(path, "position", position, "row", 0),
+        None if position is None else integers(path, "position", position, "row", 0),
         _npz_groups(path, arrays.get("group")),
         str(path),
         _npz_ids(path, arrays, "answers"),
@@ -214,7 +214,7 @@ def _read_parquet(
         ) from error
     if len(columns) != len(table.column_names):
         raise InputError(f"{path}: two columns have the same name")
-    return _from_columns(path, columns, tokenizer, feature_names, "row", 0)
+    return data_of_columns(path, columns, tokenizer, feature_names, "row", 0)
 
 
 def _read_jsonl(
@@ -242,7 +242,7 @@ def _read_jsonl(
             if key not in records[0]:
                 raise InputError(f"{path}: line {number} has {key!r}, which line 1 has not")
     columns = {key: [record[key] for record in records] for key in keys}
-    return _from_columns(path, columns, tokenizer, feature_names, "line", 1)
+    return data_of_columns(path, columns, tokenizer, feature_names, "line", 1)
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:
@@ -261,254 +261,9 @@ def _no_constant(name: str) -> None:
     raise ValueError(f"{name} is no JSON number")
 
 
-def _from_columns(
-    path: Path,
-    columns: Mapping[str, Sequence[Any]],
-    tokenizer: Tokenizer | None,
-    feature_names: Sequence[str] | None,
-    unit: str,
-    first: int,
-) -> FeatureData:
-    """Check and assemble columns; rows are called `unit` and counted from `first` in messages."""
-    rows = _prompt_rows(path, columns, tokenizer, unit, first)
-    if not rows:
-        raise InputError(f"{path}: there are no rows")
-    features = {name: values for name, values in columns.items() if name not in _NOT_FEATURES}
-    chosen = _choose(path, features, feature_names)
-    position, group = columns.get("position"), columns.get("group")
-    corrupted, wrong = columns.get("corrupted"), columns.get("wrong")
-    answers = _answers(path, "answer", columns.get("answer"), tokenizer, unit, first)
-    against = _answers(path, "wrong", wrong, tokenizer, unit, first)
-    counterparts = corrupted and [
-        _prompt(path, "corrupted", row, tokenizer, f"{unit} {i}")
-        for i, row in enumerate(corrupted, first)
-    ]
-    _check_pairs(path, rows, counterparts, answers, against, unit, first)
-    return FeatureData(
-        rows,
-        _matrix(path, chosen, features, len(rows), unit, first),
-        tuple(chosen),
-        None if position is None else _integers(path, "position", position, unit, first),
-        None if group is None else _groups(path, group, unit, first),
-        str(path),
-        answers,
-        _id_lists(path, "answer_position", columns.get("answer_position"), unit, first),
-        against,
-        counterparts,
-    )
-
-
-def _prompt_rows(
-    path: Path,
-    columns: Mapping[str, Sequence[Any]],
-    tokenizer: Tokenizer | None,
-    unit: str,
-    first: int,
-) -> list[np.ndarray]:
-    """The rows of tokens, from whichever column has them."""
-    if "clean" in columns:
-        other = next((name for name in ("tokens", "text") if name in columns), None)
-        if other is not None:
-            raise InputError(f"{path}: it has both 'clean' and {other!r}; give one of them")
-    name = next((name for name in _PROMPTS if name in columns), None)
-    if name is None:
-        raise InputError(
-            f"{path}: there is no column 'tokens' or 'text' (or 'clean'); a valid line: "
-            f"{EXAMPLE if tokenizer is not None else EXAMPLE_OF_IDS}"
-        )
-    places = [(row, f"{unit} {number}") for number, row in enumerate(columns[name], first)]
-    if name == "tokens":
-        return [_token_row(path, row, where) for row, where in places]
-    if name == "text":
-        return [_encode(path, row, tokenizer, where) for row, where in places]
-    return [_prompt(path, name, row, tokenizer, where) for row, where in places]
-
-
-def _check_pairs(
-    path: Path,
-    rows: Sequence[np.ndarray],
-    corrupted: Sequence[np.ndarray] | None,
-    answers: np.ndarray | None,
-    wrong: np.ndarray | None,
-    unit: str,
-    first: int,
-) -> None:
-    """What `FeatureData` checks of pairs, with the file's own numbers of rows."""
-
-    def where(number: int) -> str:
-        return f"{path}: {unit} {number + first}"
-
-    for name, given in (("wrong", wrong), ("corrupted", corrupted)):
-        if given is not None and answers is None:
-            raise InputError(f"{where(0)} has {name!r} and no 'answer'; a valid line: {EXAMPLE}")
-    if corrupted is not None:
-        check_corrupted(rows, corrupted, where)
-    if answers is not None and wrong is not None and answers.shape == wrong.shape:
-        check_wrong(answers, wrong, where)
-
-
 def _example(record: Mapping[str, Any]) -> str:
     """A valid line in the manner of a given one: in words, or in ids."""
     return EXAMPLE_OF_IDS if any(isinstance(v, list) for v in record.values()) else EXAMPLE
-
-
-def _answers(
-    path: Path,
-    name: str,
-    values: Sequence[Any] | None,
-    tokenizer: Tokenizer | None,
-    unit: str,
-    first: int,
-) -> np.ndarray | None:
-    """Token ids of a column of answers; one that is text must be one token of the model's."""
-    if values is None:
-        return None
-    ids: list[Any] = []
-    for number, value in enumerate(values, first):
-        if not isinstance(value, str):
-            ids.append(value)
-            continue
-        where = f"{unit} {number}, column {name!r}"
-        if tokenizer is None:
-            raise InputError(f"{path}: {where} is text, and the model has no tokenizer; give ids")
-        encoded = _bare(tokenizer, value)
-        if len(encoded) != 1:
-            raise InputError(
-                f"{path}: {where}: {_short(value)} is {len(encoded)} tokens of this model; an "
-                "answer is one (a leading space may be missing)"
-            )
-        ids.append(encoded[0])
-    return _id_lists(path, name, ids, unit, first)
-
-
-def _bare(tokenizer: Tokenizer, text: str) -> list[int]:
-    """Token ids without those that a tokenizer puts around every text."""
-    try:
-        encoded = tokenizer(text, add_special_tokens=False)  # type: ignore[call-arg]
-    except TypeError:
-        encoded = tokenizer(text)
-    ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
-    return ids.tolist() if hasattr(ids, "tolist") else list(ids)
-
-
-def _id_lists(
-    path: Path, name: str, values: Sequence[Any] | None, unit: str, first: int
-) -> np.ndarray | None:
-    """A column of integers, or of lists of integers of one length."""
-    if values is None:
-        return None
-    rows = [value if isinstance(value, list) else [value] for value in values]
-    for number, row in enumerate(rows, first):
-        if len(row) != len(rows[0]):
-            raise InputError(
-                f"{path}: {unit} {number} has {len(row)} values of {name!r}, {unit} {first} has "
-                f"{len(rows[0])}; rows ask at equally many places"
-            )
-    if not rows[0]:
-        raise InputError(f"{path}: column {name!r} is empty")
-    columns = [_integers(path, name, column, unit, first) for column in zip(*rows, strict=True)]
-    return np.stack(columns, axis=1)
-
-
-def _choose(
-    path: Path, features: Mapping[str, Any], feature_names: Sequence[str] | None
-) -> list[str]:
-    chosen = list(features) if feature_names is None else list(feature_names)
-    for name in chosen:
-        if name not in features:
-            raise InputError(f"{path}: there is no feature {name!r}{suggestion(name, features)}")
-    return chosen
-
-
-def _matrix(
-    path: Path,
-    chosen: Sequence[str],
-    columns: Mapping[str, Iterable[Any]],
-    n_rows: int,
-    unit: str,
-    first: int,
-) -> np.ndarray:
-    """The chosen columns side by side, [row feature]."""
-    if not chosen:
-        return np.zeros((n_rows, 0), dtype=bool)
-    return np.stack([_booleans(path, n, columns[n], unit, first) for n in chosen], axis=1)
-
-
-def _token_row(path: Path, row: Any, where: str) -> np.ndarray:
-    if isinstance(row, str):
-        raise InputError(f"{path}: {where}: tokens are text; call the column 'text'")
-    if not isinstance(row, list) or not row:
-        raise InputError(f"{path}: {where}: tokens are no list of ids, or an empty one")
-    for token in row:
-        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 2**31:
-            raise InputError(f"{path}: {where}: {_short(token)} is no token id")
-    return np.array(row, dtype=np.int64)
-
-
-def _prompt(path: Path, name: str, row: Any, tokenizer: Tokenizer | None, where: str) -> np.ndarray:
-    """A prompt that is text or a list of ids."""
-    if isinstance(row, str):
-        return _encode(path, row, tokenizer, where)
-    if not isinstance(row, list):
-        raise InputError(f"{path}: {where}: {name!r} is {_short(row)}; give text or a list of ids")
-    return _token_row(path, row, where)
-
-
-def _encode(path: Path, row: Any, tokenizer: Tokenizer | None, where: str) -> np.ndarray:
-    if tokenizer is None:
-        raise InputError(f"{path}: it holds text, and the model has no tokenizer; give tokens")
-    if not isinstance(row, str):
-        raise InputError(f"{path}: {where}: text is {_short(row)}")
-    encoded = tokenizer(row)
-    ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
-    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
-    if len(ids) == 1 and isinstance(ids[0], list):
-        ids = ids[0]
-    if not ids:
-        raise InputError(f"{path}: {where}: the text has no tokens")
-    return _token_row(path, ids, where)
-
-
-def _booleans(path: Path, name: str, values: Iterable[Any], unit: str, first: int) -> np.ndarray:
-    """A feature column; 0 and 1 count as booleans, other numbers and missing values do not."""
-    column = []
-    for number, value in enumerate(values, first):
-        if isinstance(value, np.generic):
-            value = value.item()
-        if not isinstance(value, bool | int) or value not in (0, 1):
-            raise InputError(
-                f"{path}: {unit} {number}, column {name!r}: {_short(value)} is no boolean; "
-                "leave the column out or choose the features to read"
-            )
-        column.append(bool(value))
-    return np.array(column, dtype=bool)
-
-
-def _integers(path: Path, name: str, values: Iterable[Any], unit: str, first: int) -> np.ndarray:
-    column = []
-    for number, value in enumerate(values, first):
-        if isinstance(value, np.generic):
-            value = value.item()
-        if isinstance(value, bool) or not isinstance(value, int) or abs(value) >= 2**31:
-            raise InputError(
-                f"{path}: {unit} {number}, column {name!r}: {_short(value)} is no integer"
-            )
-        column.append(value)
-    return np.array(column, dtype=np.int64)
-
-
-def _groups(path: Path, values: Sequence[Any], unit: str, first: int) -> np.ndarray:
-    for number, value in enumerate(values, first):
-        if not isinstance(value, str | int):
-            raise InputError(
-                f"{path}: {unit} {number}, column 'group': {_short(value)} is no name or number"
-            )
-    return np.array([str(value) for value in values])
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def _form(array: np.ndarray) -> str:

@@ -196,7 +196,7 @@ def prompts_from_data(data: FeatureData, model: Model) -> Prompts:
         answer_positions=torch.from_numpy(np.asarray(data.answer_positions)),
         wrong=None if data.wrong is None else torch.from_numpy(np.asarray(data.wrong)),
         corrupted=_corrupted(data, model),
-        source=f"given rows with answers, {len(prompts)} × {prompts.n_pos}",
+        source=f"{data.source}: rows with answers, {len(prompts)} × {prompts.n_pos}",
     )
 
 

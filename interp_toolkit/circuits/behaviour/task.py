@@ -170,7 +170,7 @@ class PreferenceTask(RowTask):
     """Preferring the answer to a wrong one: the share of asked places where its logit is larger.
 
     Chance is one half. What a preference among the tokens gets that does not look at the row (see
-    `fixed_preference`) is told beside it where it is more than that.
+    `fixed_preference`) is told beside it where it is certainly more than that.
     """
 
     prompts: Prompts
@@ -197,8 +197,9 @@ class PreferenceTask(RowTask):
     def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
         """The answer preferred more often than not."""
         assert self.prompts.wrong is not None
-        found, chance = self.interval(readings[:, 0], COVERAGE), 0.5
-        value = replace(found, high=min(found.high, 1.0), low=max(found.low, 0.0))
+        values, chance = readings[:, 0], 0.5
+        low, high = clopper_pearson(float(values.sum()), len(values), COVERAGE)
+        value = replace(self.interval(values, COVERAGE), low=low, high=high)
         answers, wrong = (
             ids[self.rows].numpy() for ids in (_asked(self.prompts)[0], self.prompts.wrong)
         )
@@ -208,7 +209,7 @@ class PreferenceTask(RowTask):
             f"({COVERAGE:.0%} interval {value.low:.1%} to {value.high:.1%}, {len(readings)} rows); "
             f"chance is {chance:.0%}"
         )
-        if blind > chance:
+        if clopper_pearson(blind * len(answers), len(answers), COVERAGE)[0] > chance:
             said += f", and a preference among the answers that ignores the row gets {blind:.1%}"
         loss = float(readings[:, 1].mean())
         return AtHome(value.low > chance, value, chance, loss, said, self.unit)

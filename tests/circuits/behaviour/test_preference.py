@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import binomtest
 
 from interp_toolkit.circuits.behaviour.objective import (
     METRICS,
@@ -25,7 +26,6 @@ from interp_toolkit.circuits.behaviour.task import (
 )
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.stats import clopper_pearson
 from interp_toolkit.toys.hand_set.induction import decoy, induction
 
 
@@ -120,10 +120,18 @@ def test_at_home_by_the_exact_interval_and_away_where_answers_are_swapped():
     assert home.yes
     assert home.chance == away.chance == 0.5
     assert (home.value.mean, away.value.mean) == (1.0, 0.0)
-    assert home.value.low == pytest.approx(clopper_pearson(0, 40, 0.95)[1] * -1 + 1)
+    assert home.value.low == pytest.approx(0.025 ** (1 / 40))
     assert not away.yes
     assert home.said.startswith("100.0% prefer the answer to the wrong one (95% interval ")
     assert "chance is 50%" in home.said
+
+
+def test_the_interval_of_some_right_is_exact():
+    model = induction()
+    task, _ = task_of(model, prompts_from_data(pairs(model), model))
+    readings = np.array([[1.0, 0.0]] * 27 + [[0.0, 0.0]] * 13)
+    value, exact = task.at_home(readings).value, binomtest(27, 40).proportion_ci(0.95, "exact")
+    assert (value.mean, value.low, value.high) == pytest.approx((27 / 40, exact.low, exact.high))
 
 
 def test_a_model_without_the_behaviour_is_not_at_home():

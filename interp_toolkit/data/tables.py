@@ -1,0 +1,164 @@
+"""A table's columns as data: prompts in text or ids, answers, features (`files` says which)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from interp_toolkit.data.columns import choose, group_names, id_lists, integers, matrix, short
+from interp_toolkit.data.encoding import Tokenizer, bare_text, whole_text
+from interp_toolkit.data.features import FeatureData
+from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS, check_corrupted, check_wrong
+from interp_toolkit.errors import InputError
+
+_PROMPTS = ("clean", "tokens", "text")  # what a column of prompts may be called
+_NOT_FEATURES = (*_PROMPTS, "corrupted", "position", "group", "answer", "answer_position", "wrong")
+
+
+def data_of_columns(
+    path: Path,
+    columns: Mapping[str, Sequence[Any]],
+    tokenizer: Tokenizer | None,
+    feature_names: Sequence[str] | None,
+    unit: str,
+    first: int,
+) -> FeatureData:
+    """Check and assemble columns; rows are called `unit` and counted from `first` in messages."""
+    rows = _prompt_rows(path, columns, tokenizer, unit, first)
+    if not rows:
+        raise InputError(f"{path}: there are no rows")
+    features = {name: values for name, values in columns.items() if name not in _NOT_FEATURES}
+    chosen = choose(path, features, feature_names)
+    position, group = columns.get("position"), columns.get("group")
+    corrupted, wrong = columns.get("corrupted"), columns.get("wrong")
+    answers = _answers(path, "answer", columns.get("answer"), tokenizer, unit, first)
+    against = _answers(path, "wrong", wrong, tokenizer, unit, first)
+    counterparts = corrupted and [
+        _prompt(path, "corrupted", row, tokenizer, f"{unit} {i}")
+        for i, row in enumerate(corrupted, first)
+    ]
+    _check_pairs(path, rows, counterparts, answers, against, unit, first)
+    return FeatureData(
+        rows,
+        matrix(path, chosen, features, len(rows), unit, first),
+        tuple(chosen),
+        None if position is None else integers(path, "position", position, unit, first),
+        None if group is None else group_names(path, group, unit, first),
+        str(path),
+        answers,
+        id_lists(path, "answer_position", columns.get("answer_position"), unit, first),
+        against,
+        counterparts,
+    )
+
+
+def _prompt_rows(
+    path: Path,
+    columns: Mapping[str, Sequence[Any]],
+    tokenizer: Tokenizer | None,
+    unit: str,
+    first: int,
+) -> list[np.ndarray]:
+    """The rows of tokens, from whichever column has them."""
+    if "clean" in columns:
+        other = next((name for name in ("tokens", "text") if name in columns), None)
+        if other is not None:
+            raise InputError(f"{path}: it has both 'clean' and {other!r}; give one of them")
+    name = next((name for name in _PROMPTS if name in columns), None)
+    if name is None:
+        raise InputError(
+            f"{path}: there is no column 'tokens' or 'text' (or 'clean'); a valid line: "
+            f"{EXAMPLE if tokenizer is not None else EXAMPLE_OF_IDS}"
+        )
+    places = [(row, f"{unit} {number}") for number, row in enumerate(columns[name], first)]
+    if name == "tokens":
+        return [_token_row(path, row, where) for row, where in places]
+    if name == "text":
+        return [_encode(path, row, tokenizer, where) for row, where in places]
+    return [_prompt(path, name, row, tokenizer, where) for row, where in places]
+
+
+def _check_pairs(
+    path: Path,
+    rows: Sequence[np.ndarray],
+    corrupted: Sequence[np.ndarray] | None,
+    answers: np.ndarray | None,
+    wrong: np.ndarray | None,
+    unit: str,
+    first: int,
+) -> None:
+    """What `FeatureData` checks of pairs, with the file's own numbers of rows."""
+
+    def where(number: int) -> str:
+        return f"{path}: {unit} {number + first}"
+
+    for name, given in (("wrong", wrong), ("corrupted", corrupted)):
+        if given is not None and answers is None:
+            raise InputError(f"{where(0)} has {name!r} and no 'answer'; a valid line: {EXAMPLE}")
+    if corrupted is not None:
+        check_corrupted(rows, corrupted, where)
+    if answers is not None and wrong is not None and answers.shape == wrong.shape:
+        check_wrong(answers, wrong, where)
+
+
+def _answers(
+    path: Path,
+    name: str,
+    values: Sequence[Any] | None,
+    tokenizer: Tokenizer | None,
+    unit: str,
+    first: int,
+) -> np.ndarray | None:
+    """Token ids of a column of answers; one that is text must be one token of the model's."""
+    if values is None:
+        return None
+    ids: list[Any] = []
+    for number, value in enumerate(values, first):
+        if not isinstance(value, str):
+            ids.append(value)
+            continue
+        where = f"{unit} {number}, column {name!r}"
+        if tokenizer is None:
+            raise InputError(f"{path}: {where} is text, and the model has no tokenizer; give ids")
+        encoded = bare_text(tokenizer, value)
+        if len(encoded) != 1:
+            raise InputError(
+                f"{path}: {where}: {short(value)} is {len(encoded)} tokens of this model; an "
+                "answer is one (a leading space may be missing)"
+            )
+        ids.append(encoded[0])
+    return id_lists(path, name, ids, unit, first)
+
+
+def _prompt(path: Path, name: str, row: Any, tokenizer: Tokenizer | None, where: str) -> np.ndarray:
+    """A prompt that is text or a list of ids."""
+    if isinstance(row, str):
+        return _encode(path, row, tokenizer, where)
+    if not isinstance(row, list):
+        raise InputError(f"{path}: {where}: {name!r} is {short(row)}; give text or a list of ids")
+    return _token_row(path, row, where)
+
+
+def _token_row(path: Path, row: Any, where: str) -> np.ndarray:
+    if isinstance(row, str):
+        raise InputError(f"{path}: {where}: tokens are text; call the column 'text'")
+    if not isinstance(row, list) or not row:
+        raise InputError(f"{path}: {where}: tokens are no list of ids, or an empty one")
+    for token in row:
+        if isinstance(token, bool) or not isinstance(token, int) or not 0 <= token < 2**31:
+            raise InputError(f"{path}: {where}: {short(token)} is no token id")
+    return np.array(row, dtype=np.int64)
+
+
+def _encode(path: Path, row: Any, tokenizer: Tokenizer | None, where: str) -> np.ndarray:
+    if tokenizer is None:
+        raise InputError(f"{path}: it holds text, and the model has no tokenizer; give tokens")
+    if not isinstance(row, str):
+        raise InputError(f"{path}: {where}: text is {short(row)}")
+    ids = whole_text(tokenizer, row)
+    if not ids:
+        raise InputError(f"{path}: {where}: the text has no tokens")
+    return _token_row(path, ids, where)

@@ -1,0 +1,58 @@
+"""Whether a model does a behaviour at all: told with its interval, or refused with it."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from interp_toolkit.circuits.behaviour.checked import checked_home
+from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.errors import InputError
+from interp_toolkit.toys.hand_set.induction import induction
+from interp_toolkit.toys.hand_set.untrained import random_model
+
+
+def copying(model, rows=32, *, corrupted=True):
+    """Repeats that ask for their next token; corrupted: it is another one in the first segment."""
+    whole = repeated_prompts(model, rows=rows, n_pos=25).tokens.numpy()
+    tokens, answers = whole[:, :-1], whole[:, -1:]
+    free = [np.setdiff1d(np.arange(model.cfg.d_vocab), row)[0] for row in whole]
+    wrong = tokens[:, 1:2]
+    wrong = np.where(wrong == answers, tokens[:, 2:3], wrong)
+    changed = np.where(tokens == answers, np.array(free)[:, None], tokens)
+    prompts = repeated_prompts(model, rows=rows, n_pos=24)
+    return dataclasses.replace(
+        prompts,
+        tokens=torch.from_numpy(tokens),
+        answers=torch.from_numpy(answers),
+        answer_positions=torch.full((rows, 1), 23),
+        wrong=torch.from_numpy(wrong),
+        corrupted=torch.from_numpy(changed) if corrupted else None,
+    )
+
+
+def test_a_model_that_does_it_is_told_with_its_corrupted_prompts():
+    model = induction()
+    home = checked_home(model, copying(model))
+    assert home.clean.yes
+    assert home.clean.value.mean == 1.0
+    assert home.corrupted is not None
+    assert home.corrupted.value.mean < 0.7
+    assert home.said.startswith("100.0% prefer the answer to the wrong one (95% interval 89.1% to")
+    assert "on the corrupted prompts" in home.said
+    alone = checked_home(model, copying(model, corrupted=False))
+    assert alone.corrupted is None
+    assert alone.said == alone.clean.said
+
+
+def test_a_model_that_does_not_is_refused_with_its_figure():
+    model = random_model(0)
+    with pytest.raises(InputError, match=r"not seen to do this: \d+\.\d% prefer the answer"):
+        checked_home(model, copying(model))
+
+
+def test_rows_without_answers_are_refused():
+    model = induction()
+    with pytest.raises(InputError, match="these rows have no answers"):
+        checked_home(model, repeated_prompts(model))

@@ -1,0 +1,101 @@
+"""`--task` and `--prompt` on the command line."""
+
+import json
+
+import pytest
+from tiny_tokenizers import word_level
+
+from interp_toolkit.toys.hand_set.induction import decoy, induction
+
+
+@pytest.fixture
+def loaded(monkeypatch):
+    """Make `interp analyze` load a hand-set model that has a tokenizer of 64 tokens."""
+
+    def give(model):
+        model.tokenizer = word_level([f"w{i}" for i in range(62)], digits=False)
+        monkeypatch.setattr("interp_toolkit.models.loading.loader.load", lambda *a, **k: model)
+        return model
+
+    return give
+
+
+def test_a_task_tells_first_what_the_model_does(call, loaded):
+    loaded(induction())
+    line = ("analyze", "toy:induction", "--quiet", "--task", "copy-random", "--task-rows", "32")
+    code, out, err = call(*line, "--probe", "circuit", "--json", "-")
+    assert code == 0, err
+    (told,) = [line for line in err.splitlines() if line.startswith("copy-random: ")]
+    assert "100.0% prefer the answer to the wrong one (95% interval 89.1% to 100.0%" in told
+    assert "on the corrupted prompts" in told
+    (circuit,) = json.loads(out)["results"]
+    source = circuit["provenance"]["data"]["source"]
+    assert source.startswith("copy-random, 32 rows, seed 0: rows with answers, 32 × 25")
+    assert circuit["evidence"]["measured"].startswith("logit difference")
+    assert circuit["evidence"]["status"] == "detected"
+
+
+def test_heads_of_a_task_are_judged_by_the_preference(call, loaded):
+    loaded(induction())
+    line = ("analyze", "toy:induction", "--quiet", "--task", "copy-random", "--probe", "heads")
+    code, out, err = call(*line, "--json", "-")
+    assert code == 0, err
+    (heads,) = json.loads(out)["results"]
+    assert heads["at_home"] is True
+    assert "prefer the answer to the wrong one" in heads["verdict"]
+    heads = {(h["detector"], h["layer"], h["head"]): h for h in heads["heads"]}
+    assert heads["previous-token", 0, 1]["causal"] == "carries"
+    assert heads["induction", 1, 0]["attends"] is True
+
+
+def test_a_model_that_does_not_do_the_task_is_refused_with_the_figure(call, loaded):
+    loaded(decoy())
+    line = ("analyze", "toy:decoy", "--quiet", "--task", "copy-random", "--probe", "circuit")
+    code, out, err = call(*line)
+    assert code == 2
+    assert out == ""
+    assert len(err.strip().splitlines()) == 1
+    assert "the model is not seen to do this: " in err
+    assert "95% interval" in err
+
+
+def test_plain_prompts_are_rows(call, loaded):
+    loaded(induction())
+    two = ("--prompt", "w1 w2 w3", "--prompt", "w3 w4 w5")
+    line = ("analyze", "toy:induction", "--quiet", "--probe", "collapse", "--json", "-")
+    code, out, err = call(*line, *two)
+    assert code == 0, err
+    (result,) = json.loads(out)["results"]
+    assert result["provenance"]["data"]["source"] == "2 given prompts"
+    code, _, err = call(*line, *two, "--prompt", "w1")
+    assert code == 2
+    assert "the prompts have 4, 4, 2 tokens; they must be equally long" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--task", "copy-random", "--data", "rows.npz"), "--data and --task both say what the"),
+        (("--task", "copy-random", "--prompt", "a"), "--prompt and --task both say what the rows"),
+        (("--task", "copy-randon"), "no task is called 'copy-randon'; did you mean copy-random?"),
+        (("--task-rows", "9"), "--task-rows says how many rows of --task, which is not given"),
+        (("--task", "copy-random"), "this model has no tokenizer, so the task 'copy-random'"),
+        (("--prompt", "a"), "these prompts are text, and the model has no tokenizer"),
+    ],
+)
+def test_what_does_not_go_together_is_one_line(call, flags, said):
+    code, _, err = call("analyze", "toy:induction", "--quiet", "--probe", "circuit", *flags)
+    assert code == 2
+    assert said in err
+    assert len(err.strip().splitlines()) == 1
+
+
+def test_tasks_are_listed_and_shown(call):
+    code, out, _ = call("list", "tasks")
+    assert code == 0
+    assert "indirect-object" in out
+    code, out, _ = call("show", "indirect-object")
+    assert code == 0
+    assert "task indirect-object" in out
+    assert "source: Wang et al. 2023" in out
+    assert "interp analyze MODEL --task indirect-object" in out
