@@ -23,7 +23,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.edges.blocks import Blocks, Change, Projected
-from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Stage, Wiring
+from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import StopForwardError, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
