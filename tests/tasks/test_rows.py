@@ -68,3 +68,12 @@ def test_too_few_rows_are_one_line():
     with pytest.raises(InputError, match="cannot hold this task: no prompt has words"):
         drawn_rows(drawing(lambda template: None), 1, 8, 0, "made")
     assert len(drawn_rows(drawing(most=5), 1, 5, 0, "made")) == 5
+
+
+def test_the_same_row_again_does_not_count():
+    def draw(template, rng):
+        often = rng.random() < 0.8
+        row = (int(rng.integers(2)), 0) if often else (int(rng.integers(10_000)), 0, 0)
+        return PromptPair(row, (10_001, *row[1:]), 1, 2)
+
+    assert set(drawn_rows(draw, 1, 12, 0, "made").lengths) == {3}
