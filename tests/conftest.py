@@ -4,6 +4,7 @@ The zoo holds every kind of model that the toolkit claims to read, made on the s
 """
 
 import functools
+import importlib
 import importlib.util
 import os
 import sys
@@ -51,6 +52,14 @@ _ROTARY = {"positional_embedding_type": "rotary", "normalization_type": "RMS", "
 _ROTARY |= {"act_fn": "silu", "n_key_value_heads": 2}
 
 HAS_HOOKED_TRANSFORMER = importlib.util.find_spec("transformer_lens.HookedTransformer") is not None
+
+
+@pytest.fixture(scope="session")
+def benchmarks():
+    """A module of `benchmarks/` by its name: tests take studies and oracles from there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+        yield importlib.import_module
 
 
 def _scramble(model):

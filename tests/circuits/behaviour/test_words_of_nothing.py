@@ -1,23 +1,17 @@
 """Heads whose cuts do nothing are given no causal word: `benchmarks/cut_calibration.py`."""
 
-import importlib
-from pathlib import Path
-
 import numpy as np
 import pytest
 from scipy import stats
 
 from interp_toolkit.stats import LEVEL
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 GROUPS = 60
 
 
 @pytest.fixture(scope="module")
-def study():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module("cut_calibration")
+def study(benchmarks):
+    return benchmarks("cut_calibration")
 
 
 def test_cuts_of_nothing_have_no_effect_and_none_is_denied_without_rows(study):

@@ -61,3 +61,35 @@ def test_places_are_where_the_value_reads(zoo, tokens):
     everywhere = attribute(engine, tokens, reference, _value, steps=2)
     there = attribute(engine, tokens, reference, _value, last, steps=2)
     torch.testing.assert_close(there, everywhere, atol=2e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("attn_only", [True, False])
+def test_it_is_what_hooks_give(attn_only, benchmarks):
+    """EAP-IG's own way, with TransformerLens' hooks: the same numbers, edge by edge."""
+    lens = pytest.importorskip("transformer_lens")
+    if not hasattr(lens, "HookedTransformer"):
+        pytest.skip("TransformerLens 4 has no HookedTransformer")
+    torch.manual_seed(0)
+    cfg = lens.HookedTransformerConfig(
+        n_layers=2,
+        d_model=24,
+        n_ctx=8,
+        d_head=6,
+        n_heads=4,
+        d_vocab=11,
+        d_mlp=32,
+        act_fn="gelu",
+        attn_only=attn_only,
+        normalization_type="LN",
+        device="cpu",
+    )
+    model = lens.HookedTransformer(cfg)
+    model.cfg.use_split_qkv_input = model.cfg.use_attn_result = model.cfg.use_hook_mlp_in = True
+    clean, corrupted = torch.randint(0, 11, (2, 3, 6), generator=torch.Generator().manual_seed(1))
+    engine = PatchedModel(model)
+    reference = engine.whole(corrupted).trace.writes
+    ours = attribute(engine, clean, reference, _value, steps=3)
+    theirs = benchmarks("plain_attribution").hooked_attribution(model, clean, corrupted, _value, 3)
+    assert set(theirs) == {edge.name for edge in engine.wiring.edges}
+    expected = torch.stack([theirs[edge.name].detach() for edge in engine.wiring.edges], dim=1)
+    torch.testing.assert_close(ours, expected, atol=2e-5 * float(expected.abs().max()), rtol=1e-3)

@@ -4,9 +4,7 @@ A dozen of the models of `benchmarks/head_recall.py`, and the oracle it asks, he
 toolkit's own forward pass.
 """
 
-import importlib
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,22 +21,17 @@ from interp_toolkit.models.heads import Head
 from interp_toolkit.toys.hand_set.layouts import RELATIONS, Layout
 from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
 
-BENCHMARKS = Path(__file__).parents[3] / "benchmarks"
 ROWS = 256
 
 
 @pytest.fixture(scope="module")
-def recall():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module("head_recall")
+def recall(benchmarks):
+    return benchmarks("head_recall")
 
 
 @pytest.fixture(scope="module")
-def plain():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(BENCHMARKS))
-        yield importlib.import_module("plain_attention")
+def plain(benchmarks):
+    return benchmarks("plain_attention")
 
 
 def oracle_of(plain, model, rows):
