@@ -98,12 +98,12 @@ def untrained(architecture: str, seed: int) -> tuple[Transformer, Prompts]:
 @contextmanager
 def as_large() -> Iterator[None]:
     """The search of large models, whatever the size."""
-    before = search.MANY, screened.SMALLEST
-    search.MANY, screened.SMALLEST = 0, 2
+    before = search.MANY, screened.FEWEST_NODES, screened.FEWEST_EDGES
+    search.MANY, screened.FEWEST_NODES, screened.FEWEST_EDGES = 0, 1, 2
     try:
         yield
     finally:
-        search.MANY, screened.SMALLEST = before
+        search.MANY, screened.FEWEST_NODES, screened.FEWEST_EDGES = before
 
 
 def on_untrained(count: int) -> dict[str, Any]:

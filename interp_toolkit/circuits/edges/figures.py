@@ -75,16 +75,17 @@ def head_map(circuit: Circuit) -> Figure:
 
 def size_figure(found: Screening) -> Figure:
     """What circuits of each size keep alone, where edges are chosen."""
-    sizes, shares = list(found.sizes), list(found.sizes.values())
-    data = plots.line(sizes, shares, CLASS_COLORS[0], name="kept alone")
-    data = data | plots.marked()
+    by = {"nodes": found.node_sizes, "edges between them": found.edge_sizes}
+    data = [
+        plots.line(list(sizes), list(sizes.values()), CLASS_COLORS[i], name) | plots.marked()
+        for i, (name, sizes) in enumerate(by.items())
+    ]
     caption = (
-        "The largest estimates alone, all other edges cut, on the rows that edges are chosen on; "
-        f"the least size that keeps {found.target:.0%} is taken."
+        "The largest estimates alone, all other edges cut, on the rows that they are chosen on: "
+        "nodes with all edges between them, then edges between the nodes that were taken."
     )
-    across = plots.axis("edges", "log")
-    layout = plots.layout(across, plots.axis("share kept")) | plots.NO_LEGEND
-    return Figure("How many edges are enough", caption, [data], layout)
+    layout = plots.layout(plots.axis("how many", "log"), plots.axis("share kept"))
+    return Figure("How many are enough", caption, data, layout)
 
 
 def _places(graph: nx.DiGraph) -> dict[str, Place]:

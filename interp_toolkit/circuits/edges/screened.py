@@ -1,9 +1,12 @@
 """Choosing a circuit where there are too many edges to cut them all: attribution, then exact cuts.
 
 Steps:
-1. Every edge gets an estimate of its effect on every row (`attribution`).
-2. The circuit is the least number of the largest estimates that alone, all else cut, keeps TARGET
-   of the behaviour on the rows of choosing: sizes are doubled, then halved between.
+1. Every edge gets an estimate of its effect on every row (`attribution`); a node's is the sum over
+   the edges from it, which is that of cutting it.
+2. Nodes are taken, the largest first, until they and all edges between them keep NODES_KEEP of the
+   behaviour on the rows of choosing, all else cut; then of these edges the largest, until they keep
+   EDGES_KEEP. Sizes are doubled, then halved between. Nodes first: what a head needs is many edges,
+   none of which is large, and of nodes a person can read the list.
 3. Edges are cut one by one, the largest estimates first, a block at a time, until a block has none
    that matters: certainly not 0, and at least SHARE of the behaviour. Then some drawn from all
    that were not cut are cut too: what screening missed, with a bound.
@@ -11,7 +14,7 @@ Steps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,11 +24,13 @@ from scipy import stats
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.faithfulness import SHARE
 from interp_toolkit.circuits.edges.measured import Measured, joined, measured
-from interp_toolkit.circuits.edges.wiring import Edge
+from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.stats import COVERAGE, clopper_pearson
 
-TARGET = 0.95  # of the behaviour, where edges are chosen
-SMALLEST = 32  # edges of a circuit, to begin with
+NODES_KEEP = 0.95  # of the behaviour, where nodes are chosen
+EDGES_KEEP = 0.9  # of the behaviour, where edges between them are
+FEWEST_NODES = 8  # beside the input, to begin with
+FEWEST_EDGES = 32  # to begin with
 HALVINGS = 3  # between the size that is enough and the one before
 MOST_CUT = 128  # edges cut by the size of their estimates
 BLOCK = 32  # edges cut before asking whether to go on
@@ -37,8 +42,10 @@ class Screening:
     """How attribution chose, and how far it is to be trusted here.
 
     Attributes:
-        sizes: number of edges -> the share that they keep alone, where edges are chosen.
-        target: the share that was wanted there; reached: whether it was.
+        node_sizes: number of nodes beside the input -> the share that they keep, with all edges
+            between them, where they are chosen.
+        edge_sizes: number of edges between the chosen nodes -> the share that they keep.
+        reached: whether both were enough (NODES_KEEP, EDGES_KEEP).
         in_order: how many edges were cut one by one, by the size of their estimates.
         all_that_matter: whether they end with a block of none that matters; else they end for the
             price.
@@ -48,8 +55,8 @@ class Screening:
         missed_at_most: the share of others that matter, at most (Clopper and Pearson, one-sided).
     """
 
-    sizes: Mapping[int, float]
-    target: float
+    node_sizes: Mapping[int, float]
+    edge_sizes: Mapping[int, float]
     reached: bool
     in_order: int
     all_that_matter: bool
@@ -59,35 +66,101 @@ class Screening:
     missed_at_most: float
 
 
+@dataclass(frozen=True, eq=False)
+class Selection:
+    """The largest estimates, as a rule that can be asked on other rows.
+
+    Attributes:
+        edges: every edge of the model.
+        n_nodes: nodes that are taken, beside the input.
+        n_edges: edges that are taken between them; None: all.
+    """
+
+    edges: Sequence[Edge]
+    n_nodes: int
+    n_edges: int | None
+
+    def __call__(self, scores: Float[np.ndarray, "row edge"]) -> Bool[np.ndarray, " edge"]:
+        """Which edges are chosen by these estimates."""
+        mean = scores.mean(0)
+        inside = self._between(ranked_nodes(self.edges, mean)[: self.n_nodes])
+        if self.n_edges is None or self.n_edges >= inside.sum():
+            return inside
+        size = np.where(inside, np.abs(mean), -1.0)
+        chosen = np.zeros(len(mean), dtype=bool)
+        chosen[np.argsort(-size, kind="stable")[: self.n_edges]] = True
+        return chosen
+
+    def _between(self, nodes: Sequence[Node]) -> Bool[np.ndarray, " edge"]:
+        taken = {*nodes, Node("input"), Node("logits")}
+        return np.array([e.source in taken and e.target in taken for e in self.edges])
+
+
+def ranked_nodes(edges: Sequence[Edge], mean: Float[np.ndarray, " edge"]) -> list[Node]:
+    """The nodes but input and logits, by the size of what cutting them is estimated to cost."""
+    cost: dict[Node, float] = {}
+    for edge, estimate in zip(edges, mean.tolist(), strict=True):
+        if edge.source.kind != "input":
+            cost[edge.source] = cost.get(edge.source, 0.0) + estimate
+    return sorted(cost, key=lambda node: -abs(cost[node]))
+
+
 def ranked(scores: Float[np.ndarray, "row edge"]) -> Int[np.ndarray, " edge"]:
     """Edges by the size of their mean estimate, the largest first."""
     order: np.ndarray = np.argsort(-np.abs(scores.mean(0)), kind="stable")
     return order
 
 
-def sized(
+def selected(
     trial: CutObjective,
-    order: Int[np.ndarray, " edge"],
-    intact: Float[np.ndarray, " row"],
-    all_cut: Float[np.ndarray, " row"],
-    prune: Callable[[Sequence[Edge]], Sequence[Edge]],
+    scores: Float[np.ndarray, "row edge"],
+    values: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
+    prune: Callable[[Sequence[Edge]], Collection[Edge]],
     progress: Callable[[str], None],
-) -> tuple[int, dict[int, float]]:
-    """How many of the first edges are enough, and what each size that was tried keeps.
+) -> tuple[Selection, dict[int, float], dict[int, float]]:
+    """How many nodes and edges are enough, and what every size that was tried keeps.
 
-    `prune` takes out edges on no path before they are tried. Where no size up to half of all edges
-    is enough, the best is taken.
+    Args:
+        trial: the rows of choosing.
+        scores: the estimates there.
+        values: of the rows in the whole model, and with every edge cut.
+        prune: takes out edges on no path before they are tried.
+        progress: told what is being done.
     """
+    intact, all_cut = values
     whole = float((intact - all_cut).mean())
+
+    def keeps(selection: Selection) -> float:
+        inside = selection(scores)
+        kept = prune([e for e, keep in zip(trial.edges, inside, strict=True) if keep])
+        progress(f"circuits of {len(kept):,} edges")
+        return float((trial.alone([kept])[:, 0] - all_cut).mean()) / whole
+
+    n_nodes = len(trial.engine.wiring.writers) - 1
+    nodes, by_nodes = least_enough(
+        lambda n: keeps(Selection(trial.edges, n, None)), FEWEST_NODES, n_nodes, NODES_KEEP
+    )
+    n_between = int(Selection(trial.edges, nodes, None)(scores).sum())
+    edges, by_edges = least_enough(
+        lambda n: keeps(Selection(trial.edges, nodes, n)), FEWEST_EDGES, n_between, EDGES_KEEP
+    )
+    return Selection(trial.edges, nodes, edges), by_nodes, by_edges
+
+
+def least_enough(
+    keeps: Callable[[int], float], fewest: int, most: int, wanted: float
+) -> tuple[int, dict[int, float]]:
+    """The least size found that keeps as much as is wanted, and what each that was tried keeps.
+
+    Where none does, the best.
+    """
     shares: dict[int, float] = {}
 
     def enough(size: int) -> bool:
-        progress(f"circuits of {size:,} edges")
-        kept = prune([trial.edges[i] for i in order[:size]])
-        shares[size] = float((trial.alone([kept])[:, 0] - all_cut).mean()) / whole
-        return shares[size] >= TARGET
+        shares[size] = keeps(size)
+        return shares[size] >= wanted
 
-    size, most = SMALLEST, max(len(order) // 2, SMALLEST)
+    size = min(fewest, most)
     while not enough(size):
         if size >= most:
             return max(shares, key=lambda s: shares[s]), shares
@@ -125,7 +198,7 @@ def until_none_matters(
 
 def screening(
     scores: Float[np.ndarray, "row edge"],
-    sizes: Mapping[int, float],
+    sizes: tuple[Mapping[int, float], Mapping[int, float]],
     in_order: tuple[Measured, bool],
     sample: Measured,
     total: float,
@@ -136,9 +209,9 @@ def screening(
     estimates, effects = scores.mean(0)[found.edges], found.losses.mean(0)
     correlation = stats.spearmanr(np.abs(estimates), np.abs(effects)).statistic
     return Screening(
-        sizes=dict(sorted(sizes.items())),
-        target=TARGET,
-        reached=max(sizes.values()) >= TARGET,
+        node_sizes=dict(sorted(sizes[0].items())),
+        edge_sizes=dict(sorted(sizes[1].items())),
+        reached=max(sizes[0].values()) >= NODES_KEEP and max(sizes[1].values()) >= EDGES_KEEP,
         in_order=len(found.edges),
         all_that_matter=ended,
         rank_correlation=float(correlation),

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
@@ -185,37 +185,23 @@ def _screened(
     scores = trial.attributions(STEPS, progress)
     order = screened.ranked(scores)
 
-    def pruned(edges: Sequence[Edge]) -> list[Edge]:
-        on_path = connected(edges)
-        return [e for e in edges if e in on_path]
-
-    size, sizes = screened.sized(trial, order, intact, all_cut, pruned, progress)
+    selection, *sizes = screened.selected(trial, scores, values, connected, progress)
     most = min(max_edges, screened.MOST_CUT)
     in_order = screened.until_none_matters(trial, order, intact, total, most, progress)
     rest = order[len(in_order[0].edges) :]
     drawn = np.random.default_rng([seed, 4]).permutation(rest)[: screened.SAMPLE]
     sample = measured(trial, drawn, intact, progress)
-    kept = set(pruned([trial.edges[i] for i in order[:size]]))
+    chosen = selection(scores)
+    kept = connected([e for e, keep in zip(trial.edges, chosen, strict=True) if keep])
     found = joined(in_order[0], sample)
     edges = described(trial.edges, scores.mean(0), found, kept, test=True)
-
-    def select(rows: Int[np.ndarray, " row"]) -> Bool[np.ndarray, " edge"]:
-        return _largest(scores[rows], size)
-
-    chosen = _largest(scores, size)
     alike: dict[Kind, float] = {}
     for kind in kinds_for(prompts)[1:]:
         progress(f"attribution with cut edges at {kind}")
         again = trial.with_stand_in(kind).attributions(1)
-        alike[kind] = checks.jaccard(chosen, _largest(again, size))
-    told = screened.screening(scores, sizes, in_order, sample, total)
-    return _Choice(edges, select, told, alike)
-
-
-def _largest(scores: Float[np.ndarray, "row edge"], size: int) -> Bool[np.ndarray, " edge"]:
-    chosen = np.zeros(scores.shape[1], dtype=bool)
-    chosen[np.argpartition(-np.abs(scores.mean(0)), size - 1)[:size]] = True
-    return chosen
+        alike[kind] = checks.jaccard(chosen, selection(again))
+    told = screened.screening(scores, (sizes[0], sizes[1]), in_order, sample, total)
+    return _Choice(edges, lambda rows: selection(scores[rows]), told, alike)
 
 
 def _node_effects(

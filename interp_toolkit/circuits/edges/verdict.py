@@ -15,7 +15,7 @@ from interp_toolkit.circuits.edges.checks import EQUAL, STABLE, Checks, equivale
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
 from interp_toolkit.circuits.edges.faithfulness import SHARE, Faithfulness
 from interp_toolkit.circuits.edges.result import CircuitEvidence
-from interp_toolkit.circuits.edges.screened import Screening
+from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.stand_in import WORDS
 from interp_toolkit.circuits.edges.wiring import label_of
 from interp_toolkit.results import Status
@@ -96,8 +96,8 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
 def _rule(circuit: Circuit) -> str:
     if circuit.screening is not None:
         return (
-            "the least number of the largest estimates that alone keep "
-            f"{circuit.screening.target:.0%} where edges are chosen"
+            f"the fewest nodes that with all edges between them keep {NODES_KEEP:.0%}, then the "
+            f"fewest of these edges that keep {EDGES_KEEP:.0%}, largest estimates first"
         )
     test = "Holm-adjusted p at most the level, " if circuit.objective.is_behaviour else ""
     return f"{test}effect at least {SHARE:.0%} of what cutting every edge costs"
@@ -231,7 +231,8 @@ def _stands(checks: Checks | None, held_out: Faithfulness, n_kept: int) -> list[
     said = []
     if not math.isnan(checks.rest.share):
         low, high = checks.rest.low, checks.rest.high
-        said.append(f"without them the model keeps {checks.rest.share:.0%} [{low:.0%}, {high:.0%}]")
+        kept = f"{_percent(checks.rest.share)} [{_percent(low)}, {_percent(high)}]"
+        said.append(f"without them the model keeps {kept}")
     rivals = len(checks.exchanged) + len(checks.drawn)
     as_good = checks.as_good(held_out.share)
     said.append(f"{as_good or 'none'} of {rivals} circuits of the same shape keep as much")
@@ -247,3 +248,8 @@ def _stands(checks: Checks | None, held_out: Faithfulness, n_kept: int) -> list[
 
 def _interval(found: Faithfulness) -> str:
     return f"{COVERAGE:.0%} interval {found.low:.0%} to {found.high:.0%}"
+
+
+def _percent(share: float) -> str:
+    """Whole percents, and no minus in front of a nought."""
+    return f"{round(100 * share) + 0:d}%"

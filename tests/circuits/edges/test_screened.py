@@ -2,14 +2,11 @@
 
 import numpy as np
 import pytest
-import torch
 
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.edges import checks, screened, search
 from interp_toolkit.circuits.edges.circuit import connected
-from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.measured import Measured
-from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.verdict import evidence_of, status_of, verdict
 from interp_toolkit.circuits.edges.wiring import Wiring
 from interp_toolkit.toys.hand_set import induction as toys
@@ -33,7 +30,8 @@ def large(induction):
     """The search of large models, on a small one."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(search, "MANY", 0)
-        patch.setattr(screened, "SMALLEST", 2)
+        patch.setattr(screened, "FEWEST_NODES", 1)
+        patch.setattr(screened, "FEWEST_EDGES", 2)
         return search.find_circuit(induction, repeated_prompts(induction, rows=24, n_pos=40))
 
 
@@ -57,18 +55,42 @@ def test_what_is_told_of_it(large):
     assert large.checks.rest.share < 0.3
 
 
-def test_sizes_stop_at_the_first_that_is_enough(induction):
-    """The size that is taken is enough, and the one below that was tried is not."""
-    prompts = repeated_prompts(induction, rows=16, n_pos=40)
-    engine = PatchedModel(induction)
-    rows = torch.arange(16)
-    judged, _ = search.objective(induction, prompts)
-    trial = CutObjective(engine, prompts, rows, rows, judged, 2**30)
-    intact, all_cut = trial.intact(), trial.alone([()])[:, 0]
-    order = screened.ranked(trial.attributions())
-    size, shares = screened.sized(trial, order, intact, all_cut, list, lambda step: None)
-    assert shares[size] >= screened.TARGET
-    assert all(share < screened.TARGET for s, share in shares.items() if s < size)
+@pytest.mark.parametrize("needed", [1, 3, 8, 29, 30, 100])
+def test_the_least_size_is_found_within_the_steps(needed):
+    """What is taken is enough; what was tried below it is not; what was tried is told."""
+    size, shares = screened.least_enough(lambda n: float(n >= needed), 8, 100, 0.9)
+    assert shares[size] >= 0.9
+    assert all(share < 0.9 for s, share in shares.items() if s < size)
+    assert size <= 1.3 * needed + 8
+
+
+def test_where_no_size_is_enough_the_best_is_taken():
+    size, shares = screened.least_enough(lambda n: 0.5 - abs(n - 16) / 100, 8, 100, 0.9)
+    assert size == 16
+    assert set(shares) == {8, 16, 32, 64, 100}
+
+
+def test_a_selection_takes_nodes_then_edges_between_them():
+    wiring = Wiring(n_layers=2, n_heads=2, d_model=4, mlps=(True, True), parallel=False)
+    scores = np.zeros((3, len(wiring.edges)))
+    index = {e.name: i for i, e in enumerate(wiring.edges)}
+    scores[:, index["a0.h1->a1.h0<k>"]] = 2.0
+    scores[:, index["a1.h0->logits"]] = -3.0
+    scores[:, index["a0.h0->logits"]] = 1.0
+    scores[:, index["a0.h0->m1"]] = -1.0  # in sum this head costs nothing
+    assert [n.name for n in screened.ranked_nodes(wiring.edges, scores.mean(0))[:2]] == [
+        "a1.h0",
+        "a0.h1",
+    ]
+    inside = screened.Selection(wiring.edges, 2, None)(scores)
+    nodes = {"input", "a1.h0", "a0.h1", "logits"}
+    expected = [e.source.name in nodes and e.target.name in nodes for e in wiring.edges]
+    assert inside.tolist() == expected
+    chosen = screened.Selection(wiring.edges, 2, 2)(scores)
+    assert {wiring.edges[i].name for i in np.flatnonzero(chosen)} == {
+        "a0.h1->a1.h0<k>",
+        "a1.h0->logits",
+    }
 
 
 def test_what_matters_is_certain_and_large():
