@@ -75,3 +75,27 @@ def test_the_task_on_the_page_makes_rows() -> None:
     data = known["CAPITALS"].make(word_level(words.split()), 8, 0)
     assert len(data) == 8
     assert data.corrupted is not None
+
+
+def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
+    from interp_toolkit.circuits.edges import checks, figures, screened, search
+    from interp_toolkit.circuits.edges.faithfulness import SHARE
+
+    said = " ".join(text_of("circuits.md").split())
+    gradients = ("no", "one", "two", "three", "four", "five")[search.STEPS]
+    for words in (
+        f"Up to {search.MANY:,} edges",
+        f"at least {SHARE:.0%}".replace("%", " %"),
+        f"with {gradients} gradients",
+        f"between them keep {screened.NODES_KEEP:.0%}".replace("%", " %"),
+        f"until they keep {screened.EDGES_KEEP:.0%}".replace("%", " %"),
+        f"a block of {screened.BLOCK} has none that matters (or {screened.MOST_CUT} are cut)",
+        f"then {screened.SAMPLE} drawn from all the others",
+        f"within {1 - checks.EQUAL:.0%} to {1 + checks.EQUAL:.0%}".replace("%", " %"),
+        f"how many of {checks.TESTED} change more than {checks.UNUSUAL:.0%}".replace("%", " %"),
+        f"on {checks.DRAWS} bootstraps",
+        f"in fewer than {checks.STABLE:.0%}".replace("%", " %"),
+        f"how many of {2 * checks.RIVALS} keep as much",
+        f"its {figures.MOST_EDGES} largest edges",
+    ):
+        assert words in said, words
