@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 from interp_toolkit.registry import Progress
 
 SECONDS_BETWEEN_LINES = 5.0
+NUMBERS = r", [\d.]+ (s|min|h) left|\d[\d.,]*"  # what may differ between steps of one kind
 
 
 @contextmanager
@@ -19,7 +21,7 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
     if quiet:
         yield lambda text: None
     elif not sys.stderr.isatty():
-        yield _print
+        yield _Steps().say
     else:
         from rich.console import Console
         from rich.markup import escape
@@ -51,6 +53,20 @@ def training_progress(
 
 def _print(text: str) -> None:
     print(f"  {text}", file=sys.stderr, flush=True)
+
+
+class _Steps:
+    """Steps as plain lines; those that differ in numbers only, every few seconds."""
+
+    def __init__(self) -> None:
+        self._words = ""
+        self._said = 0.0
+
+    def say(self, text: str) -> None:
+        words, now = re.sub(NUMBERS, "", text), time.monotonic()
+        if words != self._words or now - self._said >= SECONDS_BETWEEN_LINES:
+            self._words, self._said = words, now
+            _print(text)
 
 
 class _Lines:

@@ -14,15 +14,17 @@ from interp_toolkit.errors import InputError
 def data_from_texts(texts: Sequence[str], tokenizer: Tokenizer | None) -> FeatureData:
     """Texts as rows of tokens of one length, with what the tokenizer puts around every text.
 
+    Longer texts are cut to the first tokens, as many as the shortest has; `source` says so.
+
     Args:
         texts: the prompts.
         tokenizer: text -> token ids.
 
     Raises:
-        InputError: no tokenizer, a text without tokens, texts of different lengths in tokens.
+        InputError: no tokenizer, a text without tokens.
 
     Examples:
-        >>> data_from_texts(["ab", "cd"], lambda text: [ord(c) for c in text]).tokens[1]
+        >>> data_from_texts(["ab", "cde"], lambda text: [ord(c) for c in text]).tokens[1]
         array([ 99, 100])
     """
     if tokenizer is None:
@@ -34,10 +36,10 @@ def data_from_texts(texts: Sequence[str], tokenizer: Tokenizer | None) -> Featur
     lengths = [len(row) for row in rows]
     if not all(lengths):
         raise InputError(f"prompt {lengths.index(0) + 1} has no tokens; give it some text")
-    if len(set(lengths)) > 1:
-        said = ", ".join(map(str, lengths))
-        raise InputError(
-            f"the prompts have {said} tokens; they must be equally long: change their words"
-        )
+    shortest, longest = min(lengths), max(lengths)
+    cut = (
+        f", cut to their first {shortest} tokens (of up to {longest})" if shortest < longest else ""
+    )
     empty = np.zeros((len(rows), 0), dtype=bool)
-    return FeatureData(np.array(rows), empty, (), source=f"{len(rows)} given prompts")
+    tokens = np.array([row[:shortest] for row in rows])
+    return FeatureData(tokens, empty, (), source=f"{len(rows)} given prompts{cut}")

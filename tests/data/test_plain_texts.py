@@ -17,10 +17,15 @@ def test_texts_become_rows_with_what_the_tokenizer_adds():
     assert data.names == ()
 
 
+def test_longer_texts_are_cut_and_the_source_says_so():
+    data = data_from_texts(["ab", "c", "defg"], letters)
+    assert data.token_matrix().tolist() == [[0, 1], [0, 3], [0, 4]]
+    assert data.source == "3 given prompts, cut to their first 2 tokens (of up to 5)"
+
+
 @pytest.mark.parametrize(
     ("texts", "tokenizer", "said"),
     [
-        (["ab", "c", "defg"], letters, "the prompts have 3, 2, 5 tokens; they must be equally"),
         (["ab", ""], letters, "prompt 2 has no tokens"),
         (["ab"], None, "the model has no tokenizer; give rows of token ids"),
     ],

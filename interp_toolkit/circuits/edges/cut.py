@@ -17,6 +17,7 @@ from interp_toolkit.circuits.edges.kept_pass import KeptPass
 from interp_toolkit.circuits.edges.patched_pass import Pass, PatchedModel, Reference
 from interp_toolkit.circuits.edges.stand_in import Kind, StandIn, kinds_for
 from interp_toolkit.circuits.edges.wiring import Edge, Node
+from interp_toolkit.countdown import Countdown
 from interp_toolkit.models.running.memory import rows_that_fit
 
 Rows = Int[Tensor, " row"]
@@ -107,7 +108,7 @@ class CutObjective:
             places = self._places(part.rows)
             return self.engine.logits(part.whole, part.reference, cuts[i], places)
 
-        return self._each(len(cuts), of, progress)
+        return self._each(len(cuts), of, progress, "cutting edges")
 
     def alone(
         self,
@@ -125,7 +126,7 @@ class CutObjective:
                 part.alone.remember(near)
             return part.alone.logits(circuits[i])
 
-        return self._each(len(circuits), of, progress)
+        return self._each(len(circuits), of, progress, "circuits alone")
 
     def without(
         self,
@@ -138,7 +139,7 @@ class CutObjective:
             places = self._places(part.rows)
             return self.engine.without(part.whole, part.reference, nodes[i], places)
 
-        return self._each(len(nodes), of, progress)
+        return self._each(len(nodes), of, progress, "cutting nodes")
 
     def attributions(
         self, steps: int = STEPS, progress: Callable[[str], None] = lambda step: None
@@ -146,6 +147,7 @@ class CutObjective:
         """A first-order estimate of the loss of worth when each edge is cut."""
         self._held = None  # gradients need the room
         found = []
+        count = Countdown(progress, len(self.rows), "attribution to edges", "rows")
         for rows in torch.split(self.rows, self._graded_at_once):
             tokens, places = self._prompts.tokens[rows], self._places(rows)
             reference, whole = self.stand_in(rows), self.engine.whole(tokens, places).logits
@@ -155,7 +157,7 @@ class CutObjective:
 
             estimate = attribute(self.engine, tokens, reference, worth, places, steps)
             found.append(-estimate.float().cpu().numpy())
-            progress(f"attribution to edges, {sum(map(len, found))} of {len(self.rows)} rows")
+            count.step(len(rows))
         return np.concatenate(found)
 
     def _each(
@@ -163,16 +165,16 @@ class CutObjective:
         n: int,
         logits: Callable[[_Part, int], Tensor],
         progress: Callable[[str], None] = lambda step: None,
+        what: str = "",
     ) -> Float[np.ndarray, "row set"]:
         values = np.empty((len(self.rows), n))
-        done = 0
+        n_parts = 1 if self._held is not None else -(-len(self.rows) // self._at_once)
+        count = Countdown(progress if n > 1 else lambda step: None, n * n_parts, what)
         for part in self._parts():
             for i in range(n):
                 value = self._worth(logits(part, i), part.rows, part.whole.logits)
                 values[part.place, i] = value.double().cpu().numpy()
-                done += len(part.rows)
-                if n > 1:
-                    progress(f"{done * 100 // values.size} % of {n} passes")
+                count.step()
         return values
 
     def _parts(self) -> Iterator[_Part]:

@@ -1,0 +1,51 @@
+"""How far a long run of like steps is, in words: how many of how many, and about how long still."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+SOON = 3.0  # seconds below which nothing is said of the time left
+ENOUGH = 2.0  # seconds that must be spent before they say how long the rest will take
+
+
+class Countdown:
+    """Says after every step what is done and about what time is left.
+
+    Args:
+        say: is told, in words.
+        total: steps.
+        what: is being done.
+        unit: what a step is, in the plural.
+
+    Examples:
+        >>> said = []
+        >>> count = Countdown(said.append, 3, "cutting edges")
+        >>> count.step()
+        >>> said
+        ['cutting edges: 1 of 3 passes']
+    """
+
+    def __init__(self, say: Callable[[str], None], total: int, what: str, unit: str = "passes"):
+        self._say, self._total, self._what, self._unit = say, total, what, unit
+        self._done, self._began = 0, time.monotonic()
+
+    def step(self, steps: int = 1) -> None:
+        """One step more, or several."""
+        self._done += steps
+        spent = time.monotonic() - self._began
+        left = spent * (self._total - self._done) / self._done
+        told = f", {in_words(left)} left" if spent >= ENOUGH and left >= SOON else ""
+        self._say(f"{self._what}: {self._done:,} of {self._total:,} {self._unit}{told}")
+
+
+def in_words(seconds: float) -> str:
+    """About how long, as people say it: `40 s`, `3 min`, `2.5 h`.
+
+    Examples:
+        >>> in_words(41.7), in_words(200), in_words(9000)
+        ('42 s', '3 min', '2.5 h')
+    """
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,38 @@
+"""What is said of a long run while it lasts."""
+
+import pytest
+
+from interp_toolkit import countdown
+from interp_toolkit.cli import progress
+
+
+def test_time_left_is_told_when_it_is_known(monkeypatch):
+    clock = iter([0.0, 1.0, 10.0, 39.0, 40.0])
+    monkeypatch.setattr(countdown.time, "monotonic", lambda: next(clock))
+    said = []
+    count = countdown.Countdown(said.append, 40, "cutting edges")
+    count.step()
+    count.step(9)
+    count.step(29)
+    count.step()
+    assert said == [
+        "cutting edges: 1 of 40 passes",
+        "cutting edges: 10 of 40 passes, 30 s left",
+        "cutting edges: 39 of 40 passes",
+        "cutting edges: 40 of 40 passes",
+    ]
+
+
+@pytest.mark.parametrize(("seconds", "said"), [(99, "99 s"), (101, "2 min"), (7200, "2.0 h")])
+def test_durations_are_said_as_people_say_them(seconds, said):
+    assert countdown.in_words(seconds) == said
+
+
+def test_lines_that_differ_in_numbers_only_come_every_few_seconds(monkeypatch, capsys):
+    clock = iter([0.0, 1.0, 2.0, 8.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    steps = progress._Steps()
+    for text in ("cuts: 1 of 9 passes", "cuts: 2 of 9 passes, 40 s left", "nodes", "nodes"):
+        steps.say(text)
+    said = capsys.readouterr().err.split("\n")
+    assert [line.strip() for line in said if line] == ["cuts: 1 of 9 passes", "nodes", "nodes"]
