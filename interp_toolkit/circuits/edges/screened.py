@@ -27,8 +27,8 @@ from interp_toolkit.circuits.edges.measured import Measured, joined, measured
 from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.stats import COVERAGE, clopper_pearson
 
-NODES_KEEP = 0.95  # of the behaviour, where nodes are chosen
-EDGES_KEEP = 0.9  # of the behaviour, where edges between them are
+NODES_KEEP = 0.99  # of the behaviour, where nodes are chosen
+EDGES_KEEP = 0.97  # of the behaviour, where edges between them are
 FEWEST_NODES = 8  # beside the input, to begin with
 FEWEST_EDGES = 32  # to begin with
 HALVINGS = 3  # between the size that is enough and the one before
