@@ -1,0 +1,114 @@
+"""Kinds of heads: what each is to attend to, and what it is to write, in measured terms.
+
+| kind | source |
+|---|---|
+| name-mover, negative-name-mover, s-inhibition | Wang et al. 2023, "Interpretability in the Wild" |
+| successor | Gould et al. 2023, "Successor Heads" |
+| copy-suppression | McDougall et al. 2023, "Copy Suppression" |
+| attention-sink | Xiao et al. 2024, "Efficient Streaming Language Models with Attention Sinks" |
+| delimiter | Clark et al. 2019, "What Does BERT Look At?" |
+
+A side (attention, or writing) passes if each of its needs does: the mean over rows is in the need's
+direction by the adjusted p-value, and its interval lies beyond the need's floor. A head is of a
+kind if both sides pass; undecided, if one does and the other's intervals reach the floors.
+An S-inhibition head's writing side is what its absence does downstream (see `causal`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+ATTENDS = 0.1  # of the attention, beyond that to places like them
+PARKS = 0.4  # of the attention, on places that are parked at
+QUIET = 0.5  # of what attending elsewhere would write
+WRITES = 0.02  # of the model's own preference for the answer
+
+
+@dataclass(frozen=True)
+class Need:
+    """One thing that must hold.
+
+    Attributes:
+        measure: its name.
+        sign: 1, or -1 where it is to be negative.
+        floor: least mean in that direction.
+        of_difference: whether the floor is a share of the model's preference for the answer.
+        optional: whether rows may have nothing to measure it on (then it is left out, and said).
+    """
+
+    measure: str
+    sign: int = 1
+    floor: float = 0.0
+    of_difference: bool = False
+    optional: bool = False
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of head.
+
+    Attributes:
+        name: as in results.
+        plural: for sentences.
+        attention, writing: its needs; the first of each is the one whose size is told.
+    """
+
+    name: str
+    plural: str
+    attention: tuple[Need, ...]
+    writing: tuple[Need, ...]
+
+
+def _attends(to: str, floor: float) -> tuple[Need, Need]:
+    at_least = Need(f"{to}: attention", floor=floor)
+    return at_least, Need(f"{to}: attention, displaced", optional=True)
+
+
+def _writes(name: str, sign: int, displaced: str) -> tuple[Need, Need]:
+    size = Need(name, sign, WRITES, of_difference=True)
+    return size, Need(displaced, sign, optional=True)
+
+
+NAME_MOVER = Kind(
+    "name-mover",
+    "name movers",
+    _attends("answer", ATTENDS),
+    (*_writes("direct", 1, "direct, displaced"), Need("copies")),
+)
+NEGATIVE = Kind(
+    "negative-name-mover",
+    "negative name movers",
+    _attends("answer", ATTENDS),
+    (*_writes("direct", -1, "direct, displaced"), Need("copies", -1)),
+)
+S_INHIBITION = Kind("s-inhibition", "S-inhibition heads", _attends("repeat", ATTENDS), ())
+SUCCESSOR = Kind(
+    "successor",
+    "successor heads",
+    _attends("before", ATTENDS),
+    (
+        Need("next, of its list", floor=WRITES, of_difference=True),
+        Need("next, over the one before"),
+        Need("direct, displaced", optional=True),
+    ),
+)
+SUPPRESSION = Kind(
+    "copy-suppression",
+    "copy-suppression heads",
+    _attends("predicted", ATTENDS),
+    _writes("predicted: written", -1, "predicted: written, displaced"),
+)
+SINK = Kind(
+    "attention-sink",
+    "attention sinks",
+    (Need("first: attention", floor=PARKS),),
+    (Need("first: quiet", floor=QUIET),),
+)
+DELIMITER = Kind(
+    "delimiter",
+    "heads parked on delimiters",
+    _attends("delimiter", PARKS),
+    (Need("delimiter: quiet", floor=QUIET),),
+)
+#: in the order of results
+KINDS = (NAME_MOVER, NEGATIVE, S_INHIBITION, SUCCESSOR, SUPPRESSION, SINK, DELIMITER)
