@@ -8,74 +8,30 @@ import numpy as np
 import pytest
 import torch
 from planted_roles import (
+    AGAINST,
     ASK,
     D_VOCAB,
     FILLERS,
+    GAIN,
+    INHIBITS,
     MIDDLE,
+    MOVES,
     N_POS,
     NAMES,
-    SCORE,
+    ONLY_ATTENDS,
+    ONLY_WRITES,
     START,
+    SUPPRESSES,
+    SUPPRESSES_NOTHING,
     Planted,
+    movers,
     rows,
 )
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.roles.find import Roles, find_roles
 from interp_toolkit.models.heads import Head
-from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.hand_set.heads import head_weights
-
-INHIBITS, MOVES, AGAINST, ONLY_ATTENDS, ONLY_WRITES = (
-    Head(0, 0),
-    Head(1, 0),
-    Head(1, 1),
-    Head(1, 2),
-    Head(1, 3),
-)
-SUPPRESSES, SUPPRESSES_NOTHING = Head(2, 0), Head(2, 1)
-GAIN = 10.0
-
-
-def movers(suppress: bool = False) -> Transformer:
-    """An inhibiting head, a mover, a negative one, and decoys of both sides."""
-    made = Planted.of(3 if suppress else 2)
-    axes = made.axes
-    made.attend(INHIBITS, made.names() + made.direction(axes.positions, [9, 10, 11]))
-    made.write(INHIBITS, 1.0, to=axes.previous)
-    for head in (MOVES, AGAINST, ONLY_ATTENDS):
-        look_for_the_other(made, head)
-    made.write(MOVES, GAIN)
-    made.write(AGAINST, -GAIN / 3)
-    made.write(ONLY_ATTENDS, GAIN, to=axes.previous)
-    made.attend(ONLY_WRITES, made.direction(axes.tokens, [ASK]))
-    for name in NAMES:
-        head_weights(made.model, ONLY_WRITES, "W_V")[axes.previous[name], name] = 1.0
-        head_weights(made.model, ONLY_WRITES, "W_O")[name, axes.output[name]] = -GAIN / 3
-    if suppress:
-        for head in (SUPPRESSES, SUPPRESSES_NOTHING):
-            look_for_predicted(made, head)
-        made.write(SUPPRESSES, -GAIN / 5)
-        made.write(SUPPRESSES_NOTHING, -GAIN / 5, to=axes.previous)
-    return made.model
-
-
-def look_for_the_other(made: Planted, head: Head) -> None:
-    """From ASK, names score; those that the inhibiting head has written lose twice as much."""
-    scale = SCORE * made.model.cfg.attn_scale
-    W_Q, W_K = (head_weights(made.model, head, name) for name in ("W_Q", "W_K"))
-    W_Q[made.axes.tokens[ASK], D_VOCAB] = scale
-    W_K[[made.axes.tokens[n] for n in NAMES], D_VOCAB] = 1.0
-    for name in NAMES:
-        W_Q[made.axes.previous[name], name] = -2 * scale
-        W_K[made.axes.tokens[name], name] = 1.0
-
-
-def look_for_predicted(made: Planted, head: Head) -> None:
-    scale = SCORE * made.model.cfg.attn_scale / GAIN
-    for name in NAMES:
-        head_weights(made.model, head, "W_Q")[made.axes.output[name], name] = 4 * scale
-        head_weights(made.model, head, "W_K")[made.axes.tokens[name], name] = 1.0
 
 
 def named(found: Roles) -> dict[str, set[Head]]:
