@@ -81,7 +81,7 @@ def run(
     about = provenance(model, described, options.settings(), options.seed)
     if not home.yes:
         said, evidence = not_tested(home)
-        return RolesResult("roles", said, evidence, about, home, None, [], {}, {})
+        return RolesResult("roles", said, evidence, about, home, None, [], [], {}, {})
     roles = find_roles(
         model,
         prompts,
@@ -99,6 +99,7 @@ def run(
         home=home,
         difference=roles.difference,
         heads=roles.heads,
+        writers=roles.writers,
         groups=roles.groups,
         untested=roles.untested,
         notes=[

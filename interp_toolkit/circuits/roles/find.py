@@ -23,6 +23,7 @@ from interp_toolkit.circuits.roles.judged import KindSides, MeasureMeans, means_
 from interp_toolkit.circuits.roles.kinds import (
     DELIMITER,
     KINDS,
+    MUCH,
     NAME_MOVER,
     NEGATIVE,
     S_INHIBITION,
@@ -34,11 +35,12 @@ from interp_toolkit.circuits.roles.list_circuits import ListCircuits, list_circu
 from interp_toolkit.circuits.roles.measures import answer_sources, measured
 from interp_toolkit.circuits.roles.ordinals import lists_of, successions
 from interp_toolkit.circuits.roles.reading import read
-from interp_toolkit.circuits.roles.result import HeadRole
+from interp_toolkit.circuits.roles.result import HeadRole, PlainWriter
 from interp_toolkit.circuits.roles.writing import Writing
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.weights.view import weights
+from interp_toolkit.stats import LEVEL
 
 CHECKED = 24  # heads taken out one by one, at most
 PARKED = (SINK.name, DELIMITER.name)
@@ -50,6 +52,7 @@ class Roles:
 
     Attributes:
         heads: one entry a head and kind that could be judged, in the order of kinds, then heads.
+        writers: heads of no such kind that write much for the answer or against it.
         groups: the causal check of all heads of a kind together, by kind.
         direct: every head's direct effect on the preference, logits.
         attention: of every head from the asked place to every place, mean over asks.
@@ -60,6 +63,7 @@ class Roles:
     """
 
     heads: tuple[HeadRole, ...]
+    writers: tuple[PlainWriter, ...]
     groups: dict[str, RoleCheck]
     direct: MeasureMeans
     attention: Float[np.ndarray, "layer head pos"]
@@ -113,12 +117,16 @@ def find_roles(
             for at in np.ndindex(view.n_layers, view.n_heads)
         ]
     )
+    writers = _writers(heads, means["direct"], difference)
     notes = [*_notes(judged)]
     if circuits is not None and circuits.note:
         notes.append(circuits.note)
-    checks, groups, n_runs = _checked(model, writing, heads, checked, memory, progress, notes)
+    checks, groups, n_runs = _checked(
+        model, writing, heads, writers, checked, memory, progress, notes
+    )
     return Roles(
         heads=tuple(_with_check(head, checks) for head in heads),
+        writers=tuple(replace(w, check=checks.get(Head(w.layer, w.head))) for w in writers),
         groups=groups,
         direct=means["direct"],
         attention=reading.attention.mean(2),
@@ -179,10 +187,26 @@ def _in_front(heads: Sequence[HeadRole]) -> list[HeadRole]:
     ]
 
 
+def _writers(
+    heads: Sequence[HeadRole], direct: MeasureMeans, difference: float
+) -> list[PlainWriter]:
+    """Heads of no kind that moves, whose direct effect is certain and large; the largest first."""
+    told = {(h.layer, h.head) for h in heads if h.kind not in PARKED and h.word != "no"}
+    found = []
+    for layer, head in np.ndindex(*direct.mean.shape):
+        share = _share(direct, (layer, head))
+        certain = direct.p_value[layer, head] <= LEVEL and (share.low > 0 or share.high < 0)
+        large = abs(share.mean) >= MUCH * abs(difference)
+        if certain and large and (layer, head) not in told:
+            found.append(PlainWriter(layer, head, share))
+    return sorted(found, key=lambda writer: -abs(writer.direct.mean))
+
+
 def _checked(
     model: Any,
     writing: Writing,
     heads: Sequence[HeadRole],
+    writers: Sequence[PlainWriter],
     most: int,
     memory: int | str | None,
     progress: Callable[[str], None],
@@ -194,7 +218,9 @@ def _checked(
         (h for h in heads if h.word in ("named", "candidate") and h.kind not in PARKED),
         key=lambda h: (h.word != "named", -abs((h.writing or h.attention).mean)),
     )
-    singles = list(dict.fromkeys(Head(h.layer, h.head) for h in wanted))
+    named = [Head(h.layer, h.head) for h in wanted if h.named]
+    rest = [Head(w.layer, w.head) for w in writers]
+    singles = list(dict.fromkeys([*named, *rest, *(Head(h.layer, h.head) for h in wanted)]))
     if not singles or not behaviour_of(writing.asks.by_row(writing.difference())).yes:
         if singles:
             notes.append("no head was taken out: the preference for the answer may be none")

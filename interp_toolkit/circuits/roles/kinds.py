@@ -21,6 +21,7 @@ from dataclasses import dataclass
 ATTENDS = 0.1  # of the attention, beyond that to places like them
 PARKS = 0.4  # of the attention, on places that are parked at
 QUIET = 0.5  # of what attending elsewhere would write
+MUCH = 0.1  # of that preference: heads of no kind that write as much are told too
 WRITES = 0.02  # of the model's own preference for the answer
 
 
@@ -49,11 +50,12 @@ class Kind:
 
     Attributes:
         name: as in results.
-        plural: for sentences.
+        singular, plural: for sentences.
         attention, writing: its needs; the first of each is the one whose size is told.
     """
 
     name: str
+    singular: str
     plural: str
     attention: tuple[Need, ...]
     writing: tuple[Need, ...]
@@ -71,19 +73,24 @@ def _writes(name: str, sign: int, displaced: str) -> tuple[Need, Need]:
 
 NAME_MOVER = Kind(
     "name-mover",
+    "name mover",
     "name movers",
     _attends("answer", ATTENDS),
     (*_writes("direct", 1, "direct, displaced"), Need("copies")),
 )
 NEGATIVE = Kind(
     "negative-name-mover",
+    "negative name mover",
     "negative name movers",
     _attends("answer", ATTENDS),
     (*_writes("direct", -1, "direct, displaced"), Need("copies", -1)),
 )
-S_INHIBITION = Kind("s-inhibition", "S-inhibition heads", _attends("repeat", ATTENDS), ())
+S_INHIBITION = Kind(
+    "s-inhibition", "S-inhibition head", "S-inhibition heads", _attends("repeat", ATTENDS), ()
+)
 SUCCESSOR = Kind(
     "successor",
+    "successor head",
     "successor heads",
     _attends("before", ATTENDS),
     (
@@ -94,18 +101,21 @@ SUCCESSOR = Kind(
 )
 SUPPRESSION = Kind(
     "copy-suppression",
+    "copy-suppression head",
     "copy-suppression heads",
     _attends("predicted", ATTENDS),
     _writes("predicted: written", -1, "predicted: written, displaced"),
 )
 SINK = Kind(
     "attention-sink",
+    "attention sink",
     "attention sinks",
     (Need("first: attention", floor=PARKS),),
     (Need("first: quiet", floor=QUIET),),
 )
 DELIMITER = Kind(
     "delimiter",
+    "head parked on delimiters",
     "heads parked on delimiters",
     _attends("delimiter", PARKS),
     (Need("delimiter: quiet", floor=QUIET),),

@@ -60,6 +60,27 @@ class HeadRole:
 
 
 @dataclass(frozen=True)
+class PlainWriter:
+    """A head of none of the kinds that writes much for the answer, or against it.
+
+    Attributes:
+        layer, head: which.
+        direct: what it writes at once, logits, with its interval over rows.
+        check: what its absence costs, if it was taken out.
+    """
+
+    layer: int
+    head: int
+    direct: Share
+    check: RoleCheck | None = None
+
+    @property
+    def name(self) -> str:
+        """Such as L1H0."""
+        return head_name(self.layer, self.head)
+
+
+@dataclass(frozen=True)
 class RolesEvidence(Evidence):
     """What the verdict on roles rests on.
 
@@ -90,6 +111,7 @@ class RolesResult(Result):
         home: what the model does on these rows.
         difference: its mean preference for the answer, logits; None where that was not looked at.
         heads: every head under every kind that could be judged.
+        writers: heads of no such kind that write much.
         groups: by kind, what all its heads together cost.
         untested: kinds that nothing can be said of here, and why.
     """
@@ -97,6 +119,7 @@ class RolesResult(Result):
     home: AtHome
     difference: float | None
     heads: Sequence[HeadRole]
+    writers: Sequence[PlainWriter]
     groups: Mapping[str, RoleCheck]
     untested: Mapping[str, str]
 
@@ -118,6 +141,8 @@ class RolesResult(Result):
     def tables(self) -> list[Table]:
         """The heads that are named or undecided, and kinds as groups."""
         tables = [_table(self.found)]
+        if self.writers:
+            tables.append(_writer_table(self.writers))
         if self.groups:
             rows = [
                 [kind, len(c.heads), c.loss.mean, c.loss.low, c.loss.high, in_words(c.word)]
@@ -144,17 +169,14 @@ def _record(head: HeadRole) -> dict[str, object]:
 def _table(heads: Sequence[HeadRole]) -> Table:
     columns = [
         *("head", "kind", "said", "attention", "low", "high", "writes", "low", "high", "p"),
-        *("loss", "low", "high", "effect"),
+        *("loss", "low", "high", "at once", "downstream", "effect"),
     ]
     rows = []
     for h in heads:
         writes = (
             (None,) * 3 if h.writing is None else (h.writing.mean, h.writing.low, h.writing.high)
         )
-        loss = (None,) * 4
-        if h.check is not None:
-            c = h.check
-            loss = (c.loss.mean, c.loss.low, c.loss.high, in_words(c.word))  # type: ignore[assignment]
+        loss = _loss(h.check)
         rows.append(
             [
                 *(h.name, h.kind, h.word, h.attention.mean, h.attention.low, h.attention.high),
@@ -167,7 +189,24 @@ def _table(heads: Sequence[HeadRole]) -> Table:
         "than with their attention elsewhere (1: nothing). p: adjusted for all heads and measures, "
         "the largest that counts. Loss: of the logit difference, as a share, with the head's "
         "output at the asked place replaced by the other rows' mean. Intervals: 95 % over rows; of "
-        "losses, simultaneous."
+        "losses, simultaneous. At once: the part of the loss that is the head's own writing; "
+        "downstream: what later layers add to it, or below 0 make up for."
     )
     marked = [number for number, head in enumerate(heads) if head.named]
     return Table("Heads", columns, rows, caption, marked)
+
+
+def _loss(check: RoleCheck | None) -> tuple[float | str | None, ...]:
+    """A check's columns."""
+    if check is None:
+        return (None,) * 6
+    loss = (check.loss.mean, check.loss.low, check.loss.high)
+    return (*loss, check.direct.mean, check.downstream.mean, in_words(check.word))
+
+
+def _writer_table(writers: Sequence[PlainWriter]) -> Table:
+    columns = ["head", "writes", "low", "high"]
+    columns += ["loss", "low", "high", "at once", "downstream", "effect"]
+    rows = [[w.name, w.direct.mean, w.direct.low, w.direct.high, *_loss(w.check)] for w in writers]
+    caption = "Heads of none of these kinds that write much for the answer or against it, at once."
+    return Table("Writers of no kind", columns, rows, caption)

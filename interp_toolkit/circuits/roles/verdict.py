@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 
 from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.behaviour.words import in_words
+from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import PARKED, Roles
-from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR
+from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, Kind
 from interp_toolkit.circuits.roles.result import HeadRole, RolesEvidence
 from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
@@ -46,22 +47,30 @@ def evidence_of(home: AtHome, roles: Roles) -> RolesEvidence:
 
 def verdict(roles: Roles) -> str:
     """Three sentences; see the module."""
-    carries = [_of_kind(roles.heads, name) for name in _CARRIES]
-    against = [k.name for k in KINDS if k.name not in (*_CARRIES, *PARKED, S_INHIBITION.name)]
-    first = [part for part in carries if part]
-    said = "The answer is brought by " + " and ".join(first) if first else NOBODY
-    writes_against = [part for part in (_of_kind(roles.heads, name) for name in against) if part]
-    if writes_against:
-        said += f"; {' and '.join(writes_against)} write against it or what is predicted"
-    sentences = [said]
+    bringing = [part for part in (_of_kind(roles.heads, name) for name in _CARRIES) if part]
+    writing = f"Attending to what tells the answer, and writing it: {_and(bringing)}"
+    sentences = [writing if bringing else NOBODY]
+    if roles.writers:
+        listed = ", ".join(f"{w.name}{_lost(w.check)}" for w in roles.writers[:NAMED])
+        sentences[0] += f"; of none of these kinds, yet writing much: {listed}"
+    names = [k.name for k in KINDS if k.name not in (*_CARRIES, *PARKED, S_INHIBITION.name)]
+    against = [part for part in (_of_kind(roles.heads, name) for name in names) if part]
     feeding = _of_kind(roles.heads, S_INHIBITION.name)
-    if feeding:
-        sentences.append(f"They are fed by {feeding}")
+    parts = [f"Turning the name movers from the wrong token: {feeding}"] if feeding else []
+    if against:
+        parts.append(f"writing against the answer or what is predicted: {_and(against)}")
+    if parts:
+        said = "; ".join(parts)
+        sentences.append(said[:1].upper() + said[1:])
     sentences.append(_rest(roles))
     return ". ".join(sentences) + "."
 
 
-NOBODY = "No head was found that both attends to the answer and writes it"
+NOBODY = "No head is seen both to attend to what tells the answer and to write it"
+
+
+def _and(parts: Sequence[str]) -> str:
+    return " and ".join(parts)
 
 
 def _of_kind(heads: Sequence[HeadRole], kind: str) -> str:
@@ -72,18 +81,22 @@ def _of_kind(heads: Sequence[HeadRole], kind: str) -> str:
     )
     if not found:
         return ""
-    names = [f"{h.name}{_effect(h)}" for h in found[:NAMED]]
+    names = [f"{h.name}{_lost(h.check)}" for h in found[:NAMED]]
     more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    plural = next(k.plural for k in KINDS if k.name == kind)
-    word = plural if len(found) > 1 else plural.removesuffix("s")
-    return f"{len(found)} {word}, {', '.join(names)}{more}"
+    counted = _counted(len(found), next(k for k in KINDS if k.name == kind))
+    return f"{counted}, {', '.join(names)}{more}"
 
 
-def _effect(head: HeadRole) -> str:
-    if head.check is None:
+def _counted(count: int, kind: Kind) -> str:
+    """Such as "1 name mover", "2 heads parked on delimiters"."""
+    return f"{count} {kind.singular if count == 1 else kind.plural}"
+
+
+def _lost(check: RoleCheck | None) -> str:
+    if check is None:
         return " (not taken out)"
-    share = head.check.loss
-    return f" ({in_words(head.check.word)}, {share.low:.0%} to {share.high:.0%} lost alone)"
+    share = check.loss
+    return f" ({in_words(check.word)} alone, loss {share.low:.0%} to {share.high:.0%})"
 
 
 def _rest(roles: Roles) -> str:
@@ -94,13 +107,13 @@ def _rest(roles: Roles) -> str:
     parts = [f"looked for and not found: {', '.join(absent)}"] if absent else []
     open_ = {(h.layer, h.head) for h in roles.heads if h.word == "undecided"}
     if open_:
-        parts.append(f"undecided: {len(open_)} heads")
+        parts.append(f"undecided: {len(open_)} {'head' if len(open_) == 1 else 'heads'}")
     if roles.untested:
         parts.append(f"not testable here: {', '.join(roles.untested)}")
     for kind in KINDS:
         if kind.name in PARKED and kind.name not in roles.untested:
             count = sum(head.named for head in roles.heads if head.kind == kind.name)
-            parts.append(f"{count} {kind.plural}")
+            parts.append(_counted(count, kind))
     said = "; ".join(parts)
     return said[:1].upper() + said[1:]
 

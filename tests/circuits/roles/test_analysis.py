@@ -36,7 +36,9 @@ def test_the_verdict_says_what_carries_what_feeds_and_what_is_not_there() -> Non
     result = it.analyze(movers(), "roles", data=data())
     assert result.status == "detected"
     assert "1 name mover, L1H0 (" in result.verdict
-    assert "fed by 1 S-inhibition head, L0H0 (" in result.verdict
+    assert "1 S-inhibition head, L0H0 (" in result.verdict
+    assert "yet writing much: L1H3 (" in result.verdict
+    assert [writer.name for writer in result.writers] == ["L1H3"]
     assert "0 attention sinks" in result.verdict
     assert len(re.findall(r"[.](?: |$)", result.verdict)) <= 3
     named = [[row[0], row[1]] for row in result.tables()[0].rows if row[2] == "named"]
