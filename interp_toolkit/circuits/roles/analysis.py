@@ -17,11 +17,13 @@ from interp_toolkit.circuits.behaviour.task import measured_home, task_of
 from interp_toolkit.circuits.roles import figures
 from interp_toolkit.circuits.roles.asks import asks_of
 from interp_toolkit.circuits.roles.find import CHECKED, find_roles
+from interp_toolkit.circuits.roles.reading import adding
 from interp_toolkit.circuits.roles.result import RolesResult
 from interp_toolkit.circuits.roles.verdict import evidence_of, not_tested, verdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import provenance
+from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis
 
@@ -119,6 +121,13 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
         return "the model has no layers"
     if data is None or data.answers is None:
         return "needs rows with answers (--data)"
+    try:
+        asks_of(prompts_from_data(data, model))
+        view = weights(model)
+        for layer in range(view.n_layers):
+            adding(view, layer)
+    except InputError as error:
+        return str(error)
     return None
 
 

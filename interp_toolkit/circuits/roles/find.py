@@ -97,6 +97,18 @@ def find_roles(
 
     Raises:
         InputError: rows that ask nothing or are too few; a model whose heads cannot be read.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> import interp_toolkit as it
+        >>> from interp_toolkit.circuits import repeated_prompts
+        >>> model = it.load("toy:induction")
+        >>> made = repeated_prompts(model, rows=12, n_pos=24)
+        >>> places = torch.full((12, 1), 22)
+        >>> asking = replace(made, answers=made.tokens[:, 23:], answer_positions=places)
+        >>> heads = find_roles(model, asking).heads
+        >>> [head.name for head in heads if head.kind == "name-mover" and head.named]
+        ['L1H0']
     """
     asks, view = asks_of(prompts), weights(model)
     follows = successions(asks, lists_of(model, lists))

@@ -12,8 +12,8 @@ from scipy import stats
 
 from interp_toolkit.circuits.roles.asks import FEWEST_ROWS
 from interp_toolkit.circuits.roles.flips import ROUNDING, flip_p_values
-from interp_toolkit.circuits.roles.kinds import Kind, Need
-from interp_toolkit.circuits.roles.measures import Measured, OfRows
+from interp_toolkit.circuits.roles.kinds import HeadKind, RoleNeed
+from interp_toolkit.circuits.roles.measures import HeadMeasures, OfRows
 from interp_toolkit.stats import COVERAGE, LEVEL
 
 RoleWord = Literal["named", "undecided", "candidate", "no"]
@@ -38,7 +38,7 @@ class MeasureMeans:
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class RoleSide:
     """What attention, or writing, says of every head for one kind.
 
     Attributes:
@@ -64,9 +64,9 @@ class KindSides:
         left_out: needs that these rows have nothing to measure on.
     """
 
-    kind: Kind
-    attention: Side
-    writing: Side | None
+    kind: HeadKind
+    attention: RoleSide
+    writing: RoleSide | None
     left_out: tuple[str, ...]
 
     def word(self, layer: int, head: int) -> RoleWord:
@@ -82,7 +82,7 @@ class KindSides:
         return "undecided" if open_ else "no"
 
 
-def means_of(found: Measured, used: Sequence[str], *, seed: int = 0) -> dict[str, MeasureMeans]:
+def means_of(found: HeadMeasures, used: Sequence[str], *, seed: int = 0) -> dict[str, MeasureMeans]:
     """Every used measure over rows, with p-values that are adjusted for all of them together."""
     cleaned = {name: _without_rounding(found.of_rows[name]) for name in used}
     stacked = [values.reshape(-1, values.shape[-1]) for values in cleaned.values()]
@@ -95,7 +95,9 @@ def means_of(found: Measured, used: Sequence[str], *, seed: int = 0) -> dict[str
     }
 
 
-def sides_of(kind: Kind, means: Mapping[str, MeasureMeans], difference: float) -> KindSides | None:
+def sides_of(
+    kind: HeadKind, means: Mapping[str, MeasureMeans], difference: float
+) -> KindSides | None:
     """Both sides of a kind; None where these rows have nothing to judge it by."""
     left_out: list[str] = []
     attention = _side(kind.attention, means, difference, left_out)
@@ -106,11 +108,11 @@ def sides_of(kind: Kind, means: Mapping[str, MeasureMeans], difference: float) -
 
 
 def _side(
-    needs: Sequence[Need],
+    needs: Sequence[RoleNeed],
     means: Mapping[str, MeasureMeans],
     difference: float,
     left_out: list[str],
-) -> Side | None:
+) -> RoleSide | None:
     passes, reaches, p_values, size = [], [], [], None
     for need in needs:
         found = means.get(need.measure)
@@ -127,7 +129,7 @@ def _side(
             reaches.append((high > 0) & (high >= floor))
         p_values.append(found.p_value)
     assert size is not None
-    return Side(size, np.max(p_values, axis=0), np.all(passes, axis=0), np.all(reaches, axis=0))
+    return RoleSide(size, np.max(p_values, axis=0), np.all(passes, axis=0), np.all(reaches, axis=0))
 
 
 def _without_rounding(values: OfRows) -> OfRows:

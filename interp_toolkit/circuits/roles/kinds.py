@@ -26,7 +26,7 @@ WRITES = 0.02  # of the model's own preference for the answer
 
 
 @dataclass(frozen=True)
-class Need:
+class RoleNeed:
     """One thing that must hold.
 
     Attributes:
@@ -45,7 +45,7 @@ class Need:
 
 
 @dataclass(frozen=True)
-class Kind:
+class HeadKind:
     """A kind of head.
 
     Attributes:
@@ -57,68 +57,68 @@ class Kind:
     name: str
     singular: str
     plural: str
-    attention: tuple[Need, ...]
-    writing: tuple[Need, ...]
+    attention: tuple[RoleNeed, ...]
+    writing: tuple[RoleNeed, ...]
 
 
-def _attends(to: str, floor: float) -> tuple[Need, Need]:
-    at_least = Need(f"{to}: attention", floor=floor)
-    return at_least, Need(f"{to}: attention, displaced", optional=True)
+def _attends(to: str, floor: float) -> tuple[RoleNeed, RoleNeed]:
+    at_least = RoleNeed(f"{to}: attention", floor=floor)
+    return at_least, RoleNeed(f"{to}: attention, displaced", optional=True)
 
 
-def _writes(name: str, sign: int, displaced: str) -> tuple[Need, Need]:
-    size = Need(name, sign, WRITES, of_difference=True)
-    return size, Need(displaced, sign, optional=True)
+def _writes(name: str, sign: int, displaced: str) -> tuple[RoleNeed, RoleNeed]:
+    size = RoleNeed(name, sign, WRITES, of_difference=True)
+    return size, RoleNeed(displaced, sign, optional=True)
 
 
-NAME_MOVER = Kind(
+NAME_MOVER = HeadKind(
     "name-mover",
     "name mover",
     "name movers",
     _attends("answer", ATTENDS),
-    (*_writes("direct", 1, "direct, displaced"), Need("copies")),
+    (*_writes("direct", 1, "direct, displaced"), RoleNeed("copies")),
 )
-NEGATIVE = Kind(
+NEGATIVE = HeadKind(
     "negative-name-mover",
     "negative name mover",
     "negative name movers",
     _attends("answer", ATTENDS),
-    (*_writes("direct", -1, "direct, displaced"), Need("copies", -1)),
+    (*_writes("direct", -1, "direct, displaced"), RoleNeed("copies", -1)),
 )
-S_INHIBITION = Kind(
+S_INHIBITION = HeadKind(
     "s-inhibition", "S-inhibition head", "S-inhibition heads", _attends("repeat", ATTENDS), ()
 )
-SUCCESSOR = Kind(
+SUCCESSOR = HeadKind(
     "successor",
     "successor head",
     "successor heads",
     _attends("before", ATTENDS),
     (
-        Need("next, of its list", floor=WRITES, of_difference=True),
-        Need("next, over the one before"),
-        Need("direct, displaced", optional=True),
+        RoleNeed("next, of its list", floor=WRITES, of_difference=True),
+        RoleNeed("next, over the one before"),
+        RoleNeed("direct, displaced", optional=True),
     ),
 )
-SUPPRESSION = Kind(
+SUPPRESSION = HeadKind(
     "copy-suppression",
     "copy-suppression head",
     "copy-suppression heads",
     _attends("predicted", ATTENDS),
     _writes("predicted: written", -1, "predicted: written, displaced"),
 )
-SINK = Kind(
+SINK = HeadKind(
     "attention-sink",
     "attention sink",
     "attention sinks",
-    (Need("first: attention", floor=PARKS),),
-    (Need("first: quiet", floor=QUIET),),
+    (RoleNeed("first: attention", floor=PARKS),),
+    (RoleNeed("first: quiet", floor=QUIET),),
 )
-DELIMITER = Kind(
+DELIMITER = HeadKind(
     "delimiter",
     "head parked on delimiters",
     "heads parked on delimiters",
     _attends("delimiter", PARKS),
-    (Need("delimiter: quiet", floor=QUIET),),
+    (RoleNeed("delimiter: quiet", floor=QUIET),),
 )
 #: in the order of results
 KINDS = (NAME_MOVER, NEGATIVE, S_INHIBITION, SUCCESSOR, SUPPRESSION, SINK, DELIMITER)

@@ -28,7 +28,7 @@ OfRows = Float[np.ndarray, "layer head row"]
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
+class HeadMeasures:
     """Everything measured of every head.
 
     Attributes:
@@ -50,7 +50,7 @@ def measured(
     writing: Writing,
     follows: Successions,
     delimiters: Bool[np.ndarray, "ask pos"] | None,
-) -> Measured:
+) -> HeadMeasures:
     """All measures that these rows have something for."""
     asks, reading = writing.asks, writing.reading
     of_asks = _attention(asks, reading, follows, delimiters)
@@ -60,7 +60,7 @@ def measured(
             parts.setdefault(name, []).append(values)
     of_asks |= {name: np.stack(values) for name, values in parts.items()}
     of_rows = {name: asks.by_row(values) for name, values in of_asks.items()}
-    return Measured(of_rows, asks.by_row(writing.difference()))
+    return HeadMeasures(of_rows, asks.by_row(writing.difference()))
 
 
 def _attention(

@@ -79,7 +79,7 @@ def read(
         InputError: hook points that are not there or silent, patterns that are not those in use,
             heads that do not add to the residual stream.
     """
-    layers = [_additive(view, layer) for layer in range(view.n_layers)]
+    layers = [adding(view, layer) for layer in range(view.n_layers)]
     n_asks, n_pos = asks.tokens.shape
     kept = _Kept(view, layers, asks, sources)
     points, patterns = hook_points(model), pattern_points(model)
@@ -110,7 +110,8 @@ def read(
     return kept.reading()
 
 
-def _additive(view: ModelWeights, layer: int) -> OVWeights:
+def adding(view: ModelWeights, layer: int) -> OVWeights:
+    """A layer's values and outputs; raises InputError where heads do not add to the stream."""
     w = view.ov(layer)
     if not w.additive:
         raise InputError(

@@ -8,7 +8,7 @@ from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.behaviour.words import in_words
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import PARKED, Roles
-from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, Kind
+from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
 from interp_toolkit.circuits.roles.result import HeadRole, RolesEvidence
 from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
@@ -87,7 +87,7 @@ def _of_kind(heads: Sequence[HeadRole], kind: str) -> str:
     return f"{counted}, {', '.join(names)}{more}"
 
 
-def _counted(count: int, kind: Kind) -> str:
+def _counted(count: int, kind: HeadKind) -> str:
     """Such as "1 name mover", "2 heads parked on delimiters"."""
     return f"{count} {kind.singular if count == 1 else kind.plural}"
 
