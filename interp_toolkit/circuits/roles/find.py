@@ -1,7 +1,7 @@
 """Which heads are of which kind on these rows: the measures, the rule, the causal check.
 
 Passes over the rows: one for all heads together (see `reading`), and for the causal check one more,
-with one from its layer on for each head that is checked.
+with one for each head that is checked, from its layer on where the model can be started there.
 """
 
 from __future__ import annotations
@@ -163,12 +163,12 @@ def _head(sides: KindSides, at: tuple[int, ...], circuits: ListCircuits | None) 
     if sides.writing is not None:
         writing = _share(sides.writing.size, at)
         p_values.append(float(sides.writing.p_value[at]))
-    score = None
+    score, reason = None, None
     if sides.kind.name == SUCCESSOR.name and circuits is not None:
         score = float(circuits.score[at])
         p_values.append(float(circuits.p_value[at]))
         if not circuits.passes[at]:
-            word = "no"
+            word, reason = ("undecided", NO_CIRCUIT) if word == "named" else ("no", None)
     return HeadRole(
         layer=layer,
         head=head,
@@ -180,7 +180,11 @@ def _head(sides: KindSides, at: tuple[int, ...], circuits: ListCircuits | None) 
         attends=bool(sides.attention.passes[at]),
         writes=None if sides.writing is None else bool(sides.writing.passes[at]),
         list_score=score,
+        reason=reason,
     )
+
+
+NO_CIRCUIT = "from weights alone its circuit does not certainly take tokens to their successors"
 
 
 def _share(size: MeasureMeans, at: tuple[int, ...]) -> Share:
