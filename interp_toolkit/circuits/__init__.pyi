@@ -7,6 +7,7 @@ from .heads.ablation import ablation_effects as ablation_effects
 from .heads.detectors import Detector as Detector
 from .heads.partner import partners as partners
 from .heads.scores import score_heads as score_heads
+from .roles.find import find_roles as find_roles
 from .skip_bigrams.find import find_skip_bigrams as find_skip_bigrams
 from .skip_bigrams.head import skip_bigrams_of as skip_bigrams_of
 from .sorting.evolution import sorting_evolution as sorting_evolution

@@ -1,0 +1,140 @@
+"""The analysis of roles: `interp analyze MODEL --probe roles --data FILE`.
+
+Asks first whether the model does the task of the rows (`behaviour`); then judges every head under
+every kind of `kinds` by what it attends to and what it writes (`find`), and takes the named ones
+out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field
+
+from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
+from interp_toolkit.circuits.behaviour.task import measured_home, task_of
+from interp_toolkit.circuits.roles import figures
+from interp_toolkit.circuits.roles.asks import asks_of
+from interp_toolkit.circuits.roles.find import CHECKED, find_roles
+from interp_toolkit.circuits.roles.reading import adding
+from interp_toolkit.circuits.roles.result import RolesResult
+from interp_toolkit.circuits.roles.verdict import evidence_of, not_tested, verdict
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.about.provenance import provenance
+from interp_toolkit.models.weights.view import weights
+from interp_toolkit.options import Flag, Options
+from interp_toolkit.registry import Analysis
+
+
+def _as_lists(value: Any) -> Any:
+    """Lists of ids from a text such as "1,2,3,4;7,8,9,10"."""
+    if not isinstance(value, str):
+        return value
+    try:
+        return tuple(tuple(int(token) for token in part.split(",")) for part in value.split(";"))
+    except ValueError:
+        raise ValueError(f"{value!r} is no list of token ids such as 1,2,3,4;7,8,9,10") from None
+
+
+class RolesOptions(Options):
+    """Options of `--probe roles`."""
+
+    lists: Annotated[
+        tuple[tuple[int, ...], ...] | None,
+        BeforeValidator(_as_lists),
+        Flag(metavar="IDS;IDS", repeated=False),
+    ] = Field(
+        None,
+        description="Token ids in order, for successor heads; default: the tokenizer's weekdays, "
+        "months, numbers and letters.",
+    )
+    checked: int = Field(CHECKED, ge=0, description="Heads to take out one by one, at most.")
+
+
+def run(
+    model: Any,
+    data: FeatureData | None,
+    options: RolesOptions,
+    progress: Callable[[str], None],
+) -> RolesResult:
+    """Which heads move, suppress, inhibit or park where rows ask for an answer.
+
+    Args:
+        model: any TransformerLens model whose heads add to the residual stream.
+        data: rows of one length with answers, and wrong ones beside them.
+        options: see `RolesOptions`.
+        progress: told what is being done.
+
+    Raises:
+        InputError: no rows with answers, too few, or a model whose heads cannot be read.
+    """
+    if data is None:
+        raise InputError(_NO_ROWS)
+    prompts = prompts_from_data(data, model)
+    asks_of(prompts)
+    task, reason = task_of(model, prompts)
+    if task is None:
+        raise InputError(str(reason))
+    progress("does the model do its task here?")
+    home = measured_home(model, task, options.memory)
+    described = {"source": data.source, "rows": len(prompts), "sha256": data.digest()}
+    about = provenance(model, described, options.settings(), options.seed)
+    if not home.yes:
+        said, evidence = not_tested(home)
+        return RolesResult("roles", said, evidence, about, home, None, [], [], {}, {})
+    roles = find_roles(
+        model,
+        prompts,
+        lists=options.lists,
+        checked=options.checked,
+        seed=options.seed,
+        memory=options.memory,
+        progress=progress,
+    )
+    return RolesResult(
+        probe="roles",
+        verdict=verdict(roles),
+        evidence=evidence_of(home, roles),
+        provenance=about,
+        home=home,
+        difference=roles.difference,
+        heads=roles.heads,
+        writers=roles.writers,
+        groups=roles.groups,
+        untested=roles.untested,
+        notes=[
+            *(f"{name} is not tested: {why}" for name, why in roles.untested.items()),
+            *roles.notes,
+        ],
+        plots=[figures.direct_map(roles), *figures.attention_panels(roles)],
+    )
+
+
+_NO_ROWS = "roles of heads are told by what rows ask; give rows with answers (--data)"
+
+
+def _unfit(model: Any, data: FeatureData | None) -> str | None:
+    """Why roles cannot be looked at; None where they can."""
+    if int(model.cfg.n_layers) < 1:
+        return "the model has no layers"
+    if data is None or data.answers is None:
+        return "needs rows with answers (--data)"
+    try:
+        asks_of(prompts_from_data(data, model))
+        view = weights(model)
+        for layer in range(view.n_layers):
+            adding(view, layer)
+    except InputError as error:
+        return str(error)
+    return None
+
+
+ROLES = Analysis(
+    "roles",
+    "which heads move, suppress or park: name movers, S-inhibition, successor, ...",
+    RolesOptions,
+    run,
+    _unfit,
+)

@@ -1,0 +1,257 @@
+"""The causal check: heads are taken out at the asked place, and the preference measured again.
+
+What a head holds at the asked place is replaced by its mean over the other rows' asked places; the
+model runs on from there. The loss of the logit difference is told as a share of it, with intervals
+that are simultaneous over all heads checked, in the words of `behaviour.words`. Of a head that may
+inhibit, three more things are asked: its direct effect (what the logits lose at once), what is lost
+beyond that, downstream, and whether the name movers then attend more to the wrong token and less to
+the answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
+from interp_toolkit.circuits.behaviour.replacement import hook_z
+from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.words import CausalWord, Share, causal_word
+from interp_toolkit.circuits.heads.patterns import pattern_points
+from interp_toolkit.circuits.roles.asks import Asks
+from interp_toolkit.circuits.roles.writing import Writing, preference
+from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.forward import StopForwardError, run
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.interventions import require_heads
+from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.models.running.restart import can_restart, entry, run_from
+from interp_toolkit.models.weights.precision import at_least_single
+from interp_toolkit.stats import COVERAGE
+
+HeadSet = frozenset[Head]
+
+
+@dataclass(frozen=True)
+class RoleCheck:
+    """What the preference for the answer loses without some heads.
+
+    Attributes:
+        heads: which.
+        loss: share of the logit difference that is lost.
+        direct: share that is lost at once, at the logits.
+        downstream: share lost beyond that.
+        shift: rise of the name movers' attention to the wrong token less that to the answer; None
+            without name movers behind the head.
+        word: of the loss.
+    """
+
+    heads: tuple[Head, ...]
+    loss: Share
+    direct: Share
+    downstream: Share
+    shift: Share | None
+    word: CausalWord
+
+
+@dataclass(frozen=True, eq=False)
+class RoleChecks:
+    """Runs rows with sets of heads taken out.
+
+    Attributes:
+        model: any TransformerLens model.
+        writing: of the intact model.
+        movers: the heads whose attention is watched.
+        memory: bound for a batch.
+        progress: told what is being done.
+    """
+
+    model: Model
+    writing: Writing
+    movers: Sequence[Head]
+    memory: int | str | None = None
+    progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
+
+    @torch.no_grad()
+    def of(self, sets: Sequence[HeadSet]) -> list[RoleCheck]:
+        """The check of each set.
+
+        Raises InterventionError where the model ignores edits of its heads.
+        """
+        if not sets:
+            return []
+        require_heads(self.model, sorted(frozenset[Head]().union(*sets)))
+        asks, n = self.writing.asks, len(self.writing.asks)
+        stand_in = _means_of_others(self.writing.reading.z, asks)
+        lost, shifts = np.empty((len(sets), n)), np.full((len(sets), n), np.nan)
+        intact = self.writing.difference()
+        restart = can_restart(self.model)
+        for start in range(0, n, self._size()):
+            at = slice(start, min(start + self._size(), n))
+            kept = self._entries(sets, at) if restart else {}
+            for number, out in enumerate(sets):
+                self.progress(f"without {number + 1} of {len(sets)} sets of heads")
+                final, seen = self._without(out, at, stand_in, kept)
+                lost[number, at] = intact[at] - self.writing.difference_of(final, at)
+                shifts[number, at] = self._watched(out, seen, at)
+        direct = np.stack([self._direct(out, stand_in) for out in sets])
+        return _conclude(asks, sets, intact, lost, direct, shifts)
+
+    def _size(self) -> int:
+        n_pos = self.writing.asks.tokens.shape[1]
+        itemsize = next(iter(self.model.parameters())).element_size()
+        kept = self.writing.view.n_layers * self.writing.view.d_model * n_pos
+        row = bytes_per_row(self.model.cfg, n_pos, itemsize, logits=True, kept=kept)
+        return rows_that_fit(parse_memory(self.memory), row, n_pos)
+
+    def _tokens(self, at: slice) -> Tensor:
+        return torch.from_numpy(self.writing.asks.tokens[at])
+
+    def _entries(self, sets: Sequence[HeadSet], at: slice) -> dict[str, Tensor]:
+        """What enters the first layer of each set, in the intact model: one pass for all."""
+        points = hook_points(self.model)
+        names = sorted({entry(min(out).layer) for out in sets})
+        seen: dict[str, Tensor] = {}
+
+        def keep(value: Tensor, hook: Any, *, name: str) -> None:
+            seen[name] = value.detach().clone()
+            if len(seen) == len(names):
+                raise StopForwardError
+
+        run(self.model, self._tokens(at), [(points[n], partial(keep, name=n)) for n in names])
+        return seen
+
+    def _without(
+        self, out: HeadSet, at: slice, stand_in: Tensor, kept: dict[str, Tensor]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """The last layer's stream at the asked place, and the movers' attention from it."""
+        points, patterns = hook_points(self.model), pattern_points(self.model)
+        place = torch.from_numpy(self.writing.asks.place[at])
+        first = min(out).layer
+        hooks: list[tuple[Any, Callable[..., Any]]] = []
+        for layer in sorted({head.layer for head in out}):
+            heads = sorted(head.head for head in out if head.layer == layer)
+            values = stand_in[layer, at][:, heads]
+            put = partial(_put, place=place, heads=heads, values=values)
+            hooks.append((points[hook_z(layer)], put))
+        last = f"blocks.{self.writing.view.n_layers - 1}.hook_resid_post"
+        ends: list[Tensor] = []
+        seen: dict[int, Tensor] = {}
+        for layer in {mover.layer for mover in self._behind(out)}:
+            hooks.append((patterns[layer], partial(_keep, seen=seen, layer=layer, place=place)))
+        hooks.append((points[last], partial(_end, ends=ends, place=place)))
+        tokens = self._tokens(at)
+        if entry(first) in kept:
+            run_from(self.model, kept[entry(first)], first, tokens, hooks)
+        else:
+            run(self.model, tokens, hooks)
+        return ends[0], seen
+
+    def _behind(self, out: HeadSet) -> list[Head]:
+        """The movers that can hear of it."""
+        last = max(out).layer
+        return [mover for mover in self.movers if mover.layer > last and mover not in out]
+
+    def _watched(
+        self, out: HeadSet, seen: dict[int, Tensor], at: slice
+    ) -> Float[np.ndarray, " ask"]:
+        """The movers' attention to the wrong token less the answer, above the intact model's."""
+        asks, behind = self.writing.asks, self._behind(out)
+        if asks.wrong is None or not behind:
+            return np.full(at.stop - at.start, np.nan)
+        weight = (asks.holding(asks.wrong).astype(float) - asks.holding(asks.answer))[at]
+        rises = []
+        for layer, head in behind:
+            now = seen[layer][:, head].numpy()
+            before = self.writing.reading.attention[layer, head, at]
+            rises.append(((now - before) * weight).sum(-1))
+        mean: np.ndarray = np.mean(rises, axis=0)
+        return mean
+
+    def _direct(self, out: HeadSet, stand_in: Tensor) -> Float[np.ndarray, " ask"]:
+        """What the logits lose at once."""
+        asks, hand = self.writing.asks, self.writing.asks.at_hand
+        total = np.zeros(len(asks))
+        for layer, head in sorted(out):
+            change = self.writing.reading.z[layer] - stand_in[layer]
+            written = self.writing.of_heads(layer, change)
+            total += preference(self.writing.on(written, hand), hand, asks)[:, head]
+        return total
+
+
+def behaviour_of(difference: Float[np.ndarray, " row"]) -> AtHome:
+    """The logit difference as a behaviour that effects are shares of; chance is no difference."""
+    value = estimate(difference)
+    said = f"the logit difference is {value.mean:.3g}"
+    return AtHome(value.low > 0, value, 0.0, float("nan"), said, "logits")
+
+
+def _means_of_others(
+    z: Float[Tensor, "layer ask head d_head"], asks: Asks
+) -> Float[Tensor, "layer ask head d_head"]:
+    """For each ask, the mean over the other rows' same ask."""
+    by_slot = z.double().reshape(len(z), -1, asks.slots, *z.shape[2:])
+    others = (by_slot.sum(1, keepdim=True) - by_slot) / (by_slot.shape[1] - 1)
+    flat: Tensor = others.flatten(1, 2).to(z)
+    return flat
+
+
+def _put(z: Tensor, hook: Any, *, place: Tensor, heads: list[int], values: Tensor) -> Tensor:
+    edited = z.clone()
+    rows = torch.arange(len(z), device=z.device)[:, None]
+    edited[rows, place.to(z.device)[:, None], torch.tensor(heads, device=z.device)] = values.to(z)
+    return edited
+
+
+def _keep(
+    pattern: Tensor, hook: Any, *, seen: dict[int, Tensor], layer: int, place: Tensor
+) -> None:
+    rows = torch.arange(len(pattern), device=pattern.device)
+    at = pattern.detach().movedim(2, 1)[rows, place.to(pattern.device)]
+    seen[layer] = at.to(torch.promote_types(at.dtype, torch.float32)).cpu()
+
+
+def _end(stream: Tensor, hook: Any, *, ends: list[Tensor], place: Tensor) -> None:
+    """What the unembedding would read at the asked place; it need not run."""
+    rows = torch.arange(len(stream), device=stream.device)
+    ends.append(at_least_single(stream.detach()[rows, place.to(stream.device)]).cpu())
+    raise StopForwardError
+
+
+def _conclude(
+    asks: Asks,
+    sets: Sequence[HeadSet],
+    intact: Float[np.ndarray, " ask"],
+    lost: Float[np.ndarray, "set ask"],
+    direct: Float[np.ndarray, "set ask"],
+    shifts: Float[np.ndarray, "set ask"],
+) -> list[RoleCheck]:
+    home = behaviour_of(asks.by_row(intact))
+    coverage = 1 - (1 - COVERAGE) / max(len(sets), 1)
+
+    def over_rows(values: Float[np.ndarray, " ask"]) -> Estimate:
+        return estimate(asks.by_row(values), coverage)
+
+    checks = []
+    for out, loss, at_once, shift in zip(sets, lost, direct, shifts, strict=True):
+        share = home.share(over_rows(loss))
+        moved = None if bool(np.isnan(shift).any()) else over_rows(shift)
+        checks.append(
+            RoleCheck(
+                heads=tuple(sorted(out)),
+                loss=share,
+                direct=home.share(over_rows(at_once)),
+                downstream=home.share(over_rows(loss - at_once)),
+                shift=None if moved is None else Share(moved.mean, moved.low, moved.high),
+                word=causal_word([[share]]),
+            )
+        )
+    return checks

@@ -1,0 +1,322 @@
+"""Which heads are of which kind on these rows: the measures, the rule, the causal check.
+
+Passes over the rows: one for all heads together (see `reading`), and for the causal check one more,
+with one for each head that is checked, from its layer on where the model can be started there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.behaviour.words import Share
+from interp_toolkit.circuits.roles.asks import Asks, asks_of
+from interp_toolkit.circuits.roles.causal import RoleCheck, RoleChecks, behaviour_of
+from interp_toolkit.circuits.roles.delimiters import delimiter_places
+from interp_toolkit.circuits.roles.judged import KindSides, MeasureMeans, means_of, sides_of
+from interp_toolkit.circuits.roles.kinds import (
+    DELIMITER,
+    KINDS,
+    MUCH,
+    NAME_MOVER,
+    NEGATIVE,
+    S_INHIBITION,
+    SINK,
+    SUCCESSOR,
+    WRITES,
+)
+from interp_toolkit.circuits.roles.list_circuits import ListCircuits, list_circuits
+from interp_toolkit.circuits.roles.measures import answer_sources, measured
+from interp_toolkit.circuits.roles.ordinals import lists_of, successions
+from interp_toolkit.circuits.roles.reading import read
+from interp_toolkit.circuits.roles.result import HeadRole, PlainWriter
+from interp_toolkit.circuits.roles.writing import Writing
+from interp_toolkit.errors import InterventionError
+from interp_toolkit.models.heads import Head
+from interp_toolkit.models.weights.view import weights
+from interp_toolkit.stats import LEVEL
+
+CHECKED = 24  # heads taken out one by one, at most
+PARKED = (SINK.name, DELIMITER.name)
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """What was found of every head.
+
+    Attributes:
+        heads: one entry a head and kind that could be judged, in the order of kinds, then heads.
+        writers: heads of no such kind that write much for the answer or against it.
+        groups: the causal check of all heads of a kind together, by kind.
+        direct: every head's direct effect on the preference, logits.
+        attention: of every head from the asked place to every place, mean over asks.
+        difference: mean preference of the model, logits.
+        untested: kinds that these rows or this model say nothing of, and why.
+        passes: how many passes over the rows it took, those from a layer on counted whole.
+        notes: what limits it, a sentence each.
+    """
+
+    heads: tuple[HeadRole, ...]
+    writers: tuple[PlainWriter, ...]
+    groups: dict[str, RoleCheck]
+    direct: MeasureMeans
+    attention: Float[np.ndarray, "layer head pos"]
+    difference: float
+    untested: dict[str, str]
+    passes: int
+    notes: tuple[str, ...]
+
+
+@torch.no_grad()
+def find_roles(
+    model: Any,
+    prompts: Prompts,
+    *,
+    lists: Sequence[Sequence[int]] | None = None,
+    checked: int = CHECKED,
+    seed: int = 0,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> Roles:
+    """Name movers, S-inhibition heads and their like; whether the model does its task is not asked.
+
+    Args:
+        model: any TransformerLens model whose heads add to the residual stream.
+        prompts: rows with answers, with wrong ones beside them where name movers are asked for.
+        lists: token ids in order, for successor heads; None: the tokenizer's weekdays and so on.
+        checked: heads to take out one by one, at most.
+        seed: of the draws.
+        memory: bound for a batch.
+        progress: told what is being done.
+
+    Raises:
+        InputError: rows that ask nothing or are too few; a model whose heads cannot be read.
+
+    Examples:
+        >>> from dataclasses import replace
+        >>> import interp_toolkit as it
+        >>> from interp_toolkit.circuits import repeated_prompts
+        >>> model = it.load("toy:induction")
+        >>> made = repeated_prompts(model, rows=12, n_pos=24)
+        >>> places = torch.full((12, 1), 22)
+        >>> asking = replace(made, answers=made.tokens[:, 23:], answer_positions=places)
+        >>> heads = find_roles(model, asking).heads
+        >>> [head.name for head in heads if head.kind == "name-mover" and head.named]
+        ['L1H0']
+    """
+    asks, view = asks_of(prompts), weights(model)
+    follows = successions(asks, lists_of(model, lists))
+    delimiters = delimiter_places(model, asks)
+    reading = read(model, view, asks, answer_sources(asks), memory=memory, progress=progress)
+    writing = Writing(view, reading, asks)
+    found = measured(writing, follows, delimiters)
+    used = [name for name in _used() if name in found.of_rows]
+    means = means_of(found, used, seed=seed)
+    difference = float(found.difference.mean())
+    judged = {k.name: sides_of(k, means, difference) for k in KINDS}
+    circuits = list_circuits(view, follows.lists, seed=seed) if follows.lists else None
+    heads = _in_front(
+        [
+            _head(sides, at, circuits)
+            for sides in judged.values()
+            if sides is not None
+            for at in np.ndindex(view.n_layers, view.n_heads)
+        ]
+    )
+    writers = _writers(heads, means["direct"], difference)
+    notes = [*_notes(judged)]
+    if circuits is not None and circuits.note:
+        notes.append(circuits.note)
+    checks, groups, n_runs = _checked(
+        model, writing, heads, writers, checked, memory, progress, notes
+    )
+    return Roles(
+        heads=tuple(_with_check(head, checks) for head in heads),
+        writers=tuple(replace(w, check=checks.get(Head(w.layer, w.head))) for w in writers),
+        groups=groups,
+        direct=means["direct"],
+        attention=reading.attention.mean(2),
+        difference=difference,
+        untested=_untested(judged, asks, delimiters is not None, bool(lists_of(model, lists))),
+        passes=1 + n_runs,
+        notes=tuple(notes),
+    )
+
+
+def _used() -> list[str]:
+    """The measures that some kind needs, each once."""
+    needs = [need.measure for kind in KINDS for need in (*kind.attention, *kind.writing)]
+    return list(dict.fromkeys(needs))
+
+
+def _head(sides: KindSides, at: tuple[int, ...], circuits: ListCircuits | None) -> HeadRole:
+    layer, head = at
+    word = sides.word(layer, head)
+    attention, p_values = _share(sides.attention.size, at), [float(sides.attention.p_value[at])]
+    writing = None
+    if sides.writing is not None:
+        writing = _share(sides.writing.size, at)
+        p_values.append(float(sides.writing.p_value[at]))
+    score, reason = None, None
+    if sides.kind.name == SUCCESSOR.name and circuits is not None:
+        score = float(circuits.score[at])
+        p_values.append(float(circuits.p_value[at]))
+        if not circuits.passes[at]:
+            word, reason = ("undecided", NO_CIRCUIT) if word == "named" else ("no", None)
+    return HeadRole(
+        layer=layer,
+        head=head,
+        kind=sides.kind.name,
+        word=word,
+        attention=attention,
+        writing=writing,
+        p_value=max(p_values),
+        attends=bool(sides.attention.passes[at]),
+        writes=None if sides.writing is None else bool(sides.writing.passes[at]),
+        list_score=score,
+        reason=reason,
+    )
+
+
+NO_CIRCUIT = "from weights alone its circuit does not certainly take tokens to their successors"
+
+
+def _share(size: MeasureMeans, at: tuple[int, ...]) -> Share:
+    return Share(float(size.mean[at]), float(size.low[at]), float(size.high[at]))
+
+
+def _in_front(heads: Sequence[HeadRole]) -> list[HeadRole]:
+    """Candidates behind every name mover, where there are some, feed none: they are none."""
+    last = max((h.layer for h in heads if h.kind == NAME_MOVER.name and h.named), default=None)
+    if last is None:
+        return list(heads)
+    reason = "no name mover is behind it"
+    return [
+        replace(h, word="no", reason=reason) if h.word == "candidate" and h.layer >= last else h
+        for h in heads
+    ]
+
+
+def _writers(
+    heads: Sequence[HeadRole], direct: MeasureMeans, difference: float
+) -> list[PlainWriter]:
+    """Heads of no kind that moves, whose direct effect is certain and large; the largest first."""
+    told = {(h.layer, h.head) for h in heads if h.kind not in PARKED and h.word != "no"}
+    found = []
+    for layer, head in np.ndindex(*direct.mean.shape):
+        share = _share(direct, (layer, head))
+        certain = direct.p_value[layer, head] <= LEVEL and (share.low > 0 or share.high < 0)
+        large = abs(share.mean) >= MUCH * abs(difference)
+        if certain and large and (layer, head) not in told:
+            found.append(PlainWriter(layer, head, share))
+    return sorted(found, key=lambda writer: -abs(writer.direct.mean))
+
+
+def _checked(
+    model: Any,
+    writing: Writing,
+    heads: Sequence[HeadRole],
+    writers: Sequence[PlainWriter],
+    most: int,
+    memory: int | str | None,
+    progress: Callable[[str], None],
+    notes: list[str],
+) -> tuple[dict[Head, RoleCheck], dict[str, RoleCheck], int]:
+    """The causal check of named heads and candidates, and of kinds as groups."""
+    movers = [Head(h.layer, h.head) for h in heads if h.kind == NAME_MOVER.name and h.named]
+    wanted = sorted(
+        (h for h in heads if h.word in ("named", "candidate") and h.kind not in PARKED),
+        key=lambda h: (h.word != "named", -abs((h.writing or h.attention).mean)),
+    )
+    named = [Head(h.layer, h.head) for h in wanted if h.named]
+    rest = [Head(w.layer, w.head) for w in writers]
+    singles = list(dict.fromkeys([*named, *rest, *(Head(h.layer, h.head) for h in wanted)]))
+    if not singles or not behaviour_of(writing.asks.by_row(writing.difference())).yes:
+        if singles:
+            notes.append("no head was taken out: the preference for the answer may be none")
+        return {}, {}, 0
+    if len(singles) > most:
+        notes.append(f"{len(singles) - most} of {len(singles)} heads were not taken out")
+    chosen = singles[:most]
+    by_kind: dict[str, frozenset[Head]] = {}
+    for kind in dict.fromkeys(h.kind for h in wanted):
+        members = {Head(h.layer, h.head) for h in wanted if h.kind == kind and h.named}
+        if len(members) > 1:
+            by_kind[kind] = frozenset(members)
+    run = RoleChecks(model, writing, movers, memory, progress)
+    sets = [*(frozenset([head]) for head in chosen), *by_kind.values()]
+    try:
+        found = run.of(sets)
+    except InterventionError as error:
+        notes.append(f"no head was taken out: {error}")
+        return {}, {}, 0
+    singly = dict(zip(chosen, found, strict=False))
+    groups = dict(zip(by_kind, found[len(chosen) :], strict=True))
+    return singly, groups, 1 + len(sets)
+
+
+def _with_check(head: HeadRole, checks: dict[Head, RoleCheck]) -> HeadRole:
+    """The head with its check; an S-inhibition candidate is named by it, or not."""
+    if head.word not in ("named", "candidate", "undecided"):
+        return head
+    check = checks.get(Head(head.layer, head.head))
+    if head.word != "candidate":
+        return replace(head, check=check)
+    word, reason = inhibits(check)
+    return replace(head, check=check, word=word, reason=reason)
+
+
+def inhibits(check: RoleCheck | None) -> tuple[Any, str | None]:
+    """Whether a head that attends to the wrong token's repeat inhibits: what its absence does."""
+    if check is None:
+        return "undecided", "it attends so, and was not taken out"
+    lost, beyond, shift = check.loss, check.downstream, check.shift
+    if lost.high < WRITES or beyond.high < WRITES:
+        return "no", "its absence costs nothing downstream"
+    if not (lost.low > 0 and beyond.low > 0 and beyond.mean >= WRITES):
+        return "undecided", "what its absence costs downstream is not certain"
+    if beyond.mean < abs(check.direct.mean):
+        return "no", "its effect is direct, more than downstream"
+    if shift is None:
+        return "undecided", "no name mover behind it whose attention could tell"
+    if shift.low > 0:
+        return "named", None
+    return "undecided", "the name movers' attention does not certainly turn to the wrong token"
+
+
+def _notes(judged: dict[str, KindSides | None]) -> list[str]:
+    notes = []
+    for name, sides in judged.items():
+        if sides is not None and any("attention" in need for need in sides.left_out):
+            notes.append(
+                f"{name}: what it attends to stands at the same place in all rows, so a head that "
+                "attends by place alone cannot be told apart"
+            )
+    return notes
+
+
+def _untested(
+    judged: dict[str, KindSides | None], asks: Asks, has_tokenizer: bool, has_lists: bool
+) -> dict[str, str]:
+    """Why kinds could not be judged."""
+    why = {
+        NAME_MOVER.name: "too few answers stand in their rows",
+        NEGATIVE.name: "too few answers stand in their rows",
+        S_INHIBITION.name: "no wrong token stands twice or more before the asked place"
+        if asks.wrong is not None
+        else "these rows have no wrong answers",
+        SUCCESSOR.name: "no answer follows a token of its row in a list"
+        if has_lists
+        else "no lists of tokens in order: no tokenizer, and none were given",
+        DELIMITER.name: "no punctuation or line break in these rows"
+        if has_tokenizer
+        else "the model has no tokenizer, so no token is known to be a delimiter",
+    }
+    fallback = "too few rows have something to measure it on"
+    return {name: why.get(name, fallback) for name, sides in judged.items() if sides is None}

@@ -1,0 +1,150 @@
+"""From measures to kinds: means over rows, intervals, adjusted p-values, the rule of `kinds`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy import stats
+
+from interp_toolkit.circuits.roles.asks import FEWEST_ROWS
+from interp_toolkit.circuits.roles.flips import ROUNDING, flip_p_values
+from interp_toolkit.circuits.roles.kinds import HeadKind, RoleNeed
+from interp_toolkit.circuits.roles.measures import HeadMeasures, OfRows
+from interp_toolkit.stats import COVERAGE, LEVEL
+
+RoleWord = Literal["named", "undecided", "candidate", "no"]
+OfHeads = Float[np.ndarray, "layer head"]
+
+
+@dataclass(frozen=True, eq=False)
+class MeasureMeans:
+    """A measure of every head, over rows; NaN where there are too few.
+
+    Attributes:
+        mean, low, high: with its interval at COVERAGE.
+        p_value: adjusted for all heads and measures.
+        rows: it is of.
+    """
+
+    mean: OfHeads
+    low: OfHeads
+    high: OfHeads
+    p_value: OfHeads
+    rows: int
+
+
+@dataclass(frozen=True, eq=False)
+class RoleSide:
+    """What attention, or writing, says of every head for one kind.
+
+    Attributes:
+        size: the means of the need whose size is told, in its own sign.
+        p_value: the largest over the needs.
+        passes: whether all needs are met.
+        reaches: whether no need's interval excludes it.
+    """
+
+    size: MeasureMeans
+    p_value: OfHeads
+    passes: Bool[np.ndarray, "layer head"]
+    reaches: Bool[np.ndarray, "layer head"]
+
+
+@dataclass(frozen=True, eq=False)
+class KindSides:
+    """Both sides of a kind; writing is None where the causal check decides.
+
+    Attributes:
+        kind: which.
+        attention, writing: its sides.
+        left_out: needs that these rows have nothing to measure on.
+    """
+
+    kind: HeadKind
+    attention: RoleSide
+    writing: RoleSide | None
+    left_out: tuple[str, ...]
+
+    def word(self, layer: int, head: int) -> RoleWord:
+        """What is said of a head before any causal check."""
+        at = layer, head
+        attends = bool(self.attention.passes[at])
+        if self.writing is None:
+            return "candidate" if attends else "no"
+        writes = bool(self.writing.passes[at])
+        if attends and writes:
+            return "named"
+        open_ = (attends and self.writing.reaches[at]) or (writes and self.attention.reaches[at])
+        return "undecided" if open_ else "no"
+
+
+def means_of(found: HeadMeasures, used: Sequence[str], *, seed: int = 0) -> dict[str, MeasureMeans]:
+    """Every used measure over rows, with p-values that are adjusted for all of them together."""
+    cleaned = {name: _without_rounding(found.of_rows[name]) for name in used}
+    stacked = [values.reshape(-1, values.shape[-1]) for values in cleaned.values()]
+    enough = [np.where((~np.isnan(v)).sum(1) >= FEWEST_ROWS, 1.0, np.nan) for v in stacked]
+    tests = np.concatenate([v * e[:, None] for v, e in zip(stacked, enough, strict=True)])
+    p_values = np.split(flip_p_values(tests, seed=seed), len(used)) if used else []
+    return {
+        name: _mean(values, p.reshape(values.shape[:2]))
+        for (name, values), p in zip(cleaned.items(), p_values, strict=True)
+    }
+
+
+def sides_of(
+    kind: HeadKind, means: Mapping[str, MeasureMeans], difference: float
+) -> KindSides | None:
+    """Both sides of a kind; None where these rows have nothing to judge it by."""
+    left_out: list[str] = []
+    attention = _side(kind.attention, means, difference, left_out)
+    writing = _side(kind.writing, means, difference, left_out) if kind.writing else None
+    if attention is None or (kind.writing and writing is None):
+        return None
+    return KindSides(kind, attention, writing, tuple(left_out))
+
+
+def _side(
+    needs: Sequence[RoleNeed],
+    means: Mapping[str, MeasureMeans],
+    difference: float,
+    left_out: list[str],
+) -> RoleSide | None:
+    passes, reaches, p_values, size = [], [], [], None
+    for need in needs:
+        found = means.get(need.measure)
+        if found is None or bool(np.isnan(found.mean).all()):
+            if not need.optional:
+                return None
+            left_out.append(need.measure)
+            continue
+        size = size or found
+        floor = need.floor * (abs(difference) if need.of_difference else 1.0)
+        low, high = (found.low, found.high) if need.sign > 0 else (-found.high, -found.low)
+        with np.errstate(invalid="ignore"):
+            passes.append((found.p_value <= LEVEL) & (low > 0) & (low >= floor))
+            reaches.append((high > 0) & (high >= floor))
+        p_values.append(found.p_value)
+    assert size is not None
+    return RoleSide(size, np.max(p_values, axis=0), np.all(passes, axis=0), np.all(reaches, axis=0))
+
+
+def _without_rounding(values: OfRows) -> OfRows:
+    """Zero where a contrast is nothing but rounding."""
+    largest = float(np.nanmax(np.abs(values), initial=0.0)) if values.size else 0.0
+    with np.errstate(invalid="ignore"):
+        return np.where(np.abs(values) <= ROUNDING * largest, 0.0, values)
+
+
+def _mean(values: OfRows, p_value: OfHeads) -> MeasureMeans:
+    known = ~np.isnan(values)
+    n = known.sum(-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = np.where(n >= FEWEST_ROWS, np.where(known, values, 0).sum(-1) / n, np.nan)
+        squares = np.where(known, values - mean[..., None], 0) ** 2
+        error = np.sqrt(squares.sum(-1) / (n - 1) / n)
+        half = stats.t.ppf((1 + COVERAGE) / 2, np.maximum(n - 1, 1)) * error
+    return MeasureMeans(mean, mean - half, mean + half, p_value, int(n.max(initial=0)))

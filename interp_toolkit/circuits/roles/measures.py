@@ -1,0 +1,223 @@
+"""What is measured of every head, a number a row each: attention beyond controls, what is written.
+
+Names are those of `kinds`. Attention is a share (see `places`), what is written is in logits (see
+`writing`), `quiet` is a share of a norm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.roles.asks import Asks
+from interp_toolkit.circuits.roles.ordinals import Successions
+from interp_toolkit.circuits.roles.places import against, against_displaced, against_like
+from interp_toolkit.circuits.roles.reading import Reading
+from interp_toolkit.circuits.roles.writing import (
+    Writing,
+    displaced_preference,
+    mean_of_others,
+    preference,
+)
+
+OfRows = Float[np.ndarray, "layer head row"]
+
+
+@dataclass(frozen=True, eq=False)
+class HeadMeasures:
+    """Everything measured of every head.
+
+    Attributes:
+        of_rows: by measure, a number a row; NaN where a row has nothing to measure.
+        difference: the model's own preference for the answer, logits.
+    """
+
+    of_rows: Mapping[str, OfRows]
+    difference: Float[np.ndarray, " row"]
+
+
+def answer_sources(asks: Asks) -> Bool[np.ndarray, "source ask pos"]:
+    """The places whose values are looked at: the answer's, and the wrong one's."""
+    wrong = np.zeros_like(asks.earlier) if asks.wrong is None else asks.holding(asks.wrong)
+    return np.stack([asks.holding(asks.answer), wrong])
+
+
+def measured(
+    writing: Writing,
+    follows: Successions,
+    delimiters: Bool[np.ndarray, "ask pos"] | None,
+) -> HeadMeasures:
+    """All measures that these rows have something for."""
+    asks, reading = writing.asks, writing.reading
+    of_asks = _attention(asks, reading, follows, delimiters)
+    parts: dict[str, list[np.ndarray]] = {}
+    for layer in range(writing.view.n_layers):
+        for name, values in _of_layer(writing, follows, layer).items():
+            parts.setdefault(name, []).append(values)
+    of_asks |= {name: np.stack(values) for name, values in parts.items()}
+    of_rows = {name: asks.by_row(values) for name, values in of_asks.items()}
+    return HeadMeasures(of_rows, asks.by_row(writing.difference()))
+
+
+def _attention(
+    asks: Asks,
+    reading: Reading,
+    follows: Successions,
+    delimiters: Bool[np.ndarray, "ask pos"] | None,
+) -> dict[str, Float[np.ndarray, "layer head ask"]]:
+    found = {}
+    targets = {"answer": asks.holding(asks.answer)}
+    if asks.wrong is not None:
+        targets["repeat"] = asks.last_repeat(asks.wrong)
+    if follows.asked.any():
+        targets["before"] = asks.holding(follows.before)
+    if delimiters is not None:
+        targets["delimiter"] = delimiters
+    for name, places in targets.items():
+        found[f"{name}: attention"] = against_like(reading.attention, asks, places)
+        found[f"{name}: attention, displaced"] = against_displaced(reading.attention, asks, places)
+    first = asks.first()
+    others = (asks.earlier & ~first).astype(float)
+    found["first: attention"] = against(reading.attention, first, others)
+    for name, parked in (("first", first), ("delimiter", delimiters)):
+        if parked is not None:
+            found[f"{name}: quiet"] = _quiet(asks, reading, parked)
+    return found
+
+
+def _quiet(
+    asks: Asks, reading: Reading, places: Bool[np.ndarray, "ask pos"]
+) -> Float[np.ndarray, "layer head ask"]:
+    """1 less what is written from these places over what attending elsewhere would write."""
+    visible = np.arange(places.shape[1]) <= asks.place[:, None]
+    others = visible & ~places
+    paid = np.einsum("...ap,...ap,ap->...a", reading.attention, reading.reach, places)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        elsewhere = np.einsum("...ap,ap->...a", reading.reach, others) / others.sum(1)
+        quiet: np.ndarray = np.where(places.any(1), 1 - paid / elsewhere, np.nan)
+    return np.where(np.isfinite(quiet), quiet, np.nan)
+
+
+def _of_layer(
+    writing: Writing, follows: Successions, layer: int
+) -> dict[str, Float[np.ndarray, "head ask"]]:
+    asks, reading, hand = writing.asks, writing.reading, writing.asks.at_hand
+    written = writing.of_heads(layer, reading.z[layer])
+    on_hand = writing.on(written, hand)
+    direct = preference(on_hand, hand, asks)
+    found = {
+        "direct": direct.T,
+        "direct, displaced": (direct - displaced_preference(on_hand, hand, asks)).T,
+        "copies": _copies(writing, layer).T,
+    }
+    if follows.asked.any():
+        for name, values in _next(writing, follows, written).items():
+            found[name] = values.T
+    return found | _suppressed(writing, layer, written)
+
+
+def _copies(writing: Writing, layer: int) -> Float[np.ndarray, "ask head"]:
+    """What attending to the answer, or the wrong one, does to its own logit beside the others'."""
+    asks, hand = writing.asks, writing.asks.at_hand
+    wrong = asks.answer if asks.wrong is None else asks.wrong
+    parts = []
+    for places, values, own in zip(
+        answer_sources(asks),
+        writing.reading.sources[:, layer],
+        (asks.answer, wrong),
+        strict=True,
+    ):
+        on_hand = writing.on(writing.of_heads(layer, values), hand)
+        column = np.searchsorted(hand, own)[:, None, None]
+        rise = np.take_along_axis(on_hand, column, 2)[..., 0] - mean_of_others(on_hand, [own], hand)
+        parts.append(np.where(places.any(1)[:, None], rise, np.nan))
+    stacked = np.stack(parts)
+    known = ~np.isnan(stacked)
+    with np.errstate(invalid="ignore"):
+        mean: np.ndarray = np.where(known, stacked, 0).sum(0) / known.sum(0)
+    return mean
+
+
+def _next(
+    writing: Writing, follows: Successions, written: Float[Tensor, "ask head d_model"]
+) -> dict[str, Float[np.ndarray, "ask head"]]:
+    """The successor's logit beside its list's, and beside that of the token it follows."""
+    asks = writing.asks
+    shape = (len(asks), writing.view.n_heads)
+    on_list, on_before = (np.full(shape, np.nan) for _ in range(2))
+    for number, members in enumerate(follows.lists):
+        chosen = follows.which == number
+        order = np.argsort(members)
+        effects = writing.on(written[chosen], members)
+        columns = [
+            order[np.searchsorted(members, ids[chosen], sorter=order)]
+            for ids in (asks.answer, follows.before)
+        ]
+        own, before = (np.take_along_axis(effects, c[:, None, None], 2)[..., 0] for c in columns)
+        on_list[chosen] = own - mean_of_others(effects, [asks.answer[chosen]], members)
+        on_before[chosen] = own - before
+    return {"next, of its list": on_list, "next, over the one before": on_before}
+
+
+def _suppressed(
+    writing: Writing, layer: int, written: Float[Tensor, "ask head d_model"]
+) -> dict[str, Float[np.ndarray, "head ask"]]:
+    """Attention to the row's token that the stream already predicts, and what is written of it."""
+    asks, reading = writing.asks, writing.reading
+    number = np.arange(len(asks))
+    candidates = candidate_places(asks)
+    lens = np.where(candidates, writing.lens(layer), -np.inf)
+    top = np.where(candidates.any(1), asks.tokens[number, lens.argmax(1)], -1)
+    places = asks.holding(top) & candidates
+    attention = reading.attention[layer]
+    effects = writing.on_own(written, asks.tokens)
+    others = candidates & ~places
+    tokens = np.unique(top[top >= 0])
+    found = {
+        "predicted: attention": against_like(attention, asks, places),
+        "predicted: attention, displaced": against_displaced(attention, asks, places),
+        "predicted: written": _mean_at(effects, places) - _mean_at(effects, others),
+    }
+    if len(tokens) > 1:
+        on_tops = writing.on(written, tokens)
+        own = _mean_at(effects, places)
+        theirs = _of_other_rows(on_tops, np.searchsorted(tokens, top), top)
+        found["predicted: written, displaced"] = own - theirs
+    else:
+        found["predicted: written, displaced"] = np.full(attention.shape[:2], np.nan)
+    return found
+
+
+def candidate_places(asks: Asks) -> Bool[np.ndarray, "ask pos"]:
+    """Earlier places but those of the first token and of the asking one: no sinks, no self."""
+    own = asks.tokens[np.arange(len(asks)), asks.place]
+    apart = (asks.tokens != own[:, None]) & (asks.tokens != asks.tokens[:, :1])
+    found: np.ndarray = asks.earlier & apart
+    return found
+
+
+def _mean_at(
+    values: Float[np.ndarray, "ask head pos"], places: Bool[np.ndarray, "ask pos"]
+) -> Float[np.ndarray, "head ask"]:
+    with np.errstate(invalid="ignore"):
+        mean: np.ndarray = np.einsum("ahp,ap->ha", values, places) / places.sum(1)
+    return mean
+
+
+def _of_other_rows(
+    effects: Float[np.ndarray, "ask head token"],
+    column: Int[np.ndarray, " ask"],
+    top: Int[np.ndarray, " ask"],
+) -> Float[np.ndarray, "head ask"]:
+    """The mean effect on the other rows' tokens, where they are other tokens."""
+    counts = np.bincount(column[top >= 0], minlength=effects.shape[2]).astype(float)
+    weights = np.broadcast_to(counts, (len(top), len(counts))).copy()
+    known = top >= 0
+    weights[np.flatnonzero(known), column[known]] = 0
+    with np.errstate(invalid="ignore"):
+        mean: np.ndarray = np.einsum("aht,at->ha", effects, weights) / weights.sum(1)
+    return mean

@@ -1,0 +1,212 @@
+"""What the analysis of roles returns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from interp_toolkit.circuits.behaviour.task import AtHome
+from interp_toolkit.circuits.behaviour.words import Share, in_words
+from interp_toolkit.circuits.roles.causal import RoleCheck
+from interp_toolkit.circuits.roles.judged import RoleWord
+from interp_toolkit.results import Evidence, Result, Table, head_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class HeadRole:
+    """One head under one kind.
+
+    Attributes:
+        layer, head: which.
+        kind: of `roles.kinds`.
+        word: "named", "undecided" or "no".
+        attention: the share it pays beyond what it pays to places like the targets, with its
+            interval over rows.
+        writing: what it writes, in logits, or for parked heads how much less than elsewhere; None
+            where the causal check decides.
+        p_value: the largest over all needs of the kind, adjusted for all heads and measures.
+        attends, writes: whether the side passes.
+        list_score: of successor heads, from weights; see `list_circuits`.
+        check: what its absence costs, if it was taken out.
+        reason: why it is not named, where it nearly is.
+    """
+
+    layer: int
+    head: int
+    kind: str
+    word: RoleWord
+    attention: Share
+    writing: Share | None
+    p_value: float
+    attends: bool
+    writes: bool | None
+    list_score: float | None = None
+    check: RoleCheck | None = None
+    reason: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Such as L1H0."""
+        return head_name(self.layer, self.head)
+
+    @property
+    def named(self) -> bool:
+        """Whether it is of the kind."""
+        return self.word == "named"
+
+
+@dataclass(frozen=True)
+class PlainWriter:
+    """A head of none of the kinds that writes much for the answer, or against it.
+
+    Attributes:
+        layer, head: which.
+        direct: what it writes at once, logits, with its interval over rows.
+        check: what its absence costs, if it was taken out.
+    """
+
+    layer: int
+    head: int
+    direct: Share
+    check: RoleCheck | None = None
+
+    @property
+    def name(self) -> str:
+        """Such as L1H0."""
+        return head_name(self.layer, self.head)
+
+
+@dataclass(frozen=True)
+class RolesEvidence(Evidence):
+    """What the verdict on roles rests on.
+
+    Attributes:
+        behaviour: whether the model does its task, in a sentence.
+        at_home: the same in a word.
+        null: what attention and writing are held against.
+        error: how errors are controlled.
+        level: of the adjusted p-values.
+        named: how many heads of each kind.
+        passes: over the rows, for all heads together and for the causal checks.
+    """
+
+    behaviour: str
+    at_home: bool
+    null: str
+    error: str
+    level: float
+    named: Mapping[str, int]
+    passes: int
+
+
+@dataclass(frozen=True)
+class RolesResult(Result):
+    """Which heads move, suppress, inhibit or park.
+
+    Attributes:
+        home: what the model does on these rows.
+        difference: its mean preference for the answer, logits; None where that was not looked at.
+        heads: every head under every kind that could be judged.
+        writers: heads of no such kind that write much.
+        groups: by kind, what all its heads together cost.
+        untested: kinds that nothing can be said of here, and why.
+    """
+
+    home: AtHome
+    difference: float | None
+    heads: Sequence[HeadRole]
+    writers: Sequence[PlainWriter]
+    groups: Mapping[str, RoleCheck]
+    untested: Mapping[str, str]
+
+    @property
+    def found(self) -> list[HeadRole]:
+        """Those named or undecided: named first, by kind, the largest first."""
+        kinds = list(dict.fromkeys(head.kind for head in self.heads))
+        return sorted(
+            (head for head in self.heads if head.word != "no"),
+            key=lambda h: (not h.named, kinds.index(h.kind), -abs((h.writing or h.attention).mean)),
+        )
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a head and kind."""
+        import pandas as pd
+
+        return pd.DataFrame([_record(head) for head in self.heads])
+
+    def tables(self) -> list[Table]:
+        """The heads that are named or undecided, and kinds as groups."""
+        tables = [_table(self.found)]
+        if self.writers:
+            tables.append(_writer_table(self.writers))
+        if self.groups:
+            rows = [
+                [kind, len(c.heads), c.loss.mean, c.loss.low, c.loss.high, in_words(c.word)]
+                for kind, c in self.groups.items()
+            ]
+            columns = ["kind", "heads", "loss", "low", "high", "effect"]
+            caption = "All heads of a kind taken out together at the asked place."
+            tables.append(Table("Kinds together", columns, rows, caption))
+        return tables
+
+
+def _record(head: HeadRole) -> dict[str, object]:
+    found: dict[str, object] = {
+        name: getattr(head, name) for name in ("layer", "head", "kind", "word", "p_value")
+    }
+    for name, share in (("attention", head.attention), ("writing", head.writing)):
+        for end in ("mean", "low", "high"):
+            found[f"{name}_{end}"] = None if share is None else getattr(share, end)
+    found["loss"] = None if head.check is None else head.check.loss.mean
+    found["effect"] = None if head.check is None else head.check.word
+    return found
+
+
+def _table(heads: Sequence[HeadRole]) -> Table:
+    columns = [
+        *("head", "kind", "said", "attention", "low", "high", "writes", "low", "high", "p"),
+        *("loss", "low", "high", "at once", "downstream", "effect"),
+    ]
+    rows = []
+    for h in heads:
+        writes = (
+            (None,) * 3 if h.writing is None else (h.writing.mean, h.writing.low, h.writing.high)
+        )
+        loss = _loss(h.check)
+        rows.append(
+            [
+                *(h.name, h.kind, h.word, h.attention.mean, h.attention.low, h.attention.high),
+                *(*writes, h.p_value, *loss),
+            ]
+        )
+    caption = (
+        "Attention: from the asked place, beyond that to places of the row like those the kind is "
+        "to attend to. Writes: at once to the logits, in logits; of parked heads, how much less "
+        "than with their attention elsewhere (1: nothing). p: adjusted for all heads and measures, "
+        "the largest that counts. Loss: of the logit difference, as a share, with the head's "
+        "output at the asked place replaced by the other rows' mean. Intervals: 95 % over rows; of "
+        "losses, simultaneous. At once: the part of the loss that is the head's own writing; "
+        "downstream: what later layers add to it, or below 0 make up for."
+    )
+    marked = [number for number, head in enumerate(heads) if head.named]
+    return Table("Heads", columns, rows, caption, marked)
+
+
+def _loss(check: RoleCheck | None) -> tuple[float | str | None, ...]:
+    """A check's columns."""
+    if check is None:
+        return (None,) * 6
+    loss = (check.loss.mean, check.loss.low, check.loss.high)
+    return (*loss, check.direct.mean, check.downstream.mean, in_words(check.word))
+
+
+def _writer_table(writers: Sequence[PlainWriter]) -> Table:
+    columns = ["head", "writes", "low", "high"]
+    columns += ["loss", "low", "high", "at once", "downstream", "effect"]
+    rows = [[w.name, w.direct.mean, w.direct.low, w.direct.high, *_loss(w.check)] for w in writers]
+    caption = "Heads of none of these kinds that write much for the answer or against it, at once."
+    return Table("Writers of no kind", columns, rows, caption)

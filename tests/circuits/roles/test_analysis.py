@@ -1,0 +1,76 @@
+"""The analysis: asks first whether the model does the task; the verdict, the table, the report."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from planted_roles import D_VOCAB, N_POS, movers, rows
+
+import interp_toolkit as it
+from interp_toolkit.circuits.roles.analysis import ROLES
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.json import dumps
+from interp_toolkit.results import jsonable
+from interp_toolkit.toys.hand_set.untrained import random_model
+
+
+def data(n: int = 32) -> FeatureData:
+    prompts = rows(n)
+    return FeatureData(
+        prompts.tokens.numpy(),
+        np.zeros((n, 0), bool),
+        (),
+        answers=prompts.answers.numpy(),
+        wrong=prompts.wrong.numpy(),
+        source="planted",
+    )
+
+
+def test_the_verdict_says_what_carries_what_feeds_and_what_is_not_there() -> None:
+    result = it.analyze(movers(), "roles", data=data())
+    assert result.status == "detected"
+    assert "1 name mover, L1H0 (" in result.verdict
+    assert "1 S-inhibition head, L0H0 (" in result.verdict
+    assert "yet writing much: L1H3 (" in result.verdict
+    assert [writer.name for writer in result.writers] == ["L1H3"]
+    assert "0 attention sinks" in result.verdict
+    assert len(re.findall(r"[.](?: |$)", result.verdict)) <= 3
+    named = [[row[0], row[1]] for row in result.tables()[0].rows if row[2] == "named"]
+    kinds = ["name-mover", "negative-name-mover", "s-inhibition"]
+    assert named == [["L1H0", kinds[0]], ["L1H1", kinds[1]], ["L0H0", kinds[2]]]
+    assert len(result.to_frame()) == len(result.heads)
+
+
+def test_the_result_is_json_and_a_page_and_plotly_draws_it() -> None:
+    result = it.analyze(movers(), "roles", data=data())
+    assert json.loads(dumps([result]))["results"][0]["probe"] == "roles"
+    assert "Direct effects" in to_html([result])
+    for figure in result.figures():
+        plain = json.loads(json.dumps(jsonable(figure), allow_nan=False))
+        assert go.Figure(data=plain["data"], layout=plain["layout"]).data
+
+
+def test_of_a_model_that_does_not_do_the_task_nothing_is_said() -> None:
+    result = it.analyze(random_model(0, d_vocab=D_VOCAB, n_ctx=N_POS), "roles", data=data())
+    assert result.status == "not_tested"
+    assert "chance is 50%" in result.verdict
+    assert not result.heads
+
+
+def test_rows_without_answers_are_refused() -> None:
+    assert ROLES.unfit(movers(), None)
+    with pytest.raises(InputError, match="answers"):
+        it.analyze(movers(), "roles")
+
+
+def test_lists_may_be_given_as_text() -> None:
+    result = it.analyze(movers(), "roles", data=data(), lists="8,9,10,11;12,13,14,15")
+    assert "list" in result.untested.get("successor", "list")
+    with pytest.raises(InputError, match="lists"):
+        it.analyze(movers(), "roles", data=data(), lists="a,b")

@@ -1,0 +1,119 @@
+"""The parts: places and their controls by loops, flipped signs, lists, marks, the rule."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from interp_toolkit.circuits.behaviour.words import Share
+from interp_toolkit.circuits.roles.asks import Asks, asks_of
+from interp_toolkit.circuits.roles.causal import RoleCheck
+from interp_toolkit.circuits.roles.find import inhibits
+from interp_toolkit.circuits.roles.flips import flip_p_values
+from interp_toolkit.circuits.roles.ordinals import lists_of, successions
+from interp_toolkit.circuits.roles.places import against_displaced, against_like
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
+from interp_toolkit.toys.hand_set.untrained import random_model
+
+
+def asks(n: int = 5, n_pos: int = 9, seed: int = 0) -> Asks:
+    rng = np.random.default_rng(seed)
+    tokens = rng.integers(0, 4, (n, n_pos))
+    place = np.full(n, n_pos - 1)
+    return Asks(tokens, place, rng.integers(0, 4, n), rng.integers(0, 4, n), 1)
+
+
+def test_attention_beyond_places_like_the_targets_by_loops() -> None:
+    given, rng = asks(), np.random.default_rng(1)
+    attention = rng.random((2, 5, 9))
+    targets = given.holding(given.answer)
+    found = against_like(attention, given, targets)
+    for head, ask in itertools.product(range(2), range(5)):
+        mine = [p for p in range(8) if targets[ask, p]]
+        others = [p for p in range(1, 8) if not targets[ask, p]]
+        near = [p for p in others if any(abs(p - t) <= 3 for t in mine)] or others
+        if not mine or not near:
+            assert np.isnan(found[head, ask])
+            continue
+        paid = attention[head, ask]
+        wanted = sum(paid[p] for p in mine) - len(mine) * np.mean([paid[p] for p in near])
+        assert found[head, ask] == pytest.approx(wanted)
+
+
+def test_attention_beyond_the_places_of_other_rows_by_loops() -> None:
+    given, rng = asks(), np.random.default_rng(1)
+    attention = rng.random((2, 5, 9))
+    targets = given.holding(given.answer)
+    found = against_displaced(attention, given, targets)
+    for head, ask in itertools.product(range(2), range(5)):
+        paid, means = attention[head, ask], []
+        for other in range(5):
+            moved = targets[other] & ~targets[ask] & given.earlier[ask]
+            if other != ask and moved.any():
+                means.append(paid[moved].mean())
+        count = targets[ask].sum()
+        if not means or not count:
+            assert np.isnan(found[head, ask])
+            continue
+        wanted = paid[targets[ask]].sum() - count * np.mean(means)
+        assert found[head, ask] == pytest.approx(wanted)
+
+
+def test_targets_at_the_same_places_in_all_rows_have_no_displaced_control() -> None:
+    tokens = np.array([[0, 1, 2, 9], [0, 3, 4, 9], [0, 5, 6, 9]])
+    given = Asks(tokens, np.full(3, 3), np.array([1, 3, 5]), None, 1)
+    found = against_displaced(np.ones((1, 3, 4)), given, given.holding(given.answer))
+    assert np.isnan(found).all()
+
+
+def test_flipped_signs_agree_with_all_flips() -> None:
+    values = np.random.default_rng(0).normal(0.6, 1.0, (3, 8))
+    signs = np.array(list(itertools.product([1, -1], repeat=8)))
+    size = np.sqrt(8 * np.square(values).sum(1))
+    null = np.abs(signs @ (values / size[:, None]).T).max(1)
+    exact = [(null >= abs(v.sum()) / s - 1e-6).mean() for v, s in zip(values, size, strict=True)]
+    np.testing.assert_allclose(flip_p_values(values, draws=20000), exact, atol=0.015)
+
+
+def test_flipped_signs_are_wrong_no_more_often_than_the_level() -> None:
+    rng = np.random.default_rng(1)
+    runs = [flip_p_values(rng.normal(size=(20, 12)), draws=400, seed=n).min() for n in range(200)]
+    assert np.mean(np.array(runs) <= 0.05) <= 0.09  # 0.05 and two standard errors and more
+
+
+def test_successions_name_the_token_before_the_answer() -> None:
+    tokens = np.array([[3, 0, 9], [5, 0, 9], [0, 0, 9]])
+    given = Asks(tokens, np.full(3, 2), np.array([4, 4, 4]), None, 1)
+    found = successions(given, [np.array([2, 3, 4, 5])])
+    assert found.before.tolist() == [3, -1, -1]
+    assert found.asked.tolist() == [True, False, False]
+
+
+@pytest.mark.parametrize("wrong", [[1, 2, 3], [1, 2, 2, 3], [1, 2, 3, 99]])
+def test_lists_that_are_none_are_refused(wrong: list[int]) -> None:
+    with pytest.raises(InputError):
+        lists_of(random_model(0), [wrong])
+
+
+def check(loss: Share, direct: Share, downstream: Share, shift: Share | None) -> RoleCheck:
+    return RoleCheck((Head(0, 0),), loss, direct, downstream, shift, "contributes")
+
+
+def test_what_inhibits_is_told_by_the_causal_check() -> None:
+    some, none = Share(0.3, 0.2, 0.4), Share(0.0, -0.01, 0.01)
+    assert inhibits(check(some, none, some, some))[0] == "named"
+    assert inhibits(check(some, none, some, none))[0] == "undecided"
+    assert inhibits(check(some, none, some, None))[0] == "undecided"
+    assert inhibits(check(none, none, none, some))[0] == "no"
+    assert inhibits(check(some, Share(0.4, 0.3, 0.5), Share(0.1, 0.05, 0.2), some))[0] == "no"
+    assert inhibits(None)[0] == "undecided"
+
+
+def test_rows_that_ask_too_little_are_refused() -> None:
+    from planted_roles import rows
+
+    with pytest.raises(InputError, match="too few"):
+        asks_of(rows(4))
