@@ -1,4 +1,4 @@
-"""Started in the middle, every kind of model gives what a whole pass gives, and is left as it was."""
+"""Started in the middle, every kind of model gives what a whole pass gives."""
 
 import pytest
 import torch
@@ -53,8 +53,8 @@ def test_an_exception_leaves_the_model_as_it_was(started, tokens, count_hooks):
     def fail(value, hook):
         raise RuntimeError("on purpose")
 
+    point = hook_points(started)["blocks.1.attn.hook_z"]
     with pytest.raises(RuntimeError, match="on purpose"):
-        point = hook_points(started)["blocks.1.attn.hook_z"]
         run_from(started, residual, 1, tokens, [(point, fail)])
     assert [block.__dict__.keys() for block in started.blocks] == [o.keys() for o in own]
     assert count_hooks(started) == before
