@@ -33,8 +33,9 @@ from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, mat
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import run
+from interp_toolkit.models.running.forward import device_of, run
 from interp_toolkit.models.running.interventions import HOWS, put_heads, require_heads
+from interp_toolkit.models.running.restart import can_restart, entry, run_from
 from interp_toolkit.stats import COVERAGE
 
 N_OTHERS = 10
@@ -210,10 +211,13 @@ class _Measure:
         parts: dict[frozenset[Head], list[np.ndarray]] = {out: [] for out in without}
         cfg = self.model.cfg
         kept = 2 * len(layers) * int(cfg.n_heads) * int(cfg.d_head) * self.task.prompts.n_pos
+        starts = [n for n in layers if n > 0] if can_restart(self.model) else []
+        kept += len(starts) * int(cfg.d_model) * self.task.prompts.n_pos
         batches = row_batches(self.model, self.task.prompts, rows, kept, self.memory)
         for n, batch in enumerate(batches):
-            tokens = tokens_of[batch]
-            logits, z = capture(self.model, tokens, [hook_z(layer) for layer in layers])
+            tokens = tokens_of[batch].to(device_of(self.model))
+            names = [*(hook_z(layer) for layer in layers), *(entry(layer) for layer in starts)]
+            logits, z = capture(self.model, tokens, names)
             stand_in = self._stand_ins(batch, z, layers, means, donors)
             for i, out in enumerate(without):
                 self.progress(
@@ -221,7 +225,11 @@ class _Measure:
                 )
                 if out:
                     with put_heads(self.model, {(a, b): stand_in[a][:, :, b] for a, b in out}):
-                        edited = run(self.model, tokens)
+                        first = min(layer for layer, _ in out)
+                        if first in starts:
+                            edited = run_from(self.model, z[entry(first)], first, tokens)
+                        else:
+                            edited = run(self.model, tokens)
                     assert edited is not None
                 else:
                     edited = logits

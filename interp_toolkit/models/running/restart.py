@@ -79,8 +79,9 @@ def _takes_layers(model: Any) -> bool:
 def _blocks(model: Any) -> list[nn.Module]:
     """The layers that a wrapped model runs one after the other; none where that is not known."""
     blocks = getattr(model, "blocks", None)
-    known = _wraps(model) and isinstance(blocks, nn.ModuleList)
-    return list(blocks) if known and len(blocks) == int(model.cfg.n_layers) else []
+    if not (_wraps(model) and isinstance(blocks, nn.ModuleList)):
+        return []
+    return list(blocks) if len(blocks) == int(model.cfg.n_layers) else []
 
 
 def entry(layer: int) -> str:
