@@ -181,6 +181,7 @@ def run(
         "rows": len(scores.prompts),
         "sha256": digest_of_tokens(scores.prompts.tokens) if data is None else data.digest(),
     }
+    progress("figures")
     settings = options.settings(detectors=[s.detector for s in scores.scores])
     notes = [*rows.notes, *scores.notes, *looked.notes, *ablation_notes, *reader_notes]
     return HeadsResult(
@@ -482,7 +483,9 @@ def _readers(
     for head in found[:most]:
         at = head.layer, head.head
         try:
-            composition = composition or composition_scores(model, memory)
+            if composition is None:
+                progress("composition of all pairs of heads")
+                composition = composition_scores(model, memory)
             feeding = partners(
                 model,
                 task.prompts,

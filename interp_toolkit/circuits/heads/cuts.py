@@ -108,6 +108,11 @@ class Cutter:
         return {}
 
     @cached_property
+    def _checked(self) -> set[int]:
+        """Layers whose attention can be edited."""
+        return set()
+
+    @cached_property
     def _means(self) -> dict[int, Float[Tensor, "head d_head"]]:
         """Mean values by layer, as far as they were asked for."""
         return {}
@@ -123,10 +128,16 @@ class Cutter:
         return _Live(self.model, [0]).late()
 
     def check(self, heads: Iterable[tuple[int, int]]) -> None:
-        """Raise InterventionError where these heads' attention cannot be edited at `hook_z`."""
-        require_heads(self.model, heads)
+        """Raise InterventionError where these heads' attention cannot be edited at `hook_z`.
+
+        A layer is looked at once.
+        """
+        new = [head for head in heads if head[0] not in self._checked]
+        if not new:
+            return
+        require_heads(self.model, new)
         tokens = self.task.prompts.tokens[self.task.rows[:2]]
-        live = _Live(self.model, sorted({layer for layer, _ in heads}))
+        live = _Live(self.model, sorted({layer for layer, _ in new}))
         run(self.model, tokens, live.watch())
         off = live.not_attention_times_values()
         if off is not None:
@@ -134,6 +145,7 @@ class Cutter:
                 f"what the heads of layer {off} hold is not their attention times their "
                 f"values in this {type(self.model).__name__}, so no relation of theirs can be cut"
             )
+        self._checked.update(layer for layer, _ in new)
 
     def readings(
         self, cuts: Sequence[Cut], rows: Int[Tensor, " row"]
@@ -156,11 +168,10 @@ class Cutter:
             tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
             intact = self._intact(batch, tokens, restarts)
             for i, cut in enumerate(cuts):
-                if i % 16 == 0:
-                    self.progress(
-                        f"{cut.relation or 'intact'}: cutting attention, {i} of {len(cuts)}, "
-                        f"batch {number + 1} of {len(batches)}"
-                    )
+                if i % 16 == 0 and not self.keeps:
+                    done, total = number * len(cuts) + i, len(batches) * len(cuts)
+                    relation = cut.relation or cuts[-1].relation
+                    self.progress(f"cutting attention, {done} of {total} passes ({relation})")
                 if cut.heads:
                     logits = self._cut(cut, batch, tokens, intact.entering, means)
                     parts[cut].append(self.task.read(logits, batch))
@@ -272,7 +283,8 @@ class Cutter:
 
     def _mean_values(self, layers: Sequence[int]) -> dict[int, Float[Tensor, "head d_head"]]:
         """Each head's mean value vector over all rows and positions of the intact model."""
-        missing = [n for n in layers if n not in self._means]
+        wanted = range(int(self.model.cfg.n_layers)) if self.keeps else layers
+        missing = [n for n in wanted if n not in self._means]
         if missing:
             names = [f"blocks.{n}.attn.hook_v" for n in missing]
             tokens = self.task.prompts.tokens[self.task.rows]

@@ -62,9 +62,9 @@ class Price:
         """What these cuts cost, in passes."""
         return sum(map(self._of_one, cuts))
 
-    def allows(self, cuts: Sequence[Cut]) -> bool:
-        """Whether what is left is enough for these cuts."""
-        return self.spent + self.of(cuts) <= self.passes
+    def allows(self, cuts: Sequence[Cut], kept: float = 0.0) -> bool:
+        """Whether what is left, less what is kept for later, is enough for these cuts."""
+        return self.spent + self.of(cuts) + kept <= self.passes
 
     def pay(self, cuts: Sequence[Cut]) -> None:
         """Take note of cuts that were made."""

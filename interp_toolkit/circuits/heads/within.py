@@ -89,11 +89,10 @@ def _first(
 
 def _in_turn(asked: Sequence[_Asked], price: Price) -> None:
     """Heads one by one, the relations in turn."""
-    everything, price.passes = price.passes, price.passes - KEPT * (price.passes - price.spent)
+    kept = KEPT * (price.passes - price.spent)
     left = [(relation, iter(relation.worth())) for relation in asked]
     while left:
-        left = [(r, heads) for r, heads in left if (h := next(heads, None)) and r.alone(h)]
-    price.passes = everything
+        left = [(r, heads) for r, heads in left if (h := next(heads, None)) and r.alone(h, kept)]
 
 
 class _Asked:
@@ -113,17 +112,17 @@ class _Asked:
         values: dict[Cut, Float[np.ndarray, " row"]] = {}
         self.judged = Judged(plan, values, cutter.task, home, coverage)
 
-    def _make(self, cuts: Sequence[Cut], *, anyway: bool = False) -> bool:
+    def _make(self, cuts: Sequence[Cut], *, kept: float = 0.0, anyway: bool = False) -> bool:
         """Make those cuts that were not made yet; False where the price forbids it."""
         new = [cut for cut in dict.fromkeys(cuts) if cut not in self.judged.values]
         if not new:
             return True
-        if not (anyway or self._price.allows(new)):
+        if not (anyway or self._price.allows(new, kept)):
             return False
         found = self._cutter.readings(new, self._cutter.task.rows)
         self.judged.values |= {cut: readings[:, 0] for cut, readings in found.items()}
         self._price.pay([cut for cut in new if cut.heads])
-        passes = f"{self._price.spent:.1f} of at most {self._price.passes:.0f} passes"
+        passes = f"{self._price.spent:.1f} of {self._price.passes:.0f} passes at most"
         self._cutter.progress(f"cutting attention, {passes}")
         return True
 
@@ -149,9 +148,9 @@ class _Asked:
             h for h, size in zip(self.plan.members, sizes, strict=True) if size >= FAINT * sizes[0]
         ]
 
-    def alone(self, head: Head) -> bool:
-        """One head, both ways."""
-        return self._make(self.judged.cuts(frozenset([head])))
+    def alone(self, head: Head, kept: float) -> bool:
+        """One head, both ways, where that leaves so many passes."""
+        return self._make(self.judged.cuts(frozenset([head])), kept=kept)
 
     def layers(self) -> None:
         """The rest of the layer of heads that matter and are not named yet."""

@@ -104,7 +104,7 @@ def test_what_is_decided_is_what_all_cuts_say():
     assert group.material
     assert group.specific == whole.specific
     by_head = {m.head: m for m in whole.members}
-    assert [m.head for m in group.members][0] == (1, 0)
+    assert group.members[0].head == (1, 0)
     first = group.members[0]
     assert first.word == by_head[first.head].word == "carries"
     assert first.named
