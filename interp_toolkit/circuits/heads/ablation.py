@@ -18,6 +18,7 @@ Effects do not add up over heads: two heads in a row each have all of the effect
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -30,6 +31,7 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
+from interp_toolkit.circuits.heads.progress import passes_done
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
@@ -214,15 +216,15 @@ class _Measure:
         starts = [n for n in layers if n > 0] if can_restart(self.model) else []
         kept += len(starts) * int(cfg.d_model) * self.task.prompts.n_pos
         batches = row_batches(self.model, self.task.prompts, rows, kept, self.memory)
+        since = time.monotonic()
         for n, batch in enumerate(batches):
             tokens = tokens_of[batch].to(device_of(self.model))
             names = [*(hook_z(layer) for layer in layers), *(entry(layer) for layer in starts)]
             logits, z = capture(self.model, tokens, names)
             stand_in = self._stand_ins(batch, z, layers, means, donors)
             for i, out in enumerate(without):
-                self.progress(
-                    f"ablation {i + 1} of {len(without)}, batch {n + 1} of {len(batches)}"
-                )
+                done, total = n * len(without) + i, len(batches) * len(without)
+                self.progress(f"ablation, {passes_done(done, total, since)}")
                 if out:
                     with put_heads(self.model, {(a, b): stand_in[a][:, :, b] for a, b in out}):
                         first = min(layer for layer, _ in out)

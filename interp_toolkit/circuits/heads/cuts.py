@@ -19,6 +19,7 @@ the cuts of earlier layers made.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,6 +33,7 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.replacement import capture
 from interp_toolkit.circuits.behaviour.task import RowTask
+from interp_toolkit.circuits.heads.progress import passes_done
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
@@ -164,6 +166,7 @@ class Cutter:
         cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
         kept = len(restarts) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
         batches = row_batches(self.model, self.task.prompts, rows, kept, self.memory)
+        since = time.monotonic()
         for number, batch in enumerate(batches):
             tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
             intact = self._intact(batch, tokens, restarts)
@@ -171,7 +174,8 @@ class Cutter:
                 if i % 16 == 0 and not self.keeps:
                     done, total = number * len(cuts) + i, len(batches) * len(cuts)
                     relation = cut.relation or cuts[-1].relation
-                    self.progress(f"cutting attention, {done} of {total} passes ({relation})")
+                    passes = passes_done(done, total, since)
+                    self.progress(f"cutting attention ({relation}), {passes}")
                 if cut.heads:
                     logits = self._cut(cut, batch, tokens, intact.entering, means)
                     parts[cut].append(self.task.read(logits, batch))

@@ -10,12 +10,14 @@ what is looked at must not depend on how busy the machine is.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from interp_toolkit.circuits.behaviour.task import RowTask
 from interp_toolkit.circuits.heads.cuts import Cut
+from interp_toolkit.circuits.heads.progress import passes_done
 
 LARGE = 1e11  # operations of a look: seconds on one core
 PASSES = 9.0  # that cuts of a large model take, all relations together
@@ -48,6 +50,7 @@ class Price:
         restarts: whether passes begin at the first layer that is cut.
         late: whether every cut layer takes a pass of its own.
         passes: that are allowed. spent: that were taken.
+        since: when this began.
     """
 
     share: float
@@ -57,6 +60,7 @@ class Price:
     late: bool = False
     passes: float = PASSES
     spent: float = 0.0
+    since: float = field(default_factory=time.monotonic)
 
     def of(self, cuts: Sequence[Cut]) -> float:
         """What these cuts cost, in passes."""
@@ -69,6 +73,10 @@ class Price:
     def pay(self, cuts: Sequence[Cut]) -> None:
         """Take note of cuts that were made."""
         self.spent += self.of(cuts)
+
+    def said(self) -> str:
+        """How far it is."""
+        return passes_done(self.spent, self.passes, self.since)
 
     def _of_one(self, cut: Cut) -> float:
         layers = {head.layer for head in cut.heads}

@@ -5,8 +5,9 @@ look at the rows:
 1. every relation is cut in its whole group, both ways. Where that costs nothing that counts, no
    more is asked: its heads were cut with the others only, and of none anything is denied;
 2. of the relations that count, the control is cut, and displaced keys where it does not tell;
-3. heads are cut one by one, the relations in turn, those first whose cut costs most to first order
-   (`screen`), until the next is a FAINT part of the largest, or what is kept for 4 is reached;
+3. heads are cut one by one, the relations in turn (those first that cost more than their control),
+   heads first whose cut costs most to first order (`screen`), until the next is a FAINT part of
+   the largest, or what is kept for 4 is reached;
 4. of heads that matter the other heads of their layer are cut with them, which says whether they
    are of that kind; of the others it is asked what they restore.
 Where a layer's group or what a head restores was not asked, nothing is said that would rest on it:
@@ -72,7 +73,9 @@ def groups_within(
     counting = [relation for relation in asked if relation.counts()]
     for relation in counting:
         relation.control()
-    _in_turn(counting, price)
+    kept = KEPT * (price.passes - price.spent)
+    for told in (True, False):
+        _in_turn([relation for relation in counting if relation.specific() == told], kept)
     for relation in counting:
         relation.layers()
     for relation in counting:
@@ -87,9 +90,8 @@ def _first(
     return sorted(heads, key=lambda head: -abs(estimates[name, head]))
 
 
-def _in_turn(asked: Sequence[_Asked], price: Price) -> None:
-    """Heads one by one, the relations in turn."""
-    kept = KEPT * (price.passes - price.spent)
+def _in_turn(asked: Sequence[_Asked], kept: float) -> None:
+    """Heads one by one, the relations in turn, until so many passes are left."""
     left = [(relation, iter(relation.worth())) for relation in asked]
     while left:
         left = [(r, heads) for r, heads in left if (h := next(heads, None)) and r.alone(h, kept)]
@@ -122,8 +124,7 @@ class _Asked:
         found = self._cutter.readings(new, self._cutter.task.rows)
         self.judged.values |= {cut: readings[:, 0] for cut, readings in found.items()}
         self._price.pay([cut for cut in new if cut.heads])
-        passes = f"{self._price.spent:.1f} of {self._price.passes:.0f} passes at most"
-        self._cutter.progress(f"cutting attention, {passes}")
+        self._cutter.progress(f"cutting attention, {self._price.said()}")
         return True
 
     def together(self) -> None:
@@ -140,6 +141,10 @@ class _Asked:
         self._make(self.judged.cuts(whole, control=True))
         if not self.judged.specific(whole) and name in self._cutter.targets:
             self._make([Cut(whole, name, way) for way in WAYS])
+
+    def specific(self) -> bool:
+        """Whether the whole group's cut costs more than its controls."""
+        return self.judged.specific(self.plan.whole)
 
     def worth(self) -> list[Head]:
         """Heads to be cut one by one."""
