@@ -313,8 +313,8 @@ def _group_table(groups: Sequence[Group]) -> Table:
         ["relation", "heads", "effect", "low", "high", "control", "causal", "shared", "keeps 90%"],
         rows,
         "Effect: share of the behaviour lost; control: lost when as much (or all there is) is "
-        "cut elsewhere in the same heads, where that was asked; keeps 90%: the fewest heads found that keep about as "
-        "much.",
+        "cut elsewhere in the same heads, where that was asked; keeps 90%: the fewest heads found "
+        "that keep about as much.",
     )
 
 
