@@ -224,7 +224,7 @@ class _Measure:
             stand_in = self._stand_ins(batch, z, layers, means, donors)
             for i, out in enumerate(without):
                 done, total = n * len(without) + i, len(batches) * len(without)
-                self.progress(f"ablation, {passes_done(done, total, since)}")
+                self.progress(f"ablation, {passes_done(float(done), float(total), since)}")
                 if out:
                     with put_heads(self.model, {(a, b): stand_in[a][:, :, b] for a, b in out}):
                         first = min(layer for layer, _ in out)

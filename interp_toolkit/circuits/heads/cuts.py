@@ -174,7 +174,7 @@ class Cutter:
                 if i % 16 == 0 and not self.keeps:
                     done, total = number * len(cuts) + i, len(batches) * len(cuts)
                     relation = cut.relation or cuts[-1].relation
-                    passes = passes_done(done, total, since)
+                    passes = passes_done(float(done), float(total), since)
                     self.progress(f"cutting attention ({relation}), {passes}")
                 if cut.heads:
                     logits = self._cut(cut, batch, tokens, intact.entering, means)

@@ -17,9 +17,9 @@ def passes_done(done: float, total: float, since: float, now: float | None = Non
         now: the time; None: `time.monotonic`.
 
     Examples:
-        >>> passes_done(30, 120, since=0.0, now=20.0)
+        >>> passes_done(30.0, 120.0, since=0.0, now=20.0)
         '30 of 120 passes, about 60 s left'
-        >>> passes_done(0, 120, since=0.0, now=0.0)
+        >>> passes_done(0.0, 120.0, since=0.0, now=0.0)
         '0 of 120 passes'
     """
     now = time.monotonic() if now is None else now
