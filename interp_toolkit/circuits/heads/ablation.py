@@ -18,6 +18,7 @@ Effects do not add up over heads: two heads in a row each have all of the effect
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -30,11 +31,13 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
+from interp_toolkit.circuits.heads.progress import passes_done
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import run
+from interp_toolkit.models.running.forward import device_of, run
 from interp_toolkit.models.running.interventions import HOWS, put_heads, require_heads
+from interp_toolkit.models.running.restart import can_restart, entry, run_from
 from interp_toolkit.stats import COVERAGE
 
 N_OTHERS = 10
@@ -210,18 +213,25 @@ class _Measure:
         parts: dict[frozenset[Head], list[np.ndarray]] = {out: [] for out in without}
         cfg = self.model.cfg
         kept = 2 * len(layers) * int(cfg.n_heads) * int(cfg.d_head) * self.task.prompts.n_pos
+        starts = [n for n in layers if n > 0] if can_restart(self.model) else []
+        kept += len(starts) * int(cfg.d_model) * self.task.prompts.n_pos
         batches = row_batches(self.model, self.task.prompts, rows, kept, self.memory)
+        since = time.monotonic()
         for n, batch in enumerate(batches):
-            tokens = tokens_of[batch]
-            logits, z = capture(self.model, tokens, [hook_z(layer) for layer in layers])
+            tokens = tokens_of[batch].to(device_of(self.model))
+            names = [*(hook_z(layer) for layer in layers), *(entry(layer) for layer in starts)]
+            logits, z = capture(self.model, tokens, names)
             stand_in = self._stand_ins(batch, z, layers, means, donors)
             for i, out in enumerate(without):
-                self.progress(
-                    f"ablation {i + 1} of {len(without)}, batch {n + 1} of {len(batches)}"
-                )
+                done, total = n * len(without) + i, len(batches) * len(without)
+                self.progress(f"ablation, {passes_done(float(done), float(total), since)}")
                 if out:
                     with put_heads(self.model, {(a, b): stand_in[a][:, :, b] for a, b in out}):
-                        edited = run(self.model, tokens)
+                        first = min(layer for layer, _ in out)
+                        if first in starts:
+                            edited = run_from(self.model, z[entry(first)], first, tokens)
+                        else:
+                            edited = run(self.model, tokens)
                     assert edited is not None
                 else:
                     edited = logits

@@ -14,6 +14,9 @@ A head is detected
 - on repeated tokens that the model makes use of: if it attends so by the rule of `significance`, or
   is named; an induction head is defined by its effect, so one that is found to have none is not;
 - else, by attention alone, and what it does is not tested.
+
+Of a large model (see `price`) a part of the rows and heads is looked at, within a number of forward
+passes (`within`); notes say what was left out.
 """
 
 from __future__ import annotations
@@ -41,7 +44,7 @@ from interp_toolkit.circuits.behaviour.task import (
     task_of,
 )
 from interp_toolkit.circuits.composition.scores import CompositionScores, composition_scores
-from interp_toolkit.circuits.heads import figures
+from interp_toolkit.circuits.heads import figures, price
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
@@ -55,6 +58,12 @@ from interp_toolkit.circuits.heads.groups import (
     group_effects,
 )
 from interp_toolkit.circuits.heads.partner import partners
+from interp_toolkit.circuits.heads.price import (
+    Price,
+    is_large,
+    rows_looked_at,
+    unembedding_share,
+)
 from interp_toolkit.circuits.heads.result import HeadsResult, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
 from interp_toolkit.circuits.heads.verdict import (
@@ -63,6 +72,7 @@ from interp_toolkit.circuits.heads.verdict import (
     verdict,
     why_not,
 )
+from interp_toolkit.circuits.heads.within import groups_within
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
@@ -171,6 +181,7 @@ def run(
         "rows": len(scores.prompts),
         "sha256": digest_of_tokens(scores.prompts.tokens) if data is None else data.digest(),
     }
+    progress("figures")
     settings = options.settings(detectors=[s.detector for s in scores.scores])
     notes = [*rows.notes, *scores.notes, *looked.notes, *ablation_notes, *reader_notes]
     return HeadsResult(
@@ -265,8 +276,12 @@ def _look(
         progress("does the model do its task here?")
         home = measured_home(model, rows.task, options.memory)
         if home.yes:
-            cutter = _cutter(model, rows.task, scores, options, progress)
-            groups, notes = _groups(cutter, scores, home, options.seed)
+            task, bound = rows.task, None
+            if is_large(model, task):
+                bound = _price(model, task)
+                task = first_rows(task, rows_looked_at(task))
+            cutter = _cutter(model, task, scores, options, progress, keeps=bound is not None)
+            groups, notes = _groups(cutter, scores, home, options.seed, bound)
     by_name = {group.detector: group for group in groups}
     answers = rows.prompts.answers is not None and home is not None and home.yes
     heads = [
@@ -281,6 +296,8 @@ def _cutter(
     scores: HeadScores,
     options: HeadKindOptions,
     progress: Callable[[str], None],
+    *,
+    keeps: bool,
 ) -> Cutter:
     causal, prompts = is_causal(model), task.prompts
     detectors = {d.name: d for d in scores.detectors}
@@ -295,15 +312,43 @@ def _cutter(
         memory=options.memory,
         seed=options.seed,
         progress=progress,
+        keeps=keeps,
     )
 
 
+def _price(model: Any, task: RowTask) -> Price:
+    """What cutting may cost, in passes over all rows of the task."""
+    share = rows_looked_at(task) / len(task.rows)
+    return Price(share, int(model.cfg.n_layers), unembedding_share(model.cfg))
+
+
 def _groups(
-    cutter: Cutter, scores: HeadScores, home: AtHome, seed: int
+    cutter: Cutter, scores: HeadScores, home: AtHome, seed: int, bound: Price | None
 ) -> tuple[list[Group], list[str]]:
     """The group of each detector that has one and whose relation these rows hold."""
     everyone = [Head(*at) for at in np.ndindex(*scores.detected.shape[1:])]
-    groups, notes = list[Group](), list[str]()
+    asked, notes = _asked(cutter, scores)
+    if bound is not None and asked:
+        bound.restarts, bound.late = cutter.restarts, cutter.late
+        cutter.progress("which heads to cut first")
+        groups = groups_within(cutter, asked, home, bound, everyone=everyone, seed=seed)
+        return groups, [*notes, _bounded(groups, bound, len(cutter.task.rows))]
+    for name, heads in asked.items():
+        if len(heads) > MOST_CUT:
+            notes.append(
+                f"{len(heads) - MOST_CUT} of {len(heads)} heads that attend as {name} (those with "
+                "the least attention) were cut with the others only, not one by one"
+            )
+    groups = [
+        group_effects(cutter, name, heads, home, everyone=everyone, seed=seed)
+        for name, heads in asked.items()
+    ]
+    return groups, notes
+
+
+def _asked(cutter: Cutter, scores: HeadScores) -> tuple[dict[str, list[Head]], list[str]]:
+    """By detector, the heads whose attention is cut; and why some detector has none."""
+    asked, notes = dict[str, list[Head]](), list[str]()
     for found in scores.scores:
         heads = candidates(found)
         name = found.detector
@@ -317,13 +362,19 @@ def _groups(
         except InterventionError as error:
             notes.append(f"no attention was cut: {error}")
             break
-        if len(heads) > MOST_CUT:
-            notes.append(
-                f"{len(heads) - MOST_CUT} of {len(heads)} heads that attend as {name} (those with "
-                "the least attention) were cut with the others only, not one by one"
-            )
-        groups.append(group_effects(cutter, name, heads, home, everyone=everyone, seed=seed))
-    return groups, notes
+        asked[name] = heads
+    return asked, notes
+
+
+def _bounded(groups: Sequence[Group], bound: Price, rows: int) -> str:
+    """What the price of a large model's passes left out."""
+    alone = ", ".join(f"{len(g.members)} of {len(g.heads)} as {g.detector}" for g in groups)
+    return (
+        f"attention was cut within {bound.passes:.0f} forward passes ({bound.spent:.1f} were "
+        f"taken), on {rows} rows: one by one in {alone}, first where gradients say that it costs "
+        "most; other heads were cut with their group only, and how heads share the work was not "
+        "asked"
+    )
 
 
 def _head(
@@ -340,15 +391,18 @@ def _head(
     if cut is None:
         detected = attends and not strict
         with_others = group is not None and at in group.heads
+        if group is not None and known["detector"] == DEFINED_BY_EFFECT and with_others:
+            detected = detected and group.word not in IDLE
         uncut = WITH_OTHERS if with_others else NO_TARGETS
         reason = why_not(head, floor) or (None if detected else uncut)
         return dataclasses.replace(head, detected=detected, reason=None if detected else reason)
-    idle = cut.word in ("no_effect_found", "works_against")
+    idle = cut.word in IDLE
     by_attention = attends and not strict and not (known["detector"] == DEFINED_BY_EFFECT and idle)
     detected = cut.named or by_attention
     return dataclasses.replace(head, detected=detected, reason=None if detected else cut.reason)
 
 
+IDLE = ("no_effect_found", "works_against")
 NO_TARGETS = "it attends so, but that could not be cut where these rows ask"
 WITH_OTHERS = "it attends so, but that was cut with the other heads of its group only"
 
@@ -364,18 +418,20 @@ def _ablate(
     heads = list(dict.fromkeys(Head(head.layer, head.head) for head in found))
     if not heads or looked.task is None or looked.home is None or not looked.home.yes:
         return None, []
-    notes = []
-    if len(heads) > MOST_ABLATED:
+    notes, most, task = [], MOST_ABLATED, looked.task
+    if is_large(model, task):
+        most, task = price.MOST_ABLATED, first_rows(task, rows_looked_at(task))
+    if len(heads) > most:
         notes.append(
-            f"{len(heads) - MOST_ABLATED} of {len(heads)} heads (those with the least attention) "
-            "were not ablated"
+            f"{len(heads) - most} of {len(heads)} heads (those with the least attention) were not "
+            "ablated"
         )
     try:
         ablations = ablation_effects(
             model,
-            looked.task.prompts,
-            heads[:MOST_ABLATED],
-            task=looked.task,
+            task.prompts,
+            heads[:most],
+            task=task,
             n_others=0,
             how=options.ablate,
             seed=options.seed,
@@ -415,15 +471,21 @@ def _readers(
     )
     if not found or looked.task is None or looked.home is None or not looked.home.yes:
         return [], []
-    task = first_rows(looked.task, PARTNER_ROWS)
+    large = is_large(model, looked.task)
+    most = price.MOST_READERS if large else MOST_READERS
+    rows = rows_looked_at(looked.task) if large else PARTNER_ROWS
+    task = first_rows(looked.task, rows)
     readers, notes = [], list[str]()
-    if len(found) > MOST_READERS:
-        notes.append(f"partners were looked for of the {MOST_READERS} clearest induction heads")
+    if len(found) > most:
+        clearest = f"{most} clearest induction heads" if most > 1 else "clearest induction head"
+        notes.append(f"partners were looked for of the {clearest}")
     composition: CompositionScores | None = None
-    for head in found[:MOST_READERS]:
+    for head in found[:most]:
         at = head.layer, head.head
         try:
-            composition = composition or composition_scores(model, memory)
+            if composition is None:
+                progress("composition of all pairs of heads")
+                composition = composition_scores(model, memory)
             feeding = partners(
                 model,
                 task.prompts,

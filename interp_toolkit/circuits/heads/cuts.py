@@ -19,6 +19,7 @@ the cuts of earlier layers made.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -32,6 +33,7 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.replacement import capture
 from interp_toolkit.circuits.behaviour.task import RowTask
+from interp_toolkit.circuits.heads.progress import passes_done
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
@@ -72,6 +74,14 @@ INTACT = Cut()
 
 
 @dataclass(frozen=True, eq=False)
+class _Intact:
+    """A batch without cuts: what the task reads off it, and what enters its layers."""
+
+    reading: Float[np.ndarray, "row column"]
+    entering: Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
 class Cutter:
     """Runs a task's rows with cuts.
 
@@ -82,6 +92,8 @@ class Cutter:
         memory: bound for the run.
         seed: of the controls.
         progress: told what is being done.
+        keeps: whether what enters the layers is kept from one call to the next, for callers that
+            ask for a few cuts at a time.
     """
 
     model: Model
@@ -90,6 +102,17 @@ class Cutter:
     memory: int | str | None = None
     seed: int = 0
     progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
+    keeps: bool = False
+
+    @cached_property
+    def _kept(self) -> dict[tuple[int, ...], _Intact]:
+        """The intact passes of the batches seen last, where they are kept."""
+        return {}
+
+    @cached_property
+    def _checked(self) -> set[int]:
+        """Layers whose attention can be edited."""
+        return set()
 
     @cached_property
     def _means(self) -> dict[int, Float[Tensor, "head d_head"]]:
@@ -97,18 +120,26 @@ class Cutter:
         return {}
 
     @cached_property
-    def _restarts(self) -> bool:
+    def restarts(self) -> bool:
+        """Whether a pass can begin at the first layer that is cut."""
         return can_restart(self.model)
 
     @cached_property
-    def _late(self) -> bool:
+    def late(self) -> bool:
+        """Whether patterns are shown after they were used, so that each layer takes a pass."""
         return _Live(self.model, [0]).late()
 
     def check(self, heads: Iterable[tuple[int, int]]) -> None:
-        """Raise InterventionError where these heads' attention cannot be edited at `hook_z`."""
-        require_heads(self.model, heads)
+        """Raise InterventionError where these heads' attention cannot be edited at `hook_z`.
+
+        A layer is looked at once.
+        """
+        new = [head for head in heads if head[0] not in self._checked]
+        if not new:
+            return
+        require_heads(self.model, new)
         tokens = self.task.prompts.tokens[self.task.rows[:2]]
-        live = _Live(self.model, sorted({layer for layer, _ in heads}))
+        live = _Live(self.model, sorted({layer for layer, _ in new}))
         run(self.model, tokens, live.watch())
         off = live.not_attention_times_values()
         if off is not None:
@@ -116,6 +147,7 @@ class Cutter:
                 f"what the heads of layer {off} hold is not their attention times their "
                 f"values in this {type(self.model).__name__}, so no relation of theirs can be cut"
             )
+        self._checked.update(layer for layer, _ in new)
 
     def readings(
         self, cuts: Sequence[Cut], rows: Int[Tensor, " row"]
@@ -128,23 +160,41 @@ class Cutter:
         """
         layers = sorted({head.layer for cut in cuts for head in cut.heads})
         means = self._mean_values(layers) if any(c.way == "mean" for c in cuts) else {}
-        restarts = [n for n in layers if n > 0] if self._restarts else []
+        everywhere = range(int(self.model.cfg.n_layers)) if self.keeps else layers
+        restarts = [n for n in everywhere if n > 0] if self.restarts else []
         parts: dict[Cut, list[np.ndarray]] = {cut: [] for cut in cuts}
         cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
         kept = len(restarts) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
         batches = row_batches(self.model, self.task.prompts, rows, kept, self.memory)
+        since = time.monotonic()
         for number, batch in enumerate(batches):
             tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
-            whole, seen = capture(self.model, tokens, [entry(n) for n in restarts])
+            intact = self._intact(batch, tokens, restarts)
             for i, cut in enumerate(cuts):
-                if i % 16 == 0:
-                    self.progress(
-                        f"{cut.relation or 'intact'}: cutting attention, {i} of {len(cuts)}, "
-                        f"batch {number + 1} of {len(batches)}"
-                    )
-                logits = whole if not cut.heads else self._cut(cut, batch, tokens, seen, means)
-                parts[cut].append(self.task.read(logits, batch))
+                if i % 16 == 0 and not self.keeps:
+                    done, total = number * len(cuts) + i, len(batches) * len(cuts)
+                    relation = cut.relation or cuts[-1].relation
+                    passes = passes_done(float(done), float(total), since)
+                    self.progress(f"cutting attention ({relation}), {passes}")
+                if cut.heads:
+                    logits = self._cut(cut, batch, tokens, intact.entering, means)
+                    parts[cut].append(self.task.read(logits, batch))
+                else:
+                    parts[cut].append(intact.reading)
         return {cut: np.concatenate(found) for cut, found in parts.items()}
+
+    def _intact(
+        self, batch: Int[Tensor, " batch"], tokens: Int[Tensor, "batch pos"], layers: Sequence[int]
+    ) -> _Intact:
+        """The pass without cuts, of this call or of one before."""
+        key = tuple(batch.tolist())
+        if key in self._kept:
+            return self._kept[key]
+        whole, entering = capture(self.model, tokens, [entry(n) for n in layers])
+        intact = _Intact(self.task.read(whole, batch), entering)
+        if self.keeps:
+            self._kept[key] = intact
+        return intact
 
     def _cut(
         self,
@@ -168,11 +218,32 @@ class Cutter:
             assert logits is not None
             return logits
 
-        if not self._late:
+        if not self.late:
             return go(live.watch(edits))
         for number, layer in enumerate(layers):
             go([*live.watch(only=[layer]), *live.edits({n: edits[n] for n in layers[:number]})])
         return go(live.edits(edits))
+
+    def watching(self, layers: Sequence[int]) -> _Live:
+        """What keeps patterns and values of these layers, while hooks of its `watch` are on."""
+        return _Live(self.model, layers)
+
+    def change(
+        self, live: _Live, targets: Bool[Tensor, "batch query key"], head: Head
+    ) -> Float[Tensor, "batch pos d_head"]:
+        """What cutting a relation adds at `hook_z` of one head, the rest scaled up.
+
+        Args:
+            live: that watched a pass over these rows.
+            targets: of the relation.
+            head: which.
+        """
+        pattern = at_least_single(live.pattern(head.layer)[:, head.head])
+        visible = visible_pairs(*visibility(self.model, head.layer), targets.shape[1])
+        visible, targets = visible.to(pattern.device), targets.to(pattern.device)
+        left, _ = _taken(pattern, targets & visible, visible, "renormalise")
+        values = live.values(*head)
+        return (left - pattern).to(values) @ values
 
     def _edit(
         self,
@@ -216,7 +287,8 @@ class Cutter:
 
     def _mean_values(self, layers: Sequence[int]) -> dict[int, Float[Tensor, "head d_head"]]:
         """Each head's mean value vector over all rows and positions of the intact model."""
-        missing = [n for n in layers if n not in self._means]
+        wanted = range(int(self.model.cfg.n_layers)) if self.keeps else layers
+        missing = [n for n in wanted if n not in self._means]
         if missing:
             names = [f"blocks.{n}.attn.hook_v" for n in missing]
             tokens = self.task.prompts.tokens[self.task.rows]

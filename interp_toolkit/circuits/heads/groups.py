@@ -27,6 +27,7 @@ How the work is shared (`structure`) is an estimate, by cutting in one way.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -60,6 +61,9 @@ N_OTHERS = 5  # random groups of other heads of the same layers
 MOST_CUT = 12  # heads of a group that are looked at one by one, those with the largest excess
 MOST_LOOKS = 4  # each at twice as many rows as the one before
 KEEPS = 0.9  # of the joint effect: what the smallest subset keeps
+
+UNKNOWN = Share(math.nan, math.nan, math.nan)
+PARTLY = "what it does when the rest of its group is cut was not asked: the price is bounded"
 
 Structure = Literal["one head", "shared", "backed up", "spread", "none"]
 
@@ -174,7 +178,7 @@ def group_effects(
         everyone: all heads that could be cut, from which other groups are drawn.
         seed: of the draws.
     """
-    plan = _Plan(cutter, detector, list(heads), list(everyone), seed)
+    plan = Plan(detector, list(heads), list(everyone), seed)
     rows = cutter.task.rows
     looks = _looks(cutter.task.first_look, len(rows))
     coverage = 1 - (1 - COVERAGE) / (len(looks) * plan.figures)
@@ -184,7 +188,7 @@ def group_effects(
         for cut, found in cutter.readings(plan.cuts, rows[done:n_rows]).items():
             readings[cut].append(found[:, 0])
         done = n_rows
-        judged = _Judged(
+        judged = Judged(
             plan, {c: np.concatenate(v) for c, v in readings.items()}, cutter.task, home, coverage
         )
         group = judged.group()
@@ -194,7 +198,7 @@ def group_effects(
     if doubtful and displaced_name(detector) in cutter.targets:
         cuts = [Cut(s, displaced_name(detector), way) for s in doubtful for way in WAYS]
         values = judged.values | _values(cutter, cuts, rows[:done])
-        judged = _Judged(plan, values, cutter.task, home, coverage)
+        judged = Judged(plan, values, cutter.task, home, coverage)
         group = judged.group()
     return judged.with_structure(group, lambda cuts: _values(cutter, cuts, rows[:done]))
 
@@ -217,14 +221,27 @@ def _looks(size: int, n_rows: int) -> list[int]:
     return [*looks, n_rows]
 
 
-class _Plan:
-    """Every cut of a group."""
+class Plan:
+    """Every cut of a group.
+
+    Args:
+        detector: name of the relation.
+        heads: the group, the clearest first.
+        everyone: from which other groups are drawn.
+        seed: of the draws.
+        first: the heads that are cut one by one first; None: the clearest.
+    """
 
     def __init__(
-        self, cutter: Cutter, detector: str, heads: list[Head], everyone: list[Head], seed: int
+        self,
+        detector: str,
+        heads: list[Head],
+        everyone: list[Head],
+        seed: int,
+        first: Sequence[Head] | None = None,
     ):
         self.detector, self.heads = detector, heads
-        self.members = heads[:MOST_CUT]
+        self.members = list(heads if first is None else first)[:MOST_CUT]
         self.whole = frozenset(heads)
         self.layers = {
             layer: frozenset(h for h in heads if h.layer == layer)
@@ -265,12 +282,17 @@ def _drawn(heads: list[Head], everyone: list[Head], seed: int) -> list[frozenset
     return [s for s in dict.fromkeys(drawn) if s]
 
 
-class _Judged:
-    """The readings of a plan's cuts, and what they say."""
+class Judged:
+    """The readings of a plan's cuts, or of some of them, and what they say.
+
+    What was not cut has no effect that is known (NaN) and supports no word: heads that were not cut
+    alone are no members, and of a head that was not cut with the others it is not said that it has
+    no effect, or works against.
+    """
 
     def __init__(
         self,
-        plan: _Plan,
+        plan: Plan,
         values: Mapping[Cut, Float[np.ndarray, " row"]],
         task: RowTask,
         home: AtHome,
@@ -285,19 +307,28 @@ class _Judged:
 
     def _lost(self, heads: frozenset[Head], *, control: bool = False) -> dict[str, Share]:
         """By way: what the intact model loses."""
-        intact = self.values[INTACT]
-        return {
-            way: self._share(intact - self.values[self._cut(heads, way, control)]) for way in WAYS
-        }
+        return {way: self._between(INTACT, self._cut(heads, way, control)) for way in WAYS}
+
+    def _between(self, before: Cut, after: Cut) -> Share:
+        """What is lost from one to the other; NaN where one of them was not made."""
+        if not self.has([before, after]):
+            return UNKNOWN
+        return self._share(self.values[before] - self.values[after])
+
+    def has(self, cuts: Iterable[Cut]) -> bool:
+        """Whether all of these were made."""
+        return all(cut in self.values for cut in cuts)
+
+    def cuts(self, heads: frozenset[Head], *, control: bool = False) -> list[Cut]:
+        """The relation cut in these heads, both ways."""
+        return [self._cut(heads, way, control) for way in WAYS]
 
     def _cut(self, heads: frozenset[Head], way: str, control: bool = False) -> Cut:
         return Cut(heads, self.plan.detector, way, control) if heads else INTACT  # type: ignore[arg-type]
 
     def _restored(self, head: Head, among: frozenset[Head]) -> dict[str, Share]:
         return {
-            way: self._share(
-                self.values[self._cut(among - {head}, way)] - self.values[self._cut(among, way)]
-            )
+            way: self._between(self._cut(among - {head}, way), self._cut(among, way))
             for way in WAYS
         }
 
@@ -305,6 +336,8 @@ class _Judged:
         """Whether the relation's attention costs more than attention elsewhere."""
         intact = self.values[INTACT]
         by_mass, by_place = [], []
+        if not self.has([*self.cuts(heads), *self.cuts(heads, control=True)]):
+            return False
         for way in WAYS:
             lost = intact - self.values[self._cut(heads, way)]
             elsewhere = intact - self.values[self._cut(heads, way, control=True)]
@@ -318,28 +351,26 @@ class _Judged:
         """Sets that are material, and cost no more than as much attention from elsewhere."""
         plan = self.plan
         sets = [plan.whole, *plan.layers.values(), *(frozenset([h]) for h in plan.members)]
-        return [
-            s
-            for s in dict.fromkeys(sets)
-            if self._is_material(self._lost(s)) and not self.specific(s)
-        ]
+        return [s for s in dict.fromkeys(sets) if self.material(s) and not self.specific(s)]
 
     def group(self) -> Group:
         """All but the structure."""
         plan = self.plan
         joint, control = self._lost(plan.whole), self._lost(plan.whole, control=True)
         specific = {s: self.specific(s) for s in {plan.whole, *plan.layers.values()}}
-        material = {s: self._is_material(self._lost(s)) for s in specific}
-        everywhere = specific[plan.whole]
-        kinds = [s for s in plan.layers.values() if material[s] and (specific[s] or everywhere)]
-        if not any(material[s] for s in plan.layers.values()) and material[plan.whole]:
+        material = {s: self.material(s) for s in specific}
+        everywhere, layers = specific[plan.whole], list(plan.layers.values())
+        kinds = [s for s in layers if material[s] and (specific[s] or everywhere)]
+        known = all(self.has(self.cuts(s)) for s in layers)
+        if known and not any(material[s] for s in layers) and material[plan.whole]:
             kinds = [plan.whole] if everywhere else []
         others = [
             float((self.values[INTACT] - self.values[Cut(s, plan.detector)]).mean())
             / self.home.whole
             for s in plan.others
+            if Cut(s, plan.detector) in self.values
         ]
-        members = [self._member(head, kinds, specific, material) for head in plan.members]
+        members = [self._member(head, kinds, specific, material) for head in self.members()]
         if material[plan.whole] and not any(matters(m.word) for m in members):
             members = [_only_together(m) for m in members]
         return Group(
@@ -358,6 +389,14 @@ class _Judged:
             coverage=self.coverage,
         )
 
+    def members(self) -> list[Head]:
+        """The heads that were cut alone."""
+        return [h for h in self.plan.members if self.has(self.cuts(frozenset([h])))]
+
+    def material(self, heads: frozenset[Head]) -> bool:
+        """Whether the relation's cut in these heads costs what counts."""
+        return self._is_material(self._lost(heads))
+
     def _member(
         self,
         head: Head,
@@ -370,6 +409,8 @@ class _Judged:
         back = [self._restored(head, s) for s in (plan.whole, plan.layers[head.layer])]
         claims: list[Claim] = [list(c.values()) for c in (own, *back)]
         word, number = judged(claims)
+        partly = not matters(word) and any(math.isnan(s.mean) for c in claims for s in c)
+        word = "undecided" if partly else word
         if judged(claims[:1])[0] == word:
             number = 0  # its own effect is enough
         restored = back[number - 1] if number else max(back, key=lambda by: least(by).low)
@@ -383,8 +424,12 @@ class _Judged:
             claim=restored if number else own,
             word=word,
             named=named,
-            reason=None if named else _why_not(word, own, head, specific, material),
-            rows_needed=self._needed(head) if word == "undecided" else None,
+            reason=None
+            if named
+            else PARTLY
+            if partly
+            else _why_not(word, own, head, specific, material),
+            rows_needed=self._needed(head) if word == "undecided" and not partly else None,
         )
 
     def _is_material(self, by_way: Mapping[str, Share]) -> bool:

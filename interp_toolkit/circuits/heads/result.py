@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -301,7 +302,7 @@ def _group_table(groups: Sequence[Group]) -> Table:
                 effect.mean,
                 effect.low,
                 effect.high,
-                control.mean,
+                None if math.isnan(control.mean) else control.mean,
                 in_words(group.word),
                 group.structure if group.smallest else None,
                 " ".join(head_name(*head) for head in group.smallest[:SHOWN]) or None,
@@ -312,8 +313,8 @@ def _group_table(groups: Sequence[Group]) -> Table:
         ["relation", "heads", "effect", "low", "high", "control", "causal", "shared", "keeps 90%"],
         rows,
         "Effect: share of the behaviour lost; control: lost when as much (or all there is) is "
-        "cut elsewhere in the same heads; keeps 90%: the fewest heads found that keep about as "
-        "much.",
+        "cut elsewhere in the same heads, where that was asked; keeps 90%: the fewest heads found "
+        "that keep about as much.",
     )
 
 

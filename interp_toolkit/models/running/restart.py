@@ -1,24 +1,30 @@
 """Running a model again from the first layer that an edit changes, instead of from its tokens.
 
 What enters a layer is the same with and without edits at that layer and later, so it is kept from
-the intact pass. Whether a model can be started at a layer (and gives the same logits then) is
-tried once; where it cannot, every run begins at the tokens.
+the intact pass. Models that take `start_at_layer` are started there. Others (a `TransformerBridge`,
+which leaves the loop over layers to the model it wraps) run from their tokens, but the blocks
+before the layer only hand on what was kept, in the form in which blocks return it: embeddings and
+the later layers are all that is computed. Whether a model can be started at a layer (and gives the
+same logits then) is tried once; where it cannot, every run begins at the tokens.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import (
     StopForwardError,
     attached,
+    device_of,
     evaluating,
     probe_tokens,
     run,
@@ -30,20 +36,26 @@ SAME = 1e-5
 
 
 def can_restart(model: Model) -> bool:
-    """Whether the model, started at its last layer, gives the logits of a whole pass."""
+    """Whether the model, started at its second and its last layer, gives a whole pass's logits."""
     points, last = hook_points(model), int(model.cfg.n_layers) - 1
-    name = entry(last)
-    if last < 1 or name not in points:
+    starts = sorted({1, last})
+    if last < 1 or any(entry(layer) not in points for layer in starts):
         return False
-    if "start_at_layer" not in _parameters(model):
+    if not (_takes_layers(model) or _blocks(model)):
         return False
     tokens = probe_tokens(model)
     seen: dict[str, Tensor] = {}
-    whole = run(model, tokens, [(points[name], keep_in(seen, name))])
-    if whole is None or name not in seen:
+    names = [entry(layer) for layer in starts]
+    whole = run(model, tokens, [(points[name], keep_in(seen, name)) for name in names])
+    if whole is None or any(name not in seen for name in names):
         return False
+    return all(_same(model, seen[entry(layer)], layer, tokens, whole) for layer in starts)
+
+
+def _same(model: Model, residual: Tensor, layer: int, tokens: Tensor, whole: Tensor) -> bool:
+    """Whether a pass that begins at this layer gives these logits."""
     try:
-        again = run_from(model, seen[name], last, tokens)
+        again = run_from(model, residual, layer, tokens)
     except Exception:  # a model that does not take it says so in many ways
         return False
     if again is None or again.shape != whole.shape:
@@ -53,6 +65,23 @@ def can_restart(model: Model) -> bool:
 
 def _parameters(model: Any) -> Collection[str]:
     return inspect.signature(model.forward).parameters
+
+
+def _wraps(model: Any) -> bool:
+    """Whether the loop over layers belongs to a model that this one wraps."""
+    return hasattr(model, "original_model")
+
+
+def _takes_layers(model: Any) -> bool:
+    return not _wraps(model) and "start_at_layer" in _parameters(model)
+
+
+def _blocks(model: Any) -> list[nn.Module]:
+    """The layers that a wrapped model runs one after the other; none where that is not known."""
+    blocks = getattr(model, "blocks", None)
+    if not (_wraps(model) and isinstance(blocks, nn.ModuleList)):
+        return []
+    return list(blocks) if len(blocks) == int(model.cfg.n_layers) else []
 
 
 def entry(layer: int) -> str:
@@ -74,8 +103,11 @@ def run_from(
         residual: what enters the layer.
         layer: where to begin.
         tokens: of the rows; models that read positions off the tokens need them.
-        hooks: (hook point, function) pairs, gone afterwards.
+        hooks: (hook point, function) pairs, gone afterwards; those before the layer do not fire.
     """
+    if not _takes_layers(model):
+        with _handing_on(_blocks(model)[:layer], _returned(model, residual)):
+            return run(model, tokens.to(device_of(model)), hooks)
     takes_tokens = "tokens" in _parameters(model)
     further = {"tokens": tokens} if takes_tokens else {}
     with torch.no_grad(), evaluating(model), attached(hooks):
@@ -85,3 +117,54 @@ def run_from(
             return None
     logits = getattr(output, "logits", output)
     return logits if isinstance(logits, Tensor) else None
+
+
+@contextmanager
+def _handing_on(blocks: Iterable[nn.Module], returned: Any) -> Iterator[None]:
+    """These blocks compute nothing and return this; they are as they were afterwards.
+
+    A bridge's block gives attributes that are set on it to what it wraps, so `forward` is put into
+    its own dictionary.
+    """
+    before: list[tuple[nn.Module, Any]] = []
+    try:
+        for block in blocks:
+            before.append((block, block.__dict__.get("forward")))
+            block.__dict__["forward"] = lambda *args, **kwargs: returned
+        yield
+    finally:
+        for block, own in before:
+            if own is None:
+                del block.__dict__["forward"]
+            else:
+                block.__dict__["forward"] = own
+
+
+#: model -> how many things its first block returns in a tuple; 0 for the residual stream alone
+_FORMS: WeakKeyDictionary[Any, int] = WeakKeyDictionary()
+
+
+def _returned(model: Any, residual: Tensor) -> Any:
+    """The residual stream as blocks of this model return it: alone, or first in a tuple.
+
+    What else a block returns (attention weights, a cache) is left out: None.
+    """
+    if model not in _FORMS:
+        _FORMS[model] = _form(model)
+    count = _FORMS[model]
+    return (residual, *([None] * (count - 1))) if count else residual
+
+
+def _form(model: Any) -> int:
+    seen: list[int] = []
+
+    def look(block: nn.Module, args: Any, output: Any) -> None:
+        seen.append(len(output) if isinstance(output, tuple) else 0)
+        raise StopForwardError
+
+    handle = _blocks(model)[0].register_forward_hook(look)
+    try:
+        run(model, probe_tokens(model))
+    finally:
+        handle.remove()
+    return seen[0] if seen else 0

@@ -1,0 +1,147 @@
+"""What `heads` costs on a language model, in bare forward passes of the same process.
+
+A bare pass is the model on all rows that its behaviour is measured on (64 made rows), the median of
+5. Of the analysis the processor time is told, by phase as its progress names them, as a ratio to
+that; and the peak of memory above what the loaded model holds. Processor time, so that
+other programs on the machine count little; run with OMP_NUM_THREADS=1.
+Run: python benchmarks/language_model_price.py [MODEL] [--length N] [--json FILE]
+MODEL: a folder or file that `load` takes; default: SmolLM2-135M where it is installed (make real).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import statistics
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import interp_toolkit as it
+from interp_toolkit.atomic import replacing
+from interp_toolkit.circuits import repeated_prompts
+from interp_toolkit.circuits.heads.analysis import CUT_ROWS
+from interp_toolkit.testing.real import smollm2_path
+
+GOAL_PASSES, GOAL_MEMORY = 25, 3 * 2**30
+#: how a phase's progress begins -> its name
+PHASES = {
+    "attention patterns": "scores",
+    "does the model": "at home",
+    "which heads": "what to cut first",
+    "cutting": "cuts",
+    "ablation": "ablation",
+    "composition": "composition",
+    "what feeds": "partners",
+    "what heads attend": "described",
+    "scores from weights": "scores from weights",
+    "figures": "figures",
+}
+
+
+class Phases:
+    """Processor time between the messages of an analysis, by phase."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._name, self._since = "rows", time.process_time()
+
+    def __call__(self, step: str) -> None:
+        """Take note of what begins."""
+        now = time.process_time()
+        self.seconds[self._name] = self.seconds.get(self._name, 0.0) + now - self._since
+        self._since = now
+        self._name = next((n for begins, n in PHASES.items() if step.startswith(begins)), "rows")
+
+
+class Peak:
+    """The largest resident memory while it is open, above that at the start."""
+
+    def __enter__(self) -> Peak:
+        self.start = self.above = 0
+        self.start = resident()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+        return self
+
+    def _watch(self) -> None:
+        while not self._stop.wait(0.05):
+            self.above = max(self.above, resident() - self.start)
+
+    def __exit__(self, *error: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def resident() -> int:
+    """Bytes of memory that this process holds."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def bare_pass(model: Any, length: int) -> float:
+    """Processor seconds of the model on the rows, the median of 5."""
+    tokens = repeated_prompts(model, rows=CUT_ROWS, n_pos=length).tokens
+    seconds = []
+    for _ in range(5):
+        start = time.process_time()
+        with torch.no_grad():
+            for rows in tokens.split(16):
+                model(rows)
+        seconds.append(time.process_time() - start)
+    return statistics.median(seconds)
+
+
+def price(run: Callable[[Phases], Any], bare: float) -> dict[str, Any]:
+    """What an analysis costs; the circuit analysis may be added to the list in `main`."""
+    phases = Phases()
+    with Peak() as peak:
+        result = run(phases)
+    phases("end")
+    total = sum(phases.seconds.values())
+    return {
+        "passes": total / bare,
+        "by phase": {name: seconds / bare for name, seconds in phases.seconds.items()},
+        "memory above the model": peak.above,
+        "notes": list(result.notes),
+        "verdict": result.verdict,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("model", nargs="?")
+    parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    path = options.model or smollm2_path()
+    if path is None:
+        sys.exit("no model: give one, or install SmolLM2 (make real)")
+    model = it.load(path)
+    bare = bare_pass(model, options.length)
+    analyses: dict[str, Callable[[Phases], Any]] = {
+        "heads": lambda told: it.analyze(model, "heads", length=options.length, progress=told),
+    }
+    found = {name: price(run, bare) for name, run in analyses.items()}
+    for name, cost in found.items():
+        memory = cost["memory above the model"]
+        print(f"{name}: {cost['passes']:.1f} passes of {bare:.1f} s (goal {GOAL_PASSES}),")
+        print(f"  {memory / 2**30:.2f} GiB above the model (goal {GOAL_MEMORY / 2**30:.0f})")
+        for phase, passes in cost["by phase"].items():
+            print(f"  {phase:20} {passes:6.2f}")
+    if options.json is not None:
+        written = {"bare pass, s": bare, "length": options.length, "analyses": found}
+        with replacing(options.json) as temporary:
+            Path(temporary).write_text(json.dumps(written, indent=1))
+
+
+if __name__ == "__main__":
+    main()
