@@ -1,4 +1,4 @@
-"""A real language model: does it name the indirect object, what carries that, and is that all?
+"""A real language model: does it name the indirect object, by which heads, and is that all?
 
 Run: python examples/language_model.py [FOLDER] [MODEL]   (default: real-demo, SmolLM2-135M)
 `make real` installs the model and runs this: a few minutes on two cores. Writes language_model.html
@@ -35,13 +35,16 @@ def main(folder: Path, source: str | Path | None) -> None:
         prompts = prompts_from_data(it.task(model, name, rows=ROWS), model)
         console.print(f"{name}: {checked_home(model, prompts).said}")
 
-    console.rule("What carries the indirect object, and what that stands up to")
+    console.rule(
+        "Which heads move, suppress or inhibit; what carries it, and what that stands up to"
+    )
     data = it.task(model, "indirect-object", rows=ROWS)
+    roles = it.analyze(model, "roles", data=data, checked=8)
     circuit = it.analyze(model, "circuit", data=data, memory="2GiB")
-    render([circuit], console)
+    render([roles, circuit], console)
     circuit.write_graph(folder / "indirect-object.eap.json")
 
-    it.write_report([circuit], folder / "language_model.html")
+    it.write_report([roles, circuit], folder / "language_model.html")
     console.print(f"The report, with the pictures: {folder / 'language_model.html'}")
 
 
