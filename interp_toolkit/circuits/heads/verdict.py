@@ -20,6 +20,7 @@ from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL
 
 NAMED = 8  # heads of one detector that the verdict names
+MANY = 24  # detected heads beyond which it names those whose work is known, and counts the others
 #: the detector whose label says what the head does, not only where it attends
 DEFINED_BY_EFFECT = "induction"
 NULL = "matched controls: shifted keys, relabelled tokens, the same places in other rows"
@@ -149,16 +150,41 @@ def verdict(
         )
         what = f" as {_listed(detectors, 'or')}" if said == "not_detected" else ""
         sentences.append(f"{first}{what} ({_best(heads)}).")
-    for detector in detectors:
-        kept = [head for head in found if head.detector == detector]
-        if kept:
-            together = _together(by_name.get(detector))
-            sentences.append(f"{detector.capitalize()}: {_named(kept)}{together}.")
-    sentences += _unnamed(heads)
+    if len(found) > MANY:
+        sentences += _in_short(found, detectors)
+    else:
+        for detector in detectors:
+            kept = [head for head in found if head.detector == detector]
+            if kept:
+                together = _together(by_name.get(detector))
+                sentences.append(f"{detector.capitalize()}: {_named(kept)}{together}.")
+        sentences += _unnamed(heads)
     sentences += _all_feeding(readers, "of the value" if home is None else home.unit)
     if home is not None and home.yes:
         sentences.append(f"{home.said[0].upper()}{home.said[1:]}.")
     return " ".join(sentences)
+
+
+def _in_short(found: Sequence[HeadVerdict], detectors: Sequence[str]) -> list[str]:
+    """Of many heads: those whose work is known, the largest first, and how many there are else."""
+    known = [head for head in found if head.cut is not None and matters(head.causal)]
+    known.sort(key=lambda head: -least(head.cut.claim).mean if head.cut is not None else 0.0)
+    sentences = []
+    if known:
+        named = "; ".join(
+            f"{head.name} as {head.detector}, {_effect_words(head)}" for head in known[:NAMED]
+        )
+        more = f"; and {len(known) - NAMED} more" if len(known) > NAMED else ""
+        sentences.append(f"What the behaviour rests on: {named}{more}.")
+    counts = [
+        f"{number} {detector}"
+        for detector in detectors
+        if (number := sum(head.detector == detector for head in found if head not in known))
+    ]
+    none = [name for name in detectors if all(head.detector != name for head in found)]
+    absent = f"; none is detected as {_listed(none, 'or')}" if none else ""
+    sentences.append(f"By attention alone: {_listed(counts, 'and')} heads{absent} (see the table).")
+    return sentences
 
 
 def _named(heads: Sequence[HeadVerdict]) -> str:

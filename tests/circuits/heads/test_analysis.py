@@ -245,6 +245,21 @@ def test_how_verdicts_are_worded():
     assert "within ±2.0%" in verdict.verdict([idle], [], [], at_home())
 
 
+def test_of_many_heads_those_whose_work_is_known_are_named_and_the_others_counted():
+    seen = {"score": 0.9, "detected": True, "attends": True, "p_value": 1e-9}
+    sinks = [one(**seen | {"detector": "first-token", "layer": i}) for i in range(79)]
+    small = one(effect(0.2, 0.1, 0.3, "contributes"), **seen | {"layer": 90})
+    large = one(effect(0.7, 0.6, 0.8, "carries"), **seen | {"layer": 91})
+    none = one(detector="k-hop", score=0.0)
+    said = verdict.verdict([*sinks, small, large, none], [], [], at_home())
+    assert said == (
+        "What the behaviour rests on: L91H2 as induction, carries: cutting it costs 70.0% [60.0%, "
+        "80.0%] of the behaviour; L90H2 as induction, contributes: cutting it costs 20.0% [10.0%, "
+        "30.0%] of the behaviour. By attention alone: 79 first-token heads; none is detected as "
+        "k-hop (see the table). Ninety of a hundred."
+    )
+
+
 def test_what_cannot_be_told_from_chance_is_undecided_and_not_denied():
     head = one(score=0.4, uniform=0.1, null_mean=0.1, excess=0.33, p_value=0.01, p_adjusted=0.17)
     head = dataclasses.replace(head, reason=verdict.why_not(head, 0.3))
