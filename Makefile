@@ -47,7 +47,7 @@ test-kernels: $(VENV)/ready
 
 # A language model of 135M parameters, from a package; CI runs it on TransformerLens 3.
 real: $(VENV)/real
-	$(if $(wildcard examples/language_model.py),$(BIN)/python examples/language_model.py real-demo)
+	$(BIN)/python examples/language_model.py real-demo
 	$(BIN)/python -m pytest -n 2 -m real tests/real
 
 quick: lint types
@@ -75,6 +75,9 @@ bench: $(VENV)/ready
 	$(BIN)/python benchmarks/head_detectors.py
 	$(BIN)/python benchmarks/head_calibration.py --models 200 --cuts 40
 	$(BIN)/python benchmarks/head_recall.py
+	$(BIN)/python benchmarks/circuit_calibration.py
+	$(BIN)/python benchmarks/attribution.py
+	$(BIN)/python benchmarks/language_model_price.py
 	$(BIN)/python benchmarks/sorting_steps.py
 	$(BIN)/python benchmarks/sorting_batches.py
 	$(BIN)/python benchmarks/sorting_long_lists.py

@@ -1,10 +1,12 @@
-"""What `heads` costs on a language model, in bare forward passes of the same process.
+"""What `heads`, `roles` and `circuit` cost on a language model, in bare forward passes.
 
-A bare pass is the model on all rows that its behaviour is measured on (64 made rows), the median of
-5. Of the analysis the processor time is told, by phase as its progress names them, as a ratio to
-that; and the peak of memory above what the loaded model holds. Processor time, so that
-other programs on the machine count little; run with OMP_NUM_THREADS=1.
-Run: python benchmarks/language_model_price.py [MODEL] [--length N] [--json FILE]
+A bare pass is the model on all rows that the behaviour is measured on (64 made rows, or 64 of a
+task), the median of 5 in the same process. Of each analysis the processor time is told, by phase
+as its progress names them, as a ratio to that; and the peak of memory above what the loaded model
+holds. Processor time, so that other programs on the machine count little; run with
+OMP_NUM_THREADS=1.
+Run: python benchmarks/language_model_price.py [MODEL] [--length N] [--task NAME] [--only NAME]
+     [--json FILE]
 MODEL: a folder or file that `load` takes; default: SmolLM2-135M where it is installed (make real).
 """
 
@@ -29,7 +31,9 @@ from interp_toolkit.circuits import repeated_prompts
 from interp_toolkit.circuits.heads.analysis import CUT_ROWS
 from interp_toolkit.testing.real import smollm2_path
 
-GOAL_PASSES, GOAL_MEMORY = 25, 3 * 2**30
+GOAL_PASSES = {"heads": 25, "roles": 25, "circuit": 150}
+GOAL_MEMORY = 3 * 2**30
+TASK_ROWS = 64
 #: how a phase's progress begins -> its name
 PHASES = {
     "attention patterns": "scores",
@@ -42,6 +46,17 @@ PHASES = {
     "what heads attend": "described",
     "scores from weights": "scores from weights",
     "figures": "figures",
+    "attribution to edges": "attribution",
+    "attribution with": "attribution, other cuts",
+    "circuits of": "how many edges",
+    "cutting edges": "edges cut",
+    "the nodes": "nodes cut",
+    "cutting nodes": "nodes cut",
+    "patching": "residual stream patched",
+    "what the rest": "the rest, minimality",
+    "circuits alone": "circuits alone",
+    "circuits of the same": "rivals",
+    "with cut edges": "other cuts",
 }
 
 
@@ -86,9 +101,8 @@ def resident() -> int:
     return pages * resource.getpagesize()
 
 
-def bare_pass(model: Any, length: int) -> float:
+def bare_pass(model: Any, tokens: torch.Tensor) -> float:
     """Processor seconds of the model on the rows, the median of 5."""
-    tokens = repeated_prompts(model, rows=CUT_ROWS, n_pos=length).tokens
     seconds = []
     for _ in range(5):
         start = time.process_time()
@@ -100,7 +114,7 @@ def bare_pass(model: Any, length: int) -> float:
 
 
 def price(run: Callable[[Phases], Any], bare: float) -> dict[str, Any]:
-    """What an analysis costs; the circuit analysis may be added to the list in `main`."""
+    """What an analysis costs."""
     phases = Phases()
     with Peak() as peak:
         result = run(phases)
@@ -120,25 +134,41 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("model", nargs="?")
     parser.add_argument("--length", type=int, default=32)
+    parser.add_argument("--task", default="indirect-object")
+    parser.add_argument("--only", choices=list(GOAL_PASSES))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     path = options.model or smollm2_path()
     if path is None:
         sys.exit("no model: give one, or install SmolLM2 (make real)")
     model = it.load(path)
-    bare = bare_pass(model, options.length)
-    analyses: dict[str, Callable[[Phases], Any]] = {
-        "heads": lambda told: it.analyze(model, "heads", length=options.length, progress=told),
+    data = it.task(model, options.task, rows=TASK_ROWS)
+    made = repeated_prompts(model, rows=CUT_ROWS, n_pos=options.length).tokens
+    asked = torch.from_numpy(data.token_matrix())
+    analyses: dict[str, tuple[torch.Tensor, Callable[[Phases], Any]]] = {
+        "heads": (
+            made,
+            lambda told: it.analyze(model, "heads", length=options.length, progress=told),
+        ),
+        "roles": (asked, lambda told: it.analyze(model, "roles", data=data, progress=told)),
+        "circuit": (
+            asked,
+            lambda told: it.analyze(model, "circuit", data=data, memory="2GiB", progress=told),
+        ),
     }
-    found = {name: price(run, bare) for name, run in analyses.items()}
-    for name, cost in found.items():
+    found = {}
+    for name, (tokens, run) in analyses.items():
+        if options.only not in (None, name):
+            continue
+        bare = bare_pass(model, tokens)
+        cost = found[name] = price(run, bare) | {"bare pass, s": bare}
         memory = cost["memory above the model"]
-        print(f"{name}: {cost['passes']:.1f} passes of {bare:.1f} s (goal {GOAL_PASSES}),")
+        print(f"{name}: {cost['passes']:.1f} passes of {bare:.1f} s (goal {GOAL_PASSES[name]}),")
         print(f"  {memory / 2**30:.2f} GiB above the model (goal {GOAL_MEMORY / 2**30:.0f})")
         for phase, passes in cost["by phase"].items():
-            print(f"  {phase:20} {passes:6.2f}")
+            print(f"  {phase:24} {passes:6.2f}")
     if options.json is not None:
-        written = {"bare pass, s": bare, "length": options.length, "analyses": found}
+        written = {"length": options.length, "task": options.task, "analyses": found}
         with replacing(options.json) as temporary:
             Path(temporary).write_text(json.dumps(written, indent=1))
 
