@@ -1,4 +1,7 @@
-"""A circuit graph as plotly data: layers from bottom to top, edges as wide as their effect."""
+"""A circuit graph as plotly data: layers from bottom to top, edges as wide as their effect.
+
+Of a deep model only the layers with a node in the picture have a line, and MLPs stand to the right.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,8 @@ from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
 
 MOST_EDGES = 80  # drawn; more make a picture that shows nothing
+DEEP = 8  # layers beyond which those without a node are left out
+LINE_HEIGHT = 36  # pixels, of a deep model's layer
 WIDEST, NARROWEST = 7.0, 1.0
 DASHES = {"q": "dot", "k": "dash", "v": "solid", "": "solid"}
 BENDS = {"q": -0.14, "k": 0.0, "v": 0.14, "": 0.07}  # of an edge's height, so that none hides one
@@ -25,18 +30,20 @@ Place = tuple[float, float]
 
 def circuit_figure(graph: nx.DiGraph) -> Figure:
     """The graph that `composition_graph` returned, as a picture."""
-    places = _places(graph)
     lines = sorted(_lines(graph), key=lambda line: -abs(_weight(line[3])))
+    drawn = lines[:MOST_EDGES]
+    ends = {"input", "logits"} | {end for source, target, *_ in drawn for end in (source, target)}
+    shown = graph.subgraph([name for name in graph if name in ends])
+    levels = _levels(shown)
+    places = _places(shown, levels)
     widest = max((abs(_weight(values)) for *_, values in lines), default=1.0) or 1.0
     data = []
     middles = []
-    drawn = lines[:MOST_EDGES]
-    ends = {"input", "logits"} | {end for source, target, *_ in drawn for end in (source, target)}
     for source, target, channel, values in drawn:
         path = _path(places[source], places[target], channel)
         data.append(_line(path, channel, _weight(values), widest))
         middles.append((path[1], _words(source, target, channel, values, graph.graph["unit"])))
-    data += [_middles(middles), _nodes(graph.subgraph([n for n in graph if n in ends]), places)]
+    data += [_middles(middles), _nodes(shown, places)]
     left_out = len(lines) - MOST_EDGES
     caption = (
         "L1H0: head 0 of layer 1; MLP1: its MLP. Edges are as wide as what is lost when each alone "
@@ -49,9 +56,10 @@ def circuit_figure(graph: nx.DiGraph) -> Figure:
             else ""
         )
     )
-    n_layers = graph.graph["cfg"]["n_layers"]
-    up = plots.axis("layer") | plots.BARE | plots.ticks(range(n_layers), map(str, range(n_layers)))
+    up = plots.axis("layer") | plots.BARE | plots.ticks(levels.values(), map(str, levels))
     layout = plots.layout({"visible": False}, up) | plots.NO_LEGEND | {"hovermode": "closest"}
+    if graph.graph["cfg"]["n_layers"] > DEEP:
+        layout |= {"height": LINE_HEIGHT * (len(levels) + 4)}
     return Figure("Circuit", caption, data, layout)
 
 
@@ -88,17 +96,27 @@ def size_figure(found: Screening) -> Figure:
     return Figure("How many are enough", caption, data, layout)
 
 
-def _places(graph: nx.DiGraph) -> dict[str, Place]:
-    """Heads of a layer side by side, its MLP half a step above."""
-    n_layers, n_heads = graph.graph["cfg"]["n_layers"], graph.graph["cfg"]["n_heads"]
+def _levels(graph: nx.DiGraph) -> dict[int, float]:
+    """How high each layer stands: all of them, or of a deep model those with a node."""
+    n_layers = graph.graph["cfg"]["n_layers"]
+    if n_layers <= DEEP:
+        return {layer: float(layer) for layer in range(n_layers)}
+    present = {node["layer"] for node in graph.nodes.values() if "layer" in node}
+    return {layer: float(i) for i, layer in enumerate(sorted(present))}
+
+
+def _places(graph: nx.DiGraph, levels: dict[int, float]) -> dict[str, Place]:
+    """Heads of a layer side by side; its MLP half a step above, of a deep model to the right."""
+    n_heads = graph.graph["cfg"]["n_heads"]
+    aside = (n_heads + 1) / 2 + 1 if graph.graph["cfg"]["n_layers"] > DEEP else 0.0
     places: dict[str, Place] = {}
     for name, node in graph.nodes.items():
         if node["kind"] == "head":
-            places[name] = (node["head"] - (n_heads - 1) / 2, float(node["layer"]))
+            places[name] = (node["head"] - (n_heads - 1) / 2, levels[node["layer"]])
         elif node["kind"] == "mlp":
-            places[name] = (0.0, node["layer"] + 0.5)
+            places[name] = (aside, levels[node["layer"]] + (0.25 if aside else 0.5))
         else:
-            places[name] = (0.0, -1.0 if node["kind"] == "input" else float(n_layers))
+            places[name] = (0.0, -1.0 if node["kind"] == "input" else float(len(levels)))
     return places
 
 
