@@ -178,7 +178,7 @@ def group_effects(
         everyone: all heads that could be cut, from which other groups are drawn.
         seed: of the draws.
     """
-    plan = Plan(detector, list(heads), list(everyone), seed)
+    plan = GroupPlan(detector, list(heads), list(everyone), seed)
     rows = cutter.task.rows
     looks = _looks(cutter.task.first_look, len(rows))
     coverage = 1 - (1 - COVERAGE) / (len(looks) * plan.figures)
@@ -188,7 +188,7 @@ def group_effects(
         for cut, found in cutter.readings(plan.cuts, rows[done:n_rows]).items():
             readings[cut].append(found[:, 0])
         done = n_rows
-        judged = Judged(
+        judged = JudgedGroup(
             plan, {c: np.concatenate(v) for c, v in readings.items()}, cutter.task, home, coverage
         )
         group = judged.group()
@@ -198,7 +198,7 @@ def group_effects(
     if doubtful and displaced_name(detector) in cutter.targets:
         cuts = [Cut(s, displaced_name(detector), way) for s in doubtful for way in WAYS]
         values = judged.values | _values(cutter, cuts, rows[:done])
-        judged = Judged(plan, values, cutter.task, home, coverage)
+        judged = JudgedGroup(plan, values, cutter.task, home, coverage)
         group = judged.group()
     return judged.with_structure(group, lambda cuts: _values(cutter, cuts, rows[:done]))
 
@@ -221,7 +221,7 @@ def _looks(size: int, n_rows: int) -> list[int]:
     return [*looks, n_rows]
 
 
-class Plan:
+class GroupPlan:
     """Every cut of a group.
 
     Args:
@@ -261,9 +261,11 @@ class Plan:
             self.cuts += [Cut(s, detector, way, control=True) for s in ordered if s in controlled]
         self.cuts += [Cut(s, detector) for s in self.others]
         #: intervals that are read together: of each head its claims and whether it is specific; of
-        #: the group and its layers effects, controls, and whether they are specific
+        #: the group and its layers effects, controls, and whether they are specific. Heads that
+        #: were chosen by their gradients on the same rows were chosen among all
         claims = 2 if len(self.layers) == 1 else 3
-        self.figures = (claims + 1) * len(self.members) + 3 * (1 + len(self.layers))
+        among = self.members if first is None else heads
+        self.figures = (claims + 1) * len(among) + 3 * (1 + len(self.layers))
 
 
 def _drawn(heads: list[Head], everyone: list[Head], seed: int) -> list[frozenset[Head]]:
@@ -282,7 +284,7 @@ def _drawn(heads: list[Head], everyone: list[Head], seed: int) -> list[frozenset
     return [s for s in dict.fromkeys(drawn) if s]
 
 
-class Judged:
+class JudgedGroup:
     """The readings of a plan's cuts, or of some of them, and what they say.
 
     What was not cut has no effect that is known (NaN) and supports no word: heads that were not cut
@@ -292,7 +294,7 @@ class Judged:
 
     def __init__(
         self,
-        plan: Plan,
+        plan: GroupPlan,
         values: Mapping[Cut, Float[np.ndarray, " row"]],
         task: RowTask,
         home: AtHome,

@@ -12,7 +12,8 @@ look at the rows:
    are of that kind; of the others it is asked what they restore.
 Where a layer's group or what a head restores was not asked, nothing is said that would rest on it:
 such a head is named by its own effect alone or not at all, and is undecided where it has none.
-How heads share the work, and the relation in other heads, is not asked.
+How heads share the work, and the relation in other heads, is not asked. As the rows that choose are
+those that are cut on, intervals are as wide as if every head of a group had been cut.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from interp_toolkit.circuits.behaviour.words import matters
 from interp_toolkit.circuits.heads.cuts import INTACT, WAYS, Cut, Cutter
 from interp_toolkit.circuits.heads.groups import (
     Group,
-    Judged,
+    GroupPlan,
+    JudgedGroup,
     MemberEffect,
-    Plan,
     displaced_name,
 )
 from interp_toolkit.circuits.heads.price import Price
@@ -64,7 +65,7 @@ def groups_within(
     estimates = first_order(cutter, relations)
     everyone = list(everyone)
     asked = [
-        _Asked(cutter, price, home, Plan(name, list(heads), everyone, seed, first), estimates)
+        _Asked(cutter, price, home, GroupPlan(name, list(heads), everyone, seed, first), estimates)
         for name, heads in relations.items()
         if (first := _first(name, heads, estimates))
     ]
@@ -105,14 +106,14 @@ class _Asked:
         cutter: Cutter,
         price: Price,
         home: AtHome,
-        plan: Plan,
+        plan: GroupPlan,
         estimates: Mapping[tuple[str, Head], float],
     ):
         self.plan, self._cutter, self._price = plan, cutter, price
         self._estimates = estimates
         coverage = 1 - (1 - COVERAGE) / plan.figures
         values: dict[Cut, Float[np.ndarray, " row"]] = {}
-        self.judged = Judged(plan, values, cutter.task, home, coverage)
+        self.judged = JudgedGroup(plan, values, cutter.task, home, coverage)
 
     def _make(self, cuts: Sequence[Cut], *, kept: float = 0.0, anyway: bool = False) -> bool:
         """Make those cuts that were not made yet; False where the price forbids it."""

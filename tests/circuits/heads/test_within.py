@@ -1,5 +1,6 @@
 """Large models: cuts within a price say what all cuts say, or less, and never more."""
 
+import json
 from functools import partial
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.behaviour.task import measured_home, task_of
 from interp_toolkit.circuits.heads import price as prices
+from interp_toolkit.circuits.heads import within as within_module
 from interp_toolkit.circuits.heads.analysis import HEADS
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter
@@ -18,6 +20,8 @@ from interp_toolkit.circuits.heads.price import Price, is_large
 from interp_toolkit.circuits.heads.screen import first_order, likelihood
 from interp_toolkit.circuits.heads.within import groups_within
 from interp_toolkit.models.heads import Head
+from interp_toolkit.models.running.forward import run
+from interp_toolkit.report.json import to_json
 from interp_toolkit.toys.hand_set import induction as toys
 
 HEADS_OF_TWO = [Head(layer, head) for layer in range(2) for head in range(2)]
@@ -75,8 +79,6 @@ def test_the_first_order_is_the_slope_of_a_small_step():
     found = first_order(cutter, {"induction": [head]})["induction", head]
     live = cutter.watching([1])
     tokens = cutter.task.prompts.tokens[rows]
-    from interp_toolkit.models.running.forward import run
-
     run(model, tokens, live.watch())
     change = cutter.change(live, torch.from_numpy(cutter.targets["induction"](rows)), head)
     values = []
@@ -148,3 +150,18 @@ def test_the_whole_analysis_of_a_large_model_names_the_same_head(monkeypatch):
     assert words[0] == words[1]
     assert any("forward passes" in note for note in after.notes)
     assert not any("forward passes" in note for note in before.notes)
+
+
+def test_what_was_not_asked_is_shown_as_missing(monkeypatch):
+    monkeypatch.setattr(prices, "LARGE", 0.0)
+    monkeypatch.setattr(within_module.JudgedGroup, "material", lambda self, heads: False)
+    result = HEADS(toys.induction_decoy(d_vocab=40, n_ctx=32), detectors=["induction"])
+    [group] = result.groups
+    assert group.members == []
+    assert np.isnan(group.control["mean"].mean)
+    rows = next(table for table in result.tables() if "relation" in table.columns).rows
+    assert rows[0][5] is None
+    json.dumps(to_json([result]), allow_nan=False)
+    uncut = [h for h in result.heads if h.attends]
+    assert len(uncut) == 2
+    assert all(h.causal == "not_tested" for h in uncut)
