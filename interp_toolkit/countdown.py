@@ -33,10 +33,22 @@ class Countdown:
     def step(self, steps: int = 1) -> None:
         """One step more, or several."""
         self._done += steps
-        spent = time.monotonic() - self._began
-        left = spent * (self._total - self._done) / self._done
-        told = f", {in_words(left)} left" if spent >= ENOUGH and left >= SOON else ""
-        self._say(f"{self._what}: {self._done:,} of {self._total:,} {self._unit}{told}")
+        self._say(f"{self._what}: {so_far(self._done, self._total, self._began, self._unit)}")
+
+
+def so_far(done: float, total: float, since: float, unit: str = "passes") -> str:
+    """So many of so many, and about how much time is left where that is known and some seconds.
+
+    Args:
+        done: steps that were made; parts count.
+        total: of how many, at most.
+        since: when the first began, of `time.monotonic`.
+        unit: what a step is, in the plural.
+    """
+    spent = time.monotonic() - since
+    left = spent * (total - done) / done if done > 0 else 0.0
+    told = f", {in_words(left)} left" if spent >= ENOUGH and left >= SOON else ""
+    return f"{_number(done)} of {_number(total)} {unit}{told}"
 
 
 def in_words(seconds: float) -> str:
@@ -49,3 +61,7 @@ def in_words(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 100 * 60 else f"{seconds / 3600:.1f} h"
+
+
+def _number(steps: float) -> str:
+    return f"{steps:,.0f}" if float(steps).is_integer() else f"{steps:.1f}"

@@ -31,7 +31,7 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
-from interp_toolkit.circuits.heads.progress import passes_done
+from interp_toolkit.countdown import so_far
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
@@ -224,7 +224,7 @@ class _Measure:
             stand_in = self._stand_ins(batch, z, layers, means, donors)
             for i, out in enumerate(without):
                 done, total = n * len(without) + i, len(batches) * len(without)
-                self.progress(f"ablation, {passes_done(float(done), float(total), since)}")
+                self.progress(f"ablation, {so_far(done, total, since)}")
                 if out:
                     with put_heads(self.model, {(a, b): stand_in[a][:, :, b] for a, b in out}):
                         first = min(layer for layer, _ in out)

@@ -33,7 +33,7 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.replacement import capture
 from interp_toolkit.circuits.behaviour.task import RowTask
-from interp_toolkit.circuits.heads.progress import passes_done
+from interp_toolkit.countdown import so_far
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
@@ -174,7 +174,7 @@ class Cutter:
                 if i % 16 == 0 and not self.keeps:
                     done, total = number * len(cuts) + i, len(batches) * len(cuts)
                     relation = cut.relation or cuts[-1].relation
-                    passes = passes_done(float(done), float(total), since)
+                    passes = so_far(done, total, since)
                     self.progress(f"cutting attention ({relation}), {passes}")
                 if cut.heads:
                     logits = self._cut(cut, batch, tokens, intact.entering, means)

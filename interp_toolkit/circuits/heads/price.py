@@ -17,7 +17,7 @@ from typing import Any
 
 from interp_toolkit.circuits.behaviour.task import RowTask
 from interp_toolkit.circuits.heads.cuts import Cut
-from interp_toolkit.circuits.heads.progress import passes_done
+from interp_toolkit.countdown import so_far
 
 LARGE = 1e11  # operations of a look: seconds on one core
 PASSES = 9.0  # that cuts of a large model take, all relations together
@@ -76,7 +76,7 @@ class Price:
 
     def said(self) -> str:
         """How far it is."""
-        return passes_done(self.spent, self.passes, self.since)
+        return so_far(self.spent, self.passes, self.since)
 
     def _of_one(self, cut: Cut) -> float:
         layers = {head.layer for head in cut.heads}
