@@ -94,6 +94,7 @@ def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
         f"within {1 - checks.EQUAL:.0%} to {1 + checks.EQUAL:.0%}".replace("%", " %"),
         f"how many of {checks.TESTED} change more than {checks.UNUSUAL:.0%}".replace("%", " %"),
         f"on {checks.DRAWS} bootstraps",
+        f"at most {checks.MOST:.0%} of the edges".replace("%", " %"),
         f"in fewer than {checks.STABLE:.0%}".replace("%", " %"),
         f"how many of {2 * checks.RIVALS} keep as much",
         f"its {figures.MOST_EDGES} largest edges",

@@ -12,7 +12,7 @@ from typing import Any
 from interp_toolkit.registry import Progress
 
 SECONDS_BETWEEN_LINES = 5.0
-NUMBERS = r", [\d.]+ (s|min|h) left|\d[\d.,]*"  # what may differ between steps of one kind
+NUMBERS = r", [\d.]+ (s|min|h) left|([\d.,]+) of ([\d.,]+)"  # what differs between like steps
 
 
 @contextmanager
@@ -56,7 +56,7 @@ def _print(text: str) -> None:
 
 
 class _Steps:
-    """Steps as plain lines; those that differ in numbers only, every few seconds."""
+    """Steps as plain lines; those that differ in how far they are only, every few seconds."""
 
     def __init__(self) -> None:
         self._words = ""
@@ -64,7 +64,8 @@ class _Steps:
 
     def say(self, text: str) -> None:
         words, now = re.sub(NUMBERS, "", text), time.monotonic()
-        if words != self._words or now - self._said >= SECONDS_BETWEEN_LINES:
+        ended = any(of and of == all_ for _, of, all_ in re.findall(NUMBERS, text))
+        if words != self._words or ended or now - self._said >= SECONDS_BETWEEN_LINES:
             self._words, self._said = words, now
             _print(text)
 

@@ -20,6 +20,7 @@ from torch import Tensor
 from interp_toolkit.circuits.edges.blocks import Blocks
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel, Reference, at_places
 from interp_toolkit.circuits.edges.wiring import Stage
+from interp_toolkit.errors import InputError
 from interp_toolkit.models.weights.parts import NormWeights
 
 STEPS = 8  # of the integral over the input; EAP-IG's authors use 5
@@ -47,6 +48,9 @@ def attribute(
         value: a function of the logits at these places, one number a row.
         places: where the value reads logits, positions; None: everywhere.
         steps: gradients that are averaged.
+
+    Raises:
+        InputError: a value that has no gradient.
     """
     writes = engine.whole(tokens).trace.writes
     changes = torch.stack([there - own for there, own in zip(reference, writes, strict=True)])
@@ -93,8 +97,13 @@ def _gradients(
             taps.append(tap)
             if stage.kind == "mlp":
                 total = total + blocks.mlp(stage.layer, tap, None)
-        logits = blocks.unembed(at_places(taps[-1], places))
-        at = iter(torch.autograd.grad(value(logits).sum(), taps))
+        worth = value(blocks.unembed(at_places(taps[-1], places))).sum()
+        if not worth.requires_grad:
+            raise InputError(
+                "the metric has no gradient, so effects cannot be estimated; raise max_edges to "
+                "cut every edge, or give a metric that changes smoothly"
+            )
+        at = iter(torch.autograd.grad(worth, taps))
     return [
         _pulled_back(blocks, stage, read, [next(at) for _ in range(3)])
         if stage.kind == "attention"

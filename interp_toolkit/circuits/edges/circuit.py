@@ -19,6 +19,7 @@ from interp_toolkit.circuits.edges.patching import Patching
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.stand_in import Kind
 from interp_toolkit.circuits.edges.wiring import INPUT, LOGITS, Edge, Node, Wiring
+from interp_toolkit.results import Status
 from interp_toolkit.stats import holm
 
 
@@ -54,6 +55,19 @@ class EdgeEffect:
         return (self.effect if self.effect is not None else self.attribution) or 0.0
 
 
+@dataclass(frozen=True)
+class Nothing:
+    """Why there is nothing to explain.
+
+    Attributes:
+        status: what that means: the model is not at home, or cutting costs nothing certain.
+        reason: in words.
+    """
+
+    status: Status
+    reason: str
+
+
 @dataclass(frozen=True, eq=False)
 class Circuit:
     """What was found.
@@ -69,6 +83,7 @@ class Circuit:
         chosen_on: the same on the rows that edges were chosen on.
         intact, all_cut: values on the rows that edges were chosen on.
         nothing: why there is no behaviour to explain; None where there is one.
+        chosen: the edges that the rule chose by themselves; others of the circuit were added.
         home: whether the model does the task; None where that was not asked.
         checks: what else was asked of the circuit; None without one.
         screening: how attribution chose, where there were too many edges to cut them all.
@@ -84,7 +99,8 @@ class Circuit:
     chosen_on: Faithfulness | None
     intact: float
     all_cut: float
-    nothing: str | None
+    nothing: Nothing | None
+    chosen: Collection[Edge] = ()
     home: AtHome | None = None
     checks: Checks | None = None
     screening: Screening | None = None

@@ -1,8 +1,11 @@
 """How much of a behaviour a circuit has alone: everything else is cut, all at once.
 
 The share `(circuit - all cut) / (intact - all cut)` of mean values over rows (Wang et al. 2023,
-arXiv 2211.00593), with a bootstrap interval over rows. It depends on what stands in for what is
-cut (Miller et al. 2024, arXiv 2407.08734).
+arXiv 2211.00593). It depends on what stands in for what is cut (Miller et al. 2024, arXiv
+2407.08734). Its interval is Fieller's (1954) for a ratio of means of pairs, by Student's t: all
+ratios r for which `mean(left - r whole)` is not certainly other than 0. Where what cutting
+everything costs is not certain itself, every ratio is possible, and the interval is infinite: a
+bootstrap of few rows would call its own luck certain.
 """
 
 from __future__ import annotations
@@ -12,12 +15,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
+from scipy import stats
 
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.wiring import Edge
 from interp_toolkit.stats import COVERAGE
 
-RESAMPLES = 2_000
 SHARE = 0.01  # of what cutting every edge costs: the least effect of an edge that matters
 
 
@@ -30,7 +33,7 @@ class Faithfulness:
         circuit: with every edge but the circuit's cut.
         all_cut: with every edge cut.
         share: `(circuit - all_cut) / (intact - all_cut)`.
-        low, high: its interval over rows, by bootstrap.
+        low, high: its interval over rows; infinite where `intact - all_cut` is not certain.
         n_rows: rows.
     """
 
@@ -43,38 +46,56 @@ class Faithfulness:
     n_rows: int
 
 
-def faithfulness(trial: CutObjective, kept: Collection[Edge], seed: int) -> Faithfulness:
+def faithfulness(trial: CutObjective, kept: Collection[Edge]) -> Faithfulness:
     """Of a circuit, on a trial's rows.
 
     Args:
         trial: the rows, and what stands in for what is cut.
         kept: the circuit's edges.
-        seed: of the bootstrap.
     """
     circuit, all_cut = trial.alone([kept, ()]).T
-    return share_of(trial.intact(), circuit, all_cut, seed)
+    return share_of(trial.intact(), circuit, all_cut)
 
 
 def share_of(
     intact: Float[np.ndarray, " row"],
     circuit: Float[np.ndarray, " row"],
     all_cut: Float[np.ndarray, " row"],
-    seed: int,
 ) -> Faithfulness:
     """From the values of the same rows in the whole model, in a circuit, and with all edges cut."""
-    rng = np.random.default_rng(seed)
-    drawn = rng.integers(len(intact), size=(RESAMPLES, len(intact)))
     left, whole = circuit - all_cut, intact - all_cut
     with np.errstate(invalid="ignore", divide="ignore"):
-        shares = left[drawn].mean(1) / whole[drawn].mean(1)
         share = left.mean() / whole.mean()
-    low, high = np.quantile(shares, [(1 - COVERAGE) / 2, (1 + COVERAGE) / 2])
+    low, high = ratio_interval(left, whole)
     return Faithfulness(
         intact=float(intact.mean()),
         circuit=float(circuit.mean()),
         all_cut=float(all_cut.mean()),
         share=float(share),
-        low=float(low),
-        high=float(high),
+        low=low,
+        high=high,
         n_rows=len(intact),
     )
+
+
+def ratio_interval(
+    above: Float[np.ndarray, " row"], below: Float[np.ndarray, " row"], coverage: float = COVERAGE
+) -> tuple[float, float]:
+    """Fieller's interval of a ratio of means; infinite where the lower mean is not certain.
+
+    Examples:
+        >>> ratio_interval(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
+        (0.5, 0.5)
+    """
+    n = len(above)
+    t = float(stats.t.ppf((1 + coverage) / 2, n - 1)) / np.sqrt(n) if n > 1 else np.inf
+    a, b = float(above.mean()), float(below.mean())
+    if n < 2 or abs(b) <= t * float(below.std(ddof=1)):
+        return -np.inf, np.inf
+    (var_a, covariance), (_, var_b) = np.cov(above, below)
+    # r with (a - r b)^2 = t^2 var(above - r below), which is quadratic in r
+    square = b * b - t * t * var_b
+    linear = a * b - t * t * covariance
+    constant = a * a - t * t * var_a
+    root = float(np.sqrt(max(linear * linear - square * constant, 0.0)))
+    return float((linear - root) / square), float((linear + root) / square)

@@ -234,7 +234,7 @@ def _graph_attributes(circuit: Circuit, prompts: Prompts, level: float) -> dict[
         "edges": {e.edge.name: {"score": e.weight, "in_graph": e.kept} for e in circuit.edges},
     }
     if circuit.nothing is not None:
-        attributes["nothing"] = circuit.nothing
+        attributes["nothing"] = circuit.nothing.reason
     if held_out is not None and chosen_on is not None:
         attributes |= {
             "value_intact": held_out.intact,

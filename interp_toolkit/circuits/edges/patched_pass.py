@@ -157,7 +157,7 @@ class PatchedModel:
         first = 0 if node.kind == "input" else self.wiring.stage_at(node) + 1
         beside = self.wiring.beside_attention(self.wiring.stages[first])
         read = known.reads[first] if beside else known.reads[first] + change
-        return self._go_on(Trace(), first, read, known.totals[first] + change, places=places)
+        return self._go_on(None, first, read, known.totals[first] + change, places=places)
 
     @torch.no_grad()
     def from_stream(
@@ -167,27 +167,37 @@ class PatchedModel:
         places: Int[Tensor, "row place"] | None = None,
     ) -> Float[Tensor, "row place d_vocab"]:
         """The logits of a pass that begins at an attention stage, from what is written before."""
-        return self._go_on(Trace(), stage, stream, stream, places=places)
+        return self._go_on(None, stage, stream, stream, places=places)
+
+    def bytes_from_stream(self, n_pos: int) -> int:
+        """What a row of a pass of which nothing is kept takes."""
+        wiring = self.wiring
+        inside = 8 * wiring.d_model + 4 * n_pos * wiring.n_heads + self.widest
+        return 4 * n_pos * inside
 
     def _go_on(
         self,
-        trace: Trace,
+        trace: Trace | None,
         first: int,
         read: Tensor,
         total: Tensor,
         cuts: tuple[Mapping[int, Collection[Edge]], Reference] | None = None,
         places: Int[Tensor, "row place"] | None = None,
     ) -> Tensor:
-        """The logits, from a stage on; `trace` is added to as far as cuts to come need it."""
-        last = max(cuts[0]) if cuts else len(self.wiring.stages)
+        """The logits, from a stage on; `trace` is added to as far as cuts to come need it.
+
+        Without a trace nothing is kept, and nothing can be cut.
+        """
+        last = -1 if trace is None else max(cuts[0]) if cuts else len(self.wiring.stages)
         for i, stage in enumerate(self.wiring.stages[first:], start=first):
             if not self.wiring.beside_attention(stage):
                 read = total
-            trace.reads.append(read)
-            trace.totals.append(total)
             change = None
-            if cuts and i in cuts[0]:
-                change = self._change(trace, cuts[0][i], cuts[1])
+            if trace is not None:
+                trace.reads.append(read)
+                trace.totals.append(total)
+                if cuts and i in cuts[0]:
+                    change = self._change(trace, cuts[0][i], cuts[1])
             if stage.kind == "logits":
                 return self.blocks.unembed(
                     at_places(read + change.delta[0] if change else read, places)
@@ -195,12 +205,14 @@ class PatchedModel:
             if stage.kind == "mlp":
                 writes = [self.blocks.mlp(stage.layer, read, change)]
             else:
-                if stage.layer not in trace.projected:
-                    trace.projected[stage.layer] = self.blocks.projected(stage.layer, read)
-                plain = trace.projected[stage.layer]
+                plain = None if trace is None else trace.projected.get(stage.layer)
+                plain = self.blocks.projected(stage.layer, read) if plain is None else plain
+                if trace is not None:
+                    trace.projected[stage.layer] = plain
                 writes = self.blocks.heads(stage.layer, read, plain, change, apart=i < last)
                 total = total + self.blocks.layers[stage.layer].b_O
-            trace.writes.extend(writes)
+            if trace is not None:
+                trace.writes.extend(writes)
             total = total + (writes[0] if len(writes) == 1 else torch.stack(writes).sum(0))
         raise AssertionError("the last stage is the logits")
 

@@ -21,6 +21,7 @@ from interp_toolkit import plots
 from interp_toolkit.circuits.behaviour.objective import AskedObjective
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
+from interp_toolkit.models.running.memory import rows_that_fit
 from interp_toolkit.results import Figure
 
 ROWS = 4  # that are patched
@@ -48,6 +49,7 @@ def patched_stream(
     engine: PatchedModel,
     prompts: Prompts,
     judged: AskedObjective,
+    memory: int,
     progress: Callable[[str], None] = lambda step: None,
 ) -> Patching | None:
     """The residual stream patched at every position, in front of some layers.
@@ -56,6 +58,7 @@ def patched_stream(
         engine: the model.
         prompts: rows with corrupted counterparts; ROWS of them are taken, evenly spread.
         judged: what each row is worth.
+        memory: bytes to hold at once beside the weights.
         progress: told what is being done.
 
     Returns:
@@ -75,17 +78,21 @@ def patched_stream(
     layers = sorted({round(i) for i in np.linspace(0, n - 1, min(n, MOST_LAYERS))})
     at_layer = {s.layer: i for i, s in enumerate(engine.wiring.stages) if s.kind == "attention"}
     effect = np.empty((len(layers), n_pos))
+    row_bytes = len(rows) * engine.bytes_from_stream(n_pos)
+    at_once = min(rows_that_fit(memory, row_bytes, n_pos), n_pos)
     for i, layer in enumerate(layers):
         progress(f"patching the residual stream in front of layer {layer}")
         stage = at_layer[layer]
         stream, patch = clean.trace.totals[stage], other.trace.totals[stage]
-        patched = stream.repeat(n_pos, 1, 1)
-        for position in range(n_pos):
-            part = slice(position * len(rows), (position + 1) * len(rows))
-            patched[part, position] = patch[:, position]
-        logits = engine.from_stream(stage, patched, places.repeat(n_pos, 1))
-        worth = judged.of_asked(logits, rows.repeat(n_pos)).reshape(n_pos, len(rows))
-        effect[i] = ((intact - worth).mean(1) / whole).double().cpu().numpy()
+        for some in torch.split(torch.arange(n_pos), at_once):
+            patched = stream.repeat(len(some), 1, 1)
+            for number, position in enumerate(some.tolist()):
+                part = slice(number * len(rows), (number + 1) * len(rows))
+                patched[part, position] = patch[:, position]
+            logits = engine.from_stream(stage, patched, places.repeat(len(some), 1))
+            worth = judged.of_asked(logits, rows.repeat(len(some))).reshape(len(some), len(rows))
+            lost = (intact - worth).mean(1) / whole
+            effect[i, some.numpy()] = lost.double().cpu().numpy()
     return Patching(layers, effect, _shared(tokens), len(rows))
 
 

@@ -42,8 +42,10 @@ class CircuitEvidence(Evidence):
             circuit's edges.
         edges_taken_out: edges of the circuit taken out of it one by one; edges_needed: how many of
             them change more than nearly all edges outside do when put in.
-        jaccard_of_bootstraps: of the circuit with those chosen on rows drawn anew.
-        edges_chosen_again: edges that four of five such draws choose.
+        jaccard_of_bootstraps: of the edges that the rule chose with those it chooses on rows drawn
+            anew.
+        edges_chosen: how many it chose, without those added because others make up for them;
+            edges_chosen_again: how many of them four of five such draws choose.
         rivals: circuits of the same shape that were tried; rivals_as_good: how many keep as much.
         best_rival_keeps: the most that one of them keeps.
         runner_up_keeps: what the best edges outside the circuit keep, as many.
@@ -73,6 +75,7 @@ class CircuitEvidence(Evidence):
     edges_taken_out: int | None = None
     edges_needed: int | None = None
     jaccard_of_bootstraps: float | None = None
+    edges_chosen: int | None = None
     edges_chosen_again: int | None = None
     rivals: int | None = None
     rivals_as_good: int | None = None
@@ -198,7 +201,7 @@ class CircuitResult(Result):
             ["the best rival keeps", found.best_rival_keeps],
             ["the runner-up keeps", found.runner_up_keeps],
             ["edges needed, of those taken out", _share(found.edges_needed, found.edges_taken_out)],
-            ["edges chosen again", _share(found.edges_chosen_again, len(self.edges))],
+            ["edges chosen again", _share(found.edges_chosen_again, found.edges_chosen)],
             ["Jaccard with bootstraps' circuits", found.jaccard_of_bootstraps],
             *[[f"Jaccard, cut edges at {kind}", v] for kind, v in _pairs(found.jaccard_with)],
         ]
@@ -206,7 +209,8 @@ class CircuitResult(Result):
             "What it stands up to",
             ["asked", "share"],
             [row for row in rows if row[1] is not None],
-            "On held-out rows; shares of what cutting every edge costs, or of edges.",
+            "Shares of what cutting every edge costs, on held-out rows; of edges; and how alike "
+            "choices are (Jaccard), on the rows that edges were chosen on.",
         )
 
     @property

@@ -14,7 +14,7 @@ Steps:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,7 +24,7 @@ from scipy import stats
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.faithfulness import SHARE
 from interp_toolkit.circuits.edges.measured import Measured, joined, measured
-from interp_toolkit.circuits.edges.wiring import Edge, Node
+from interp_toolkit.circuits.edges.wiring import Wiring
 from interp_toolkit.stats import COVERAGE, clopper_pearson
 
 NODES_KEEP = 0.99  # of the behaviour, where nodes are chosen
@@ -47,8 +47,8 @@ class Screening:
         edge_sizes: number of edges between the chosen nodes -> the share that they keep.
         reached: whether both were enough (NODES_KEEP, EDGES_KEEP).
         in_order: how many edges were cut one by one, by the size of their estimates.
-        all_that_matter: whether they end with a block of none that matters; else they end for the
-            price.
+        last_block_idle: whether they end with a block in which none is seen to matter; else they
+            end for the price.
         rank_correlation: Spearman's, of the sizes of estimates and effects of these.
         sampled: how many of the others were drawn and cut.
         sample_matters: how many of those matter.
@@ -59,7 +59,7 @@ class Screening:
     edge_sizes: Mapping[int, float]
     reached: bool
     in_order: int
-    all_that_matter: bool
+    last_block_idle: bool
     rank_correlation: float
     sampled: int
     sample_matters: int
@@ -71,38 +71,35 @@ class Selection:
     """The largest estimates, as a rule that can be asked on other rows.
 
     Attributes:
-        edges: every edge of the model.
+        wiring: the model's nodes and edges.
         n_nodes: nodes that are taken, beside the input.
         n_edges: edges that are taken between them; None: all.
     """
 
-    edges: Sequence[Edge]
+    wiring: Wiring
     n_nodes: int
     n_edges: int | None
 
     def __call__(self, scores: Float[np.ndarray, "row edge"]) -> Bool[np.ndarray, " edge"]:
-        """Which edges are chosen by these estimates."""
+        """Which edges these estimates choose, those on no path left out."""
         mean = scores.mean(0)
-        inside = self._between(ranked_nodes(self.edges, mean)[: self.n_nodes])
-        if self.n_edges is None or self.n_edges >= inside.sum():
-            return inside
-        size = np.where(inside, np.abs(mean), -1.0)
-        chosen = np.zeros(len(mean), dtype=bool)
-        chosen[np.argsort(-size, kind="stable")[: self.n_edges]] = True
-        return chosen
+        taken = np.zeros(len(self.wiring.writers) + 1, dtype=bool)
+        taken[ranked_nodes(self.wiring, mean)[: self.n_nodes]] = True
+        taken[[0, -1]] = True  # input and logits
+        sources, targets = self.wiring.ends
+        inside: np.ndarray = taken[sources] & taken[targets]
+        if self.n_edges is not None and self.n_edges < inside.sum():
+            size = np.where(inside, np.abs(mean), -1.0)
+            inside = np.zeros(len(mean), dtype=bool)
+            inside[np.argsort(-size, kind="stable")[: self.n_edges]] = True
+        return self.wiring.on_paths(inside)
 
-    def _between(self, nodes: Sequence[Node]) -> Bool[np.ndarray, " edge"]:
-        taken = {*nodes, Node("input"), Node("logits")}
-        return np.array([e.source in taken and e.target in taken for e in self.edges])
 
-
-def ranked_nodes(edges: Sequence[Edge], mean: Float[np.ndarray, " edge"]) -> list[Node]:
-    """The nodes but input and logits, by the size of what cutting them is estimated to cost."""
-    cost: dict[Node, float] = {}
-    for edge, estimate in zip(edges, mean.tolist(), strict=True):
-        if edge.source.kind != "input":
-            cost[edge.source] = cost.get(edge.source, 0.0) + estimate
-    return sorted(cost, key=lambda node: -abs(cost[node]))
+def ranked_nodes(wiring: Wiring, mean: Float[np.ndarray, " edge"]) -> Int[np.ndarray, " node"]:
+    """Writers but the input, by the size of what cutting them is estimated to cost, by number."""
+    cost = np.bincount(wiring.ends[0], weights=mean, minlength=len(wiring.writers))
+    order: np.ndarray = 1 + np.argsort(-np.abs(cost[1:]), kind="stable")
+    return order
 
 
 def ranked(scores: Float[np.ndarray, "row edge"]) -> Int[np.ndarray, " edge"]:
@@ -115,7 +112,6 @@ def selected(
     trial: CutObjective,
     scores: Float[np.ndarray, "row edge"],
     values: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
-    prune: Callable[[Sequence[Edge]], Collection[Edge]],
     progress: Callable[[str], None],
 ) -> tuple[Selection, dict[int, float], dict[int, float]]:
     """How many nodes and edges are enough, and what every size that was tried keeps.
@@ -124,27 +120,26 @@ def selected(
         trial: the rows of choosing.
         scores: the estimates there.
         values: of the rows in the whole model, and with every edge cut.
-        prune: takes out edges on no path before they are tried.
         progress: told what is being done.
     """
     intact, all_cut = values
     whole = float((intact - all_cut).mean())
 
     def keeps(selection: Selection) -> float:
-        inside = selection(scores)
-        kept = prune([e for e, keep in zip(trial.edges, inside, strict=True) if keep])
+        kept = [trial.edges[i] for i in np.flatnonzero(selection(scores)).tolist()]
         progress(f"circuits of {len(kept):,} edges")
         return float((trial.alone([kept])[:, 0] - all_cut).mean()) / whole
 
-    n_nodes = len(trial.engine.wiring.writers) - 1
+    wiring = trial.engine.wiring
+    n_nodes = len(wiring.writers) - 1
     nodes, by_nodes = least_enough(
-        lambda n: keeps(Selection(trial.edges, n, None)), FEWEST_NODES, n_nodes, NODES_KEEP
+        lambda n: keeps(Selection(wiring, n, None)), FEWEST_NODES, n_nodes, NODES_KEEP
     )
-    n_between = int(Selection(trial.edges, nodes, None)(scores).sum())
+    n_between = int(Selection(wiring, nodes, None)(scores).sum())
     edges, by_edges = least_enough(
-        lambda n: keeps(Selection(trial.edges, nodes, n)), FEWEST_EDGES, n_between, EDGES_KEEP
+        lambda n: keeps(Selection(wiring, nodes, n)), FEWEST_EDGES, n_between, EDGES_KEEP
     )
-    return Selection(trial.edges, nodes, edges), by_nodes, by_edges
+    return Selection(wiring, nodes, edges), by_nodes, by_edges
 
 
 def least_enough(
@@ -213,7 +208,7 @@ def screening(
         edge_sizes=dict(sorted(sizes[1].items())),
         reached=max(sizes[0].values()) >= NODES_KEEP and max(sizes[1].values()) >= EDGES_KEEP,
         in_order=len(found.edges),
-        all_that_matter=ended,
+        last_block_idle=ended,
         rank_correlation=float(correlation),
         sampled=n,
         sample_matters=n_matter,

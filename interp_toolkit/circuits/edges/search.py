@@ -5,15 +5,16 @@ Steps:
    mean stands in for a cut edge in one half, it is over the other.
 2. If the intact model shows no behaviour, or cutting everything costs none, that is the finding,
    and the circuit is empty.
-3. Edges are chosen: where there are at most MANY by cutting each (`exhaustive`), else by
-   attribution, with exact cuts of what could matter (`screened`).
+3. Edges are chosen: where there are at most MANY by cutting each, or the largest estimates where
+   that is too many (`exhaustive`); else by attribution, with exact cuts of what could matter
+   (`screened`).
 4. The circuit alone, all other edges cut together, is judged on the other half (`faithfulness`),
    and must stand up to more (`checks`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +29,13 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.edges import checks, screened
 from interp_toolkit.circuits.edges.checks import Checks, Select
-from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect, connected, described
+from interp_toolkit.circuits.edges.circuit import (
+    Circuit,
+    EdgeEffect,
+    Nothing,
+    connected,
+    described,
+)
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.exhaustive import completed, measured_edges
 from interp_toolkit.circuits.edges.faithfulness import faithfulness
@@ -40,6 +47,7 @@ from interp_toolkit.circuits.edges.stand_in import Kind, kinds_for
 from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.stats import COVERAGE
 
 FEWEST_ROWS = 8  # four in each half: with fewer no p-value survives the correction
 MANY = 20_000  # edges of a model that are no longer all looked at one by one
@@ -51,10 +59,19 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, eq=False)
 class _Choice:
-    """Edges with what is known of them, how they are chosen on rows anew, and how many by kind."""
+    """What was chosen.
+
+    Attributes:
+        edges: every edge, with what is known of it.
+        select: the rule, on rows anew.
+        chosen: what it chooses on all rows; the circuit may have more, that were added.
+        screening: how attribution chose, where it did.
+        jaccard_by_kind: of the choice with one made with something else over cut edges.
+    """
 
     edges: list[EdgeEffect]
     select: Select
+    chosen: Collection[Edge]
     screening: Screening | None = None
     jaccard_by_kind: Mapping[Kind, float] | None = None
 
@@ -121,18 +138,20 @@ def find_circuit(
         choice = _screened(choosing, judging, prompts, (intact, all_cut), max_edges, seed, progress)
     else:
         choice = _exhaustive(choosing, (intact, all_cut), level, max_edges, judged_by, progress)
-    found = replace(found, edges=choice.edges, screening=choice.screening)
+    found = replace(found, edges=choice.edges, screening=choice.screening, chosen=choice.chosen)
     kept = [e.edge for e in choice.edges if e.kept]
     progress("the nodes of the circuit")
     found = replace(
         found,
         node_effects=_node_effects(choosing, choice.edges, intact, progress),
-        chosen_on=faithfulness(choosing, kept, seed),
-        held_out=faithfulness(judging, kept, seed),
+        chosen_on=faithfulness(choosing, kept),
     )
     choosing.release()
+    found = replace(found, held_out=faithfulness(judging, kept))
     if isinstance(judged_by, AskedObjective):
-        found = replace(found, patching=patched_stream(engine, prompts, judged_by, progress))
+        judging.release()
+        patching = patched_stream(engine, prompts, judged_by, limit, progress)
+        found = replace(found, patching=patching)
     if not kept:
         return found
     checked = _checks(judging, kept, choice, prompts, len(intact), seed, progress)
@@ -147,13 +166,18 @@ def _halves(prompts: Prompts, seed: int) -> tuple[Tensor, Tensor]:
     return rows[::2], rows[1::2]
 
 
-def _nothing(home: AtHome | None, lost: Float[np.ndarray, " row"]) -> str | None:
+def _nothing(home: AtHome | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
     """Why there is nothing to explain on these rows, or None."""
     if home is not None and not home.yes:
-        return f"the model is not seen to do the task: {home.said}"
-    if estimate(lost).low <= 0:
-        return "cutting every edge at once costs nothing"
-    return None
+        return Nothing("not_tested", f"the model is not seen to do the task: {home.said}")
+    cost = estimate(lost)
+    if cost.low > 0:
+        return None
+    if not lost.any():
+        return Nothing("not_detected", "cutting every edge at once changes nothing")
+    interval = f"{cost.mean:.3g}, {COVERAGE:.0%} interval {cost.low:.3g} to {cost.high:.3g}"
+    said = f"cutting every edge at once is not certain to cost anything ({interval})"
+    return Nothing("undecided", said)
 
 
 def _exhaustive(
@@ -167,7 +191,10 @@ def _exhaustive(
     """Edges chosen by cutting each, and those added that others make up for."""
     test = judged_by.is_behaviour
     edges, select = measured_edges(trial, *values, level, max_edges, progress, test=test)
-    return _Choice(completed(trial, edges, *values, level, max_edges, progress), select)
+    chosen = {e.edge for e in edges if e.kept}
+    edges = completed(trial, edges, *values, level, max_edges, progress)
+    wiring = trial.engine.wiring
+    return _Choice(edges, lambda rows: wiring.on_paths(select(rows)), chosen)
 
 
 def _screened(
@@ -182,17 +209,18 @@ def _screened(
     """Edges chosen by attribution; see `screened`."""
     intact, all_cut = values
     total = float((intact - all_cut).mean())
-    scores = trial.attributions(STEPS, progress)
+    scores = trial.attributions(STEPS, progress)  # before passes are kept for what follows
     order = screened.ranked(scores)
 
-    selection, *sizes = screened.selected(trial, scores, values, connected, progress)
+    selection, *sizes = screened.selected(trial, scores, values, progress)
     most = min(max_edges, screened.MOST_CUT)
     in_order = screened.until_none_matters(trial, order, intact, total, most, progress)
     rest = order[len(in_order[0].edges) :]
     drawn = np.random.default_rng([seed, 4]).permutation(rest)[: screened.SAMPLE]
     sample = measured(trial, drawn, intact, progress)
+    trial.release()
     chosen = selection(scores)
-    kept = connected([e for e, keep in zip(trial.edges, chosen, strict=True) if keep])
+    kept = {trial.edges[i] for i in np.flatnonzero(chosen).tolist()}
     found = joined(in_order[0], sample)
     edges = described(trial.edges, scores.mean(0), found, kept, test=True)
     alike: dict[Kind, float] = {}
@@ -201,7 +229,7 @@ def _screened(
         again = trial.with_stand_in(kind).attributions(1)
         alike[kind] = checks.jaccard(chosen, selection(again))
     told = screened.screening(scores, (sizes[0], sizes[1]), in_order, sample, total)
-    return _Choice(edges, lambda rows: selection(scores[rows]), told, alike)
+    return _Choice(edges, lambda rows: selection(scores[rows]), kept, told, alike)
 
 
 def _node_effects(
@@ -235,21 +263,21 @@ def _checks(
 ) -> Checks:
     """What the circuit must stand up to, on held-out rows."""
     progress("what the rest of the model keeps")
-    rest = checks.rest_of(trial, kept, seed)
+    rest = checks.rest_of(trial, kept)
     tested, needed, idle = checks.minimality(trial, kept, seed, progress)
-    again, alike, alike_low = checks.stability(choice.select, n_rows, kept, trial.edges, seed)
+    again, alike = checks.stability(choice.select, n_rows, choice.chosen, trial.edges, seed)
     progress("circuits of the same shape")
     exchanged, drawn = checks.rivals(trial, kept, seed, progress)
     inside = set(kept)
     others = [e for e in choice.edges if e.edge not in inside]
     others.sort(key=lambda e: -abs(e.weight))
     runner_up = connected([e.edge for e in others[: len(kept)]])
-    best_other = faithfulness(trial, runner_up, seed) if runner_up else None
+    best_other = faithfulness(trial, runner_up) if runner_up else None
     by_kind = {}
     trial.release()
     for kind in kinds_for(prompts)[1:]:
         progress(f"with cut edges at {kind}")
-        by_kind[kind] = faithfulness(trial.with_stand_in(kind), kept, seed)
+        by_kind[kind] = faithfulness(trial.with_stand_in(kind), kept)
     return Checks(
         rest=rest,
         tested=tested,
@@ -257,7 +285,6 @@ def _checks(
         idle_change=idle,
         chosen_again=again,
         jaccard=alike,
-        jaccard_low=alike_low,
         by_kind=by_kind,
         jaccard_by_kind=choice.jaccard_by_kind or {},
         exchanged=exchanged,

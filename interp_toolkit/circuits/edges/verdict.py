@@ -2,7 +2,9 @@
 
 Cutting an edge shows that the behaviour needs it; that the edges found carry the behaviour is shown
 by what they keep when all others are cut, on held-out rows: *detected* where the interval of that
-share lies within EQUAL of 1 (equivalence), *partial* where it is above 0, else *not detected*.
+share lies within EQUAL of 1 (equivalence) and the circuit is not most of the model, *partial* where
+it is above 0, else *not detected*. Where the model does not do the task it is *not tested*; where
+what could be lost is not certain, or edges were left that could matter, *undecided*.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from interp_toolkit.circuits.edges.checks import EQUAL, STABLE, Checks, equivalent
+from interp_toolkit.circuits.edges.checks import EQUAL, MOST, STABLE, Checks, equivalent
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
 from interp_toolkit.circuits.edges.faithfulness import SHARE, Faithfulness
 from interp_toolkit.circuits.edges.result import CircuitEvidence
@@ -28,15 +30,22 @@ NODES_NAMED = 4  # nodes that it names of a large circuit
 def status_of(circuit: Circuit) -> Status:
     """Whether the edges found do what the model does (see the module)."""
     held_out = circuit.held_out
-    if circuit.objective.because is not None and circuit.kept and circuit.nothing is None:
+    if circuit.nothing is not None:
+        return circuit.nothing.status
+    if not circuit.kept or held_out is None:
+        return "undecided" if circuit.n_measured < len(circuit.edges) else "not_detected"
+    if circuit.objective.because is not None:
         return "described"  # no behaviour, whatever the output is worth
-    if circuit.nothing is not None or not circuit.kept or held_out is None:
-        return "not_detected"
-    if math.isnan(held_out.share):
+    if math.isinf(held_out.low) or math.isnan(held_out.share):
         return "undecided"
     if equivalent(held_out):
-        return "detected"
+        return "described" if _most_of_it(circuit) else "detected"
     return "partial" if held_out.low > 0 else "not_detected"
+
+
+def _most_of_it(circuit: Circuit) -> bool:
+    """Whether the circuit is most of the model, so that nothing was singled out."""
+    return len(circuit.kept) > MOST * len(circuit.edges)
 
 
 def reason_of(circuit: Circuit) -> str | None:
@@ -44,22 +53,32 @@ def reason_of(circuit: Circuit) -> str | None:
     status = status_of(circuit)
     if status == "detected":
         return None
-    if status == "described":
-        return circuit.objective.because
     if circuit.nothing is not None:
-        return circuit.nothing
+        return circuit.nothing.reason
     if not circuit.kept or circuit.held_out is None:
-        return "no edge, cut alone, both matters and lies on a path of such edges"
+        return _no_edge(circuit)
+    if status == "described":
+        if circuit.objective.because is not None:
+            return circuit.objective.because
+        return "the circuit is most of the model, so nothing is singled out"
     if status == "partial":
         return (
             "the interval of what the edges keep alone reaches beyond "
             f"{1 - EQUAL:.0%} to {1 + EQUAL:.0%}"
         )
     if status == "undecided":
-        return "cutting every edge costs nothing on the held-out rows"
+        return "cutting every edge is not certain to cost anything on the held-out rows"
     if circuit.held_out.high < 0:
         return "alone, the edges do worse than with every edge cut"
     return "the interval of what the edges keep alone holds 0"
+
+
+def _no_edge(circuit: Circuit) -> str:
+    if circuit.screening is not None:
+        return "the estimates chosen lie on no path from input to logits"
+    left = len(circuit.edges) - circuit.n_measured
+    uncut = f"; {left:,} edges, with smaller estimates, were not cut" if left else ""
+    return f"no edge, cut alone, both matters and lies on a path of such edges{uncut}"
 
 
 def evidence_of(circuit: Circuit) -> CircuitEvidence:
@@ -71,8 +90,8 @@ def evidence_of(circuit: Circuit) -> CircuitEvidence:
             "edges_cut_one_by_one": circuit.n_measured,
             "edges_estimated_only": len(circuit.edges) - circuit.n_measured,
             "faithfulness": held_out.share,
-            "faithfulness_low": held_out.low,
-            "faithfulness_high": held_out.high,
+            "faithfulness_low": _finite(held_out.low),
+            "faithfulness_high": _finite(held_out.high),
             "faithfulness_where_chosen": chosen_on.share,
             "rule": _rule(circuit),
         }
@@ -109,11 +128,12 @@ def _checked(checks: Checks, held_out: Faithfulness) -> dict[str, Any]:
         "equivalent": equivalent(held_out),
         "equivalent_within": EQUAL,
         "rest_keeps": checks.rest.share,
-        "rest_keeps_low": checks.rest.low,
-        "rest_keeps_high": checks.rest.high,
+        "rest_keeps_low": _finite(checks.rest.low),
+        "rest_keeps_high": _finite(checks.rest.high),
         "edges_taken_out": checks.tested,
         "edges_needed": checks.needed,
         "jaccard_of_bootstraps": checks.jaccard,
+        "edges_chosen": len(checks.chosen_again),
         "edges_chosen_again": checks.n_stable,
         "rivals": len(rivals),
         "rivals_as_good": checks.as_good(held_out.share),
@@ -127,12 +147,19 @@ def _checked(checks: Checks, held_out: Faithfulness) -> dict[str, Any]:
 def verdict(circuit: Circuit) -> str:
     """What was found and no more: which edges, and how much they carry alone."""
     if circuit.nothing is not None:
-        return f"No circuit: {circuit.nothing}."
+        first = {"not_tested": "Not tested", "undecided": "Undecided"}
+        return f"{first.get(circuit.nothing.status, 'No circuit')}: {circuit.nothing.reason}."
     kept, held_out = circuit.kept, circuit.held_out
     if not kept or held_out is None:
+        first_word = "Undecided" if status_of(circuit) == "undecided" else "No circuit"
+        if circuit.screening is not None:
+            return f"{first_word}: {_no_edge(circuit)}."
+        left = len(circuit.edges) - circuit.n_measured
+        uncut = f"; {left:,} with smaller estimates were not cut" if left else ""
         return (
-            f"No circuit: of {circuit.n_measured} edges cut one by one, none both changes "
-            f"the {circuit.objective.name} and lies on a path of such edges from input to logits."
+            f"{first_word}: of {circuit.n_measured} edges cut one by one, none both changes "
+            f"the {circuit.objective.name} and lies on a path of such edges from input to logits"
+            f"{uncut}."
         )
     if circuit.screening is not None:
         said = _screened(circuit, held_out, circuit.screening)
@@ -143,43 +170,53 @@ def verdict(circuit: Circuit) -> str:
 
 def _each_cut(circuit: Circuit, kept: Sequence[EdgeEffect], held_out: Faithfulness) -> str:
     """Of a circuit whose edges were cut one by one."""
-    name = circuit.objective.name
+    name, status = circuit.objective.name, status_of(circuit)
+    own, added = [e for e in kept if e.added is None], [e for e in kept if e.added is not None]
     named = ", ".join(label_of(e.edge.name) for e in kept[:NAMED])
     more = f" and {len(kept) - NAMED} more" if len(kept) > NAMED else ""
-    against = sum((e.effect or 0.0) < 0 for e in kept)
+    against = sum((e.effect or 0.0) < 0 for e in own)
     against_it = f" ({against} of them against it)" if against else ""
     n_edges, n_measured = len(circuit.edges), circuit.n_measured
     left = f"; {n_edges - n_measured} edges were estimated only" if n_measured < n_edges else ""
-    n_added = sum(e.added is not None for e in kept)
-    some = f"{len(kept) - n_added} of {n_edges}"
-    more += f"; for {n_added} of all, others make up when they alone are cut" if n_added else ""
-    says = {
-        "described": f"Cutting any one of {some} edges changes the {name}: {named}{more}.",
-        "detected": f"{len(kept)} of {n_edges} edges carry the {name}{against_it}: {named}{more}.",
-        "partial": f"Cutting any one of {some} edges changes the "
-        f"{name}{against_it}, "
-        + (
-            "but they carry only a part of it"
-            if held_out.high < 1
-            else "but how much of it they carry alone is not settled"
+    more += f"; for {len(added)} of them others make up when they alone are cut" if added else ""
+    if status == "detected":
+        says = f"{len(kept)} of {n_edges} edges carry the {name}{against_it}: {named}{more}."
+    elif status == "described" and circuit.objective.because is None:
+        says = (
+            f"{len(kept)} of {n_edges} edges, most of the model, carry the {name}{against_it}, so "
+            f"nothing is singled out: {named}{more}."
         )
-        + f": {named}{more}.",
-        "not_detected": f"Cutting any one of {some} edges changes the "
-        f"{name}{against_it}, but alone they are not seen to carry it: {named}{more}.",
-        "undecided": f"Cutting any one of {some} edges changes the "
-        f"{name}{against_it}; what they carry alone cannot be told: {named}{more}.",
-    }[status_of(circuit)]
-    if math.isnan(held_out.share):
+    else:
+        cut = f"Cutting any one of {len(own)} of {n_edges} edges changes the {name}{against_it}"
+        if not own:
+            cut = f"No one of {n_edges} edges, cut alone, is certain to change the {name}"
+        but = {
+            "partial": _how_much(held_out),
+            "not_detected": ", but alone they are not seen to carry it",
+            "undecided": "; what they carry alone cannot be told",
+        }.get(status, "")
+        says = f"{cut}{but}: {named}{more}."
+    if math.isinf(held_out.low) or math.isnan(held_out.share):
         return (
-            f"{says} Cutting every edge costs nothing on the {held_out.n_rows} held-out rows{left}."
+            f"{says} Cutting every edge is not certain to cost anything on the {held_out.n_rows} "
+            f"held-out rows{left}."
         )
     because = circuit.objective.because
     about = "" if because is None else f" This is the output, whatever it is worth: {because}."
     return (
         f"{says} With all others replaced by {WORDS[circuit.stand_in]}, they keep "
-        f"{held_out.share:.0%} of what cutting every edge costs ({_interval(held_out)}, "
+        f"{_percent(held_out.share)} of what cutting every edge costs ({_interval(held_out)}, "
         f"{held_out.n_rows} held-out rows){left}.{about}"
     )
+
+
+def _how_much(held_out: Faithfulness) -> str:
+    """How a part is told: certainly less than all, certainly more, or not settled."""
+    if held_out.high < 1:
+        return ", but they carry only a part of it"
+    if held_out.low > 1:
+        return ", and alone they keep more than the whole model has"
+    return ", but how much of it they carry alone is not settled"
 
 
 def _screened(circuit: Circuit, held_out: Faithfulness, found: Screening) -> str:
@@ -187,69 +224,93 @@ def _screened(circuit: Circuit, held_out: Faithfulness, found: Screening) -> str
     kept = circuit.kept
     nodes = {e.edge.source for e in kept}
     heads, mlps = (sum(n.kind == kind for n in nodes) for kind in ("head", "mlp"))
+    status = status_of(circuit)
+    part = {True: "only a part of it", False: "how much of it is not settled"}[held_out.high < 1]
     amount = {
         "detected": f"as much as the whole model, within {EQUAL:.0%}",
-        "partial": "only a part of it" if held_out.high < 1 else "how much of it is not settled",
+        "partial": "more than the whole model has" if held_out.low > 1 else part,
         "not_detected": "which is not certainly anything",
         "undecided": "which cannot be told",
-        "described": "whatever it is worth",
-    }[status_of(circuit)]
+        "described": "but they are most of the model, so nothing is singled out",
+    }[status]
     sentences = [
         f"{len(kept):,} of {len(circuit.edges):,} edges, from {heads} of "
         f"{circuit.wiring.n_layers * circuit.wiring.n_heads} heads and {mlps} MLPs, keep "
-        f"{held_out.share:.0%} of the {circuit.objective.name} with all others replaced by "
+        f"{_percent(held_out.share)} of the {circuit.objective.name} with all others replaced by "
         f"{WORDS[circuit.stand_in]} ({_interval(held_out)}, {held_out.n_rows} held-out rows): "
         f"{amount}."
     ]
-    effects = sorted(circuit.node_effects.items(), key=lambda item: -item[1].mean)
-    sure = [(n, e) for n, e in effects if e.low > 0 and n.kind == "head"][:NODES_NAMED]
+    cut = [(n, e) for n, e in circuit.node_effects.items() if n.kind == "head"]
+    sure = sorted((item for item in cut if item[1].low > 0), key=lambda item: -item[1].mean)
     if sure:
-        named = ", ".join(f"{label_of(n.name)} ({e.mean:.2g})" for n, e in sure)
+        named = ", ".join(
+            f"{label_of(n.name)} ({e.mean:.2g} [{e.low:.2g}, {e.high:.2g}])"
+            for n, e in sure[:NODES_NAMED]
+        )
         whole = circuit.intact - circuit.all_cut
         sentences.append(
-            f"Of its heads, cut one at a time, these cost most: {named}, of {whole:.2g} "
-            f"{circuit.objective.unit}."
+            f"Of the {len(cut)} heads in it that were cut one at a time these cost most: {named}, "
+            f"of {whole:.2g} {circuit.objective.unit}."
         )
+    sentences.append(_looked_for(found))
+    return " ".join(sentences)
+
+
+def _looked_for(found: Screening) -> str:
+    """How far the search went, and what it may have missed."""
     ended = (
-        "the last of them no longer matter"
-        if found.all_that_matter
+        "of the last of them none is seen to matter"
+        if found.last_block_idle
         else "the search stopped for its price while some still mattered"
     )
-    sentences.append(
-        f"{found.in_order} edges were cut one by one, the largest estimates first: {ended}; of "
-        f"{found.sampled} drawn from the rest {found.sample_matters or 'none'} "
-        f"{'matters' if found.sample_matters == 1 else 'matter'}, so at most "
-        f"{found.missed_at_most:.0%} of the rest do."
+    said = f"{found.in_order} edges were cut one by one, the largest estimates first: {ended}"
+    if not found.sampled:
+        return f"{said}."
+    seen = "none is" if not found.sample_matters else f"{found.sample_matters} are"
+    return (
+        f"{said}; of {found.sampled} drawn from the rest {seen} seen to (that share is at most "
+        f"{found.missed_at_most:.0%}, one-sided {COVERAGE:.0%})."
     )
-    return " ".join(sentences)
 
 
 def _stands(checks: Checks | None, held_out: Faithfulness, n_kept: int) -> list[str]:
     """What the circuit stood up to, in one sentence."""
-    if checks is None or math.isnan(held_out.share):
+    if checks is None or math.isinf(held_out.low) or math.isnan(held_out.share):
         return []
     said = []
-    if not math.isnan(checks.rest.share):
+    if not math.isinf(checks.rest.low):
         low, high = checks.rest.low, checks.rest.high
         kept = f"{_percent(checks.rest.share)} [{_percent(low)}, {_percent(high)}]"
         said.append(f"without them the model keeps {kept}")
     rivals = len(checks.exchanged) + len(checks.drawn)
     as_good = checks.as_good(held_out.share)
-    said.append(f"{as_good or 'none'} of {rivals} circuits of the same shape keep as much")
-    unstable = n_kept - checks.n_stable
+    said.append(
+        f"{as_good or 'none'} of {rivals} other circuits of the same shape keep as much"
+        if rivals
+        else "there is no other circuit of the same shape"
+    )
+    asked = len(checks.chosen_again)
+    unstable = asked - checks.n_stable
     if unstable:
-        said.append(
-            f"{unstable:,} of the {n_kept:,} edges are chosen in fewer than {STABLE:.0%} of "
-            "bootstraps of the rows"
-        )
+        of = f"{unstable:,} of its {asked:,} edges"
+        of += " that were chosen by themselves" if asked < n_kept else ""
+        said.append(f"{of} are chosen in fewer than {STABLE:.0%} of bootstraps of the rows")
     sentence = "; ".join(said) + "."
     return [sentence[0].upper() + sentence[1:]]
 
 
 def _interval(found: Faithfulness) -> str:
-    return f"{COVERAGE:.0%} interval {found.low:.0%} to {found.high:.0%}"
+    """With a decimal where the bound of a verdict is so near that whole percents would hide it."""
+    ends = (found.low, found.high)
+    near = any(abs(end - bound) < 0.01 for end in ends for bound in (1 - EQUAL, 1, 1 + EQUAL))
+    low, high = (f"{100 * end:.1f}%" if near else _percent(end) for end in ends)
+    return f"{COVERAGE:.0%} interval {low} to {high}"
 
 
 def _percent(share: float) -> str:
     """Whole percents, and no minus in front of a nought."""
-    return f"{round(100 * share) + 0:d}%"
+    return f"{round(100 * share):d}%"
+
+
+def _finite(end: float) -> float | None:
+    return None if math.isinf(end) else end

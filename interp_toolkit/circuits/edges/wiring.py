@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
 
+import numpy as np
+from jaxtyping import Bool, Int
+
 INPUT, LOGITS = "input", "logits"
 Channel = Literal["q", "k", "v"]
 CHANNELS: tuple[Channel, ...] = ("q", "k", "v")
@@ -133,6 +136,28 @@ class Wiring:
             for target, channel in self.readers(stage)
             for source in self.writers[: stage.n_sources]
         )
+
+    @cached_property
+    def ends(self) -> tuple[Int[np.ndarray, " edge"], Int[np.ndarray, " edge"]]:
+        """Of each edge the number of its source and of its target: writers, then the logits."""
+        number = {**self.index, Node("logits"): len(self.writers)}
+        pairs = np.array([(number[e.source], number[e.target]) for e in self.edges])
+        return pairs[:, 0], pairs[:, 1]
+
+    def on_paths(self, inside: Bool[np.ndarray, " edge"]) -> Bool[np.ndarray, " edge"]:
+        """Those of some edges that lie on a path of them from the input to the logits."""
+        sources, targets = (ends[inside].tolist() for ends in self.ends)
+        begun, ended = [False] * (len(self.writers) + 1), [False] * (len(self.writers) + 1)
+        begun[0] = ended[-1] = True
+        for source, target in zip(sources, targets, strict=True):  # as the forward pass goes
+            begun[target] |= begun[source]
+        for source, target in zip(reversed(sources), reversed(targets), strict=True):
+            ended[source] |= ended[target]
+        found = inside.copy()
+        found[inside] = [
+            begun[source] and ended[target] for source, target in zip(sources, targets, strict=True)
+        ]
+        return found
 
     def beside_attention(self, stage: Stage) -> bool:
         """Whether a stage reads what attention of its layer reads, not what it writes."""

@@ -78,19 +78,31 @@ def test_a_selection_takes_nodes_then_edges_between_them():
     scores[:, index["a1.h0->logits"]] = -3.0
     scores[:, index["a0.h0->logits"]] = 1.0
     scores[:, index["a0.h0->m1"]] = -1.0  # in sum this head costs nothing
-    assert [n.name for n in screened.ranked_nodes(wiring.edges, scores.mean(0))[:2]] == [
-        "a1.h0",
-        "a0.h1",
-    ]
-    inside = screened.Selection(wiring.edges, 2, None)(scores)
+    scores[:, index["input->a0.h1<v>"]] = 0.5
+    first = screened.ranked_nodes(wiring, scores.mean(0))[:2]
+    assert [wiring.writers[i].name for i in first] == ["a1.h0", "a0.h1"]
+    inside = screened.Selection(wiring, 2, None)(scores)
     nodes = {"input", "a1.h0", "a0.h1", "logits"}
     expected = [e.source.name in nodes and e.target.name in nodes for e in wiring.edges]
     assert inside.tolist() == expected
-    chosen = screened.Selection(wiring.edges, 2, 2)(scores)
+    chosen = screened.Selection(wiring, 2, 3)(scores)
     assert {wiring.edges[i].name for i in np.flatnonzero(chosen)} == {
+        "input->a0.h1<v>",
         "a0.h1->a1.h0<k>",
         "a1.h0->logits",
     }
+    assert not screened.Selection(wiring, 2, 2)(scores).any()  # two edges make no path
+
+
+def test_paths_are_those_that_networkx_finds():
+    """Random edges: on a path from input to logits, or not."""
+    wiring = _wiring()
+    rng = np.random.default_rng(0)
+    for share in (0.03, 0.1, 0.5):
+        inside = rng.random(len(wiring.edges)) < share
+        expected = connected([e for e, keep in zip(wiring.edges, inside, strict=True) if keep])
+        found = wiring.on_paths(inside)
+        assert {e for e, keep in zip(wiring.edges, found, strict=True) if keep} == expected
 
 
 def test_what_matters_is_certain_and_large():
@@ -121,7 +133,6 @@ def test_exchanged_circuits_have_the_same_shape():
     other = checks._exchanged(kept, wiring, rng)
     assert len(set(other)) == len(kept)
     assert set(other) <= set(wiring.edges)
-    assert set(other) != set(kept)
 
     def shape(edges):
         places = [(e.source.kind, e.source.layer, e.target.layer, e.channel) for e in edges]
@@ -144,6 +155,17 @@ def test_drawn_circuits_have_as_many_edges_at_each_place():
     assert places(other) == places(kept)
 
 
+def test_rivals_differ_from_the_circuit_and_from_each_other():
+    """Of two heads exchanged there is one other arrangement, and of everything none."""
+    wiring = Wiring(n_layers=1, n_heads=2, d_model=4, mlps=(False,), parallel=False)
+    rng = np.random.default_rng(0)
+    kept = [e for e in wiring.edges if e.source.name == "a0.h0"]
+    found = checks._others(lambda: checks._exchanged(kept, wiring, rng), {frozenset(kept)})
+    assert [[e.name for e in one] for one in found] == [["a0.h1->logits"]]
+    whole = list(wiring.edges)
+    assert not checks._others(lambda: checks._drawn(whole, wiring, rng), {frozenset(whole)})
+
+
 def test_jaccard_by_hand():
     a, b = np.array([True, True, False, False]), np.array([True, False, True, False])
     assert checks.jaccard(a, b) == pytest.approx(1 / 3)
@@ -160,11 +182,10 @@ def test_bootstraps_tell_edges_that_rest_on_one_row():
     def select(rows):
         return scores[rows].mean(0) > 0.5
 
-    rates, alike, low = checks.stability(select, 10, edges[:2], edges, seed=0)
+    rates, alike = checks.stability(select, 10, edges[:2], edges, seed=0)
     assert rates[edges[0]] == 1
     assert rates[edges[1]] == pytest.approx(1 - 0.9**10, abs=0.12)
-    assert low == 0.5
-    assert 0.5 < alike < 1
+    assert alike == pytest.approx(rates[edges[1]] + (1 - rates[edges[1]]) / 2)
 
 
 def test_the_circuit_is_connected_and_its_edges_are_tested(large):
