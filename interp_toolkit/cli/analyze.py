@@ -148,21 +148,23 @@ def _run(
     from interp_toolkit.cli.probe_flags import checked, print_assumptions, told
     from interp_toolkit.cli.progress import progress
     from interp_toolkit.models.loading.loader import load
-    from interp_toolkit.options import Options
+    from interp_toolkit.options import Options, read_options
 
     chosen = checked(named, given, named=True) if named else {}
+    everywhere = {key: given[key] for key in Options.model_fields if key in given}
+    general = read_options(Options, everywhere, "interp analyze", as_flags=True)
     elsewhere = bool(chosen) and all(analysis.reads_features(o) for o in chosen.values())
     with progress(quiet) as say:
         say(f"loading {printable(name)}")
         model = load(name, progress=say, **load_options)
         print_assumptions(model, quiet)
-        general = next(iter(chosen.values()), Options())
         rows = given_rows.read(
             model,
             features_elsewhere=elsewhere,
             seed=general.seed,
             memory=general.memory,
             say=say,
+            quiet=quiet,
         )
         left_out: dict[str, str] = {}
         if not named:

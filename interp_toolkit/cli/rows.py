@@ -59,6 +59,7 @@ class RowsGiven:
         seed: int,
         memory: int | str | None,
         say: Callable[[str], None],
+        quiet: bool,
     ) -> FeatureData | None:
         """The rows for this model; None where the analyses are left to make their own.
 
@@ -67,13 +68,18 @@ class RowsGiven:
         from interp_toolkit import analysis
 
         if self.task is not None:
-            return self._made(model, seed, memory, say)
+            return self._made(model, seed, memory, say, quiet)
         if self.prompt:
             return analysis.as_data(list(self.prompt), model)
         return analysis.as_data(self.data, model, () if features_elsewhere else self.column)
 
     def _made(
-        self, model: Any, seed: int, memory: int | str | None, say: Callable[[str], None]
+        self,
+        model: Any,
+        seed: int,
+        memory: int | str | None,
+        say: Callable[[str], None],
+        quiet: bool,
     ) -> FeatureData:
         from interp_toolkit.circuits.behaviour.checked import checked_home
         from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
@@ -84,5 +90,6 @@ class RowsGiven:
         data = task(model, self.task, rows=rows, seed=seed)
         say(f"does the model do {self.task}?")
         home = checked_home(model, prompts_from_data(data, model), memory)
-        print(f"{self.task}: {printable(home.said)}", file=sys.stderr)
+        if not quiet:
+            print(f"{self.task}: {printable(home.said)}", file=sys.stderr)
         return data

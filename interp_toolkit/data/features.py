@@ -58,16 +58,18 @@ class FeatureData:
     corrupted: Sequence[Any] | np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        rows = tuple(
-            _row(row, f"{self.source}: row {number}") for number, row in enumerate(self.tokens)
-        )
+        rows = self._rows("tokens", self.tokens, "")
         if not rows:
             raise InputError(f"{self.source}: there are no rows")
         object.__setattr__(self, "tokens", rows)
         object.__setattr__(self, "names", tuple(str(name) for name in self.names))
         self._check_features(len(rows))
+        for name in ("positions", "answers", "answer_positions", "wrong"):
+            self._settle_integers(name)
         for what, column in (("positions", self.positions), ("groups", self.groups)):
-            if column is not None and column.shape != (len(rows),):
+            if column is not None and column.ndim != 1:
+                raise InputError(f"{self.source}: {what} must be [row], not {list(column.shape)}")
+            if column is not None and len(column) != len(rows):
                 raise InputError(f"{self.source}: {len(column)} {what} for {len(rows)} rows")
         if self.positions is not None:
             object.__setattr__(self, "positions", self._from_start(self.positions))
@@ -128,6 +130,30 @@ class FeatureData:
             sha.update(np.ascontiguousarray(values.astype("<i8")).tobytes())
         return sha.hexdigest()
 
+    def _rows(self, name: str, given: Any, of: str) -> tuple[np.ndarray, ...]:
+        """Rows of tokens; `of` follows a row's number in messages."""
+        try:
+            rows = list(given)
+        except TypeError:
+            raise InputError(f"{self.source}: {name} are no rows of tokens") from None
+        return tuple(_row(row, f"{self._named(number)}{of}") for number, row in enumerate(rows))
+
+    def _settle_integers(self, name: str) -> None:
+        """A part as an array of whole numbers; a list of them is taken too."""
+        given = getattr(self, name)
+        if given is None:
+            return
+        try:
+            values = np.asarray(given)
+        except ValueError:  # lists of different lengths
+            raise InputError(f"{self.source}: {name} are no array of whole numbers") from None
+        if values.dtype.kind not in "iu" and values.size:
+            held = "text" if values.dtype.kind in "US" else f"{values.dtype} values"
+            raise InputError(f"{self.source}: {name} hold {held}; give whole numbers")
+        if values.size and values.max() > np.iinfo(np.int64).max:
+            raise InputError(f"{self.source}: {name} hold {values.max()}, which is far too large")
+        object.__setattr__(self, name, values.astype(np.int64))
+
     def _settle_answers(self, n_rows: int) -> None:
         """Answers and their places as [n k], places counted from the row's start."""
         if self.answers is None:
@@ -157,9 +183,17 @@ class FeatureData:
                 f"{self.source}: answer_positions {list(places.shape)} do not fit answers "
                 f"{list(answers.shape)}"
             ) from None
-        columns = [self._from_start(column) for column in places.T]
-        object.__setattr__(self, "answers", answers.astype(np.int64))
-        object.__setattr__(self, "answer_positions", np.stack(columns, axis=1))
+        places = np.stack([self._from_start(column) for column in places.T], axis=1)
+        in_order = np.sort(places, axis=1)
+        twice = np.argwhere(in_order[:, 1:] == in_order[:, :-1])
+        if len(twice):
+            row, number = twice[0].tolist()
+            raise InputError(
+                f"{self._named(row)}: its place {in_order[row, number]} is asked twice; give every "
+                "answer a place of its own"
+            )
+        object.__setattr__(self, "answers", answers)
+        object.__setattr__(self, "answer_positions", places)
 
     def _settle_wrong(self) -> None:
         """Wrong answers as [n k], one for each answer."""
@@ -176,7 +210,7 @@ class FeatureData:
         if wrong.min() < 0:
             raise InputError(f"{self.source}: the wrong answer {wrong.min()} is no token id")
         check_wrong(self.answers, wrong, self._named)
-        object.__setattr__(self, "wrong", wrong.astype(np.int64))
+        object.__setattr__(self, "wrong", wrong)
 
     def _settle_corrupted(self, clean: tuple[np.ndarray, ...]) -> None:
         """Corrupted rows as a tuple, each against its clean row."""
@@ -184,10 +218,7 @@ class FeatureData:
             return
         if self.answers is None:
             raise InputError(f"{self.source}: corrupted rows without answers; give both")
-        rows = tuple(
-            _row(row, f"{self._named(number)} (corrupted)")
-            for number, row in enumerate(self.corrupted)
-        )
+        rows = self._rows("corrupted", self.corrupted, " (corrupted)")
         if len(rows) != len(clean):
             raise InputError(f"{self.source}: {len(rows)} corrupted rows for {len(clean)} rows")
         check_corrupted(clean, rows, self._named)
@@ -221,7 +252,10 @@ class FeatureData:
 
 
 def _row(row: np.ndarray | Iterable[int], where: str) -> np.ndarray:
-    ids = np.asarray(row)
+    try:
+        ids = np.asarray(row)
+    except ValueError:  # lists in it
+        ids = np.zeros(())
     if ids.ndim != 1 or not len(ids):
         raise InputError(f"{where} is no list of tokens, or an empty one")
     if ids.dtype.kind not in "iu":

@@ -21,8 +21,8 @@ def task(model: Any, name: str, *, rows: int = ROWS, seed: int = 0) -> FeatureDa
         seed: of the draw; the same seed gives the same rows.
 
     Raises:
-        InputError: an unknown name; a model without a tokenizer, or with one that has not the
-            tokens, or whose context is too short for the rows.
+        InputError: an unknown name; a wrong seed or number of rows; a model without a tokenizer, or
+            with one that has not the tokens, or whose context is too short for the rows.
 
     Examples:
         >>> import interp_toolkit as it

@@ -14,9 +14,11 @@ import numpy as np
 
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.options import MAX_SEED
 from interp_toolkit.tasks.words import PromptPair, cannot_hold
 
 FEWEST = 4  # rows of a set, and of a template before another one is used
+MOST = 100_000
 TRIES, MORE_TRIES = 6, 48  # drafts for each row wanted, and beyond
 
 #: draws a row of a template (a number below how many there are); None: it cannot be held
@@ -34,11 +36,10 @@ def drawn_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) ->
         source: what the set is called.
 
     Raises:
-        InputError: fewer than FEWEST rows are asked for; the tokenizer has tokens for none, or for
-            fewer than are asked for.
+        InputError: a wrong seed; fewer than FEWEST rows are asked for, or more than MOST; the
+            tokenizer has tokens for none, or for fewer than are asked for.
     """
-    if rows < FEWEST:
-        raise InputError(f"{rows} rows of a task are too few; ask for {FEWEST} or more")
+    _check(rows, seed)
     used = min(templates, rows // FEWEST)
     wanted = -(-rows // used)
     drafts = [
@@ -68,6 +69,24 @@ def drawn_rows(draw: Draw, templates: int, rows: int, seed: int, source: str) ->
         wrong=np.array([pair.wrong for pair in found]),
         corrupted=np.array([pair.corrupted for pair in found]),
     )
+
+
+def _check(rows: int, seed: int) -> None:
+    """Raise InputError for a number of rows, or a seed, that nothing can be drawn with."""
+    if not _whole(rows):
+        raise InputError(f"{rows!r} rows of a task cannot be made; give a whole number")
+    if rows < FEWEST:
+        raise InputError(f"{rows} rows of a task are too few; ask for {FEWEST} or more")
+    if rows > MOST:
+        raise InputError(f"{rows} rows of a task are too many; ask for {MOST} or fewer")
+    if not _whole(seed) or not 0 <= seed <= MAX_SEED:
+        raise InputError(
+            f"the seed {seed!r} cannot be used; give a whole number from 0 to {MAX_SEED}"
+        )
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 def _distinct(

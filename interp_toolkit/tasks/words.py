@@ -81,7 +81,10 @@ class Words:
         right, bad = self.next_id(clean, answer), self.next_id(clean, wrong)
         if right is None or bad is None or right == bad:
             return None
-        if len(ids) != len(others) or ids == others or self._unknown & {*ids, *others}:
+        if len(ids) != len(others) or ids == others:
+            return None
+        said = {*ids[len(self.first) :], *others[len(self.first) :]}
+        if self._unknown & said:  # what stands before every text may be the same token, as in GPT-2
             return None
         return PromptPair(ids, others, right, bad)
 

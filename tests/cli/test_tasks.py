@@ -22,7 +22,7 @@ def loaded(monkeypatch):
 
 def test_a_task_tells_first_what_the_model_does(call, loaded):
     loaded(induction())
-    line = ("analyze", "toy:induction", "--quiet", "--task", "copy-random", "--task-rows", "32")
+    line = ("analyze", "toy:induction", "--task", "copy-random", "--task-rows", "32")
     code, out, err = call(*line, "--probe", "circuit", "--json", "-")
     assert code == 0, err
     (told,) = [line for line in err.splitlines() if line.startswith("copy-random: ")]
@@ -35,11 +35,34 @@ def test_a_task_tells_first_what_the_model_does(call, loaded):
     assert circuit["evidence"]["status"] == "detected"
 
 
+def test_seed_and_memory_reach_the_task_without_a_probe_too(call, loaded, monkeypatch):
+    loaded(induction())
+    checked = {}
+    from interp_toolkit.circuits.behaviour import checked as home
+
+    def noted(model, prompts, memory):
+        checked["source"], checked["memory"] = prompts.source, memory
+        return was(model, prompts, memory)
+
+    was = home.checked_home
+    monkeypatch.setattr(home, "checked_home", noted)
+    line = ("analyze", "toy:induction", "--quiet", "--task", "copy-random", "--task-rows", "8")
+    given = ("--seed", "5", "--memory", "3MB")
+    call(*line, *given)
+    assert "seed 5" in checked["source"]
+    assert checked["memory"] == "3MB"
+    code, _, err = call(*line, "--seed", "-1")
+    assert code == 2
+    assert "--seed '-1' cannot be used" in err
+    assert len(err.strip().splitlines()) == 1
+
+
 def test_heads_of_a_task_are_judged_by_the_preference(call, loaded):
     loaded(induction())
     line = ("analyze", "toy:induction", "--quiet", "--task", "copy-random", "--probe", "heads")
     code, out, err = call(*line, "--json", "-")
     assert code == 0, err
+    assert err == ""  # quiet
     (heads,) = json.loads(out)["results"]
     assert heads["at_home"] is True
     assert "prefer the answer to the wrong one" in heads["verdict"]

@@ -3,6 +3,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from jaxtyping import config
 
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -33,6 +34,24 @@ def test_positions_count_from_the_start_or_the_end_of_each_row():
         assert replace(data, positions=np.full(2, position)).positions.tolist() == found
     with pytest.raises(InputError, match="position 2 is outside row 1, which has 2 tokens"):
         replace(data, positions=np.full(2, 2))
+
+
+@pytest.fixture
+def as_users_call():
+    """Without the checks of types that only the tests have."""
+    config.update("jaxtyping_disable", True)
+    yield
+    config.update("jaxtyping_disable", False)
+
+
+@pytest.mark.usefixtures("as_users_call")
+def test_places_and_answers_may_be_lists():
+    given = {"answers": [7, 8], "answer_positions": [-2], "wrong": [[8], [7]], "positions": [0, -1]}
+    listed = make(**given)
+    arrays = make(**{name: np.array(part) for name, part in given.items()})
+    assert listed.digest() == arrays.digest()
+    assert listed.answer_positions.dtype == listed.wrong.dtype == np.int64
+    assert listed.answer_positions.tolist() == [[1], [1]]
 
 
 def test_column():
@@ -79,8 +98,35 @@ def test_vocabulary():
         ({"positions": np.array([0, 3])}, "position 3 is outside row 1"),
         ({"positions": np.array([-4, 0])}, "position -4 is outside row 0"),
         ({"groups": np.array(["x"])}, "1 groups for 2 rows"),
+        ({"groups": np.array("x")}, r"groups must be \[row\], not \[\]"),
+        ({"positions": np.array(0)}, r"positions must be \[row\], not \[\]"),
+        ({"positions": np.array([0.5, 1])}, "positions hold float64 values; give whole numbers"),
+        ({"answers": np.array([7.5, 8])}, "answers hold float64 values; give whole numbers"),
+        ({"answers": np.array([np.nan, 8])}, "answers hold float64 values"),
+        ({"answers": [7.0, 8.0]}, "answers hold float64 values"),
+        ({"answers": [True, False]}, "answers hold bool values"),
+        ({"answers": np.array([" a", " b"])}, "answers hold text; give whole numbers"),
+        ({"answers": [[7], [8, 9]]}, "answers are no array of whole numbers"),
+        ({"answers": 7}, r"answers must be \[row place\] for 2 rows, not \[\]"),
+        ({"answers": np.array([2**64 - 1, 0], dtype=np.uint64)}, "answers hold .* far too large"),
+        ({"wrong": [7.5, 8], "answers": [1, 2]}, "wrong hold float64 values"),
+        ({"wrong": ["a", "b"], "answers": [1, 2]}, "wrong hold text"),
+        ({"answers": [1, 2], "answer_positions": [0.5]}, "answer_positions hold float64 values"),
+        ({"answers": [1, 2], "answer_positions": ["end"]}, "answer_positions hold text"),
+        ({"answers": [1, 2], "corrupted": 5}, "corrupted are no rows of tokens"),
+        ({"answers": [1, 2], "corrupted": [[1, [2]], 3]}, "row 0 .corrupted. is no list of tokens"),
+        ({"tokens": [[1, [2]], [3]]}, "row 0 is no list of tokens"),
+        (
+            {"answers": [[1, 2]] * 2, "answer_positions": [2, -1]},
+            "row 0: its place 2 is asked twice; give every answer a place of its own",
+        ),
+        (
+            {"answers": [[1, 2, 3]] * 2, "answer_positions": [[0, 1, 2], [1, 0, -2]]},
+            "row 1: its place 1 is asked twice",
+        ),
     ],
 )
+@pytest.mark.usefixtures("as_users_call")
 def test_parts_that_do_not_fit(changes, message):
     with pytest.raises(InputError, match=message):
         make(**changes)

@@ -118,6 +118,15 @@ def movers(suppress: bool = False) -> Transformer:
     return made.model
 
 
+def noisy_movers(noise: float, seed: int) -> Transformer:
+    """`movers`, with normal noise on every weight."""
+    model, generator = movers(), torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += noise * torch.randn(weight.shape, generator=generator, dtype=weight.dtype)
+    return model
+
+
 def look_for_the_other(made: Planted, head: Head) -> None:
     """From ASK, names score; those that the inhibiting head has written lose twice as much."""
     scale = SCORE * made.model.cfg.attn_scale

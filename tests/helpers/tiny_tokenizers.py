@@ -45,8 +45,11 @@ def word_level(words: list[str], *, digits: bool = True, begin: bool = True):
     )
 
 
-def byte_level(words: list[str], *, end: bool = False):
-    """Words with the space before them are tokens (byte-level BPE); years are pairs of digits."""
+def byte_level(words: list[str], *, end: bool = False, one_special: bool = False):
+    """Words with the space before them are tokens (byte-level BPE); years are pairs of digits.
+
+    `one_special`: one token begins every text, ends it and stands for unknown ones, as in GPT-2.
+    """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -71,5 +74,12 @@ def byte_level(words: list[str], *, end: bool = False):
     if end:
         tokenizer.post_processor = processors.TemplateProcessing(
             single="$A </s>", special_tokens=[("</s>", tokenizer.token_to_id("</s>"))]
+        )
+    if one_special:
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single=f"{BEGIN} $A", special_tokens=[(BEGIN, tokenizer.token_to_id(BEGIN))]
+        )
+        return PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer, bos_token=BEGIN, eos_token=BEGIN, unk_token=BEGIN
         )
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, bos_token=BEGIN, eos_token="</s>")

@@ -1,6 +1,7 @@
 """Every task, read back from its tokens: answers are right by rules of the test's own."""
 
 import re
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -13,7 +14,11 @@ from interp_toolkit.registry import find, names
 from interp_toolkit.tasks.gendered_pronoun import NAMES as OF_PRONOUN
 from interp_toolkit.tasks.words import Words
 
-KINDS = {"words": word_level, "bytes": byte_level}
+KINDS = {
+    "words": word_level,
+    "bytes": byte_level,
+    "bytes, one special": partial(byte_level, one_special=True),
+}
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -212,6 +217,24 @@ def test_a_task_for_a_model(tokenizer):
         it.task(model_with(tokenizer), "indirectobject")
     with pytest.raises(InputError, match="this model has no tokenizer, so the task 'successor'"):
         it.task(model_with(None), "successor")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"seed": -1}, "the seed -1 cannot be used; give a whole number from 0 to 2147483647"),
+        ({"seed": 2**31}, "the seed 2147483648 cannot be used"),
+        ({"seed": True}, "the seed True cannot be used"),
+        ({"rows": 0}, "0 rows of a task are too few"),
+        ({"rows": -3}, "-3 rows of a task are too few"),
+        ({"rows": True}, "True rows of a task cannot be made; give a whole number"),
+        ({"rows": 10**12}, "1000000000000 rows of a task are too many; ask for 100000 or fewer"),
+    ],
+)
+def test_a_wrong_seed_or_number_of_rows_is_one_line(given, said):
+    model = model_with(word_level(task_words()))
+    with pytest.raises(InputError, match=f"^{re.escape(said)}"):
+        it.task(model, "successor", **given)
 
 
 def test_a_begin_token_is_not_drawn():

@@ -370,10 +370,10 @@ def _bounded(groups: Sequence[Group], bound: Price, rows: int) -> str:
     """What the price of a large model's passes left out."""
     alone = ", ".join(f"{len(g.members)} of {len(g.heads)} as {g.detector}" for g in groups)
     return (
-        f"attention was cut within {bound.passes:.0f} forward passes ({bound.spent:.1f} were "
-        f"taken), on {rows} rows: one by one in {alone}, first where gradients say that it costs "
-        "most; other heads were cut with their group only, and how heads share the work was not "
-        "asked"
+        f"attention was cut within about {bound.passes:.0f} forward passes ({bound.spent:.1f} "
+        f"were taken), on {rows} rows: one by one in {alone}, first where gradients say that it "
+        "costs most; other heads were cut with their group only, and how heads share the work was "
+        "not asked"
     )
 
 

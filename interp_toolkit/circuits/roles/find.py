@@ -168,7 +168,8 @@ def _head(sides: KindSides, at: tuple[int, ...], circuits: ListCircuits | None) 
         score = float(circuits.score[at])
         p_values.append(float(circuits.p_value[at]))
         if not circuits.passes[at]:
-            word, reason = ("undecided", NO_CIRCUIT) if word == "named" else ("no", None)
+            open_ = word == "named" or (word == "undecided" and circuits.may[at])
+            word, reason = ("undecided", NO_CIRCUIT) if open_ else ("no", None)
     return HeadRole(
         layer=layer,
         head=head,
@@ -192,13 +193,19 @@ def _share(size: MeasureMeans, at: tuple[int, ...]) -> Share:
 
 
 def _in_front(heads: Sequence[HeadRole]) -> list[HeadRole]:
-    """Candidates behind every name mover, where there are some, feed none: they are none."""
-    last = max((h.layer for h in heads if h.kind == NAME_MOVER.name and h.named), default=None)
-    if last is None:
+    """Heads behind every name mover, and all that may be one, feed none: they inhibit nothing.
+
+    Nothing is said of them where no name mover is named.
+    """
+    movers = [h for h in heads if h.kind == NAME_MOVER.name and h.word in ("named", "undecided")]
+    if not any(mover.named for mover in movers):
         return list(heads)
+    last = max(mover.layer for mover in movers)
     reason = "no name mover is behind it"
     return [
-        replace(h, word="no", reason=reason) if h.word == "candidate" and h.layer >= last else h
+        replace(h, word="no", reason=reason)
+        if h.kind == S_INHIBITION.name and h.word != "no" and h.layer >= last
+        else h
         for h in heads
     ]
 
@@ -276,13 +283,17 @@ def inhibits(check: RoleCheck | None) -> tuple[Any, str | None]:
     """Whether a head that attends to the wrong token's repeat inhibits: what its absence does."""
     if check is None:
         return "undecided", "it attends so, and was not taken out"
-    lost, beyond, shift = check.loss, check.downstream, check.shift
-    if lost.high < WRITES or beyond.high < WRITES:
-        return "no", "its absence costs nothing downstream"
-    if not (lost.low > 0 and beyond.low > 0 and beyond.mean >= WRITES):
+    lost, direct, beyond, shift = check.loss, check.direct, check.downstream, check.shift
+    if beyond.high < WRITES:
+        return "no", f"its absence costs less than {WRITES:.0%} downstream"
+    if not (beyond.low > 0 and beyond.mean >= WRITES):
         return "undecided", "what its absence costs downstream is not certain"
-    if beyond.mean < abs(check.direct.mean):
+    if beyond.high < max(direct.low, -direct.high):
         return "no", "its effect is direct, more than downstream"
+    if beyond.mean < abs(direct.mean):
+        return "undecided", "its effect may be direct, more than downstream"
+    if not lost.low > 0:
+        return "undecided", "its absence does not certainly cost anything, all effects together"
     if shift is None:
         return "undecided", "no name mover behind it whose attention could tell"
     if shift.low > 0:

@@ -72,14 +72,10 @@ class KindSides:
     def word(self, layer: int, head: int) -> RoleWord:
         """What is said of a head before any causal check."""
         at = layer, head
-        attends = bool(self.attention.passes[at])
-        if self.writing is None:
-            return "candidate" if attends else "no"
-        writes = bool(self.writing.passes[at])
-        if attends and writes:
-            return "named"
-        open_ = (attends and self.writing.reaches[at]) or (writes and self.attention.reaches[at])
-        return "undecided" if open_ else "no"
+        sides = [self.attention] if self.writing is None else [self.attention, self.writing]
+        if all(side.passes[at] for side in sides):
+            return "candidate" if self.writing is None else "named"
+        return "undecided" if all(side.reaches[at] for side in sides) else "no"
 
 
 def means_of(found: HeadMeasures, used: Sequence[str], *, seed: int = 0) -> dict[str, MeasureMeans]:

@@ -10,7 +10,7 @@
 
 A side (attention, or writing) passes if each of its needs does: the mean over rows is in the need's
 direction by the adjusted p-value, and its interval lies beyond the need's floor. A head is of a
-kind if both sides pass; undecided, if one does and the other's intervals reach the floors.
+kind if both sides pass; undecided, if they do not and the intervals of both reach the floors.
 An S-inhibition head's writing side is what its absence does downstream (see `causal`).
 """
 

@@ -49,7 +49,13 @@ class ListCircuits:
     @property
     def passes(self) -> Bool[np.ndarray, "layer head"]:
         """Whether a circuit takes tokens to their successors."""
-        found: np.ndarray = (self.p_value <= LEVEL) & (self.score > 0) & self.best_shift
+        found: np.ndarray = (self.p_value <= LEVEL) & self.may
+        return found
+
+    @property
+    def may(self) -> Bool[np.ndarray, "layer head"]:
+        """Whether it does so more than any other shift, whether by chance or not."""
+        found: np.ndarray = (self.score > 0) & self.best_shift
         return found
 
 

@@ -7,7 +7,9 @@ killed process.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 from collections.abc import Callable
 from math import prod
 from pathlib import Path
@@ -47,19 +49,40 @@ def count_parameters(folder: Path, saved: torch.dtype) -> int | None:
     """How many numbers the weight files of a Hugging Face folder hold; None if that is not said.
 
     Safetensors say so at their beginning, and transformers prefers them; of pickles it is their
-    size over that of a number.
+    size over that of a number. Variants beside them (model.fp16.safetensors) are not loaded, and
+    not counted.
 
     Args:
         folder: with files under the names that transformers gives them.
         saved: what its weights are saved as.
     """
-    if tensors := list(folder.glob("model*.safetensors")):
-        try:
+    try:
+        if tensors := _loaded(folder, "model", "safetensors"):
             return sum(map(_numbers_in, tensors))
-        except Exception:  # a damaged file: loading it says what is wrong
-            return None
-    pickles = folder.glob("pytorch_model*.bin")
-    return sum(file.stat().st_size for file in pickles) // saved.itemsize or None
+        pickles = _loaded(folder, "pytorch_model", "bin")
+        return sum(file.stat().st_size for file in pickles) // saved.itemsize or None
+    except Exception:  # a damaged file, or one that is not there: loading it says what is wrong
+        return None
+
+
+def _loaded(folder: Path, name: str, ending: str) -> list[Path]:
+    """The files of a form that transformers loads: one, those of an index, or shards by name.
+
+    Raises ValueError for an index that names other than files of the folder.
+    """
+    whole = folder / f"{name}.{ending}"
+    if whole.is_file():
+        return [whole]
+    index = folder / f"{name}.{ending}.index.json"
+    if index.is_file():
+        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        if any(Path(part).name != part for part in names):
+            raise ValueError(f"{index} names files elsewhere")
+        return [folder / part for part in names]
+    shards = folder.glob(f"{name}-*-of-*.{ending}")
+    of = re.compile(rf"{name}-\d{{5}}-of-(\d{{5}})\.{ending}")
+    found = [(match[1], path) for path in sorted(shards) if (match := of.fullmatch(path.name))]
+    return [path for count, path in found if count == found[0][0]]
 
 
 def _numbers_in(path: Path) -> int:

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from planted_roles import D_VOCAB, N_POS, movers, rows
+from planted_roles import D_VOCAB, N_POS, movers, noisy_movers, rows
 
 import interp_toolkit as it
 from interp_toolkit.circuits.roles.analysis import ROLES
@@ -20,8 +20,8 @@ from interp_toolkit.results import jsonable
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 
-def data(n: int = 32) -> FeatureData:
-    prompts = rows(n)
+def data(n: int = 32, seed: int = 0) -> FeatureData:
+    prompts = rows(n, seed)
     return FeatureData(
         prompts.tokens.numpy(),
         np.zeros((n, 0), bool),
@@ -45,6 +45,14 @@ def test_the_verdict_says_what_carries_what_feeds_and_what_is_not_there() -> Non
     kinds = ["name-mover", "negative-name-mover", "s-inhibition"]
     assert named == [["L1H0", kinds[0]], ["L1H1", kinds[1]], ["L0H0", kinds[2]]]
     assert len(result.to_frame()) == len(result.heads)
+
+
+def test_what_few_rows_cannot_show_is_not_said_to_be_absent() -> None:
+    result = it.analyze(noisy_movers(0.05, 1), "roles", data=data(7, 1))
+    assert result.status == "undecided"
+    absent = result.verdict.lower().partition("looked for and not found: ")[2].partition(";")[0]
+    assert "name-mover" not in absent.split(", ")
+    assert re.search(r"undecided: \d+ heads", result.verdict.lower())
 
 
 def test_the_result_is_json_and_a_page_and_plotly_draws_it() -> None:

@@ -10,10 +10,12 @@ import pytest
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.roles.asks import Asks, asks_of
 from interp_toolkit.circuits.roles.causal import RoleCheck
-from interp_toolkit.circuits.roles.find import inhibits
+from interp_toolkit.circuits.roles.find import _in_front, inhibits
 from interp_toolkit.circuits.roles.flips import flip_p_values
+from interp_toolkit.circuits.roles.judged import RoleWord
 from interp_toolkit.circuits.roles.ordinals import lists_of, successions
 from interp_toolkit.circuits.roles.places import against_displaced, against_like
+from interp_toolkit.circuits.roles.result import HeadRole
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.toys.hand_set.untrained import random_model
@@ -110,6 +112,40 @@ def test_what_inhibits_is_told_by_the_causal_check() -> None:
     assert inhibits(check(none, none, none, some))[0] == "no"
     assert inhibits(check(some, Share(0.4, 0.3, 0.5), Share(0.1, 0.05, 0.2), some))[0] == "no"
     assert inhibits(None)[0] == "undecided"
+
+
+def test_what_cancels_in_all_is_not_said_to_cost_nothing_downstream() -> None:
+    none, small = Share(0.0, -0.01, 0.01), Share(-0.1, -0.15, -0.05)
+    some, more = Share(0.1, 0.05, 0.15), Share(0.12, 0.08, 0.16)
+    assert inhibits(check(none, small, more, more))[0] == "undecided"
+    assert inhibits(check(none, small, some, some)) == (
+        "undecided",
+        "its absence does not certainly cost anything, all effects together",
+    )
+    nothing = inhibits(check(some, some, none, some))
+    assert nothing == ("no", "its absence costs less than 2% downstream")
+    overlap = inhibits(check(some, more, some, some))
+    assert overlap == ("undecided", "its effect may be direct, more than downstream")
+
+
+def head_role(layer: int, kind: str, word: RoleWord) -> HeadRole:
+    share = Share(0.5, 0.4, 0.6)
+    return HeadRole(layer, 0, kind, word, share, None, 0.01, True, None)
+
+
+def test_heads_are_in_front_of_movers_that_are_undecided_too() -> None:
+    inhibiting = [head_role(n, "s-inhibition", "candidate") for n in range(5)]
+    unclear = [head_role(n, "s-inhibition", "undecided") for n in range(5)]
+    named, open_ = head_role(1, "name-mover", "named"), head_role(3, "name-mover", "undecided")
+
+    def words(*movers: HeadRole, of: list[HeadRole] = inhibiting) -> list[str]:
+        return [h.word for h in _in_front([*of, *movers]) if h.kind == "s-inhibition"]
+
+    assert words(named) == ["candidate"] + 4 * ["no"]
+    assert words(named, open_) == 3 * ["candidate"] + 2 * ["no"]
+    assert words(named, open_, of=unclear) == 3 * ["undecided"] + 2 * ["no"]
+    assert words(open_) == words() == 5 * ["candidate"]
+    assert words(named, head_role(3, "name-mover", "no")) == ["candidate"] + 4 * ["no"]
 
 
 def test_rows_that_ask_too_little_are_refused() -> None:

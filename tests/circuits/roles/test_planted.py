@@ -25,6 +25,7 @@ from planted_roles import (
     SUPPRESSES_NOTHING,
     Planted,
     movers,
+    noisy_movers,
     rows,
 )
 
@@ -103,6 +104,16 @@ def test_a_suppressor_writes_against_what_is_predicted() -> None:
     found = named(find_roles(movers(suppress=True), rows()))
     assert found["copy-suppression"] == {SUPPRESSES}
     assert SUPPRESSES_NOTHING not in set().union(*found.values())
+
+
+@pytest.mark.parametrize(("n", "seed"), [(7, 1), (8, 1), (10, 0), (10, 2)])
+def test_what_few_rows_cannot_show_is_undecided_and_not_denied(n: int, seed: int) -> None:
+    found = find_roles(noisy_movers(0.05, seed), rows(n, seed))
+    mover = of(found, "name-mover", MOVES)
+    assert mover.attention.mean > 0.3
+    assert mover.writing.mean > found.difference / 2
+    assert mover.p_value > 0.1
+    assert mover.word == "undecided"
 
 
 def test_an_inhibiting_head_that_nothing_reads_is_none() -> None:

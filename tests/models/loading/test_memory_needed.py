@@ -1,13 +1,21 @@
 """How large a model is told before it is loaded, and refused where it cannot fit."""
 
+import json
+
 import pytest
 import torch
 import transformers
 from huggingface_files import save_quietly
+from safetensors.torch import save_file
 
 from interp_toolkit import InputError, load
 from interp_toolkit.models.loading import memory_needed
-from interp_toolkit.models.loading.memory_needed import announce, machine_memory, size_in_words
+from interp_toolkit.models.loading.memory_needed import (
+    announce,
+    count_parameters,
+    machine_memory,
+    size_in_words,
+)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +57,47 @@ def test_a_folder_says_its_size_first(folder):
     said = []
     load(path, progress=said.append)
     assert said == [size_in_words(n_params, torch.float32)]
+
+
+@pytest.fixture
+def sharded(tmp_path):
+    """A folder of two files with six and ten numbers, and their index."""
+    names = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
+    for name, size in zip(names, (6, 10), strict=True):
+        save_file({f"w{size}": torch.zeros(size)}, tmp_path / name)
+    index = {"weight_map": {"w6": names[0], "w10": names[1]}}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    return tmp_path
+
+
+def test_variants_of_the_weights_are_not_counted(sharded):
+    variants = ("model.fp16", "model-fp16", "model.fp16-00001-of-00002", "model-00001-of-00003")
+    for name in variants:
+        save_file({"v": torch.zeros(100)}, sharded / f"{name}.safetensors")
+    assert count_parameters(sharded, torch.float32) == 16
+    save_file({"w": torch.zeros(7)}, sharded / "model.safetensors")  # what transformers takes first
+    assert count_parameters(sharded, torch.float32) == 7
+
+
+def test_without_an_index_shards_are_counted_by_their_names(sharded):
+    (sharded / "model.safetensors.index.json").unlink()
+    save_file({"v": torch.zeros(100)}, sharded / "model.fp16.safetensors")
+    assert count_parameters(sharded, torch.float32) == 16
+
+
+@pytest.mark.parametrize(
+    "index", ["{", "[]", '{"weight_map": 3}', '{"weight_map": {"w": "../model.safetensors"}}']
+)
+def test_an_index_that_says_nothing_is_left_to_the_loading(sharded, index):
+    (sharded / "model.safetensors.index.json").write_text(index)
+    assert count_parameters(sharded, torch.float32) is None
+
+
+def test_variants_of_pickles_are_not_counted(tmp_path):
+    for name, size in (("pytorch_model.bin", 40), ("pytorch_model.fp16.bin", 400)):
+        (tmp_path / name).write_bytes(bytes(size))
+    assert count_parameters(tmp_path, torch.float32) == 10
+    assert count_parameters(tmp_path / "none", torch.float32) is None
 
 
 def test_a_folder_that_does_not_fit_is_refused(folder, monkeypatch):
