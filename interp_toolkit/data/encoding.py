@@ -21,6 +21,13 @@ def bare_text(tokenizer: Tokenizer, text: str) -> list[Any]:
         return _ids(tokenizer(text))
 
 
+def added_behind(tokenizer: Tokenizer, text: str) -> int:
+    """How many ids the tokenizer puts behind every text, such as EOS or SEP."""
+    whole, bare = whole_text(tokenizer, text), bare_text(tokenizer, text)
+    ends = range(len(bare), len(whole) + 1)
+    return next((len(whole) - end for end in ends if whole[end - len(bare) : end] == bare), 0)
+
+
 def _ids(encoded: Any) -> list[Any]:
     """The ids in what a tokenizer gives: a list, an array, a batch of one, a mapping of these."""
     ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded

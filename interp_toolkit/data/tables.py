@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from interp_toolkit.data.columns import choose, group_names, id_lists, integers, matrix, short
-from interp_toolkit.data.encoding import Tokenizer, bare_text, whole_text
+from interp_toolkit.data.encoding import Tokenizer, added_behind, bare_text, whole_text
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS, check_corrupted, check_wrong
 from interp_toolkit.errors import InputError
@@ -40,6 +40,9 @@ def data_of_columns(
         _prompt(path, "corrupted", row, tokenizer, f"{unit} {i}")
         for i, row in enumerate(corrupted, first)
     ]
+    places = id_lists(path, "answer_position", columns.get("answer_position"), unit, first)
+    if places is None and answers is not None and answers.shape[1] == 1:
+        places = _ends(columns, tokenizer)
     _check_pairs(path, rows, counterparts, answers, against, unit, first)
     return FeatureData(
         rows,
@@ -49,7 +52,7 @@ def data_of_columns(
         None if group is None else group_names(path, group, unit, first),
         str(path),
         answers,
-        id_lists(path, "answer_position", columns.get("answer_position"), unit, first),
+        places,
         against,
         counterparts,
     )
@@ -67,7 +70,7 @@ def _prompt_rows(
         other = next((name for name in ("tokens", "text") if name in columns), None)
         if other is not None:
             raise InputError(f"{path}: it has both 'clean' and {other!r}; give one of them")
-    name = next((name for name in _PROMPTS if name in columns), None)
+    name = _prompt_column(columns)
     if name is None:
         raise InputError(
             f"{path}: there is no column 'tokens' or 'text' (or 'clean'); a valid line: "
@@ -79,6 +82,21 @@ def _prompt_rows(
     if name == "text":
         return [_encode(path, row, tokenizer, where) for row, where in places]
     return [_prompt(path, name, row, tokenizer, where) for row, where in places]
+
+
+def _prompt_column(columns: Mapping[str, Sequence[Any]]) -> str | None:
+    return next((name for name in _PROMPTS if name in columns), None)
+
+
+def _ends(columns: Mapping[str, Sequence[Any]], tokenizer: Tokenizer | None) -> np.ndarray:
+    """Of each prompt its last token, counted from the end; of text, before what ends every text."""
+    name = _prompt_column(columns)
+    assert name is not None
+    behind = [
+        added_behind(tokenizer, row) if tokenizer is not None and isinstance(row, str) else 0
+        for row in columns[name]
+    ]
+    return -1 - np.array(behind, dtype=np.int64)[:, None]
 
 
 def _check_pairs(

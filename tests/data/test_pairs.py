@@ -62,6 +62,20 @@ def test_prompts_get_what_the_tokenizer_adds_and_answers_do_not(table):
     assert data.answer_positions.tolist() == [[6], [6]]
 
 
+def test_the_answer_is_asked_for_before_what_ends_every_text(table):
+    def ending(text, add_special_tokens=True):
+        ids = tokenizer(text, add_special_tokens)["input_ids"]
+        return {"input_ids": [*ids, 0] if add_special_tokens else ids}
+
+    by_ids = {"clean": [0, 1, 2, 0], "corrupted": [0, 3, 2, 0], "answer": 1, "wrong": 5}
+    data = read_data(table([FIRST, SECOND]), ending)
+    assert [row[-2:].tolist() for row in data.tokens] == [[6, 0], [6, 0]]
+    assert data.answer_positions.tolist() == [[6], [6]]
+    assert read_data(table([by_ids]), ending).answer_positions.tolist() == [[3]]
+    given = [row | {"answer_position": -1} for row in (FIRST, SECOND)]
+    assert read_data(table(given), ending).answer_positions.tolist() == [[7], [7]]
+
+
 @pytest.mark.parametrize("name", ["text", "tokens"])
 def test_clean_is_another_word_for_text_and_tokens(table, name):
     ids = {"clean": [0, 1], "corrupted": [0, 2], "answer": 1, "wrong": 2}

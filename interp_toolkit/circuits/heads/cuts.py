@@ -19,6 +19,7 @@ the cuts of earlier layers made.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -34,12 +35,13 @@ from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.replacement import capture
 from interp_toolkit.circuits.behaviour.task import RowTask
 from interp_toolkit.countdown import so_far
-from interp_toolkit.errors import InterventionError
+from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import require_heads
+from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.running.position_sums import position_sums
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
 from interp_toolkit.models.weights.parts import visible_pairs
@@ -81,6 +83,11 @@ class _Intact:
     entering: Mapping[str, Tensor]
 
 
+def _size(intact: _Intact) -> int:
+    """Bytes that it takes."""
+    return intact.reading.nbytes + sum(t.nbytes for t in intact.entering.values())
+
+
 @dataclass(frozen=True, eq=False)
 class Cutter:
     """Runs a task's rows with cuts.
@@ -93,7 +100,8 @@ class Cutter:
         seed: of the controls.
         progress: told what is being done.
         keeps: whether what enters the layers is kept from one call to the next, for callers that
-            ask for a few cuts at a time.
+            ask for a few cuts at a time; as much of it as half the memory holds, the rest is
+            computed again.
     """
 
     model: Model
@@ -108,6 +116,17 @@ class Cutter:
     def _kept(self) -> dict[tuple[int, ...], _Intact]:
         """The intact passes of the batches seen last, where they are kept."""
         return {}
+
+    @cached_property
+    def _again(self) -> dict[tuple[int, ...], int]:
+        """How often each batch that could not be kept was run without cuts."""
+        return {}
+
+    @property
+    def repeated(self) -> float:
+        """Passes without cuts that were made again, in passes over the task's rows."""
+        rows = sum(len(batch) * (times - 1) for batch, times in self._again.items())
+        return rows / len(self.task.rows)
 
     @cached_property
     def _checked(self) -> set[int]:
@@ -165,11 +184,11 @@ class Cutter:
         parts: dict[Cut, list[np.ndarray]] = {cut: [] for cut in cuts}
         cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
         kept = len(restarts) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
-        batches = row_batches(self.model, self.task.prompts, rows, kept, self.memory)
+        batches, room = self._batches(rows, kept)
         since = time.monotonic()
         for number, batch in enumerate(batches):
             tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
-            intact = self._intact(batch, tokens, restarts)
+            intact = self._intact(batch, tokens, restarts, room)
             for i, cut in enumerate(cuts):
                 if i % 16 == 0 and not self.keeps:
                     done, total = number * len(cuts) + i, len(batches) * len(cuts)
@@ -183,17 +202,34 @@ class Cutter:
                     parts[cut].append(intact.reading)
         return {cut: np.concatenate(found) for cut, found in parts.items()}
 
+    def _batches(
+        self, rows: Int[Tensor, " row"], kept: int
+    ) -> tuple[Sequence[Int[Tensor, " _"]], int]:
+        """These rows in batches, and how many bytes are left to keep what enters layers."""
+        bound, prompts = parse_memory(self.memory), self.task.prompts
+        if self.keeps:
+            with contextlib.suppress(InputError):  # half of it does not hold a row
+                return row_batches(self.model, prompts, rows, kept, bound // 2), bound // 2
+        return row_batches(self.model, prompts, rows, kept, bound), 0
+
     def _intact(
-        self, batch: Int[Tensor, " batch"], tokens: Int[Tensor, "batch pos"], layers: Sequence[int]
+        self,
+        batch: Int[Tensor, " batch"],
+        tokens: Int[Tensor, "batch pos"],
+        layers: Sequence[int],
+        room: int,
     ) -> _Intact:
-        """The pass without cuts, of this call or of one before."""
+        """The pass without cuts, of this call or of one before; kept where there is room."""
         key = tuple(batch.tolist())
         if key in self._kept:
             return self._kept[key]
         whole, entering = capture(self.model, tokens, [entry(n) for n in layers])
         intact = _Intact(self.task.read(whole, batch), entering)
-        if self.keeps:
+        held = sum(map(_size, self._kept.values()))
+        if self.keeps and held + _size(intact) <= room:
             self._kept[key] = intact
+        elif self.keeps:
+            self._again[key] = self._again.get(key, 0) + 1
         return intact
 
     def _cut(

@@ -122,9 +122,11 @@ class _Asked:
             return True
         if not (anyway or self._price.allows(new, kept)):
             return False
+        before = self._cutter.repeated
         found = self._cutter.readings(new, self._cutter.task.rows)
         self.judged.values |= {cut: readings[:, 0] for cut, readings in found.items()}
         self._price.pay([cut for cut in new if cut.heads])
+        self._price.spent += self._price.share * (self._cutter.repeated - before)
         self._cutter.progress(f"cutting attention, {self._price.said()}")
         return True
 

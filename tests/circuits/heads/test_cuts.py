@@ -15,6 +15,7 @@ from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter, _taken, as_m
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.heads import Head
+from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
 from interp_toolkit.toys.hand_set.induction import induction, induction_gqa
 
@@ -86,6 +87,23 @@ def test_batches_and_restarts_change_nothing():
         runs.append(cutter.readings(cuts, cutter.task.rows))
     for cut in cuts:
         np.testing.assert_allclose(runs[0][cut], runs[1][cut], atol=1e-5)
+
+
+@pytest.mark.parametrize("memory", [None, 1_500_000, 900_000])
+def test_what_is_kept_of_a_run_stays_within_memory_and_changes_nothing(memory):
+    model = induction_gqa()
+    cuts = [INTACT, Cut(frozenset([Head(1, 2)]), "previous-token", "mean")]
+    plain, keeping = (cutter_of(model, rows=24, memory=memory, keeps=k) for k in (False, True))
+    wanted = plain.readings(cuts, plain.task.rows)
+    for times in range(3):
+        found = keeping.readings(cuts, keeping.task.rows)
+        for cut in cuts:
+            np.testing.assert_allclose(found[cut], wanted[cut], atol=1e-5)
+        held = {t.data_ptr(): t.nbytes for i in keeping._kept.values() for t in i.entering.values()}
+        assert sum(held.values()) <= parse_memory(memory) / 2
+        kept = sum(map(len, keeping._kept)) / 24
+        assert keeping.repeated == pytest.approx(times * (1 - kept))
+    assert (kept == 1) == (memory is None)
 
 
 def test_a_model_started_in_the_middle_gives_the_same_logits(zoo):

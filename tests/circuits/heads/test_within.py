@@ -39,8 +39,8 @@ def price_of(model, passes):
     return Price(1.0, model.cfg.n_layers, 0.2, passes=passes)
 
 
-def within(model, passes, heads=((1, 0), (1, 1))):
-    cutter = cutter_of(model, keeps=True)
+def within(model, passes, heads=((1, 0), (1, 1)), memory=None):
+    cutter = cutter_of(model, keeps=True, memory=memory)
     home, price = measured_home(model, cutter.task), price_of(model, passes)
     relations = {"induction": [Head(*at) for at in heads]}
     [group] = groups_within(cutter, relations, home, price, everyone=HEADS_OF_TWO)
@@ -112,6 +112,14 @@ def test_what_is_decided_is_what_all_cuts_say():
     assert first.named
     for way, share in first.own.items():
         assert share.mean == pytest.approx(by_head[first.head].own[way].mean, abs=1e-6)
+
+
+def test_what_could_not_be_kept_is_paid_for_again():
+    model = toys.induction(d_vocab=40, n_ctx=32)
+    group, price = within(model, 100.0)
+    tight, dearer = within(model, 100.0, memory=350_000)
+    assert [m.word for m in tight.members] == [m.word for m in group.members]
+    assert dearer.spent > price.spent + 0.5
 
 
 def test_twins_are_found_by_what_they_restore():
