@@ -119,7 +119,8 @@ def against_exact(source: Any, task: str, n_rows: int, n_pool: int) -> dict[str,
 def against_hooks(n_rows: int = 16, n_pos: int = 12) -> dict[str, Any] | str:
     """Ours and the way with hooks, on the same small model with random weights."""
     try:
-        from transformer_lens import HookedTransformer, HookedTransformerConfig
+        from transformer_lens import HookedTransformerConfig
+        from transformer_lens.HookedTransformer import HookedTransformer
     except ImportError as error:
         return f"not run: {error}"
     torch.manual_seed(0)

@@ -67,8 +67,9 @@ def test_places_are_where_the_value_reads(zoo, tokens):
 def test_it_is_what_hooks_give(attn_only, benchmarks):
     """EAP-IG's own way, with TransformerLens' hooks: the same numbers, edge by edge."""
     lens = pytest.importorskip("transformer_lens")
-    if not hasattr(lens, "HookedTransformer"):
-        pytest.skip("TransformerLens 4 has no HookedTransformer")
+    pytest.importorskip(
+        "transformer_lens.HookedTransformer", reason="TransformerLens 4 has no HookedTransformer"
+    )
     torch.manual_seed(0)
     cfg = lens.HookedTransformerConfig(
         n_layers=2,
