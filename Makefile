@@ -38,8 +38,9 @@ demo: $(VENV)/ready
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2
 
+# TESTS is which: CI leaves out the rooms that read no TransformerLens model.
 test-tl4: $(VENV4)/ready
-	$(VENV4)/bin/python -m pytest -n 2
+	$(VENV4)/bin/python -m pytest -n 2 $(TESTS)
 
 # SETTINGS is how many, or which: `make test-kernels SETTINGS="haswell-1 zen-2"`; all by default.
 test-kernels: $(VENV)/ready
