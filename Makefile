@@ -36,11 +36,11 @@ demo: $(VENV)/ready
 	$(BIN)/python examples/random_attention.py demo
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 -m "not real"
 
 # TESTS is which: CI leaves out the rooms that read no TransformerLens model.
 test-tl4: $(VENV4)/ready
-	$(VENV4)/bin/python -m pytest -n 2 $(TESTS)
+	$(VENV4)/bin/python -m pytest -n 2 -m "not real" $(TESTS)
 
 # SETTINGS is how many, or which: `make test-kernels SETTINGS="haswell-1 zen-2"`; all by default.
 test-kernels: $(VENV)/ready
