@@ -48,7 +48,7 @@ test-kernels: $(VENV)/ready
 
 # A language model of 135M parameters, from a package; CI runs it on TransformerLens 3.
 real: $(VENV)/real
-	$(BIN)/python examples/language_model.py real-demo
+	OMP_NUM_THREADS=1 $(BIN)/python examples/language_model.py real-demo
 	$(BIN)/python -m pytest -n 2 -m real tests/real
 
 quick: lint types

@@ -18,7 +18,7 @@ from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
 from interp_toolkit.report import render
 from interp_toolkit.testing.real import smollm2_path
 
-ROWS = 48  # half to choose edges on, half to judge them on
+ROWS = 32  # half to choose edges on, half to judge them on
 TASKS = ("indirect-object", "gendered-pronoun", "subject-verb-agreement", "successor")
 
 
