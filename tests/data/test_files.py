@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tables import write
 
 from interp_toolkit.data import read_data
 from interp_toolkit.errors import InputError
@@ -15,19 +16,6 @@ RECORDS = [
     {"tokens": row, "a": a, "b": b, "position": 0, "group": f"doc{i // 2}"}
     for i, (row, a, b) in enumerate(zip(ROWS, A, B, strict=True))
 ]
-
-
-def write(path, records):
-    if path.suffix == ".parquet":
-        pd.DataFrame(records).to_parquet(path)
-    else:
-        path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
-@pytest.fixture(params=[".jsonl", ".parquet"])
-def table(request, tmp_path):
-    return lambda records: write(tmp_path / f"data{request.param}", records)
 
 
 @pytest.fixture

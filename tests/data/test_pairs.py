@@ -3,10 +3,10 @@
 import json
 
 import numpy as np
-import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tables import write
 
 from interp_toolkit.data import FeatureData, read_data
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
@@ -34,19 +34,6 @@ def tokenizer(text, add_special_tokens=True):
     """Words, with `<s>` before every whole text."""
     ids = [IDS[word] for word in text.split()]
     return {"input_ids": [0, *ids] if add_special_tokens else ids}
-
-
-def write(path, records):
-    if path.suffix == ".parquet":
-        pd.DataFrame(records).to_parquet(path)
-    else:
-        path.write_text("".join(json.dumps(record) + "\n" for record in records))
-    return path
-
-
-@pytest.fixture(params=[".jsonl", ".parquet"])
-def table(request, tmp_path):
-    return lambda records: write(tmp_path / f"data{request.param}", records)
 
 
 def test_prompts_get_what_the_tokenizer_adds_and_answers_do_not(table):

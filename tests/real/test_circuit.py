@@ -80,7 +80,7 @@ def test_attribution_finds_the_largest_of_these(asked):
     reference = trial.stand_in(rows)
     estimates = -attribute(
         engine,
-        prompts.tokens,
+        engine.whole(prompts.tokens),
         reference,
         lambda logits: judged.of_asked(logits, rows),
         prompts.answer_positions,

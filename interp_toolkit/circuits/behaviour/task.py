@@ -119,18 +119,28 @@ class RowTask(ABC):
 
 
 @dataclass(frozen=True, eq=False)
-class AnswerTask(RowTask):
-    """Naming the rows' answers: the share of asked places whose answer gets the largest logit."""
+class AskedTask(RowTask):
+    """What is measured as a share of the answers that rows ask for."""
 
     prompts: Prompts
     rows: Int[Tensor, " row"]
-    name: str = "accuracy"
     unit: str = "of the answers"
     first_look: int = 256
 
     def least(self, whole: float) -> float:
         """As of every task, but some answers in a hundred at least."""
         return max(MATERIAL * whole, LEAST_ANSWERS)
+
+    def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
+        """The t interval; where hardly any row differs from the others, exact bounds."""
+        return mean_of_shares(values, coverage)
+
+
+@dataclass(frozen=True, eq=False)
+class AnswerTask(AskedTask):
+    """Naming the rows' answers: the share of asked places whose answer gets the largest logit."""
+
+    name: str = "accuracy"
 
     def read(
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
@@ -160,28 +170,16 @@ class AnswerTask(RowTask):
         )
         return AtHome(yes, value, chance, float(readings[:, 1].mean()), said, self.unit)
 
-    def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
-        """The t interval; where hardly any row differs from the others, exact bounds."""
-        return mean_of_shares(values, coverage)
-
 
 @dataclass(frozen=True, eq=False)
-class PreferenceTask(RowTask):
+class PreferenceTask(AskedTask):
     """Preferring the answer to a wrong one: the share of asked places where its logit is larger.
 
     Chance is one half. What a preference among the tokens gets that does not look at the row (see
     `fixed_preference`) is told beside it where it is certainly more than that.
     """
 
-    prompts: Prompts
-    rows: Int[Tensor, " row"]
     name: str = "preference for the answer"
-    unit: str = "of the answers"
-    first_look: int = 256
-
-    def least(self, whole: float) -> float:
-        """As of every task, but some answers in a hundred at least."""
-        return max(MATERIAL * whole, LEAST_ANSWERS)
 
     def read(
         self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
@@ -213,10 +211,6 @@ class PreferenceTask(RowTask):
             said += f", and a preference among the answers that ignores the row gets {blind:.1%}"
         loss = float(readings[:, 1].mean())
         return AtHome(value.low > chance, value, chance, loss, said, self.unit)
-
-    def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
-        """The t interval; where hardly any row differs from the others, exact bounds."""
-        return mean_of_shares(values, coverage)
 
 
 def fixed_preference(

@@ -18,7 +18,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.edges.blocks import Blocks
-from interp_toolkit.circuits.edges.patched_pass import PatchedModel, Reference, at_places
+from interp_toolkit.circuits.edges.patched_pass import Pass, PatchedModel, Reference, at_places
 from interp_toolkit.circuits.edges.wiring import Stage
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.weights.parts import NormWeights
@@ -33,7 +33,7 @@ Gradient = Float[Tensor, "reader row pos d_model"]
 @torch.no_grad()
 def attribute(
     engine: PatchedModel,
-    tokens: Int[Tensor, "row pos"],
+    whole: Pass,
     reference: Reference,
     value: Callable[[Tensor], Tensor],
     places: Int[Tensor, "row place"] | None = None,
@@ -43,7 +43,7 @@ def attribute(
 
     Args:
         engine: the model.
-        tokens: the rows.
+        whole: the pass of the rows with no edge cut.
         reference: what is read over a cut edge, as `PatchedModel.logits` takes it.
         value: a function of the logits at these places, one number a row.
         places: where the value reads logits, positions; None: everywhere.
@@ -52,7 +52,7 @@ def attribute(
     Raises:
         InputError: a value that has no gradient.
     """
-    writes = engine.whole(tokens).trace.writes
+    writes = whole.trace.writes
     changes = torch.stack([there - own for there, own in zip(reference, writes, strict=True)])
     gradients: list[Tensor] = []
     for i in range(steps):

@@ -112,7 +112,7 @@ def minimality(
 
 
 def stability(
-    select: Select, n_rows: int, chosen: Collection[Edge], edges: Sequence[Edge], seed: int
+    select: Select, n_rows: int, chosen: Collection[Edge], wiring: Wiring, seed: int
 ) -> tuple[dict[Edge, float], float]:
     """How often each edge is chosen again on rows drawn anew, and how alike the choices are.
 
@@ -120,17 +120,17 @@ def stability(
         select: the rule.
         n_rows: rows that it chose on.
         chosen: what it chose there.
-        edges: all of the model's.
+        wiring: the model's edges.
         seed: of the draws.
     """
     rng = np.random.default_rng([seed, 2])
-    inside = _mask(chosen, edges)
-    again, alike = np.zeros(len(edges)), []
+    inside = wiring.mask(chosen)
+    again, alike = np.zeros(len(inside)), []
     for _ in range(DRAWS):
         anew = select(rng.integers(n_rows, size=n_rows))
         again += anew
         alike.append(jaccard(anew, inside))
-    rates = {e: float(again[i]) / DRAWS for i, e in enumerate(edges) if inside[i]}
+    rates = dict(zip(wiring.masked(inside), (again[inside] / DRAWS).tolist(), strict=True))
     return rates, float(np.mean(alike))
 
 
@@ -168,11 +168,6 @@ def jaccard(a: Bool[np.ndarray, " edge"], b: Bool[np.ndarray, " edge"]) -> float
     """What two choices share, of what either has; 1 for two empty ones."""
     either = int((a | b).sum())
     return int((a & b).sum()) / either if either else 1.0
-
-
-def _mask(kept: Collection[Edge], edges: Sequence[Edge]) -> Bool[np.ndarray, " edge"]:
-    inside = set(kept)
-    return np.array([e in inside for e in edges])
 
 
 def _exchanged(kept: Collection[Edge], wiring: Wiring, rng: np.random.Generator) -> list[Edge]:

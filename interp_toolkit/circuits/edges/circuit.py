@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-import networkx as nx
 import numpy as np
 from jaxtyping import Float
 
@@ -18,7 +17,7 @@ from interp_toolkit.circuits.edges.measured import Measured, p_values
 from interp_toolkit.circuits.edges.patching import Patching
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.stand_in import Kind
-from interp_toolkit.circuits.edges.wiring import INPUT, LOGITS, Edge, Node, Wiring
+from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.results import Status
 from interp_toolkit.stats import holm
 
@@ -160,11 +159,3 @@ def described(
             )
         )
     return rows
-
-
-def connected(edges: Collection[Edge]) -> set[Edge]:
-    """Those on a path from the input to the logits."""
-    graph = nx.DiGraph([(e.source.name, e.target.name) for e in edges])
-    graph.add_nodes_from([INPUT, LOGITS])
-    on_path = (nx.descendants(graph, INPUT) | {INPUT}) & (nx.ancestors(graph, LOGITS) | {LOGITS})
-    return {e for e in edges if e.source.name in on_path and e.target.name in on_path}

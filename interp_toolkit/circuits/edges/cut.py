@@ -149,13 +149,13 @@ class CutObjective:
         found = []
         count = Countdown(progress, len(self.rows), "attribution to edges", "rows")
         for rows in torch.split(self.rows, self._graded_at_once):
-            tokens, places = self._prompts.tokens[rows], self._places(rows)
-            reference, whole = self.stand_in(rows), self.engine.whole(tokens, places).logits
+            places = self._places(rows)
+            whole = self.engine.whole(self._prompts.tokens[rows], places)
 
-            def worth(logits: Tensor, rows: Rows = rows, whole: Tensor = whole) -> Tensor:
-                return self._worth(logits, rows, whole)
+            def worth(logits: Tensor, rows: Rows = rows, whole: Pass = whole) -> Tensor:
+                return self._worth(logits, rows, whole.logits)
 
-            estimate = attribute(self.engine, tokens, reference, worth, places, steps)
+            estimate = attribute(self.engine, whole, self.stand_in(rows), worth, places, steps)
             found.append(-estimate.float().cpu().numpy())
             count.step(len(rows))
         return np.concatenate(found)

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.circuits.edges.checks import Select
-from interp_toolkit.circuits.edges.circuit import EdgeEffect, connected, described
+from interp_toolkit.circuits.edges.circuit import EdgeEffect, described
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.faithfulness import SHARE
 from interp_toolkit.circuits.edges.measured import Measured, measured, p_values
@@ -73,9 +73,9 @@ def measured_edges(
     def select(rows: Int[np.ndarray, " row"]) -> Bool[np.ndarray, " edge"]:
         return _by_effect(found.at(rows), len(everything), total, level, test=test)
 
-    kept = select(np.arange(len(intact)))
-    on_path = connected([e for e, keep in zip(everything, kept, strict=True) if keep])
-    edges = described(trial.edges, attributions, found, on_path, test=test)
+    wiring = trial.engine.wiring
+    kept = set(wiring.masked(wiring.on_paths(select(np.arange(len(intact))))))
+    edges = described(everything, attributions, found, kept, test=test)
     return edges, select
 
 
@@ -122,7 +122,7 @@ def completed(
             if keep:
                 added |= {e: gain for e in more if e not in kept and e not in added}
         kept |= added.keys()
-    on_path = connected(kept)
+    on_path = set(trial.engine.wiring.connected(kept))
     return [
         dataclasses.replace(e, kept=True, added=added.get(e.edge)) if e.edge in on_path else e
         for e in edges

@@ -81,7 +81,8 @@ class KeptPass:
         for stage, read in list(zip(self._wiring.stages, self._reads, strict=True))[first:]:
             if stage.kind == "logits":
                 return self._unembedded(read, inputs, changes)
-            writers = [n for n in dict.fromkeys(n for n, _ in self._readers(stage)) if n in wanted]
+            nodes = dict.fromkeys(node for node, _ in self._wiring.readers(stage))
+            writers = [node for node in nodes if node in wanted]
             if not writers:
                 continue
             for node, write in zip(
@@ -90,9 +91,6 @@ class KeptPass:
                 i = self._wiring.index[node]
                 changes[i] = write - self._reference[i]
         raise AssertionError("the last stage is the logits")
-
-    def _readers(self, stage: Stage) -> list[tuple[Node, str | None]]:
-        return list(self._wiring.readers(stage))
 
     def _writes(
         self,

@@ -105,7 +105,7 @@ class PatchedModel:
         self, tokens: Int[Tensor, "row pos"], places: Int[Tensor, "row place"] | None = None
     ) -> Pass:
         """The pass with no edge cut; logits at these places, or everywhere."""
-        trace = Trace([self._embedded(tokens)])
+        trace = Trace([self.embedded(tokens)])
         start = trace.writes[0]
         return Pass(trace, self._go_on(trace, 0, start, start, places=places))
 
@@ -258,7 +258,8 @@ class PatchedModel:
         mlp = self.blocks.mlps[layer]
         return "attention only" if mlp is None else f"activation {mlp.act_fn}"
 
-    def _embedded(self, tokens: Tensor) -> Tensor:
+    def embedded(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos d_model"]:
+        """What the input node writes."""
         return at_least_single(self._residual(tokens, 0))
 
     def _residual(self, tokens: Tensor, layer: int) -> Tensor:

@@ -126,7 +126,7 @@ def selected(
     whole = float((intact - all_cut).mean())
 
     def keeps(selection: Selection) -> float:
-        kept = [trial.edges[i] for i in np.flatnonzero(selection(scores)).tolist()]
+        kept = trial.engine.wiring.masked(selection(scores))
         progress(f"circuits of {len(kept):,} edges")
         return float((trial.alone([kept])[:, 0] - all_cut).mean()) / whole
 

@@ -33,7 +33,6 @@ from interp_toolkit.circuits.edges.circuit import (
     Circuit,
     EdgeEffect,
     Nothing,
-    connected,
     described,
 )
 from interp_toolkit.circuits.edges.cut import CutObjective
@@ -135,7 +134,7 @@ def find_circuit(
     if found.nothing is not None:
         return found
     if len(engine.wiring.edges) > MANY:
-        choice = _screened(choosing, judging, prompts, (intact, all_cut), max_edges, seed, progress)
+        choice = _screened(choosing, prompts, (intact, all_cut), max_edges, seed, progress)
     else:
         choice = _exhaustive(choosing, (intact, all_cut), level, max_edges, judged_by, progress)
     found = replace(found, edges=choice.edges, screening=choice.screening, chosen=choice.chosen)
@@ -148,14 +147,14 @@ def find_circuit(
     )
     choosing.release()
     found = replace(found, held_out=faithfulness(judging, kept))
+    if kept:
+        checked = _checks(judging, kept, choice, prompts, len(intact), seed, progress)
+        found = replace(found, checks=checked)
+    judging.release()
     if isinstance(judged_by, AskedObjective):
-        judging.release()
         patching = patched_stream(engine, prompts, judged_by, limit, progress)
         found = replace(found, patching=patching)
-    if not kept:
-        return found
-    checked = _checks(judging, kept, choice, prompts, len(intact), seed, progress)
-    return replace(found, checks=checked)
+    return found
 
 
 def _halves(prompts: Prompts, seed: int) -> tuple[Tensor, Tensor]:
@@ -199,7 +198,6 @@ def _exhaustive(
 
 def _screened(
     trial: CutObjective,
-    judging: CutObjective,
     prompts: Prompts,
     values: tuple[Float[np.ndarray, " row"], Float[np.ndarray, " row"]],
     max_edges: int,
@@ -211,7 +209,6 @@ def _screened(
     total = float((intact - all_cut).mean())
     scores = trial.attributions(STEPS, progress)  # before passes are kept for what follows
     order = screened.ranked(scores)
-
     selection, *sizes = screened.selected(trial, scores, values, progress)
     most = min(max_edges, screened.MOST_CUT)
     in_order = screened.until_none_matters(trial, order, intact, total, most, progress)
@@ -220,7 +217,7 @@ def _screened(
     sample = measured(trial, drawn, intact, progress)
     trial.release()
     chosen = selection(scores)
-    kept = {trial.edges[i] for i in np.flatnonzero(chosen).tolist()}
+    kept = set(trial.engine.wiring.masked(chosen))
     found = joined(in_order[0], sample)
     edges = described(trial.edges, scores.mean(0), found, kept, test=True)
     alike: dict[Kind, float] = {}
@@ -265,13 +262,13 @@ def _checks(
     progress("what the rest of the model keeps")
     rest = checks.rest_of(trial, kept)
     tested, needed, idle = checks.minimality(trial, kept, seed, progress)
-    again, alike = checks.stability(choice.select, n_rows, choice.chosen, trial.edges, seed)
+    again, alike = checks.stability(choice.select, n_rows, choice.chosen, trial.engine.wiring, seed)
     progress("circuits of the same shape")
     exchanged, drawn = checks.rivals(trial, kept, seed, progress)
     inside = set(kept)
     others = [e for e in choice.edges if e.edge not in inside]
     others.sort(key=lambda e: -abs(e.weight))
-    runner_up = connected([e.edge for e in others[: len(kept)]])
+    runner_up = trial.engine.wiring.connected([e.edge for e in others[: len(kept)]])
     best_other = faithfulness(trial, runner_up) if runner_up else None
     by_kind = {}
     trial.release()

@@ -11,6 +11,7 @@ How much a circuit keeps depends on the choice (Miller et al. 2024, arXiv 2407.0
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import torch
@@ -71,9 +72,14 @@ class StandIn:
     def _of_all(self, prompts: Prompts, others: Int[Tensor, " other"], at_once: int) -> Reference:
         total: list[Tensor] = []
         for part in torch.split(others, at_once):
-            sums = [w.sum(0) for w in self._engine.whole(prompts.tokens[part]).trace.writes]
+            sums = [write.sum(0) for write in self._writes(prompts.tokens[part])]
             total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
         means = [one / len(others) for one in total]
+        n_zero = len(self._engine.wiring.writers) - len(means)
+        return [*means, *(torch.zeros_like(means[0]) for _ in range(n_zero))]
+
+    def _writes(self, tokens: Int[Tensor, "row pos"]) -> Sequence[Tensor]:
+        """What is averaged: what every writer writes; the embedding alone where others get zero."""
         if self.kind == "zero":
-            return [means[0], *(torch.zeros_like(mean) for mean in means[1:])]
-        return means
+            return [self._engine.embedded(tokens)]
+        return self._engine.whole(tokens).trace.writes

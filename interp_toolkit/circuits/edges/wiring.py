@@ -9,7 +9,7 @@ Source: Hanna, Pezzelle & Belinkov 2024, "Have Faith in Faithfulness", arXiv 240
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal, NamedTuple
@@ -144,8 +144,27 @@ class Wiring:
         pairs = np.array([(number[e.source], number[e.target]) for e in self.edges])
         return pairs[:, 0], pairs[:, 1]
 
-    def on_paths(self, inside: Bool[np.ndarray, " edge"]) -> Bool[np.ndarray, " edge"]:
+    @cached_property
+    def number(self) -> dict[Edge, int]:
+        """Each edge's place among all."""
+        return {edge: i for i, edge in enumerate(self.edges)}
+
+    def mask(self, some: Collection[Edge]) -> Bool[np.ndarray, " edge"]:
+        """Some edges as a mask over all."""
+        inside = np.zeros(len(self.edges), dtype=bool)
+        inside[[self.number[edge] for edge in some]] = True
+        return inside
+
+    def masked(self, inside: Bool[np.ndarray, " edge"]) -> list[Edge]:
+        """The edges of a mask, in the order of the forward pass."""
+        return [self.edges[i] for i in np.flatnonzero(inside).tolist()]
+
+    def connected(self, some: Collection[Edge]) -> list[Edge]:
         """Those of some edges that lie on a path of them from the input to the logits."""
+        return self.masked(self.on_paths(self.mask(some)))
+
+    def on_paths(self, inside: Bool[np.ndarray, " edge"]) -> Bool[np.ndarray, " edge"]:
+        """As `connected`, of masks."""
         sources, targets = (ends[inside].tolist() for ends in self.ends)
         begun, ended = [False] * (len(self.writers) + 1), [False] * (len(self.writers) + 1)
         begun[0] = ended[-1] = True

@@ -14,14 +14,13 @@ from interp_toolkit.circuits.behaviour.objective import Closeness
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.edges import verdict
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
-from interp_toolkit.circuits.edges.circuit import connected
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.exhaustive import kept_edges, measured_edges
 from interp_toolkit.circuits.edges.faithfulness import SHARE, ratio_interval
 from interp_toolkit.circuits.edges.graph import circuit_prompts, composition_graph
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.search import find_circuit
-from interp_toolkit.circuits.edges.wiring import Edge, Node
+from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
@@ -263,11 +262,12 @@ def test_the_rule():
 
 
 def test_only_paths_from_input_to_logits_are_kept():
+    wiring = Wiring(n_layers=1, n_heads=3, d_model=4, mlps=(False,), parallel=False)
     a, b, c = (Node("head", 0, h) for h in range(3))
     through = [Edge(Node("input"), a, "v"), Edge(a, Node("logits"))]
     dangling = [Edge(Node("input"), b, "q"), Edge(c, Node("logits"))]
-    assert connected(through + dangling) == set(through)
-    assert connected(dangling) == set()
+    assert set(wiring.connected(through + dangling)) == set(through)
+    assert set(wiring.connected(dangling)) == set()
 
 
 def test_faithfulness_is_the_share_that_is_left(induction):

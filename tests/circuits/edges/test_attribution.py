@@ -23,7 +23,7 @@ def test_small_changes_have_the_effect_that_is_estimated(zoo, tokens, kind):
     reference = [
         w + SMALL * w.std() * torch.randn(w.shape, generator=generator) for w in whole.trace.writes
     ]
-    estimates = attribute(engine, tokens, reference, _value, steps=1)
+    estimates = attribute(engine, whole, reference, _value, steps=1)
     assert estimates.shape == (len(tokens), len(engine.wiring.edges))
     effects = torch.stack(
         [
@@ -43,7 +43,7 @@ def test_attribution_is_exact_where_the_model_is_linear(zoo, tokens):
     engine = PatchedModel(zoo("own-bare"))
     whole = engine.whole(tokens)
     reference = [w.mean(0) for w in whole.trace.writes]
-    estimates = attribute(engine, tokens, reference, _value)
+    estimates = attribute(engine, whole, reference, _value)
     found = 0
     for i, edge in enumerate(engine.wiring.edges):
         if edge.target == Node("logits"):
@@ -58,8 +58,8 @@ def test_places_are_where_the_value_reads(zoo, tokens):
     whole = engine.whole(tokens)
     reference = [w.mean(0) for w in whole.trace.writes]
     last = torch.full((len(tokens), 1), tokens.shape[1] - 1)
-    everywhere = attribute(engine, tokens, reference, _value, steps=2)
-    there = attribute(engine, tokens, reference, _value, last, steps=2)
+    everywhere = attribute(engine, whole, reference, _value, steps=2)
+    there = attribute(engine, whole, reference, _value, last, steps=2)
     torch.testing.assert_close(there, everywhere, atol=2e-5, rtol=1e-5)
 
 
@@ -89,7 +89,7 @@ def test_it_is_what_hooks_give(attn_only, benchmarks):
     clean, corrupted = torch.randint(0, 11, (2, 3, 6), generator=torch.Generator().manual_seed(1))
     engine = PatchedModel(model)
     reference = engine.whole(corrupted).trace.writes
-    ours = attribute(engine, clean, reference, _value, steps=3)
+    ours = attribute(engine, engine.whole(clean), reference, _value, steps=3)
     theirs = benchmarks("plain_attribution").hooked_attribution(model, clean, corrupted, _value, 3)
     assert set(theirs) == {edge.name for edge in engine.wiring.edges}
     expected = torch.stack([theirs[edge.name].detach() for edge in engine.wiring.edges], dim=1)

@@ -1,11 +1,11 @@
 """Circuits chosen by attribution, on models small enough that the truth is known."""
 
+import networkx as nx
 import numpy as np
 import pytest
 
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.edges import checks, screened, search
-from interp_toolkit.circuits.edges.circuit import connected
 from interp_toolkit.circuits.edges.measured import Measured
 from interp_toolkit.circuits.edges.verdict import evidence_of, status_of, verdict
 from interp_toolkit.circuits.edges.wiring import Wiring
@@ -100,9 +100,15 @@ def test_paths_are_those_that_networkx_finds():
     rng = np.random.default_rng(0)
     for share in (0.03, 0.1, 0.5):
         inside = rng.random(len(wiring.edges)) < share
-        expected = connected([e for e, keep in zip(wiring.edges, inside, strict=True) if keep])
+        drawn = [e for e, keep in zip(wiring.edges, inside, strict=True) if keep]
+        graph = nx.DiGraph([(e.source.name, e.target.name) for e in drawn])
+        graph.add_nodes_from(["input", "logits"])
+        begun = nx.descendants(graph, "input") | {"input"}
+        ended = nx.ancestors(graph, "logits") | {"logits"}
+        expected = {e for e in drawn if e.source.name in begun and e.target.name in ended}
         found = wiring.on_paths(inside)
         assert {e for e, keep in zip(wiring.edges, found, strict=True) if keep} == expected
+        assert set(wiring.connected(drawn)) == expected
 
 
 def test_what_matters_is_certain_and_large():
@@ -175,14 +181,14 @@ def test_jaccard_by_hand():
 def test_bootstraps_tell_edges_that_rest_on_one_row():
     """An edge that only one row of ten chooses is chosen where that row is drawn: 65 in 100."""
     wiring = _wiring()
-    edges = wiring.edges[:3]
-    scores = np.zeros((10, 3))
+    edges = wiring.edges
+    scores = np.zeros((10, len(edges)))
     scores[:, 0], scores[0, 1] = 1.0, 100.0
 
     def select(rows):
         return scores[rows].mean(0) > 0.5
 
-    rates, alike = checks.stability(select, 10, edges[:2], edges, seed=0)
+    rates, alike = checks.stability(select, 10, edges[:2], wiring, seed=0)
     assert rates[edges[0]] == 1
     assert rates[edges[1]] == pytest.approx(1 - 0.9**10, abs=0.12)
     assert alike == pytest.approx(rates[edges[1]] + (1 - rates[edges[1]]) / 2)
@@ -190,6 +196,6 @@ def test_bootstraps_tell_edges_that_rest_on_one_row():
 
 def test_the_circuit_is_connected_and_its_edges_are_tested(large):
     kept = [e.edge for e in large.kept]
-    assert connected(kept) == set(kept)
+    assert set(large.wiring.connected(kept)) == set(kept)
     assert 0 <= large.checks.needed <= large.checks.tested <= screened.BLOCK
     assert set(large.checks.chosen_again) == set(kept)
