@@ -1,0 +1,4 @@
+"""Models whose truth is known, questions about them, and how often a tool is wrong.
+
+Order to read: `case` (a model with what is known of it).
+"""
