@@ -24,9 +24,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from interp_toolkit.checked_yaml import read_yaml
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.registry import Recipe, find
 from interp_toolkit.training.engine.configure import configure
@@ -61,20 +61,6 @@ class SweepFile(BaseModel):
     grid: dict[str, list[Any]] = Field(min_length=1)
     seeds: int = Field(1, ge=1, le=MOST_JOBS)
     name: str = ""
-
-
-class _UniqueKeys(yaml.SafeLoader):
-    """YAML whose mappings have each key once, which the standard asks for and PyYAML does not."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        known: set[str] = set()
-        for key_node, _ in node.value:
-            key = repr(self.construct_object(key_node, deep=True))
-            if key in known:
-                line = key_node.start_mark.line + 1
-                raise InputError(f"the key {key} stands twice (line {line})")
-            known.add(key)
-        return super().construct_mapping(node, deep)
 
 
 @dataclass(frozen=True)
@@ -117,18 +103,7 @@ def read_sweep(path: Path) -> SweepFile:
         InputError: it cannot be read, is no YAML, has a key twice, or keys or values that do not
             fit.
     """
-    try:
-        data = yaml.load(path.read_text(encoding="utf-8"), _UniqueKeys)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from error
-    except OSError as error:
-        raise InputError(f"{path}: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path} is not text in UTF-8") from error
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
-        mark = getattr(error, "problem_mark", None)
-        where = "" if mark is None else f" (line {mark.line + 1}: {getattr(error, 'problem', '')})"
-        raise InputError(f"{path} is not YAML{where}") from error
+    data = read_yaml(path)
     if not isinstance(data, dict):
         raise InputError(f"{path} must hold a mapping with the keys recipe and grid")
     try:
