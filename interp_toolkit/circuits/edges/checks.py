@@ -135,14 +135,21 @@ def stability(
 
 
 def rivals(
-    trial: CutObjective, kept: Collection[Edge], seed: int, progress: Callable[[str], None]
+    trial: CutObjective,
+    kept: Collection[Edge],
+    seed: int,
+    progress: Callable[[str], None],
+    count: int = RIVALS,
 ) -> tuple[list[float], list[float]]:
-    """Shares that other circuits of the same shape keep: heads exchanged, edges drawn."""
+    """Shares that other circuits of the same shape keep: heads exchanged, edges drawn.
+
+    `count` of each kind, or fewer where so many different ones do not come up.
+    """
     rng = np.random.default_rng([seed, 3])
     wiring = trial.engine.wiring
     seen = {frozenset(kept)}
-    exchanged = _others(lambda: _exchanged(kept, wiring, rng), seen)
-    drawn = _others(lambda: _drawn(kept, wiring, rng), seen)
+    exchanged = _others(lambda: _exchanged(kept, wiring, rng), seen, count)
+    drawn = _others(lambda: _drawn(kept, wiring, rng), seen, count)
     circuits = [*exchanged, *drawn]
     if not circuits:
         return [], []
@@ -151,15 +158,17 @@ def rivals(
     return shares[: len(exchanged)], shares[len(exchanged) :]
 
 
-def _others(make: Callable[[], list[Edge]], seen: set[frozenset[Edge]]) -> list[list[Edge]]:
-    """As many as RIVALS that differ from each other and from all seen, if so many come up."""
+def _others(
+    make: Callable[[], list[Edge]], seen: set[frozenset[Edge]], count: int
+) -> list[list[Edge]]:
+    """As many as asked that differ from each other and from all seen, if so many come up."""
     found: list[list[Edge]] = []
-    for _ in range(TRIES * RIVALS):
+    for _ in range(TRIES * count):
         one = make()
         if frozenset(one) not in seen:
             seen.add(frozenset(one))
             found.append(one)
-        if len(found) == RIVALS:
+        if len(found) == count:
             break
     return found
 

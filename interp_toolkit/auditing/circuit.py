@@ -1,0 +1,292 @@
+"""Auditing a circuit: do these edges do what the whole model does, and are they needed?
+
+- there: the edges exist in this model and lie on paths from the input to the logits;
+- all: the circuit alone, all other edges cut, does what the model does: its share of the behaviour
+  lies within `within` of 1 (`circuits.edges.faithfulness`); with each of the things that can be
+  read over a cut edge beside it (the corrupted prompt's, the mean of others, zero);
+- matters: without its edges the model keeps less than half of the behaviour;
+- special: the share of random circuits of the same shape that do as well (heads exchanged within
+  their layers, as many edges drawn at each place);
+- stable: on rows drawn anew, and in every group of them.
+
+Intervals are Fieller's, over rows: the share is a ratio of two measured things. Means that stand in
+for cut edges are taken over one half of the rows, and the circuit is judged on the other; with
+corrupted prompts, on all rows. The circuit was chosen by whoever claims it: on these rows or others
+is for them to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+
+from interp_toolkit.auditing.claims import CircuitClaim
+from interp_toolkit.auditing.ground import Ground
+from interp_toolkit.auditing.parts import Answer, Part, answer_of, measured, percent
+from interp_toolkit.auditing.stable import DRAWS, FEWEST_OF_GROUP, STABLE
+from interp_toolkit.circuits.behaviour.objective import Objective, objective
+from interp_toolkit.circuits.behaviour.words import Share
+from interp_toolkit.circuits.edges.checks import rivals
+from interp_toolkit.circuits.edges.cut import CutObjective
+from interp_toolkit.circuits.edges.faithfulness import ratio_interval
+from interp_toolkit.circuits.edges.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.stand_in import WORDS, Kind, kinds_for
+from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Wiring
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.stats import clopper_pearson
+
+ASSERTED = {"sufficient": ("all",), "necessary": ("matters",), "both": ("all", "matters")}
+NEEDED = 0.5  # of the behaviour: what is lost at least without a necessary circuit
+FEWEST_ROWS = 4
+AS_GOOD = 0.1  # of the random circuits: fewer may do as well as a circuit that is special
+RIVALS = 24  # of each kind
+
+
+def audit_circuit(claim: CircuitClaim, ground: Ground) -> list[Part]:
+    """The parts of a claim about a circuit.
+
+    Raises:
+        InputError: a model that cannot be taken apart into edges, edges that it does not have, or
+            fewer than FEWEST_ROWS rows.
+    """
+    audit = _CircuitAudit(claim, ground)
+    there = audit.there()
+    if (reason := audit.untestable) is not None:
+        asserted = audit.asserted
+        return [
+            there,
+            *(
+                Part(q, "not_testable", reason, "intervened", q in asserted)
+                for q in ("matters", "all")
+            ),
+        ]
+    return [there, audit.matters(), audit.all_of_it(), audit.special(), audit.stable()]
+
+
+@dataclass(frozen=True, eq=False)
+class _CircuitAudit:
+    """One circuit."""
+
+    claim: CircuitClaim
+    ground: Ground
+
+    @property
+    def asserted(self) -> tuple[str, ...]:
+        """The questions that the claim rests on."""
+        return ASSERTED[self.claim.says]
+
+    @cached_property
+    def engine(self) -> PatchedModel:
+        """The model, taken apart."""
+        return PatchedModel(self.ground.model)
+
+    @cached_property
+    def edges(self) -> list[Edge]:
+        """The claim's, of this model."""
+        return edges_of(self.claim.circuit, self.engine.wiring)
+
+    @cached_property
+    def objective(self) -> Objective:
+        """What each row is judged by."""
+        return objective(self.ground.model, self.ground.prompts, self.ground.memory)[0]
+
+    @property
+    def untestable(self) -> str | None:
+        """Why the circuit cannot be judged here."""
+        reason = self.ground.untestable
+        if reason is not None and (self.objective.is_behaviour or self.ground.home is not None):
+            return reason
+        whole, nothing = self.values_intact, self.values_cut
+        low, _ = ratio_interval(whole - nothing, np.ones(len(whole)))
+        if not low > 0:
+            return "cutting every edge at once is not certain to cost anything on these rows"
+        return None
+
+    @cached_property
+    def trial(self) -> CutObjective:
+        """The rows that the circuit is judged on."""
+        return self._trial(kinds_for(self.ground.prompts)[0])
+
+    def _trial(self, kind: Kind) -> CutObjective:
+        n = len(self.ground.prompts)
+        if n < FEWEST_ROWS:
+            raise InputError(f"{n} rows are too few to judge a circuit; give {FEWEST_ROWS} or more")
+        order = torch.from_numpy(self.ground.rng(4).permutation(n))
+        rows, others = (order, order) if kind == "corrupted" else (order[::2], order[1::2])
+        memory = parse_memory(self.ground.memory)
+        prompts = self.ground.prompts
+        return CutObjective(self.engine, prompts, rows, others, self.objective, memory, kind)
+
+    @cached_property
+    def values_intact(self) -> np.ndarray:
+        """Of each row in the whole model."""
+        return self.trial.intact()
+
+    @cached_property
+    def _alone(self) -> np.ndarray:
+        return self.trial.alone([self.edges, ()], self.ground.progress)
+
+    @property
+    def values_alone(self) -> np.ndarray:
+        """Of each row in the circuit alone."""
+        return self._alone[:, 0]
+
+    @property
+    def values_cut(self) -> np.ndarray:
+        """Of each row with all edges cut."""
+        return self._alone[:, 1]
+
+    def there(self) -> Part:
+        """The edges are this model's, and lead somewhere."""
+        on_paths = self.engine.wiring.connected(self.edges)
+        n, idle = len(self.edges), len(self.edges) - len(on_paths)
+        said = f"{n} of the model's {len(self.engine.wiring.edges):,} edges"
+        said += f"; {idle} of them lie on no path from the input to the logits" if idle else ""
+        return Part("there", "confirmed" if on_paths else "refuted", said, "computed")
+
+    def share(
+        self, part: np.ndarray, coverage: float, of: tuple[np.ndarray, np.ndarray] | None = None
+    ) -> Share:
+        """Of the behaviour, from values by row: what `part` keeps above all edges cut."""
+        intact, nothing = (self.values_intact, self.values_cut) if of is None else of
+        left, whole = part - nothing, intact - nothing
+        mean = float(left.mean() / whole.mean())
+        if self.ground.exhaustive:
+            return Share(mean, mean, mean)
+        return Share(mean, *ratio_interval(left, whole, coverage))
+
+    def all_of_it(self) -> Part:
+        """The circuit alone."""
+        coverage = self.ground.coverage(len(self.asserted))
+        found, within = self.share(self.values_alone, coverage), self.claim.within
+        answer = sufficient(found, within)
+        others = []
+        for kind in kinds_for(self.ground.prompts)[1:]:
+            trial = self._trial(kind)
+            alone, nothing = trial.alone([self.edges, ()], self.ground.progress).T
+            other = self.share(alone, coverage, (trial.intact(), nothing))
+            others.append(f"{percent(other)} with {WORDS[kind]}")
+        said = (
+            f"alone, with {WORDS[self.trial.stand_in.kind]} over all other edges, it keeps "
+            f"{percent(found)} of the {self.objective.name}; claimed: {1 - within:.0%} to "
+            f"{1 + within:.0%}. It keeps {' and '.join(others)}"
+        )
+        return measured(
+            "all", answer, said, "intervened", found, 1 - within, coverage, "all" in self.asserted
+        )
+
+    def matters(self) -> Part:
+        """The model without the circuit's edges."""
+        coverage = self.ground.coverage(len(self.asserted))
+        without = self.trial.values([self.edges], self.ground.progress)[:, 0]
+        kept = self.share(without, coverage)
+        lost = Share(1 - kept.mean, 1 - kept.high, 1 - kept.low)
+        said = (
+            f"without these edges the model loses {percent(lost)} of the {self.objective.name}; "
+            f"needed: at least {NEEDED:.0%}"
+        )
+        answer = answer_of(lost.low, lost.high, NEEDED)
+        asserted = "matters" in self.asserted
+        return measured("matters", answer, said, "intervened", lost, NEEDED, coverage, asserted)
+
+    def special(self) -> Part:
+        """Random circuits of the same shape."""
+        seed, progress = self.ground.seed, self.ground.progress
+        exchanged, drawn = rivals(self.trial, self.edges, seed, progress, RIVALS)
+        shares = [*exchanged, *drawn]
+        if not shares:
+            said = "there is no other circuit of its shape"
+            return Part("special", "not_testable", said, "intervened")
+        own = float(
+            (self.values_alone - self.values_cut).mean()
+            / (self.values_intact - self.values_cut).mean()
+        )
+        target = min(own, 1 - self.claim.within)
+        good = sum(share >= target for share in shares)
+        low, high = clopper_pearson(good, len(shares), self.ground.coverage(1))
+        answer: Answer = "undecided"
+        if high <= AS_GOOD:
+            answer = "confirmed"
+        elif low > AS_GOOD:
+            answer = "refuted"
+        said = (
+            f"{good} of {len(shares)} random circuits of its shape keep as much (at most "
+            f"{high:.0%} of all such)"
+        )
+        return Part("special", answer, said, "intervened", False, good / len(shares), low, high)
+
+    def stable(self) -> Part:
+        """Rows drawn anew, and groups."""
+        left, whole = self.values_alone - self.values_cut, self.values_intact - self.values_cut
+        n, within = len(left), self.claim.within
+        drawn = self.ground.rng(5).integers(n, size=(DRAWS, n))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratios = left[drawn].mean(1) / whole[drawn].mean(1)
+        share = float((np.abs(ratios - 1) <= within).mean())
+        said = f"in {share:.0%} of {DRAWS} draws of the rows it keeps {1 - within:.0%} or more"
+        said += " (and no more than the model has)"
+        answer: Answer = (
+            "confirmed" if share >= STABLE else "refuted" if share < 0.5 else "undecided"
+        )
+        groups = self._groups()
+        if groups is not None:
+            below = []
+            names = [g for g in np.unique(groups) if (groups == g).sum() >= FEWEST_OF_GROUP]
+            for name in names:
+                here = groups == name
+                ratio = left[here].mean() / whole[here].mean()
+                below += [f"{name} ({ratio:.0%})"] if not abs(ratio - 1) <= within else []
+            if len(names) > 1:
+                said += f"; in {len(names) - len(below)} of {len(names)} groups"
+                said += f", not in {', '.join(below[:4])}" if below else ""
+                answer = "undecided" if below and answer == "confirmed" else answer
+        return Part("stable", answer, said, "intervened", value=share, bound=STABLE)
+
+    def _groups(self) -> np.ndarray | None:
+        data = self.ground.data
+        if data is None or data.groups is None or len(data) != len(self.ground.prompts):
+            return None
+        groups: np.ndarray = np.asarray(data.groups)[self.trial.rows.numpy()]
+        return groups
+
+
+def sufficient(found: Share, within: float) -> Answer:
+    """Whether a share of the behaviour is all of it, give or take."""
+    if found.low >= 1 - within and found.high <= 1 + within:
+        return "confirmed"
+    return "refuted" if found.high < 1 - within or found.low > 1 + within else "undecided"
+
+
+def edges_of(names: Sequence[str], wiring: Wiring) -> list[Edge]:
+    """A model's edges by EAP-IG's names: of edges, or of nodes for all edges between them.
+
+    An edge into a head without a channel stands for its three. Nodes imply the input and the
+    logits.
+
+    Raises:
+        InputError: a name that this model has no edge or node of.
+    """
+    nodes = {node.name for edge in wiring.edges for node in (edge.source, edge.target)}
+    if not any("->" in name for name in names):
+        if missing := [name for name in names if name not in nodes]:
+            raise InputError(f"the model has no node {missing[0]}; it has {_extent(wiring)}")
+        inside = {*names, "input", "logits"}
+        return [e for e in wiring.edges if {e.source.name, e.target.name} <= inside]
+    known = {edge.name: edge for edge in wiring.edges}
+    found: dict[Edge, None] = {}
+    for name in names:
+        several = [name] if name in known else [f"{name}<{channel}>" for channel in CHANNELS]
+        if several[0] not in known:
+            raise InputError(f"the model has no edge {name}; it has {_extent(wiring)}")
+        found |= {known[one]: None for one in several}
+    return list(found)
+
+
+def _extent(wiring: Wiring) -> str:
+    mlps = sum(wiring.mlps)
+    return f"{wiring.n_layers} layers of {wiring.n_heads} heads and {mlps} MLPs"

@@ -1,0 +1,174 @@
+"""What an audit stands on: the model, the rows, what the model does there, and how sure to be.
+
+Rows that are there twice are one: what happens on copies is no second witness. Where the rows are
+all inputs that the claim speaks of (`exhaustive`), there is nothing to infer, and intervals shrink
+to what was counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from interp_toolkit.auditing.parts import coverage_of
+from interp_toolkit.circuits.behaviour.advantage import estimate
+from interp_toolkit.circuits.behaviour.at_home import home_prompts, made
+from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
+from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, measured_home, task_of
+from interp_toolkit.circuits.behaviour.words import Share
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
+
+MADE_ROWS = 64  # where no rows are given
+MOST_ROWS = 512  # of given ones, drawn
+
+
+@dataclass(frozen=True, eq=False)
+class Ground:
+    """See the module.
+
+    Attributes:
+        model: any TransformerLens model.
+        data: rows as they were given, each once; None: none were.
+        seed: of every draw.
+        level: of error for the whole audit.
+        claims: how many are judged together.
+        memory: bound for the run.
+        exhaustive: whether the rows are all that the claims speak of.
+        progress: told what is being done.
+    """
+
+    model: Model
+    data: FeatureData | None
+    seed: int
+    level: float
+    claims: int
+    memory: int | str | None = None
+    exhaustive: bool = False
+    progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
+
+    def coverage(self, asserted: int, alternatives: int = 1) -> float:
+        """Of each interval of a claim that asserts so many parts."""
+        return coverage_of(self.level, self.claims, asserted, alternatives)
+
+    @cached_property
+    def prompts(self) -> Prompts:
+        """The rows, of given ones MOST_ROWS; or repeated tokens that the model is at home with.
+
+        Raises InputError as `prompts_from_data` and `home_prompts`.
+        """
+        if self.data is None:
+            _, way, _ = home_prompts(
+                self.model, seed=self.seed, memory=self.memory, progress=self.progress
+            )
+            return made(self.model, way, rows=MADE_ROWS, seed=self.seed + 2)
+        found = prompts_from_data(self.data, self.model)
+        return found if len(found) <= MOST_ROWS else found.at(self._drawn(len(found)))
+
+    @cached_property
+    def task(self) -> tuple[RowTask | None, str | None]:
+        """What is measured on the rows, or why nothing is."""
+        return task_of(self.model, self.prompts)
+
+    @cached_property
+    def home(self) -> AtHome | None:
+        """What the model does on them; None where nothing is measured."""
+        task, _ = self.task
+        if task is None:
+            return None
+        self.progress("does the model do its task here?")
+        return measured_home(self.model, task, self.memory)
+
+    @property
+    def untestable(self) -> str | None:
+        """Why nothing can be said of what a behaviour rests on; None where it can."""
+        task, reason = self.task
+        if task is None:
+            return f"{reason}; give rows with answers, or rows that repeat"
+        assert self.home is not None
+        return None if self.home.yes else f"the model is not seen to do this: {self.home.said}"
+
+    def share(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
+        """A loss of value on the task's rows, as a share of the behaviour."""
+        task, _ = self.task
+        assert task is not None
+        assert self.home is not None
+        if self.exhaustive:
+            whole = self.home.whole
+            mean = float(lost.mean()) / whole
+            return Share(mean, mean, mean)
+        return self.home.share(task.interval(lost, coverage))
+
+    def mean(self, values: Float[np.ndarray, " row"], coverage: float) -> Share:
+        """The mean of one number a row."""
+        found = estimate(values, coverage)
+        if self.exhaustive:
+            return Share(found.mean, found.mean, found.mean)
+        return Share(found.mean, found.low, found.high)
+
+    def rng(self, *key: int) -> np.random.Generator:
+        """A generator of the audit's seed and these numbers."""
+        return np.random.default_rng([self.seed, *key])
+
+    def _drawn(self, n: int) -> np.ndarray:
+        return np.sort(self.rng(1).permutation(n)[:MOST_ROWS])
+
+
+def ground_on(
+    model: Model,
+    data: FeatureData | None,
+    *,
+    seed: int,
+    level: float,
+    claims: int,
+    memory: int | str | None = None,
+    exhaustive: bool = False,
+    progress: Callable[[str], None] = lambda step: None,
+) -> tuple[Ground, list[str]]:
+    """The ground of an audit, and notes on the rows.
+
+    Raises:
+        InputError: a level out of range; `exhaustive` without data.
+    """
+    if not 0 < level < 0.5:
+        raise InputError(f"the level {level} must lie between 0 and 0.5")
+    if exhaustive and data is None:
+        raise InputError("exhaustive says that the rows given are all there are; give rows")
+    notes = []
+    if data is not None:
+        kept = _distinct(data)
+        if len(kept) < len(data):
+            copies = len(data) - len(kept)
+            notes.append(f"{copies} of {len(data)} rows are copies of others and were left out")
+            data = at_rows(data, kept)
+    found = Ground(model, data, seed, level, claims, memory, exhaustive, progress)
+    return found, notes
+
+
+def at_rows(data: FeatureData, rows: np.ndarray) -> FeatureData:
+    """Some rows of the data, in this order."""
+    chosen: dict[str, Any] = {
+        name: None if (column := getattr(data, name)) is None else np.asarray(column)[rows]
+        for name in ("positions", "groups", "answers", "answer_positions", "wrong")
+    }
+    for name in ("tokens", "corrupted"):
+        column = getattr(data, name)
+        chosen[name] = None if column is None else [column[i] for i in rows.tolist()]
+    return replace(data, features=data.features[rows], **chosen)
+
+
+def _distinct(data: FeatureData) -> np.ndarray:
+    """The first of each group of equal rows (tokens, corrupted tokens, position)."""
+    seen: dict[tuple[object, ...], int] = {}
+    positions = None if data.positions is None else np.asarray(data.positions)
+    for i, row in enumerate(data.tokens):
+        other = b"" if data.corrupted is None else np.asarray(data.corrupted[i]).tobytes()
+        at = None if positions is None else int(positions[i])
+        seen.setdefault((np.asarray(row).tobytes(), other, at), i)
+    return np.array(sorted(seen.values()))
