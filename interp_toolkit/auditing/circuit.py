@@ -26,7 +26,14 @@ import torch
 
 from interp_toolkit.auditing.claims import CircuitClaim
 from interp_toolkit.auditing.ground import Ground
-from interp_toolkit.auditing.parts import Answer, Part, answer_of, measured, percent
+from interp_toolkit.auditing.parts import (
+    Answer,
+    Part,
+    answer_of,
+    measured,
+    percent,
+    share_of_random,
+)
 from interp_toolkit.auditing.stable import DRAWS, FEWEST_OF_GROUP, STABLE
 from interp_toolkit.circuits.behaviour.objective import Objective, objective
 from interp_toolkit.circuits.behaviour.words import Share
@@ -38,12 +45,10 @@ from interp_toolkit.circuits.edges.stand_in import WORDS, Kind, kinds_for
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
-from interp_toolkit.stats import clopper_pearson
 
 ASSERTED = {"sufficient": ("all",), "necessary": ("matters",), "both": ("all", "matters")}
 NEEDED = 0.5  # of the behaviour: what is lost at least without a necessary circuit
 FEWEST_ROWS = 4
-AS_GOOD = 0.1  # of the random circuits: fewer may do as well as a circuit that is special
 RIVALS = 24  # of each kind
 
 
@@ -208,17 +213,9 @@ class _CircuitAudit:
         )
         target = min(own, 1 - self.claim.within)
         good = sum(share >= target for share in shares)
-        low, high = clopper_pearson(good, len(shares), self.ground.coverage(1))
-        answer: Answer = "undecided"
-        if high <= AS_GOOD:
-            answer = "confirmed"
-        elif low > AS_GOOD:
-            answer = "refuted"
-        said = (
-            f"{good} of {len(shares)} random circuits of its shape keep as much (at most "
-            f"{high:.0%} of all such)"
-        )
-        return Part("special", answer, said, "intervened", False, good / len(shares), low, high)
+        said = f"{good} of {len(shares)} random circuits of its shape keep as much"
+        coverage = self.ground.coverage(1)
+        return share_of_random(good, len(shares), said, "intervened", coverage)
 
     def stable(self) -> Part:
         """Rows drawn anew, and groups."""

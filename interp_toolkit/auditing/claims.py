@@ -158,7 +158,7 @@ class DirectionClaim(Claim):
 
     Attributes:
         direction: its components; its length matters to steering only.
-        hook, position: where; positions count from the end where negative.
+        hook, position: where; from the end where negative; None: the data's own, or the last.
         head: at a hook that has one entry a head.
         says: reads: a threshold on the component along it tells the function of the features;
             carries: exchanging that component with a corrupted row's moves the answers most of the
@@ -173,7 +173,7 @@ class DirectionClaim(Claim):
 
     direction: Annotated[tuple[float, ...], BeforeValidator(_as_numbers)] = Field(min_length=1)
     hook: str = Field(min_length=1)
-    position: int = -1
+    position: int | None = None
     head: int | None = Field(None, ge=0)
     says: Literal["reads", "carries", "steers"] = "reads"
     features: tuple[str, ...] = ()

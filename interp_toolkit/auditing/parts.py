@@ -7,7 +7,7 @@ A claim falls into questions, each with an answer of its own:
     all      is it all (what is left without it, or what it does alone)?
     special  do random claims of the same shape do as well?
     stable   does it hold on rows drawn anew, and in every group of them?
-    sentence is the sentence stronger than the tests?
+    sentence does the sentence say no more than the tests showed?
 
 Some of them the claim *asserts*; the others stand beside it. An answer is *confirmed* where the
 interval of what was measured lies wholly above the bound that the claim sets, *refuted* where it
@@ -34,8 +34,10 @@ from typing import Literal
 from scipy import stats
 
 from interp_toolkit.circuits.behaviour.words import Share
+from interp_toolkit.stats import clopper_pearson
 
 POWER = 0.8
+AS_GOOD = 0.1  # of random claims of the same shape: fewer do as well as one that is special
 Question = Literal["there", "matters", "all", "special", "stable", "sentence"]
 Answer = Literal["confirmed", "refuted", "undecided", "not_testable"]
 #: what was done to come to an answer: looked at, changed and looked at, computed from weights
@@ -47,7 +49,7 @@ ASKED: dict[Question, str] = {
     "all": "is it all?",
     "special": "is it special?",
     "stable": "is it stable?",
-    "sentence": "is the sentence too strong?",
+    "sentence": "does the sentence say no more?",
 }
 
 
@@ -153,3 +155,15 @@ def measured(
 def percent(share: Share) -> str:
     """Such as `43% [31%, 55%]`."""
     return f"{share.mean:.0%} [{share.low:.0%}, {share.high:.0%}]"
+
+
+def share_of_random(good: int, of: int, said: str, deed: Deed, coverage: float) -> Part:
+    """Whether few enough random claims of the same shape do as well."""
+    low, high = clopper_pearson(good, of, coverage)
+    answer: Answer = "undecided"
+    if high <= AS_GOOD:
+        answer = "confirmed"
+    elif low > AS_GOOD:
+        answer = "refuted"
+    said = f"{said} (at most {high:.0%} of all such)"
+    return Part("special", answer, said, deed, False, good / of, low, high, AS_GOOD)

@@ -1,0 +1,95 @@
+"""Auditing an algorithm: does a one-layer model sort by the one that is claimed?
+
+The marks of both algorithms are measured (`circuits.sorting.criteria`), at two seeds of the drawn
+lists:
+- there: the model sorts;
+- matters: the marks name this algorithm (confirmed), or the other one, or none of this one is there
+  (refuted); a mix, or too few marks, is undecided. Among the marks are interventions: swapped
+  tokens, heads replaced;
+- special: the marks of re-initialised models do not name it;
+- stable: both seeds give the same name.
+"""
+
+from __future__ import annotations
+
+from interp_toolkit.auditing.claims import AlgorithmClaim
+from interp_toolkit.auditing.ground import Ground
+from interp_toolkit.auditing.parts import Answer, Part
+from interp_toolkit.circuits.sorting.criteria import (
+    ARGMAX,
+    MIN_GREATER,
+    Algorithm,
+    count_there,
+    shown,
+    sorts,
+)
+from interp_toolkit.circuits.sorting.fingerprint import SortingFingerprint, sorting_fingerprint
+
+_OTHER: dict[Algorithm, Algorithm] = {ARGMAX: MIN_GREATER, MIN_GREATER: ARGMAX}
+
+
+def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
+    """The parts of a claim about how a model sorts.
+
+    Raises:
+        InputError: a model of several layers, no layout, or one that does not fit.
+    """
+    found = [
+        sorting_fingerprint(
+            ground.model,
+            claim.layout,
+            seed=seed,
+            memory=ground.memory,
+            progress=ground.progress,
+        )
+        for seed in (ground.seed, ground.seed + 1)
+    ]
+    first, second = found
+    sorting = _sorts(first)
+    lists = "; ".join(f"{a.lists_right:.1%} of {n} lists" for n, a in first.accuracy.items())
+    there = Part("there", "confirmed" if sorting else "refuted", f"right: {lists}", "observed")
+    if not sorting:
+        said = "the model does not sort, so it does not by any algorithm"
+        return [there, Part("matters", "not_testable", said, "intervened", True)]
+    answers = [_answer(claim.algorithm, one) for one in found]
+    answer: Answer = answers[0] if answers[0] == answers[1] else "undecided"
+    own, other = claim.algorithm, _OTHER[claim.algorithm]
+    said = (
+        f"the marks name {first.algorithm.replace('_', ' ')}: of this one "
+        f"{count_there(first.marks, own)} of {_known(first, own)} are there, of the other "
+        f"{count_there(first.marks, other)} of {_known(first, other)}"
+    )
+    alike = first.alike
+    special = Part(
+        "special",
+        "refuted" if alike.models else "confirmed" if alike.of else "undecided",
+        f"the marks of {alike.models} of {alike.of} re-initialised models name the same",
+        "intervened",
+        True,
+    )
+    same = first.algorithm == second.algorithm
+    stable = Part(
+        "stable",
+        "confirmed" if same else "refuted",
+        f"lists drawn anew give {'the same' if same else second.algorithm.replace('_', ' ')}",
+        "observed",
+    )
+    return [there, Part("matters", answer, said, "intervened", True), special, stable]
+
+
+def _sorts(found: SortingFingerprint) -> bool:
+    right, guess = (found.metrics[name] for name in ("items_right", "items_guessed"))
+    return sorts(right or 0.0, guess or 0.0)
+
+
+def _answer(claimed: Algorithm, found: SortingFingerprint) -> Answer:
+    other = _OTHER[claimed]
+    if found.algorithm == claimed:
+        return "confirmed"
+    none = not count_there(found.marks, claimed)
+    other_only = found.algorithm == other and not shown(found.marks, claimed)
+    return "refuted" if other_only or none else "undecided"
+
+
+def _known(found: SortingFingerprint, algorithm: Algorithm) -> int:
+    return sum(m.algorithm == algorithm and m.state != "unknown" for m in found.marks)

@@ -1,0 +1,187 @@
+"""`it.audit(model, claims)`, and `interp audit CLAIM --model MODEL`: is it so?
+
+Steps: every claim falls into those that are judged by themselves (`plan`); the rows are made or
+taken, each once (`ground`); each claim is asked its questions (`heads`, `circuit`, `direction`,
+`pair`, `algorithm`), its sentence held against the tests (`sentence`), and all parts made one
+answer (`parts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from interp_toolkit.analysis import as_data
+from interp_toolkit.auditing.algorithm import audit_algorithm
+from interp_toolkit.auditing.circuit import audit_circuit
+from interp_toolkit.auditing.claims import (
+    KINDS,
+    AlgorithmClaim,
+    CircuitClaim,
+    Claim,
+    DirectionClaim,
+    HeadsClaim,
+    PairClaim,
+    as_claim,
+    read_claims,
+)
+from interp_toolkit.auditing.direction import audit_direction
+from interp_toolkit.auditing.figures import interval_figure
+from interp_toolkit.auditing.ground import Ground, ground_on
+from interp_toolkit.auditing.heads import audit_head
+from interp_toolkit.auditing.pair import audit_pair
+from interp_toolkit.auditing.parts import Part, of_claim
+from interp_toolkit.auditing.plan import single
+from interp_toolkit.auditing.result import AuditedClaim, AuditResult
+from interp_toolkit.auditing.seal import Sealed
+from interp_toolkit.auditing.sentence import sentence_part
+from interp_toolkit.auditing.verdict import evidence_of, verdict
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
+from interp_toolkit.models.loading.loader import load
+
+
+def audit(
+    model: Any,
+    claims: Any = (),
+    *,
+    data: Any = None,
+    seed: int = 0,
+    level: float = 0.05,
+    exhaustive: bool = False,
+    sealed: Sealed | None = None,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> AuditResult:
+    """Test claims about a model.
+
+    Args:
+        model: any TransformerLens model, or what `load` takes.
+        claims: one or several: mappings as `auditing.claims` describes them, sentences such as
+            "L5H1 is an induction head", or the path of a file of claims.
+        data: rows, as `analyze` takes them; None: repeated tokens made for the model, where the
+            claim is about heads or a circuit.
+        seed: of every draw.
+        level: of error: the chance that any claim is wrongly confirmed, and that any is wrongly
+            refuted, is at most this, as far as the intervals hold.
+        exhaustive: the rows are all that the claims speak of, so that nothing is inferred.
+        sealed: what was written down before (see `auditing.seal`); its claims are tested
+            with its seed and level, before `claims`, and marked.
+        memory: bound on what is held at once beside the weights, such as "4GiB".
+        progress: told what is being done.
+
+    Raises:
+        InputError: a claim that is none, or names what the model or the data do not have.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> it.audit("toy:induction", "L1H0 is an induction head").claims[0].answer
+        'confirmed'
+    """
+    listed = [*(() if sealed is None else sealed.claims), *_listed(claims)]
+    if not listed:
+        raise InputError("there is no claim to test")
+    before = 0 if sealed is None else len(single(sealed.claims))
+    if sealed is not None:
+        seed, level, exhaustive = sealed.seed, sealed.level, sealed.exhaustive
+    every = single(listed)
+    model = load(model)
+    ground, notes = ground_on(
+        model,
+        as_data(data, model),
+        seed=seed,
+        level=level,
+        claims=len(every),
+        memory=memory,
+        exhaustive=exhaustive,
+        progress=progress,
+    )
+    tested = []
+    for number, claim in enumerate(every):
+        progress(f"claim {number + 1} of {len(every)}: {claim.about}")
+        tested.append(_tested(claim, ground, sealed=number < before))
+    return AuditResult(
+        probe="audit",
+        verdict=verdict(tested),
+        evidence=evidence_of(tested, ground, sealed),
+        provenance=provenance(model, _described(ground), _settings(ground, every), seed),
+        claims=tested,
+        notes=[*notes, *_notes(ground, tested, sealed)],
+        plots=interval_figure(tested),
+    )
+
+
+def _listed(claims: Any) -> list[Claim]:
+    several = isinstance(claims, Sequence) and not isinstance(claims, str)
+    found: list[Claim] = []
+    for number, one in enumerate(claims if several else [claims], start=1):
+        if isinstance(one, Path) or (isinstance(one, str) and Path(one).is_file()):
+            found += read_claims(Path(one))
+        else:
+            found.append(as_claim(one, f"claim {number}"))
+    return found
+
+
+def _tested(claim: Claim, ground: Ground, *, sealed: bool) -> AuditedClaim:
+    parts = _parts(claim, ground)
+    (kind,) = (name for name, of in KINDS.items() if type(claim) is of)
+    return AuditedClaim(
+        claim.about,
+        claim.text,
+        kind,
+        of_claim(parts),
+        [*parts, sentence_part(claim, parts)],
+        sealed,
+    )
+
+
+def _parts(claim: Claim, ground: Ground) -> list[Part]:
+    if isinstance(claim, HeadsClaim):
+        return audit_head(claim, ground)
+    if isinstance(claim, CircuitClaim):
+        return audit_circuit(claim, ground)
+    if isinstance(claim, DirectionClaim):
+        return audit_direction(claim, ground)
+    if isinstance(claim, PairClaim):
+        return audit_pair(claim, ground)
+    assert isinstance(claim, AlgorithmClaim)
+    return audit_algorithm(claim, ground)
+
+
+def _described(ground: Ground) -> dict[str, Any]:
+    if ground.data is not None:
+        rows = {"source": ground.data.source, "rows": len(ground.data)}
+        return {**rows, "sha256": ground.data.digest()}
+    if "prompts" not in ground.__dict__:
+        return {"source": "none: weights and drawn rows"}
+    prompts = ground.prompts
+    digest = digest_of_tokens(prompts.tokens)
+    return {"source": prompts.source, "rows": len(prompts), "sha256": digest}
+
+
+def _settings(ground: Ground, claims: Sequence[Claim]) -> dict[str, Any]:
+    shown = [c.model_dump(mode="json", exclude_none=True) for c in claims]
+    for one in shown:
+        if len(one.get("direction", ())) > 16:
+            one["direction"] = f"{len(one['direction'])} numbers"
+    return {"level": ground.level, "exhaustive": ground.exhaustive, "claims": shown}
+
+
+def _notes(ground: Ground, tested: Sequence[AuditedClaim], sealed: Sealed | None) -> list[str]:
+    notes = []
+    if sealed is not None:
+        count = sum(claim.sealed for claim in tested)
+        notes.append(
+            f"{count} of {len(tested)} claims were sealed before this run ({sealed.sealed_at}, "
+            f"SHA-256 {sealed.sha256[:16]}…); that their data were not seen before is for whoever "
+            "sealed them to vouch for"
+        )
+    if ground.data is not None and not ground.exhaustive:
+        notes.append(
+            "answers hold for rows like these; whether the claims were made on the same rows is "
+            "not known here"
+        )
+    if ground.exhaustive:
+        notes.append("the rows are taken as all that the claims speak of: nothing is inferred")
+    return notes

@@ -1,0 +1,183 @@
+"""Auditing a skip-bigram: does a head's query for one token check for another token's key?
+
+- there (computed from weights): the pair's score through the head's QK circuit against its own row
+  and column (`circuits.skip_bigrams.scores`), for tokens as the embedding writes them, with the
+  p-value of this one pair;
+- matters (on the live model): rows of random tokens with the query token last and the key token at
+  a random place before it, against the same rows with another token there, drawn at random. What is
+  measured is the attention that the query pays to that place, a difference a row; positions and the
+  rest of the row are the same on both sides;
+- special: the same difference for other pairs of tokens, drawn at random.
+
+The claim is that the head looks for the key; what it then writes is not asked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.auditing.claims import PairClaim
+from interp_toolkit.auditing.ground import Ground
+from interp_toolkit.auditing.parts import (
+    Answer,
+    Part,
+    answer_of,
+    measured,
+    percent,
+    share_of_random,
+)
+from interp_toolkit.auditing.stable import stable_part
+from interp_toolkit.circuits.skip_bigrams.null import p_values
+from interp_toolkit.circuits.skip_bigrams.pair_score import token_pair_score
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
+from interp_toolkit.models.running.streaming import collect
+from interp_toolkit.results import head_name
+
+CLAIMED = 0.1  # of the query's attention, above what another token at the key's place gets
+ROWS = 128
+LONGEST = 24  # tokens of a row
+OTHERS = 64  # random pairs
+ROWS_OF_OTHER = 2  # for each of them
+
+
+def audit_pair(claim: PairClaim, ground: Ground) -> list[Part]:
+    """The parts of a claim about a pair of tokens.
+
+    Raises:
+        InputError: a head or token that is not there, or a context of fewer than three tokens.
+    """
+    cfg, pair = ground.model.cfg, claim.pair
+    if pair.head.layer >= int(cfg.n_layers) or pair.head.head >= int(cfg.n_heads):
+        raise InputError(f"there is no head {head_name(*pair.head)} in this model")
+    for name in ("key", "query"):
+        if getattr(pair, name) >= int(cfg.d_vocab):
+            raise InputError(
+                f"the {name} token {getattr(pair, name)} is outside the vocabulary of "
+                f"{int(cfg.d_vocab)}"
+            )
+    audit = _PairAudit(claim, ground)
+    return [audit.there(), audit.matters(), audit.special(), audit.stable()]
+
+
+@dataclass(frozen=True, eq=False)
+class _PairAudit:
+    """One pair."""
+
+    claim: PairClaim
+    ground: Ground
+
+    @property
+    def bound(self) -> float:
+        """What is claimed at least."""
+        return CLAIMED if self.claim.at_least is None else self.claim.at_least
+
+    def there(self) -> Part:
+        """The pair's score in the weights."""
+        pair = self.claim.pair
+        ground = self.ground
+        try:
+            t, d = token_pair_score(
+                *(ground.model, pair.head, pair.query, pair.key),
+                memory=ground.memory,
+                seed=ground.seed,
+            )
+        except InputError as error:
+            return Part("there", "not_testable", str(error), "computed")
+        p = float(p_values(np.array([t]), d)[0])
+        alpha = (1 - self.ground.coverage(1)) / 2
+        answer: Answer = "confirmed" if t > 0 and p <= alpha else "undecided"
+        where = "below" if t < 0 else "above"
+        said = (
+            f"in the weights its score stands {abs(t):.2f} deviations {where} its row's and "
+            f"column's (p = {p:.2g})"
+        )
+        return Part("there", answer, said, "computed", value=t)
+
+    @cached_property
+    def first(self) -> int | None:
+        """The token that rows begin with; None: none."""
+        token = getattr(getattr(self.ground.model, "tokenizer", None), "bos_token_id", None)
+        wanted = getattr(self.ground.model.cfg, "default_prepend_bos", True)
+        return int(token) if token is not None and wanted else None
+
+    @cached_property
+    def effects(self) -> Float[np.ndarray, " row"]:
+        """Of the claimed pair: attention to the key's place, less with another token there."""
+        pair = self.claim.pair
+        self.ground.progress("attention to the key token")
+        keys, queries = np.full(ROWS, pair.key), np.full(ROWS, pair.query)
+        return self._differences(keys, queries, self.ground.rng(13))
+
+    def _differences(
+        self,
+        keys: Int[np.ndarray, " row"],
+        queries: Int[np.ndarray, " row"],
+        rng: np.random.Generator,
+    ) -> Float[np.ndarray, " row"]:
+        n, n_pos = len(keys), min(int(self.ground.model.cfg.n_ctx), LONGEST)
+        first = 0 if self.first is None else 1
+        if n_pos < first + 3:
+            raise InputError(f"a context of {n_pos} tokens holds no key, query and other token")
+        d_vocab = int(self.ground.model.cfg.d_vocab)
+        rows = rng.integers(d_vocab, size=(n, n_pos))
+        for tokens in (keys, queries):  # neither stands elsewhere in its row
+            rows = np.where(rows == tokens[:, None], (rows + 1) % d_vocab, rows)
+        if self.first is not None:
+            rows[:, 0] = self.first
+        rows[:, -1] = queries
+        places = rng.integers(first, n_pos - 1, size=n)
+        at = np.arange(n), places
+        with_key, without = rows.copy(), rows.copy()
+        with_key[at] = keys
+        other = rng.integers(d_vocab, size=n)
+        without[at] = np.where(other == keys, (other + 1) % d_vocab, other)
+        found: np.ndarray = self._paid(with_key, places) - self._paid(without, places)
+        return found
+
+    def _paid(
+        self, rows: Int[np.ndarray, "row pos"], places: Int[np.ndarray, " row"]
+    ) -> Float[np.ndarray, " row"]:
+        """The last query's attention to one place a row."""
+        head: Head = self.claim.pair.head
+        hook = f"blocks.{head.layer}.attn.hook_pattern"
+        tokens = torch.from_numpy(rows)
+        pattern: Tensor = collect(self.ground.model, tokens, hook, -1, memory=self.ground.memory)[
+            hook
+        ]
+        chosen = pattern[:, head.head].double().numpy()
+        found: np.ndarray = chosen[np.arange(len(rows)), places]
+        return found
+
+    def matters(self) -> Part:
+        """Attention to the key, against another token at its place."""
+        coverage = self.ground.coverage(1)
+        found = self.ground.mean(self.effects, coverage)
+        answer = answer_of(found.low, found.high, self.bound)
+        said = (
+            f"the query pays {percent(found)} of its attention to the key beyond what another "
+            f"token at its place gets, in {ROWS} random rows; claimed: at least {self.bound:.0%}"
+        )
+        return measured("matters", answer, said, "intervened", found, self.bound, coverage, True)
+
+    def special(self) -> Part:
+        """Random pairs of tokens."""
+        rng, d_vocab = self.ground.rng(14), int(self.ground.model.cfg.d_vocab)
+        keys, queries = rng.integers(d_vocab, size=(2, OTHERS))
+        effects = self._differences(
+            np.repeat(keys, ROWS_OF_OTHER), np.repeat(queries, ROWS_OF_OTHER), rng
+        )
+        means = effects.reshape(OTHERS, ROWS_OF_OTHER).mean(1)
+        good = int((means >= self.bound).sum())
+        said = f"{good} of {OTHERS} random pairs of tokens are looked for as much"
+        return share_of_random(good, OTHERS, said, "intervened", self.ground.coverage(1))
+
+    def stable(self) -> Part:
+        """Over rows drawn anew."""
+        return stable_part(self.effects, self.bound, None, self.ground.rng(15))

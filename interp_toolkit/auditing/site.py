@@ -1,0 +1,182 @@
+"""A place in the forward pass: what stands there on some rows, and the model run with it changed.
+
+One position a row of one hook point, as a flat vector; of a hook that has an entry for each head,
+one head's or all heads' side by side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.auditing.ground import Ground
+from interp_toolkit.circuits.behaviour.advantage import row_batches
+from interp_toolkit.circuits.behaviour.objective import AskedObjective
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.effect import everything, require_effect
+from interp_toolkit.models.running.forward import attached, device_of, evaluating, run
+from interp_toolkit.models.running.hooks import expand_hooks, hook_points
+from interp_toolkit.models.running.streaming import collect
+
+Rows = Int[Tensor, " row"]
+#: (what stands at the site, rows) -> what is to stand there, [row d]
+Change = Callable[[Float[Tensor, "row d"], Rows], Float[Tensor, "row d"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Site:
+    """See the module.
+
+    Attributes:
+        ground: the audit's.
+        hook: its name.
+        positions: of each row, counted from its start.
+        head: of a hook with one entry a head; None: all of it.
+    """
+
+    ground: Ground
+    hook: str
+    positions: Int[np.ndarray, " row"]
+    head: int | None
+
+    def read(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row d"]:
+        """What stands there on rows of the same positions, on the CPU, in double precision."""
+        data = _placed(tokens, self.positions)
+        model, memory = self.ground.model, self.ground.memory
+        found = collect(model, data, self.hook, None, memory=memory)[self.hook]
+        return self._flat(found).double()
+
+    def require_effect(self) -> None:
+        """Raise InterventionError where edits at the hook do not reach the logits."""
+        require_effect(self.ground.model, {self.hook: everything})
+
+    def values(
+        self, judged: AskedObjective, tokens: Int[Tensor, "row pos"], change: Change | None = None
+    ) -> Float[np.ndarray, " row"]:
+        """What each row is worth, with the site changed or as it is."""
+        worth = []
+        for rows in self._batches():
+            hooks = [] if change is None else [(self._point, self._edit(change, rows))]
+            logits = run(self.ground.model, tokens[rows], hooks)
+            assert logits is not None
+            number = torch.arange(len(rows), device=logits.device)[:, None]
+            asked = logits[number, judged.places[rows].to(logits.device)]
+            worth.append(judged.of_asked(asked, rows).double().cpu().numpy())
+        return np.concatenate(worth)
+
+    def gradients(
+        self,
+        judged: AskedObjective,
+        tokens: Int[Tensor, "row pos"],
+        rows: Rows,
+        x: Float[Tensor, "chosen d"],
+    ) -> Float[Tensor, "chosen d"]:
+        """Of the worth of these rows by what stands at the site, with x standing there."""
+        found: list[Tensor] = []
+        size = max(1, self._batches()[0].numel() // 4)
+        for batch, here in zip(torch.split(rows, size), torch.split(x, size), strict=True):
+            leaf = here.detach().clone().requires_grad_()
+
+            def put(_: Tensor, rows: Rows, leaf: Tensor = leaf) -> Tensor:
+                return leaf
+
+            model = self.ground.model
+            hooks = [(self._point, self._edit(put, batch))]
+            with torch.enable_grad(), evaluating(model), attached(hooks):
+                output = model(tokens[batch].to(device_of(model)))
+                logits = getattr(output, "logits", output)
+                number = torch.arange(len(batch), device=logits.device)[:, None]
+                asked = logits[number, judged.places[batch].to(logits.device)]
+                (gradient,) = torch.autograd.grad(judged.of_asked(asked, batch).sum(), leaf)
+            found.append(gradient.double().cpu())
+        return torch.cat(found)
+
+    @property
+    def _point(self) -> Any:
+        return hook_points(self.ground.model)[self.hook]
+
+    def _batches(self) -> list[Rows]:
+        prompts = self.ground.prompts
+        order = torch.arange(len(prompts))
+        return list(row_batches(self.ground.model, prompts, order, 0, self.ground.memory))
+
+    def _flat(self, value: Tensor) -> Tensor:
+        if self.head is not None:
+            if value.ndim < 3 or self.head >= value.shape[1]:
+                raise InputError(f"{self.hook} has no head {self.head}; leave head out")
+            value = value[:, self.head]
+        return value.flatten(1)
+
+    def _edit(self, change: Change, rows: Rows) -> Callable[..., Tensor]:
+        at = torch.from_numpy(self.positions[rows.numpy()])
+
+        def edit(value: Tensor, hook: Any) -> Tensor:
+            number, places = torch.arange(len(rows), device=value.device), at.to(value.device)
+            here = value[number, places]
+            part = here if self.head is None else here[:, self.head]
+            new = change(part.flatten(1).double(), rows).to(part).reshape(part.shape)
+            edited = value.clone()
+            if self.head is None:
+                edited[number, places] = new
+            else:
+                edited[number, places, self.head] = new
+            return edited
+
+        return edit
+
+
+def site_of(ground: Ground, hook: str, position: int | None, head: int | None, d: int) -> Site:
+    """The site of a claim.
+
+    Args:
+        ground: with rows.
+        hook: a name, or an alias.
+        position: from the end where negative; None: the data's own, or the last.
+        head: of a hook with one entry a head.
+        d: components that the claim's direction has.
+
+    Raises:
+        InputError: no such hook, one that matches several, a position that rows do not have,
+            another number of components.
+    """
+    names = expand_hooks(ground.model, hook)
+    if len(names) > 1:
+        raise InputError(f"{hook} names {len(names)} hooks, such as {names[0]}; give one")
+    prompts = ground.prompts
+    given = None if ground.data is None else ground.data.positions
+    if position is None and given is not None and len(given) == len(prompts):
+        positions = np.asarray(given, dtype=np.int64)
+    else:
+        place = -1 if position is None else position
+        if not -prompts.n_pos <= place < prompts.n_pos:
+            raise InputError(f"rows of {prompts.n_pos} tokens have no position {place}")
+        positions = np.full(len(prompts), place % prompts.n_pos, dtype=np.int64)
+    found = Site(ground, names[0], positions, head)
+    width = found.read(prompts.tokens[:2]) if len(prompts) < 2 else _first_two(found, prompts)
+    if width.shape[1] != d:
+        raise InputError(f"the direction has {d} components; {names[0]} has {width.shape[1]}")
+    return found
+
+
+def _first_two(site: Site, prompts: Prompts) -> Tensor:
+    return replace(site, positions=site.positions[:2]).read(prompts.tokens[:2])
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """Tokens with the position to read in each row, as `collect` takes them."""
+
+    tokens: np.ndarray
+    positions: np.ndarray
+
+
+def _placed(tokens: Int[Tensor, "row pos"], positions: np.ndarray) -> _Placed:
+    """Rows with these positions."""
+    return _Placed(tokens.cpu().numpy(), positions)
