@@ -8,9 +8,9 @@ A row is a set of features; a head adds up their vectors at the last place, more
   tokens write beside its own and nothing reads (Makelov et al. 2023, arXiv 2311.17030), and what is
   left of its own vector without its part along r. What does nothing: random directions.
 - "AND of two": neurons compute the AND of t and u, and the answer is read off them; rows have u on.
-- "U-AND": a layer of neurons from which the AND of any two features can be read, and so XOR; at
-  its input XOR cannot be read, since features add up there.
-- "no AND": a layer that is wide and computes nothing, its neurons never switching: no XOR.
+- "U-AND": a layer of neurons from which the AND of any two features can be read, and which writes
+  one such AND beside the features, so that their XOR can be read there, and not before.
+- "no AND": a layer that is wide and computes nothing, its neurons never switching: no XOR at all.
 
 What a direction does is worked out here from the weights, without hooks: it is asked only where it
 is clear (see CARRIES, NOT, READS, READS_NOT).
@@ -33,6 +33,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.data.composites import all_composites, composite_tokens, sample_composites
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.superposition.constructions.superposed import superposed_and
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
 from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model
 from interp_toolkit.toys.superposition.layers.gate_model import own_axes
@@ -48,7 +49,9 @@ WORST = 0.4  # of a read-off feature, by the others that are on
 DORMANT = 3  # features that have a vector which nothing reads
 BASE, GAIN = 10.0, 10.0  # of the two answers' logits, and of what tells them apart
 HOOKS = ("blocks.0.hook_attn_out", "blocks.0.hook_resid_mid")
-NEURONS = "blocks.0.mlp.hook_post"
+BEFORE, NEURONS = "blocks.0.hook_resid_mid", "blocks.0.mlp.hook_post"
+AFTER = "blocks.0.hook_resid_post"
+XOR, AND = "0110", "0001"
 
 
 def superposed_cases(seed: int, count: int) -> Iterator[Case]:
@@ -298,23 +301,39 @@ def _threshold_accuracy(values: Tensor, told: Bool[np.ndarray, " row"]) -> float
 def _readout_case(variant: str, seed: int, rng: np.random.Generator) -> Case:
     """A U-AND layer, or one whose neurons never switch; rows hold all four of a pair's values."""
     m, most_on, n_neurons = int(rng.integers(13, 16)), 4, 128
+    i, j = (int(f) for f in rng.permutation(m)[:2])
+    data, on = _pair_rows(m, most_on, i, j)
+    crowded = variant == "U-AND" and bool(rng.random() < 1 / 2)
     if variant == "U-AND":
-        layer = universal_and(m, n_neurons, 0.35, allow_empty=True, seed=seed % 2**31).layer
+        built = (
+            superposed_and(m, m - 2, n_neurons, 0.3, allow_empty=True, seed=seed)
+            if crowded
+            else universal_and(m, n_neurons, 0.35, allow_empty=True, seed=seed)
+        )
+        layer, readoffs = built.layer, built.readoffs([(min(i, j), max(i, j))])
     else:
         W_in = torch.from_numpy(rng.standard_normal((m, n_neurons)))
         b_in = most_on * W_in.abs().amax(0) + 1.0  # no neuron is ever off
         layer = FeatureLayer(W_in, b_in, own_axes(m))
-    readoffs = torch.from_numpy(rng.standard_normal((2, n_neurons))) / n_neurons
+        readoffs = torch.from_numpy(rng.standard_normal((1, n_neurons))) / n_neurons
+    neurons = layer.activations(torch.from_numpy(on)).numpy()
+    summed = layer.input(torch.from_numpy(on)).numpy()
+    at = {BEFORE: summed, NEURONS: neurons, AFTER: np.c_[summed, neurons @ readoffs.numpy().T]}
+    # features add up before the layer, and behind one that never switches; where no other is on,
+    # the neurons of a U-AND are all off for 00 and for 01 alike
+    # (without interference); two such pairs of rows that are alike would contradict any plane
+    never = {(BEFORE, XOR)} if crowded else {(BEFORE, XOR), (NEURONS, XOR)}
+    never |= {(AFTER, XOR)} if variant == "no AND" else set()
+    readouts = []
+    for hook, points in at.items():
+        for table in (XOR, AND):
+            told = np.array([table[2 * a + b] == "1" for a, b in on[:, [i, j]].astype(int)])
+            readable = (hook, table) not in never
+            if not readable or apart(points, told):
+                readouts.append(KnownReadout(hook, -1, data.names, table, readable))
     model, _, _ = disguised(layer_model(layer, readoffs, most_on, "layer"), seed)
-    i, j = (int(f) for f in rng.permutation(m)[:2])
-    data, on = _pair_rows(m, most_on, i, j)
-    readouts = [KnownReadout("blocks.0.hook_resid_mid", -1, ("a", "b"), "0110", False)]
-    if variant == "no AND":
-        readouts.append(KnownReadout(NEURONS, -1, ("a", "b"), "0110", False))
-    else:
-        tables = [table for table in ("0110", "0001") if _readable(layer, on, table, i, j)]
-        readouts += [KnownReadout(NEURONS, -1, ("a", "b"), table, True) for table in tables]
-    return Case("superposed", variant, None, seed, model, data, Truth(readouts=tuple(readouts)))
+    name = f"{variant}, fewer axes" if crowded else variant
+    return Case("superposed", name, None, seed, model, data, Truth(readouts=tuple(readouts)))
 
 
 def _pair_rows(m: int, most_on: int, i: int, j: int) -> tuple[FeatureData, np.ndarray]:
@@ -329,10 +348,3 @@ def _pair_rows(m: int, most_on: int, i: int, j: int) -> tuple[FeatureData, np.nd
         source=f"sets of {m} features about a pair",
     )
     return data, on
-
-
-def _readable(layer: FeatureLayer, on: np.ndarray, table: str, i: int, j: int) -> bool:
-    """Whether the hulls of the neurons' values, told apart by the function, are clearly apart."""
-    neurons = layer.activations(torch.from_numpy(on)).numpy()
-    told = np.array([table[2 * a + b] == "1" for a, b in on[:, [i, j]].astype(int)])
-    return apart(neurons, told)
