@@ -80,6 +80,8 @@ class Truth:
 
     Attributes:
         heads: every head that the answers rest on; None: not known.
+        unasked: heads of which it depends on the word's meaning whether the answers rest on them,
+            such as two that undo each other: no question is asked of them.
         relations: by detector (see `circuits.heads.detectors`): the heads whose attention to that
             relation the answers rest on; heads that attend so and do nothing are not among them.
         attends: by detector: heads that attend so, whether or not anything rests on it.
@@ -91,6 +93,7 @@ class Truth:
     """
 
     heads: frozenset[Head] | None = None
+    unasked: frozenset[Head] = frozenset()
     relations: Mapping[str, frozenset[Head]] = field(default_factory=dict)
     attends: Mapping[str, frozenset[Head]] = field(default_factory=dict)
     edges: frozenset[str] | None = None
@@ -115,6 +118,7 @@ class Case:
         data: rows with answers (and wrong ones and corrupted rows, and features, where it has
             them); None where the question needs none.
         truth: what is known.
+        context: what a tool is told beside model and data, such as the layout of lists.
     """
 
     family: str
@@ -124,3 +128,4 @@ class Case:
     model: Model
     data: FeatureData | None
     truth: Truth
+    context: Mapping[str, str] = field(default_factory=dict)

@@ -1,0 +1,329 @@
+"""Programs in sizes drawn from seeds, each with its rows and with answers worked out in plain words.
+
+The answers of a row come from `answer`, which knows nothing of the program: a program that is not
+what it is called would be found out by its own rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+from jaxtyping import Int
+
+from interp_toolkit.challenge.compiler.language import (
+    Attend,
+    Bins,
+    Expression,
+    Indices,
+    Map,
+    Tokens,
+)
+
+Draw = Callable[[np.random.Generator], list[int]]  # symbols of a row
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A program with its rows.
+
+    Attributes:
+        name: what it computes.
+        output: the program.
+        n_symbols, n_places: of its rows, without BOS.
+        n_answers: values of the output.
+        tells: token id of each of the output's values.
+        causal: the attention's direction.
+        asked: the symbol's place that is asked.
+        draw: a row's symbols.
+        answer: of a row, as a value of the output.
+        relations: by detector, which `Attend` attends to that relation.
+    """
+
+    name: str
+    output: Expression
+    n_symbols: int
+    n_places: int
+    tells: tuple[int, ...]
+    causal: bool
+    asked: int
+    draw: Draw
+    answer: Callable[[list[int]], int]
+    relations: Mapping[str, tuple[Attend, ...]] = field(default_factory=dict)
+
+    @property
+    def d_vocab(self) -> int:
+        """BOS, symbols, and answers that are none."""
+        return max(self.n_symbols + 1, *(t + 1 for t in self.tells))
+
+
+def reverse(rng: np.random.Generator) -> Program:
+    """The row backwards, by one head."""
+    n, v = _sizes(rng)
+    head = Attend(Indices(n), Indices(n), lambda k, q: k == n - 1 - q, Tokens(v))
+    place = _not_middle(rng, n)
+    return Program(
+        "reverse",
+        head,
+        v,
+        n,
+        _symbols(v),
+        False,
+        place,
+        lambda r: _distinct(r, v, n),
+        lambda row: row[::-1][place],
+        {"answer": (head,)},
+    )
+
+
+def compare(rng: np.random.Generator) -> Program:
+    """Whether the first symbol is above the second, by a head for each and an MLP."""
+    n, v = _sizes(rng)
+    first = Attend(Indices(n), Indices(n), lambda k, q: k == 0, Tokens(v))
+    second = Attend(Indices(n), Indices(n), lambda k, q: k == 1, Tokens(v))
+    above = Map((first, second), lambda a, b: int(a > b), 2)
+    place = int(rng.integers(2, n))
+    return Program(
+        "compare",
+        above,
+        v,
+        n,
+        (v + 1, v + 2),
+        True,
+        place,
+        lambda r: _distinct(r, v, n),
+        lambda row: int(row[0] > row[1]),
+    )
+
+
+def histogram(rng: np.random.Generator) -> Program:
+    """How often the symbol at a place occurs, by BOS's share and bins."""
+    n, v = _sizes(rng)
+    most = min(n, 4)
+    tokens = Tokens(v)
+    counted, shares = _counted(tokens, tokens, lambda k, q: k == q, n, most + 1)
+    count = Map((counted,), lambda c: max(c - 1, 0), most)
+    place = int(rng.integers(n))
+
+    def draw(r: np.random.Generator) -> list[int]:
+        row = r.integers(v, size=n)
+        again = r.permutation(np.delete(np.arange(n), place))[: int(r.integers(most))]
+        row[again] = row[place]
+        while (row == row[place]).sum() > most:
+            extra = np.flatnonzero(row == row[place])
+            row[extra[extra != place][0]] = (row[place] + 1) % v
+        return [int(s) for s in row]
+
+    tells = tuple(range(v + 1, v + 1 + most))
+    return Program(
+        "histogram",
+        count,
+        v,
+        n,
+        tells,
+        False,
+        place,
+        draw,
+        lambda row: Counter(row)[row[place]] - 1,
+    )
+
+
+def most_frequent(rng: np.random.Generator) -> Program:
+    """The most frequent symbol, told at the end by one head's average."""
+    n, v = int(rng.integers(7, 11)), int(rng.integers(5, 9))
+    tokens = Tokens(v + 1)  # the last symbol asks
+    output = Attend(tokens, Indices(n), lambda k, q: float(k < v), tokens)
+
+    def draw(r: np.random.Generator) -> list[int]:
+        while True:
+            row = [int(s) for s in r.integers(v, size=n - 1)]
+            (_, best), (_, second) = (Counter(row).most_common(2) + [(0, 0)])[:2]
+            if best > second:
+                return [*row, v]
+
+    return Program(
+        "most frequent",
+        output,
+        v + 1,
+        n,
+        _symbols(v + 1),
+        True,
+        n - 1,
+        draw,
+        lambda row: Counter(row[:-1]).most_common(1)[0][0],
+    )
+
+
+def least_frequent(rng: np.random.Generator) -> Program:
+    """The least frequent symbol of the row, told at the end: every symbol counts its like."""
+    n, v = int(rng.integers(7, 11)), int(rng.integers(5, 9))
+    tokens = Tokens(v + 1)  # the last symbol asks, and has a count of 0
+    counted, _ = _counted(tokens, tokens, lambda k, q: float(k == q < v), n, n)
+    output = Attend(counted, tokens, lambda k, q: float(n - k if k else 0), tokens)
+
+    def draw(r: np.random.Generator) -> list[int]:
+        while True:
+            some = r.permutation(v)[:3]
+            row = [int(s) for s in r.choice(some, n - 1)]
+            counts = sorted(Counter(row).values())
+            if len(counts) > 1 and counts[0] < counts[1]:
+                return [*row, v]
+
+    return Program(
+        "least frequent",
+        output,
+        v + 1,
+        n,
+        _symbols(v + 1),
+        False,
+        n - 1,
+        draw,
+        lambda row: Counter(row[:-1]).most_common()[-1][0],
+        {"answer": (output,)},
+    )
+
+
+def sort(rng: np.random.Generator) -> Program:
+    """The row sorted: each symbol counts the smaller ones, which is its place, and is fetched."""
+    n, v = _sizes(rng)
+    tokens = Tokens(v)
+    smaller, _ = _counted(tokens, tokens, lambda k, q: k < q, n, n)
+    fetched = Attend(smaller, Indices(n), lambda k, q: k == q, tokens)
+    place = int(rng.integers(n))
+    return Program(
+        "sort",
+        fetched,
+        v,
+        n,
+        _symbols(v),
+        False,
+        place,
+        lambda r: _distinct(r, v, n),
+        lambda row: sorted(row)[place],
+        {"answer": (fetched,)},
+    )
+
+
+def hops(rng: np.random.Generator, k: int) -> Program:
+    """The symbol k hops back: rows are pairs, and a hop goes from a first symbol to its second.
+
+    A second symbol may be another pair's first one, which comes earlier; the row ends with the
+    symbol that is looked for. So second symbols alone need to know what stands before them.
+    """
+    pairs, v = int(rng.integers(k + 2, k + 5)), int(rng.integers(4 * k + 9, 4 * k + 14))
+    n = 2 * pairs + 1
+    tokens, places = Tokens(v), Indices(n)
+    before = Attend(places, places, lambda i, q: float(i == q - 1 and q % 2), tokens)
+    hop: Expression = tokens
+    hopping: list[Attend] = []
+    for _ in range(k):
+        hop = Attend(before, hop, lambda i, q: i == q, tokens)
+        hopping.append(hop)
+
+    def draw(r: np.random.Generator) -> list[int]:
+        row = _distinct(r, v, n)
+        starts = [2 * int(p) for p in sorted(r.permutation(pairs)[:k])]
+        for earlier, later in zip(starts[:-1], starts[1:], strict=True):
+            row[later + 1] = row[earlier]
+        row[-1] = row[starts[-1]]
+        return row
+
+    def answer(row: list[int]) -> int:
+        second = dict(zip(row[:-1:2], row[1::2], strict=True))
+        symbol = row[-1]
+        for _ in range(k):
+            symbol = second[symbol]
+        return symbol
+
+    relations = {"previous-token": (before,), "induction": (hopping[0],)}
+    if k == 2:
+        relations["k-hop"] = (hopping[1],)
+    return Program(f"{k}-hop", hop, v, n, _symbols(v), True, n - 1, draw, answer, relations)
+
+
+def dyck(rng: np.random.Generator) -> Program:
+    """Whether brackets are balanced: the depth's sign at every place, and whether any is below 0.
+
+    The depth is the mean of +1 and -1 over a place and those before it; the last symbol asks.
+    """
+    n = 2 * int(rng.integers(3, 6)) + 1
+    tokens = Tokens(3)  # opens, closes, asks
+    share = Attend(tokens, Indices(n), lambda k, q: 1.0, tokens, counts_bos=True)
+    small = 1 / (2 * (n + 1))
+    sign = Bins(share, (1.0, -1.0, 0.0), (-small, small), small)
+    below = Attend(Indices(n), Indices(n), lambda k, q: 1.0, sign, counts_bos=True)
+    never = Bins(below, (1.0, 0.0, 0.0), (small,), small)
+    output = Map((sign, never), lambda s, b: int(s == 1 and b == 0), 2)
+
+    def draw(r: np.random.Generator) -> list[int]:
+        if r.random() < 1 / 2:
+            row = [int(s) for s in r.permutation([0, 1] * ((n - 1) // 2))]
+            if r.random() < 2 / 3:
+                row = _balanced(row)
+        else:
+            row = [int(s) for s in r.integers(2, size=n - 1)]
+        return [*row, 2]
+
+    def answer(row: list[int]) -> int:
+        depths = np.cumsum([1 if s == 0 else -1 for s in row[:-1]])
+        return int(depths.min() >= 0 and depths[-1] == 0)
+
+    return Program("Dyck-1", output, 3, n, (4, 5), True, n - 1, draw, answer)
+
+
+#: by name, each drawn in sizes of its own
+LIBRARY: Mapping[str, Callable[[np.random.Generator], Program]] = {
+    "reverse": reverse,
+    "compare": compare,
+    "histogram": histogram,
+    "most frequent": most_frequent,
+    "least frequent": least_frequent,
+    "sort": sort,
+    "1-hop": lambda rng: hops(rng, 1),
+    "2-hop": lambda rng: hops(rng, 2),
+    "3-hop": lambda rng: hops(rng, 3),
+    "Dyck-1": dyck,
+}
+
+
+def rows_of(program: Program, n: int, seed: int) -> Int[np.ndarray, "row symbol"]:
+    """Rows of symbols."""
+    rng = np.random.default_rng([seed, n, 0xA])
+    return np.array([program.draw(rng) for _ in range(n)])
+
+
+def _sizes(rng: np.random.Generator) -> tuple[int, int]:
+    n = int(rng.integers(5, 9))
+    return n, n + int(rng.integers(3, 8))
+
+
+def _symbols(v: int) -> tuple[int, ...]:
+    return tuple(range(1, v + 1))
+
+
+def _distinct(rng: np.random.Generator, v: int, n: int) -> list[int]:
+    return [int(s) for s in rng.permutation(v)[:n]]
+
+
+def _not_middle(rng: np.random.Generator, n: int) -> int:
+    places = [p for p in range(n) if 2 * p != n - 1]
+    return int(rng.choice(places))
+
+
+def _counted(
+    keys: Expression, queries: Expression, level: Callable[[int, int], float], n: int, size: int
+) -> tuple[Bins, Attend]:
+    """How many places have level 1, 0 to size - 1 and more: BOS's share is 1 / (1 + count)."""
+    share = Attend(keys, queries, level, None, counts_bos=True)
+    below = [-(1 / (1 + c) + 1 / (2 + c)) / 2 for c in range(size - 1)]
+    margin = (1 / size - 1 / (size + 1)) / 2
+    return Bins(share, (-1.0,), tuple(below), margin), share
+
+
+def _balanced(row: list[int]) -> list[int]:
+    """The row turned so that no depth is below 0 (the cycle lemma)."""
+    depths = np.cumsum([1 if s == 0 else -1 for s in row])
+    start = (int(depths.argmin()) + 1) % len(row)
+    return row[start:] + row[:start]

@@ -1,0 +1,110 @@
+"""The same function in other weights: turned, widened, heads and neurons in another order.
+
+A hand-set model has an axis for everything. Turned by a random rotation of the residual stream,
+with random bases inside each head and heads and neurons shuffled, it computes the same, and shows
+no axis. For models without norms, grouped heads and rotary positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.zeros import zeros
+
+
+@torch.no_grad()
+def disguised(
+    model: Transformer,
+    seed: int,
+    width: int | None = None,
+    dtype: torch.dtype | None = None,
+) -> tuple[Transformer, Mapping[Head, Head], Float[Tensor, "d_model width"]]:
+    """The model in other weights; nothing else of it (no record, no ground truth) comes along.
+
+    Args:
+        model: without norms, grouped heads and rotary positions.
+        seed: of the rotation, the bases and the orders.
+        width: of its residual stream, at least the model's; None: the model's.
+        dtype: of its parameters; None: the model's.
+
+    Returns:
+        The new model; where each head is in it; and the turn: what was the row `x` of a residual
+        stream is now `x @ turn`.
+
+    Raises:
+        InputError: a model with norms, grouped heads or rotary positions, or too small a width.
+    """
+    cfg = model.cfg
+    width = cfg.d_model if width is None else width
+    rotary = cfg.positional_embedding_type == "rotary"
+    if cfg.normalization_type is not None or cfg.n_key_value_heads is not None or rotary:
+        raise InputError("norms, grouped heads and rotary positions cannot be turned")
+    if width < cfg.d_model:
+        raise InputError(f"{width} dimensions cannot hold the model's {cfg.d_model}")
+    rng = np.random.default_rng([seed, 0xD15])
+    turn = rotation(width, rng)[: cfg.d_model]
+    changes = {"d_model": width, "dtype": dtype or cfg.dtype}
+    new = zeros(cfg.model_copy(update=changes))
+    source = {name: value.double() for name, value in model.state_dict().items()}
+    target = dict(new.named_parameters())
+    places: dict[Head, Head] = {}
+    for name, value in source.items():
+        if not name.startswith("blocks."):
+            value = value @ turn if name in ("embed.W_E", "pos_embed.W_pos") else value
+            target[name].copy_(turn.T @ value if name == "unembed.W_U" else value)
+    for layer in range(cfg.n_layers):
+        order = rng.permutation(cfg.n_heads)  # of the new heads, which old one each is
+        places |= {Head(layer, int(old)): Head(layer, i) for i, old in enumerate(order)}
+        _turn_heads(source, target, f"blocks.{layer}.attn.", turn, order, rng)
+        if not cfg.attn_only:
+            _turn_mlp(source, target, f"blocks.{layer}.mlp.", turn, rng)
+    return new.eval(), places, turn
+
+
+def rotation(size: int, rng: np.random.Generator) -> Float[Tensor, "size size"]:
+    """A random orthogonal matrix in float64."""
+    drawn = torch.from_numpy(rng.standard_normal((size, size)))
+    return torch.linalg.qr(drawn)[0]
+
+
+def _turn_heads(
+    source: Mapping[str, Tensor],
+    target: Mapping[str, Tensor],
+    prefix: str,
+    turn: Tensor,
+    order: np.ndarray,
+    rng: np.random.Generator,
+) -> None:
+    d_head = source[f"{prefix}W_Q"].shape[-1]
+    for new, old in enumerate(order.tolist()):
+        compared, carried = rotation(d_head, rng), rotation(d_head, rng)
+        for part, basis in (("Q", compared), ("K", compared), ("V", carried)):
+            target[f"{prefix}W_{part}"][new] = turn.T @ source[f"{prefix}W_{part}"][old] @ basis
+            if f"{prefix}b_{part}" in source:
+                target[f"{prefix}b_{part}"][new] = source[f"{prefix}b_{part}"][old] @ basis
+        target[f"{prefix}W_O"][new] = carried.T @ source[f"{prefix}W_O"][old] @ turn
+    if f"{prefix}b_O" in source:
+        target[f"{prefix}b_O"].copy_(source[f"{prefix}b_O"] @ turn)
+
+
+def _turn_mlp(
+    source: Mapping[str, Tensor],
+    target: Mapping[str, Tensor],
+    prefix: str,
+    turn: Tensor,
+    rng: np.random.Generator,
+) -> None:
+    order = torch.from_numpy(rng.permutation(source[f"{prefix}W_in"].shape[1]))
+    target[f"{prefix}W_in"].copy_(turn.T @ source[f"{prefix}W_in"][:, order])
+    target[f"{prefix}W_out"].copy_(source[f"{prefix}W_out"][order] @ turn)
+    if f"{prefix}b_in" in source:
+        target[f"{prefix}b_in"].copy_(source[f"{prefix}b_in"][order])
+        target[f"{prefix}b_out"].copy_(source[f"{prefix}b_out"] @ turn)

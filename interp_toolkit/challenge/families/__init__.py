@@ -1,0 +1,1 @@
+"""The suite's families: each draws models with their truth from seeds."""

@@ -1,0 +1,255 @@
+"""A forward pass of its own, in which heads are cut and single edges patched: truth, measured.
+
+No hook and no analysis is used, so that what a case is said to be rests on nothing that is judged
+by it. For models without norms, grouped heads and rotary positions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.data import FeatureData
+from interp_toolkit.models.heads import Head
+from interp_toolkit.models.transformer.transformer import Transformer
+
+#: of the whole difference between clean and corrupted rows: an edge that moves less does nothing,
+#: one that moves more matters; in between it is not clear
+NOTHING, CLEARLY = 0.001, 0.02
+
+Edge = tuple[str, str]  # writer, reader with its channel, as EAP-IG names them
+Writes = dict[str, Tensor]
+
+
+class PlainPass:
+    """A model's forward pass, from its weights alone."""
+
+    def __init__(self, model: Transformer):
+        self.cfg = model.cfg
+        self.w = {name: value.detach() for name, value in model.state_dict().items()}
+
+    def __call__(
+        self,
+        tokens: Int[Tensor, "row pos"],
+        *,
+        cut: Mapping[Head, Tensor] | None = None,
+        patched: Collection[Edge] = (),
+        there: Writes | None = None,
+        writes: Writes | None = None,
+    ) -> Float[Tensor, "row pos d_vocab"]:
+        """Logits.
+
+        Args:
+            tokens: rows of one length.
+            cut: by head, what it writes instead, [pos d_model] or [row pos d_model].
+            patched: edges whose readers see what the writer writes in `there`.
+            there: what nodes write on other rows.
+            writes: is filled with what each node writes.
+        """
+        here: Writes = {"input": self._embedded(tokens)}
+        stream, cut = here["input"], cut or {}
+        for layer in range(self.cfg.n_layers):
+            written = []
+            for head in range(self.cfg.n_heads):
+                name = f"a{layer}.h{head}"
+                parts = {
+                    c: self._seen(stream, f"{name}<{c}>", here, patched, there) for c in "qkv"
+                }
+                out = self._head(parts, layer, head)
+                out = cut[Head(layer, head)].expand_as(out) if (layer, head) in cut else out
+                written.append((name, out))
+            for name, out in written:
+                here[name], stream = out, stream + out
+            stream = stream + self._get(f"blocks.{layer}.attn.b_O")
+            if not self.cfg.attn_only:
+                here[f"m{layer}"] = self._mlp(
+                    self._seen(stream, f"m{layer}", here, patched, there), layer
+                )
+                stream = stream + here[f"m{layer}"]
+        if writes is not None:
+            writes.update(here)
+        last = self._seen(stream, "logits", here, patched, there)
+        return last @ self.w["unembed.W_U"] + self._get("unembed.b_U")
+
+    def _get(self, name: str) -> Tensor:
+        return self.w.get(name, torch.zeros((), dtype=self.cfg.dtype))
+
+    def _embedded(self, tokens: Tensor) -> Tensor:
+        x = self.w["embed.W_E"][tokens]
+        if "pos_embed.W_pos" in self.w:
+            x = x + self.w["pos_embed.W_pos"][: tokens.shape[1]]
+        return x
+
+    @staticmethod
+    def _seen(
+        stream: Tensor, reader: str, here: Writes, patched: Collection[Edge], there: Writes | None
+    ) -> Tensor:
+        for source, target in patched:
+            if target == reader and there is not None:
+                stream = stream + there[source] - here[source]
+        return stream
+
+    def _head(self, parts: Mapping[str, Tensor], layer: int, head: int) -> Tensor:
+        at = f"blocks.{layer}.attn."
+        q, k, v = (
+            parts[c] @ self.w[f"{at}W_{c.upper()}"][head] + self._bias(f"{at}b_{c.upper()}", head)
+            for c in "qkv"
+        )
+        scores = q @ k.transpose(-1, -2) / (self.cfg.attn_scale if self.cfg.use_attn_scale else 1.0)
+        if self.cfg.attention_dir == "causal":
+            hidden = torch.ones_like(scores[0], dtype=torch.bool).triu(1)
+            scores = scores.masked_fill(hidden, -torch.inf)
+        out: Tensor = scores.softmax(-1) @ v @ self.w[f"{at}W_O"][head]
+        return out
+
+    def _bias(self, name: str, head: int) -> Tensor:
+        return self.w[name][head] if name in self.w else self._get(name)
+
+    def _mlp(self, x: Tensor, layer: int) -> Tensor:
+        at = f"blocks.{layer}.mlp."
+        hidden = (x @ self.w[f"{at}W_in"] + self._get(f"{at}b_in")).relu()
+        return hidden @ self.w[f"{at}W_out"] + self._get(f"{at}b_out")
+
+
+def accuracy(
+    logits: Float[Tensor, "row pos d_vocab"], data: FeatureData
+) -> float:
+    """Share of the answers that the logits name."""
+    answers, places = _asked(data)
+    found = logits[torch.arange(len(logits))[:, None], places].argmax(-1)
+    return float((found == answers).double().mean())
+
+
+def advantage(
+    logits: Float[Tensor, "row pos d_vocab"], data: FeatureData
+) -> Float[Tensor, " row"]:
+    """Of the answers' logits over the wrong ones', the mean of each row."""
+    answers, places = _asked(data)
+    assert data.wrong is not None
+    rows = torch.arange(len(logits))[:, None]
+    wrong = torch.from_numpy(data.wrong)
+    return (logits[rows, places, answers] - logits[rows, places, wrong]).mean(1)
+
+
+def without_heads(
+    plain: PlainPass, data: FeatureData, heads: Collection[Head]
+) -> Float[Tensor, "row pos d_vocab"]:
+    """Logits with heads giving what they write on average over rows, at each position."""
+    tokens = torch.from_numpy(data.token_matrix())
+    writes: Writes = {}
+    plain(tokens, writes=writes)
+    means = {h: writes[f"a{h.layer}.h{h.head}"].mean(0) for h in heads}
+    return plain(tokens, cut=means)
+
+
+@torch.no_grad()
+def measured_edges(
+    model: Transformer, data: FeatureData, nodes: Collection[str], rows: int = 64
+) -> frozenset[str] | None:
+    """The edges among these nodes that matter, each patched alone from the corrupted rows.
+
+    An edge matters where it moves the answers' advantage, on the mean row, by CLEARLY of what
+    going over to the corrupted rows altogether moves it.
+
+    Args:
+        model: that is asked.
+        data: rows with wrong answers and corrupted rows.
+        nodes: writers, as EAP-IG names them, input among them; MLPs and heads are read too.
+        rows: so many are looked at.
+
+    Returns:
+        Names of edges; None where some edge is between doing nothing and mattering.
+    """
+    plain, some = PlainPass(model), take(data, np.arange(min(rows, len(data))))
+    tokens = torch.from_numpy(some.token_matrix())
+    assert some.corrupted is not None
+    there: Writes = {}
+    corrupted = plain(torch.from_numpy(np.stack(list(some.corrupted))), writes=there)
+    clean = advantage(plain(tokens), some)
+    whole = float((clean - advantage(corrupted, some)).abs().mean())
+    found = set()
+    for source, target in edges_among(nodes):
+        moved = advantage(plain(tokens, patched=[(source, target)], there=there), some)
+        effect = float((clean - moved).abs().mean()) / whole
+        if NOTHING < effect < CLEARLY:
+            return None
+        if effect >= CLEARLY:
+            found.add(f"{source}->{target}")
+    return frozenset(found)
+
+
+def edges_among(nodes: Collection[str]) -> list[Edge]:
+    """Edges from each of these nodes to each later one, and to the logits."""
+    ordered = sorted({*nodes, "input"}, key=_stage)
+    edges: list[Edge] = []
+    for source in ordered:
+        for target in ordered:
+            if _stage(source) < _stage(target):
+                ends = [f"{target}<{c}>" for c in "qkv"] if target[0] == "a" else [target]
+                edges += [(source, end) for end in ends]
+        edges.append((source, "logits"))
+    return edges
+
+
+def take(data: FeatureData, rows: Int[np.ndarray, " some"]) -> FeatureData:
+    """Some rows, with all that belongs to them."""
+    chosen = rows.tolist()
+
+    def part(column: np.ndarray | None) -> np.ndarray | None:
+        return None if column is None else column[rows]
+
+    return FeatureData(
+        [data.tokens[i] for i in chosen],
+        data.features[rows],
+        data.names,
+        part(data.positions),
+        part(data.groups),
+        data.source,
+        part(data.answers),
+        part(data.answer_positions),
+        part(data.wrong),
+        None if data.corrupted is None else [data.corrupted[i] for i in chosen],
+    )
+
+
+def paired(rows: FeatureData, others: Sequence[FeatureData]) -> FeatureData:
+    """Rows with counterparts: of each the first of the others' that asks for other answers there.
+
+    Its answers are the wrong ones. Rows that find none are left out.
+    """
+    found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    for other in others:
+        assert rows.answers is not None and other.answers is not None
+        assert rows.answer_positions is not None and other.answer_positions is not None
+        apart = (rows.answers != other.answers).all(1)
+        apart &= (rows.answer_positions == other.answer_positions).all(1)
+        for i in np.flatnonzero(apart).tolist():
+            found.setdefault(i, (other.tokens[i], other.answers[i]))
+    kept = take(rows, np.array(sorted(found)))
+    return FeatureData(
+        kept.tokens,
+        kept.features,
+        kept.names,
+        kept.positions,
+        kept.groups,
+        kept.source,
+        kept.answers,
+        kept.answer_positions,
+        np.array([found[i][1] for i in sorted(found)]),
+        [found[i][0] for i in sorted(found)],
+    )
+
+
+def _asked(data: FeatureData) -> tuple[Tensor, Tensor]:
+    assert data.answers is not None and data.answer_positions is not None
+    return torch.from_numpy(data.answers), torch.from_numpy(data.answer_positions)
+
+
+def _stage(node: str) -> tuple[int, int]:
+    if node == "input":
+        return (-1, 0)
+    return (int(node[1:].partition(".")[0]), int(node[0] == "m"))
