@@ -23,7 +23,11 @@ from interp_toolkit.circuits.sorting.criteria import (
     shown,
     sorts,
 )
-from interp_toolkit.circuits.sorting.fingerprint import SortingFingerprint, sorting_fingerprint
+from interp_toolkit.circuits.sorting.fingerprint import (
+    NULLS,
+    SortingFingerprint,
+    sorting_fingerprint,
+)
 
 _OTHER: dict[Algorithm, Algorithm] = {ARGMAX: MIN_GREATER, MIN_GREATER: ARGMAX}
 
@@ -38,11 +42,12 @@ def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
         sorting_fingerprint(
             ground.model,
             claim.layout,
+            nulls=nulls,
             seed=seed,
             memory=ground.memory,
             progress=ground.progress,
         )
-        for seed in (ground.seed, ground.seed + 1)
+        for seed, nulls in ((ground.seed, NULLS), (ground.seed + 1, 0))
     ]
     first, second = found
     sorting = _sorts(first)

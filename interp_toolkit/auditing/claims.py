@@ -207,12 +207,12 @@ class PairClaim(Claim):
 
     Attributes:
         pair: the head, and the tokens' ids.
-        at_least: the share of attention, above what other tokens at the same place get, that the
-            query pays to the key; None: the usual.
+        at_least: how far above its scores for other tokens the query's score for the key lies, in
+            standard deviations of these; None: the usual.
     """
 
     pair: _Pair
-    at_least: float | None = Field(None, gt=0, le=1)
+    at_least: float | None = Field(None, gt=0)
 
     @property
     def about(self) -> str:

@@ -53,7 +53,7 @@ from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.stats import clopper_pearson
 
-BOUNDS = {"reads": 0.9, "carries": 0.5, "steers": 0.5}
+BOUNDS = {"reads": 0.8, "carries": 0.5, "steers": 0.5}
 ASSERTED = {"reads": ("there",), "carries": ("matters", "special"), "steers": ("matters",)}
 RANDOM = 200  # directions that are read
 MOVED = 24  # random directions that are exchanged or added: a pass each

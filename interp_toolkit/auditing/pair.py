@@ -4,22 +4,27 @@
   and column (`circuits.skip_bigrams.scores`), for tokens as the embedding writes them, with the
   p-value of this one pair;
 - matters (on the live model): rows of random tokens with the query token last and the key token at
-  a random place before it, against the same rows with another token there, drawn at random. What is
-  measured is the attention that the query pays to that place, a difference a row; positions and the
-  rest of the row are the same on both sides;
-- special: the same difference for other pairs of tokens, drawn at random.
+  a random place before it, against the same rows with another token there, drawn at random. The log
+  odds of the attention that the query pays to that place differ by what the key's score is above
+  the other's: softmax lets nothing else in, as positions and the rest of the row are the same. The
+  median difference, in standard deviations of the other tokens' scores, is what is claimed to be
+  large. Both are robust (the deviation is 1.4826 times the median absolute one), since a query may
+  have other partners. The interval is the asymptotic normal one for normal scores;
+- special: the same for other pairs of tokens, drawn at random.
 
 The claim is that the head looks for the key; what it then writes is not asked.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
+from scipy import stats
 from torch import Tensor
 
 from interp_toolkit.auditing.claims import PairClaim
@@ -29,22 +34,26 @@ from interp_toolkit.auditing.parts import (
     Part,
     answer_of,
     measured,
-    percent,
     share_of_random,
 )
 from interp_toolkit.auditing.stable import stable_part
+from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.skip_bigrams.null import p_values
 from interp_toolkit.circuits.skip_bigrams.pair_score import token_pair_score
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.results import head_name
+from interp_toolkit.stats import COVERAGE
 
-CLAIMED = 0.1  # of the query's attention, above what another token at the key's place gets
-ROWS = 128
+CLAIMED = 2.5  # standard deviations above other tokens: a normal score is so once in 161 times
+ROWS = 256
 LONGEST = 24  # tokens of a row
+MAD = 1.4826  # of a normal distribution: sd over median absolute deviation
+MAD_VARIANCE = 1.36  # of its logarithm, times the number of values, for normal values
+TINY = 1e-30  # of attention: what has underflowed
 OTHERS = 64  # random pairs
-ROWS_OF_OTHER = 2  # for each of them
+ROWS_OF_OTHER = 16  # for each of them
 
 
 def audit_pair(claim: PairClaim, ground: Ground) -> list[Part]:
@@ -144,25 +153,29 @@ class _PairAudit:
     def _paid(
         self, rows: Int[np.ndarray, "row pos"], places: Int[np.ndarray, " row"]
     ) -> Float[np.ndarray, " row"]:
-        """The last query's attention to one place a row."""
+        """The log odds of the last query's attention to one place a row."""
         head: Head = self.claim.pair.head
         hook = f"blocks.{head.layer}.attn.hook_pattern"
         tokens = torch.from_numpy(rows)
         pattern: Tensor = collect(self.ground.model, tokens, hook, -1, memory=self.ground.memory)[
             hook
         ]
-        chosen = pattern[:, head.head].double().numpy()
-        found: np.ndarray = chosen[np.arange(len(rows)), places]
+        paid = pattern[:, head.head].double().numpy()
+        at = np.arange(len(rows)), places
+        here = paid[at]
+        paid[at] = 0.0
+        found: np.ndarray = np.log(here + TINY) - np.log(paid.sum(1) + TINY)
         return found
 
     def matters(self) -> Part:
-        """Attention to the key, against another token at its place."""
+        """The key's score above other tokens', in their standard deviations."""
         coverage = self.ground.coverage(1)
-        found = self.ground.mean(self.effects, coverage)
+        found = standardised(self.effects, coverage)
         answer = answer_of(found.low, found.high, self.bound)
         said = (
-            f"the query pays {percent(found)} of its attention to the key beyond what another "
-            f"token at its place gets, in {ROWS} random rows; claimed: at least {self.bound:.0%}"
+            f"the query's score for the key lies {_deviations(found)} standard deviations above "
+            f"its scores for other tokens at the same place ({self.effects.mean():.2g} nats of "
+            f"attention's log odds, {ROWS} random rows); claimed: at least {self.bound:g}"
         )
         return measured("matters", answer, said, "intervened", found, self.bound, coverage, True)
 
@@ -173,11 +186,34 @@ class _PairAudit:
         effects = self._differences(
             np.repeat(keys, ROWS_OF_OTHER), np.repeat(queries, ROWS_OF_OTHER), rng
         )
-        means = effects.reshape(OTHERS, ROWS_OF_OTHER).mean(1)
-        good = int((means >= self.bound).sum())
+        each = effects.reshape(OTHERS, ROWS_OF_OTHER)
+        good = sum(standardised(one, COVERAGE).mean >= self.bound for one in each)
         said = f"{good} of {OTHERS} random pairs of tokens are looked for as much"
         return share_of_random(good, OTHERS, said, "intervened", self.ground.coverage(1))
 
     def stable(self) -> Part:
-        """Over rows drawn anew."""
-        return stable_part(self.effects, self.bound, None, self.ground.rng(15))
+        """Over rows drawn anew, in the units of the claim."""
+        found = standardised(self.effects, COVERAGE)
+        units = self.effects * (found.mean / float(np.median(self.effects)))
+        return stable_part(units, self.bound, None, self.ground.rng(15), percent=False)
+
+
+def standardised(values: Float[np.ndarray, " row"], coverage: float) -> Share:
+    """The median in standard deviations, both robust, with its normal interval; see the module.
+
+    The asymptotic variances, times the number of rows, are pi / 2 of the median and 1.36 of the
+    log of the deviation, for normal values. Where more than half of the values are equal the
+    deviation says nothing, and the interval has no ends.
+    """
+    middle = float(np.median(values))
+    spread = MAD * float(np.median(np.abs(values - middle)))
+    if spread <= 1e-9 * max(abs(middle), 1e-30):
+        return Share(float("nan"), float("nan"), float("nan"))
+    z = middle / spread
+    error = math.sqrt((math.pi / 2 + MAD_VARIANCE * z * z) / len(values))
+    wide = float(stats.norm.ppf((1 + coverage) / 2)) * error
+    return Share(z, z - wide, z + wide)
+
+
+def _deviations(found: Share) -> str:
+    return f"{found.mean:.2g} [{found.low:.2g}, {found.high:.2g}]"

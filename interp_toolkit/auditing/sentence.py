@@ -5,8 +5,8 @@ correlates, can be read), *interventional* (contributes, is needed, steers: some
 and the behaviour with it) and *mechanistic* (implements, computes, uses: how it is done, which
 takes the whole path from inputs to answers). The strongest word of the sentence is held against
 what was done and confirmed: looking earns the first, changing one thing the second, a circuit that
-is both enough and needed, or the marks of an algorithm, the third. The words are looked up, not understood:
-"L1H0 computes nothing" counts as mechanistic too.
+is both enough and needed, or the marks of an algorithm, the third. The words are looked up, not
+understood: "L1H0 computes nothing" counts as mechanistic too.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ _WORDS = (
 )
 #: how strong each kind of claim is where it comes without a sentence
 _OF_WORD = {
+    "has": 0,
     "attends": 0,
     "reads": 0,
     "contributes": 1,
@@ -63,7 +64,7 @@ def strength_of(claim: Claim) -> tuple[int, str]:
                 return number, found[0]
     if isinstance(claim, AlgorithmClaim):
         return 2, "algorithm"
-    said = getattr(claim, "says", "contributes")
+    said = getattr(claim, "says", "has")
     return _OF_WORD[said], said
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.auditing.parts import Answer, Part
+from interp_toolkit.auditing.parts import Answer, Deed, Part
 
 DRAWS = 500
 STABLE = 0.95  # of the draws
@@ -25,7 +25,9 @@ def stable_part(
     bound: float,
     groups: Any | None,
     rng: np.random.Generator,
-    sure: str = "intervened",
+    deed: Deed = "intervened",
+    *,
+    percent: bool = True,
 ) -> Part:
     """Stability of an effect of at least `bound`, a number a row.
 
@@ -34,12 +36,14 @@ def stable_part(
         bound: what is claimed of the mean.
         groups: of each row, or None.
         rng: of the draws.
-        sure: what was done to measure the effect.
+        deed: what was done to measure the effect.
+        percent: whether the effect is a share.
     """
     n = len(effect)
     means = effect[rng.integers(n, size=(DRAWS, n))].mean(1)
     share = float((means >= bound).mean())
-    said = f"in {share:.0%} of {DRAWS} draws of the rows the effect is at least {bound:.0%}"
+    least = f"{bound:.0%}" if percent else f"{bound:g}"
+    said = f"in {share:.0%} of {DRAWS} draws of the rows the effect is at least {least}"
     answer: Answer = "confirmed" if share >= STABLE else "refuted" if share < 0.5 else "undecided"
     if groups is not None:
         below, asked = [], 0
@@ -52,4 +56,4 @@ def stable_part(
             said += f"; {asked - len(below)} of {asked} groups reach it"
             said += f", not {', '.join(below[:4])}" if below else ""
             answer = "undecided" if below and answer == "confirmed" else answer
-    return Part("stable", answer, said, sure, value=share, bound=STABLE)  # type: ignore[arg-type]
+    return Part("stable", answer, said, deed, value=share, bound=STABLE)

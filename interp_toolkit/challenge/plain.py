@@ -56,9 +56,7 @@ class PlainPass:
             written = []
             for head in range(self.cfg.n_heads):
                 name = f"a{layer}.h{head}"
-                parts = {
-                    c: self._seen(stream, f"{name}<{c}>", here, patched, there) for c in "qkv"
-                }
+                parts = {c: self._seen(stream, f"{name}<{c}>", here, patched, there) for c in "qkv"}
                 out = self._head(parts, layer, head)
                 out = cut[Head(layer, head)].expand_as(out) if (layer, head) in cut else out
                 written.append((name, out))
@@ -115,18 +113,14 @@ class PlainPass:
         return hidden @ self.w[f"{at}W_out"] + self._get(f"{at}b_out")
 
 
-def accuracy(
-    logits: Float[Tensor, "row pos d_vocab"], data: FeatureData
-) -> float:
+def accuracy(logits: Float[Tensor, "row pos d_vocab"], data: FeatureData) -> float:
     """Share of the answers that the logits name."""
     answers, places = _asked(data)
     found = logits[torch.arange(len(logits))[:, None], places].argmax(-1)
     return float((found == answers).double().mean())
 
 
-def advantage(
-    logits: Float[Tensor, "row pos d_vocab"], data: FeatureData
-) -> Float[Tensor, " row"]:
+def advantage(logits: Float[Tensor, "row pos d_vocab"], data: FeatureData) -> Float[Tensor, " row"]:
     """Of the answers' logits over the wrong ones', the mean of each row."""
     answers, places = _asked(data)
     assert data.wrong is not None

@@ -216,7 +216,9 @@ def _told_model(parts: _Parts) -> tuple[Transformer, Tensor]:
         mlp.b_in[n] = -(cut + end * 0.1) / 0.2
         mlp.W_out[n, answer] = sign
     yes, no = m + 2, m + 3
-    model.unembed.W_U[constant, [yes, no]] = torch.tensor([BASE - GAIN / 2, BASE + GAIN / 2]).double()
+    model.unembed.W_U[constant, [yes, no]] = torch.tensor(
+        [BASE - GAIN / 2, BASE + GAIN / 2]
+    ).double()
     model.unembed.W_U[answer, yes], model.unembed.W_U[answer, no] = GAIN, -GAIN
     written = torch.zeros(d_model, dtype=torch.float64)
     written[answer] = 1.0
