@@ -50,14 +50,14 @@ def edges_of_file(path: Path) -> tuple[str, ...]:
         raise InputError(f"{path} has no edge in its circuit")
     try:
         return circuit_names(names)
-    except ValueError as error:
+    except InputError as error:
         raise InputError(f"{path}: {error}") from error
 
 
 def circuit_names(names: Iterable[Any]) -> tuple[str, ...]:
     """Names of edges, or of nodes, under EAP-IG's names, each once.
 
-    Raises ValueError for what is no such name, or edges and nodes together.
+    Raises InputError for what is no such name, or edges and nodes together.
 
     Examples:
         >>> circuit_names(["A0.1->A1.0.K", "a1.h0->logits"])
@@ -65,13 +65,13 @@ def circuit_names(names: Iterable[Any]) -> tuple[str, ...]:
     """
     found = tuple(dict.fromkeys(_named(name) for name in names))
     if len({"->" in name for name in found}) > 1:
-        raise ValueError("give names of edges, or of nodes, not both")
+        raise InputError("give names of edges, or of nodes, not both")
     return found
 
 
 def _named(name: Any) -> str:
     if not isinstance(name, str):
-        raise ValueError(f"{str(name)[:40]} is no name of an edge or a node")
+        raise InputError(f"{str(name)[:40]} is no name of an edge or a node")
     source, arrow, target = name.partition("->")
     if not arrow:
         return _node(source.strip(), name)
@@ -88,7 +88,7 @@ def _node(name: str, whole: str) -> str:
             if kind == "head":
                 return f"a{numbers[0]}.h{numbers[1]}"
             return f"m{numbers[0]}" if kind == "mlp" else kind
-    raise ValueError(f"{whole[:80]!r} is no name of an edge or node, such as a0.h1->a1.h0<k>")
+    raise InputError(f"{whole[:80]!r} is no name of an edge or node, such as a0.h1->a1.h0<k>")
 
 
 def _of_json(path: Path, text: str) -> list[Any]:

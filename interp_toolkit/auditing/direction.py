@@ -15,8 +15,9 @@ A direction may move the answers without the model using what it reads there: ha
 feature and goes nowhere, the other half is dormant, does not vary, and is what later layers read
 (Makelov, Lange and Nanda 2023, arXiv 2311.17030). So the part of the direction that later layers
 read (in the span of the worth's gradients along the way to the corrupted row) is exchanged by
-itself: where it does not vary with the
-feature, nothing moves, and the claim is refuted.
+itself: where it does not vary with the feature, nothing moves, and the claim is refuted. Where
+later layers read a single direction, that is what is then exchanged, whatever the claim: a dormant
+part beside the true one at the same site cannot be told from it.
 
 *Steers*: `by` times the direction is added; the share of rows that then prefer the wrong answer, of
 those that did not before, beside random directions of the same length.
@@ -328,12 +329,14 @@ class _DirectionAudit:
         assert self.ground.prompts.corrupted is not None
         put = partial(_put, self.unit, along)
         back = self.site.values(self.judged, self.ground.prompts.corrupted, put)
+        whole = self.changed(lambda x, rows: self.corrupted[rows].to(x))
         total = float(self.whole.mean())
         restored = float((back - self.corrupted_worth).mean()) / total
-        shares = [float((self.worth - values).mean()) / total for values in (mean, zero)]
+        shares = [float((self.worth - values).mean()) / total for values in (mean, zero, whole)]
         return (
             f"At the mean of all rows it moves {shares[0]:.0%}, at zero {shares[1]:.0%}; put into "
-            f"the corrupted rows it brings back {restored:.0%}"
+            f"the corrupted rows it brings back {restored:.0%}. All that stands at the site, "
+            f"exchanged, moves {shares[2]:.0%}"
         )
 
     def _read_part(self, values: Values) -> Part:
@@ -361,11 +364,11 @@ class _DirectionAudit:
         answer = answer_of(more.low, more.high, 0.0)
         said = (
             f"{share:.0%} of it (squared length) lies where later layers read; exchanged by "
-            f"itself, that part moves {percent(found)} of the way, so the direction is "
+            f"itself, that part moves {percent(found)} of the way"
             + {
-                "confirmed": "no dormant one",
-                "refuted": "dormant: what moves the answers does not vary with what it reads",
-            }.get(answer, "not told apart from a dormant one")
+                "confirmed": "",
+                "refuted": ": what they read of it does not vary with the rows, it is dormant",
+            }.get(answer, ", so it is not told apart from a dormant one")
         )
         bound = found.mean - more.mean
         return Part(

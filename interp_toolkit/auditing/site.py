@@ -75,7 +75,7 @@ class Site:
         self,
         judged: AskedObjective,
         tokens: Int[Tensor, "row pos"],
-        rows: Rows,
+        rows: Int[Tensor, " chosen"],
         x: Float[Tensor, "chosen d"],
     ) -> Float[Tensor, "chosen d"]:
         """Of the worth of these rows by what stands at the site, with x standing there."""

@@ -1,0 +1,65 @@
+import json
+
+import pytest
+
+import interp_toolkit as it
+from interp_toolkit.auditing.circuit_files import circuit_names, edges_of_file
+from interp_toolkit.errors import InputError
+
+
+@pytest.fixture(scope="module")
+def found():
+    from interp_toolkit.toys.hand_set.induction import induction
+
+    return it.analyze(induction(32, 24), "circuit")
+
+
+@pytest.mark.parametrize("name", ["c.graphml", "c.json", "c.eap.json"])
+def test_what_we_write_comes_back(tmp_path, found, name):
+    found.write_graph(tmp_path / name)
+    assert set(edges_of_file(tmp_path / name)) == {row.edge for row in found.edges}
+
+
+def test_eap_ig_with_scores_alone(tmp_path):
+    path = tmp_path / "scores.json"
+    path.write_text(json.dumps({"edges": {"a0.h1->m1": {"score": 0.5}, "m0->m1": {"score": 0}}}))
+    assert edges_of_file(path) == ("a0.h1->m1",)
+
+
+def test_auto_circuit(tmp_path):
+    path = tmp_path / "pruned.json"
+    names = ["Resid Start->A0.1.V", "A0.1->A1.0.K", "MLP 0->MLP 1", "A1.0->Resid End"]
+    path.write_text(json.dumps(dict.fromkeys(names, 1.5)))
+    wanted = ("input->a0.h1<v>", "a0.h1->a1.h0<k>", "m0->m1", "a1.h0->logits")
+    assert edges_of_file(path) == wanted
+    path.write_text(json.dumps(names))
+    assert edges_of_file(path) == wanted
+
+
+def test_nodes_under_our_names():
+    assert circuit_names(["L0H1", "MLP0", "a1.h0"]) == ("a0.h1", "m0", "a1.h0")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("c.json", "{", "is not JSON"),
+        ("c.json", "3", "is no circuit"),
+        ("c.json", "{}", "no edge in its circuit"),
+        ("c.json", '{"edges": {"a0.h1->b": {"in_graph": true}}}', "no name of an edge"),
+        ("c.json", "[" * 100_000, "is not JSON"),
+        ("c.graphml", "<graphml", "no readable GraphML"),
+        ("c.graphml", '<!DOCTYPE x [<!ENTITY a "b">]><graphml/>', "document type"),
+    ],
+)
+def test_damaged_files_are_one_line(tmp_path, name, text, said):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(InputError) as caught:
+        edges_of_file(path)
+    assert said in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InputError, match="No such file"):
+        edges_of_file(tmp_path / "none.json")

@@ -1,0 +1,135 @@
+import contextlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interp_toolkit.auditing.claims import (
+    AlgorithmClaim,
+    CircuitClaim,
+    DirectionClaim,
+    HeadsClaim,
+    PairClaim,
+    as_claim,
+    read_claims,
+)
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
+
+
+@pytest.mark.parametrize("word", ["L5H1", "a5.h1", "5.1", [5, 1]])
+def test_a_head_may_be_written_in_four_ways(word):
+    claim = as_claim({"heads": [word], "relation": "induction"})
+    assert claim.heads == (Head(5, 1),)
+
+
+def test_a_file_of_every_kind(tmp_path):
+    np.save(tmp_path / "v.npy", np.array([[1.0, 2.0]]))
+    (tmp_path / "c.json").write_text('{"edges": {"input->m0": {"in_graph": true}}}')
+    (tmp_path / "claims.yaml").write_text(
+        """
+claims:
+  - {heads: [L1H0, L0H1], relation: induction, says: carries, text: they carry induction}
+  - {circuit: c.json, says: both}
+  - {direction: v.npy, hook: blocks.0.hook_resid_post, features: [a], position: -1}
+  - {direction: [1, 0], hook: blocks.0.hook_resid_post, says: steers, by: 3}
+  - {pair: {head: L0H3, key: 12, query: 7}}
+  - {algorithm: argmax_piecewise_linear, layout: 10 list10 11 sorted10}
+"""
+    )
+    found = read_claims(tmp_path / "claims.yaml")
+    kinds = [HeadsClaim, CircuitClaim, DirectionClaim, DirectionClaim, PairClaim, AlgorithmClaim]
+    assert [type(claim) for claim in found] == kinds
+    assert [one.heads for one in found[0].each()] == [(Head(1, 0),), (Head(0, 1),)]
+    assert found[1].circuit == ("input->m0",)
+    assert found[2].direction == (1.0, 2.0)
+
+
+def test_one_claim_needs_no_list(tmp_path):
+    path = tmp_path / "claim.json"
+    path.write_text(json.dumps({"heads": ["L1H0"], "relation": "induction"}))
+    assert [claim.about for claim in read_claims(path)] == ["L1H0 contributes by induction"]
+
+
+@pytest.mark.parametrize(
+    ("sentence", "relation", "says"),
+    [
+        ("L5H1 and L6H9 are induction heads", "induction", "contributes"),
+        ("L5H1, L6H9 attend to the previous token", "previous-token", "attends"),
+        ("L5H1 and L6H9 implement induction", "induction", "carries"),
+    ],
+)
+def test_sentences(sentence, relation, says):
+    claim = as_claim(sentence)
+    assert (claim.heads, claim.relation, claim.says) == ((Head(5, 1), Head(6, 9)), relation, says)
+    assert claim.text == sentence
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "does not say what it is about"),
+        ({"heads": ["L1H0"], "circuit": ["m0"]}, "says heads and circuit"),
+        ({"heads": ["L1H0"]}, "'relation' is missing"),
+        ({"heads": ["H1L0"], "relation": "x"}, "a head is written L5H1"),
+        ({"heads": [], "relation": "x"}, "heads"),
+        ({"heads": ["L1H0"], "relation": "x", "say": "y"}, "no key 'say'; did you mean says?"),
+        ({"heads": ["L1H0"], "relation": "x", "says": "rules"}, "says"),
+        ({"heads": ["L1H0"], "relation": "x", "at_least": float("nan")}, "at_least"),
+        ({"circuit": ["m0", "m0->logits"]}, "edges, or of nodes, not both"),
+        ({"circuit": ["spam"]}, "no name of an edge or node"),
+        ({"circuit": [3]}, "no name of an edge or a node"),
+        ({"direction": [1, "x"], "hook": "h"}, "list of numbers"),
+        ({"direction": [1.0, float("inf")], "hook": "h"}, "direction"),
+        ({"direction": "none.npy", "hook": "h"}, "no such file"),
+        ({"direction": "none.txt", "hook": "h"}, "a direction is a file of"),
+        ({"direction": [1.0], "hook": "h", "table": 110}, "put the table in quotes"),
+        ({"direction": [1.0], "hook": "h", "table": "01x"}, "table"),
+        ({"pair": {"head": "L0H0", "key": -1, "query": 2}}, "key"),
+        ({"algorithm": "bogo"}, "algorithm"),
+        ("what a lovely day", "no sentence such as"),
+        ("L1H0 is a fine head", "no sentence such as"),
+        (7, "must be a mapping"),
+    ],
+)
+def test_nonsense_is_one_clear_line(given, said):
+    with pytest.raises(InputError) as caught:
+        as_claim(given)
+    assert said in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_bad_claim_is_told_by_its_number(tmp_path):
+    path = tmp_path / "claims.json"
+    good = {"heads": ["L1H0"], "relation": "induction"}
+    path.write_text(json.dumps([good, {"heads": ["L1H0"]}]))
+    with pytest.raises(InputError, match="claim 2: the key 'relation' is missing"):
+        read_claims(path)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "claims: 3", "claims: []", "7", "a: [", "\x00"])
+def test_files_without_a_claim(tmp_path, text):
+    path = tmp_path / "claims.yaml"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read_claims(path)
+
+
+_LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
+_DATA = st.recursive(
+    _LEAVES,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner),
+    max_leaves=12,
+)
+_KEYS = st.sampled_from(
+    ["heads", "relation", "circuit", "direction", "hook", "pair", "algorithm", "says", "table"]
+)
+
+
+@given(st.dictionaries(_KEYS, _DATA, max_size=5) | _DATA)
+def test_anything_is_a_claim_or_an_input_error(data):
+    with contextlib.suppress(InputError):
+        assert as_claim(data, folder=Path("nowhere")).about
