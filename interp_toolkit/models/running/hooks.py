@@ -83,7 +83,7 @@ def expand_hooks(model: Model, patterns: str | Iterable[str]) -> list[str]:
         InputError: a pattern matches nothing, or names a silenced hook point.
     """
     points = hook_points(model)
-    names = _canonical(points)
+    names = one_name_each(points)
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
     chosen: dict[int, str] = {}
     for pattern in patterns:
@@ -116,7 +116,8 @@ def silencer(model: Model, hook: str) -> str | None:
     return None if getattr(model.cfg, gate) else gate
 
 
-def _canonical(points: Mapping[str, Any]) -> list[str]:
+def one_name_each(points: Mapping[str, Any]) -> list[str]:
+    """The usual name of each hook point, in the order of a forward pass."""
     best: dict[int, str] = {}
     first_seen: dict[int, int] = {}
     for rank, (name, point) in enumerate(points.items()):
