@@ -162,7 +162,9 @@ class _Examination:
         yield measured("hooks", "a zero edit everywhere changes nothing", difference, self.noise,
                        scale, NOISE_BASIS, "handing back a copy changes the logits")
         linked = firing.connected(bench, model, self.points)
-        rows = firing.edited_rows(bench, model, self.points, seen, self.plain)
+        rows = firing.edited_rows(
+            bench, model, self.points, seen, self.plain, self.noise
+        )
         linked_fresh = None
         if self.fresh is not None and not all(linked.values()):
             linked_fresh = firing.connected(bench, self.fresh.model, self.fresh_points)

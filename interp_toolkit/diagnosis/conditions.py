@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench
 from interp_toolkit.diagnosis.checks import Check, measured
+from interp_toolkit.models.loading.quietly import quiet
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.weights import read
@@ -82,9 +83,10 @@ def check_dtype(bench: Bench, copy: Any, plain: Tensor, tolerance: float) -> Ite
     if before == torch.float64:
         yield Check("conditions", name, "not_applicable", "the model is in float64")
         return
-    copy.to(torch.float64)
-    wide = bench.run(copy)
-    copy.to(before)
+    with quiet():  # TransformerLens says that it moves
+        copy.to(torch.float64)
+        wide = bench.run(copy)
+        copy.to(before)
     difference = float((wide - plain).abs().max())
     check = measured("conditions", name, difference, tolerance, float(plain.abs().max()),
                      NOISE_BASIS)
@@ -102,9 +104,10 @@ def check_device(bench: Bench, model: Any, copy: Any, plain: Tensor, tolerance: 
         yield Check("conditions", name, "not_applicable", "there is no other device here")
         return
     there = torch.device("cpu" if here.type != "cpu" else "cuda")
-    copy.to(there)
-    logits = bench.run(copy)
-    copy.to(here)
+    with quiet():
+        copy.to(there)
+        logits = bench.run(copy)
+        copy.to(here)
     difference = float((logits - plain).abs().max())
     check = measured("conditions", name, difference, tolerance, float(plain.abs().max()),
                      NOISE_BASIS)

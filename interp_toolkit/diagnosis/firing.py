@@ -82,7 +82,12 @@ def connected(bench: Bench, model: Any, points: Mapping[str, Any]) -> dict[str, 
 
 
 def edited_rows(
-    bench: Bench, model: Any, points: Mapping[str, Any], seen: Seen, plain: Tensor
+    bench: Bench,
+    model: Any,
+    points: Mapping[str, Any],
+    seen: Seen,
+    plain: Tensor,
+    tolerance: float,
 ) -> dict[str, bool]:
     """Of each kind of hook point with a row of its own for every prompt: do edits reach the logits?
 
@@ -102,7 +107,7 @@ def edited_rows(
         ]
         logits = bench.run(model, at=at)
         for row, kind in enumerate(group):
-            reached[kind] = not torch.equal(logits[row], plain[row])
+            reached[kind] = not bool((logits[row] - plain[row]).abs().max() <= tolerance)
     return reached
 
 
@@ -156,10 +161,20 @@ def check_firing(
             places=names,
             instead=INSTEAD.get(names[0].rpartition(".")[2]),
         )
+    if "hook_pos_embed" in silent and _positions_elsewhere(model):
+        shut.add("hook_pos_embed")
+        yield Check("hooks", "hook_pos_embed fires", "differs",
+                    "silent: positions are not added to the residual stream",
+                    places=["hook_pos_embed"], instead="hook_q and hook_k")
     rest = [name for name in silent if name not in shut]
     also = None if fresh is None else [n for n in rest if n not in fresh.fired]
     yield from _by_kind(model, rest, also, "fires", "never fires", [n for n in points if n in seen.fired])
     yield _shapes(model, seen, fresh, tokens)
+
+
+def _positions_elsewhere(model: Model) -> bool:
+    kind = getattr(model.cfg, "positional_embedding_type", "standard")
+    return kind in ("rotary", "alibi", "none", "relative_positional_bias")
 
 
 def _by_kind(

@@ -41,7 +41,7 @@ def fresh_copy(model: Model) -> Fresh:
     with quiet():
         new = again(model)
         like = next(iter(model.parameters()))
-        new = new.to(device=like.device, dtype=like.dtype).eval()
+        new = new.to(like.device).to(like.dtype).eval()
         poison(new)
         weights = {
             name: value.detach().clone() if isinstance(value, Tensor) else value
