@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit._version import __version__
-from interp_toolkit.cli import analyze, info, litmus, reproduce, show, sweep, train
+from interp_toolkit.cli import analyze, doctor, info, litmus, reproduce, show, sweep, train
 from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
 from interp_toolkit.errors import InputError, printable
 
@@ -43,6 +43,7 @@ app.command("analyze", cls=ProbeCommand, help=_flowing(analyze.analyze))(
     with_probes(analyze.analyze, {})
 )
 _COMMANDS: dict[str, Callable[..., Any]] = {
+    "doctor": doctor.doctor,
     "train": train.train,
     "litmus": litmus.litmus,
     "sweep": sweep.sweep,

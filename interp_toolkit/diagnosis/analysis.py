@@ -124,15 +124,27 @@ class _Examination:
         self._ask("told", "norms use cfg's eps", lambda: told.check_eps(model))
         n_pos = bench.tokens.shape[1]
         self._ask("told", "rotary tables", lambda: told.check_rotary(model, n_pos))
-        self._ask("conditions", "a row alone is the row in a batch",
-                  partial(conditions.check_batch, *self._compared()))
-        self._ask("conditions", "padding on the right changes nothing before it",
-                  partial(conditions.check_causal, *self._compared()))
-        self._ask("conditions", "padding on the left, masked, changes nothing",
-                  partial(conditions.check_left_padding, *self._compared()))
+        self._ask(
+            "conditions",
+            "a row alone is the row in a batch",
+            partial(conditions.check_batch, *self._compared()),
+        )
+        self._ask(
+            "conditions",
+            "padding on the right changes nothing before it",
+            partial(conditions.check_causal, *self._compared()),
+        )
+        self._ask(
+            "conditions",
+            "padding on the left, masked, changes nothing",
+            partial(conditions.check_left_padding, *self._compared()),
+        )
         self._ask("prompts", "BOS at most once", lambda: check_prompts(model, self.prompts))
-        self._ask("original", ORIGINAL, lambda: check_original(
-            bench, model, self.original, self.seen, self.plain, self.noise))
+        self._ask(
+            "original",
+            ORIGINAL,
+            lambda: check_original(bench, model, self.original, self.seen, self.plain, self.noise),
+        )
         self._ask("reload", "saving and loading", self._reload)
         self._ask("hooks", "hooks are gone afterwards", lambda: self._gone(hooks_before))
         return self._told()
@@ -159,12 +171,17 @@ class _Examination:
         yield from firing.check_firing(model, self.points, seen, self.fresh_seen, bench.tokens)
         difference = float((seen.logits - self.plain).abs().max())
         scale = float(self.plain.abs().max())
-        yield measured("hooks", "a zero edit everywhere changes nothing", difference, self.noise,
-                       scale, NOISE_BASIS, "handing back a copy changes the logits")
-        linked = firing.connected(bench, model, self.points)
-        rows = firing.edited_rows(
-            bench, model, self.points, seen, self.plain, self.noise
+        yield measured(
+            "hooks",
+            "a zero edit everywhere changes nothing",
+            difference,
+            self.noise,
+            scale,
+            NOISE_BASIS,
+            "handing back a copy changes the logits",
         )
+        linked = firing.connected(bench, model, self.points)
+        rows = firing.edited_rows(bench, model, self.points, seen, self.plain, self.noise)
         linked_fresh = None
         if self.fresh is not None and not all(linked.values()):
             linked_fresh = firing.connected(bench, self.fresh.model, self.fresh_points)
@@ -198,20 +215,30 @@ class _Examination:
 
     def _reload(self) -> Iterator[Check]:
         model, bench, fresh = self.model, self.bench, self.fresh
-        yield from guarded("reload", "a file gives back the same tensors",
-                           lambda: reload.check_file(model))
+        yield from guarded(
+            "reload", "a file gives back the same tensors", lambda: reload.check_file(model)
+        )
         if fresh is None or self.fresh_seen is None:
             yield Check("reload", reload.SAME, "undecided", self.why)
             return
         yield from reload.check_reload(model, fresh, self.fresh_seen.logits, self.plain, self.noise)
         name = "this object's load_state_dict sets every tensor"
         yield from guarded("reload", name, lambda: reload.check_own_loading(model))
-        yield from guarded("conditions", "float64 gives the same logits", lambda: (
-            conditions.check_dtype(bench, fresh.model, self.plain, self.noise)))
-        yield from guarded("conditions", "another device gives the same logits", lambda: (
-            conditions.check_device(bench, model, fresh.model, self.plain, self.noise)))
-        yield from guarded("reload", "folding changes no probability", lambda: (
-            reload.check_folding(bench, model, fresh.model, self.plain, self.noise)))
+        yield from guarded(
+            "conditions",
+            "float64 gives the same logits",
+            lambda: conditions.check_dtype(bench, fresh.model, self.plain, self.noise),
+        )
+        yield from guarded(
+            "conditions",
+            "another device gives the same logits",
+            lambda: conditions.check_device(bench, model, fresh.model, self.plain, self.noise),
+        )
+        yield from guarded(
+            "reload",
+            "folding changes no probability",
+            lambda: reload.check_folding(bench, model, fresh.model, self.plain, self.noise),
+        )
 
     def _gone(self, before: int) -> Iterator[Check]:
         left = _hooks_on(self.points) - before
@@ -219,9 +246,15 @@ class _Examination:
             yield Check("hooks", "hooks are gone afterwards", "failed", f"{left} more than before")
             return
         after = self.bench.run(self.model)
-        yield measured("hooks", "hooks are gone afterwards", float((after - self.plain).abs().max()),
-                       self.noise, float(self.plain.abs().max()), NOISE_BASIS,
-                       "the logits are not what they were")
+        yield measured(
+            "hooks",
+            "hooks are gone afterwards",
+            float((after - self.plain).abs().max()),
+            self.noise,
+            float(self.plain.abs().max()),
+            NOISE_BASIS,
+            "the logits are not what they were",
+        )
 
     def _told(self) -> DoctorResult:
         checks = [self._known(check) for check in self.checks]
@@ -239,8 +272,11 @@ class _Examination:
             verdict=verdict(checks, evidence),
             evidence=evidence,
             provenance=provenance(self.model, data, settings, 0),
-            notes=_notes(evidence.bare_passes, evidence.calls, eps_of(
-                next(iter(self.model.parameters())).dtype, device_of(self.model))),
+            notes=_notes(
+                evidence.bare_passes,
+                evidence.calls,
+                eps_of(next(iter(self.model.parameters())).dtype, device_of(self.model)),
+            ),
             checks=checks,
         )
 

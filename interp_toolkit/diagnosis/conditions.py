@@ -28,8 +28,15 @@ def check_batch(bench: Bench, model: Any, plain: Tensor, tolerance: float) -> It
     """Is a row alone what it is in a batch?"""
     alone = bench.run(model, bench.tokens[:1])
     difference = float((alone - plain[:1]).abs().max())
-    yield measured("conditions", "a row alone is the row in a batch", difference, tolerance,
-                   float(plain.abs().max()), NOISE_BASIS, "other rows change its logits")
+    yield measured(
+        "conditions",
+        "a row alone is the row in a batch",
+        difference,
+        tolerance,
+        float(plain.abs().max()),
+        NOISE_BASIS,
+        "other rows change its logits",
+    )
 
 
 def check_causal(bench: Bench, model: Model, plain: Tensor, tolerance: float) -> Iterator[Check]:
@@ -41,26 +48,43 @@ def check_causal(bench: Bench, model: Model, plain: Tensor, tolerance: float) ->
         yield Check("conditions", name, "not_applicable", "every position sees every other")
         return
     if any(read.mixes(model, layer) for layer in layers) or n_pos < 2:
-        yield Check("conditions", name, "not_applicable", "mixed by fixed matrices, or one position")
+        yield Check(
+            "conditions", name, "not_applicable", "mixed by fixed matrices, or one position"
+        )
         return
     half = n_pos // 2
     rows = bench.tokens[:4, :half]
     prefix = bench.run(model, rows)
     difference = float((prefix - plain[:4, :half]).abs().max())
-    yield measured("conditions", name, difference, tolerance, float(plain.abs().max()),
-                   NOISE_BASIS, "logits depend on later tokens")
+    yield measured(
+        "conditions",
+        name,
+        difference,
+        tolerance,
+        float(plain.abs().max()),
+        NOISE_BASIS,
+        "logits depend on later tokens",
+    )
 
 
-def check_left_padding(bench: Bench, model: Any, plain: Tensor, tolerance: float) -> Iterator[Check]:
+def check_left_padding(
+    bench: Bench, model: Any, plain: Tensor, tolerance: float
+) -> Iterator[Check]:
     """What does padding on the left, masked, do: are positions counted from the first real token?"""
     name = "padding on the left, masked, changes nothing"
     n_ctx, n_pos = int(getattr(model.cfg, "n_ctx", 0)), bench.tokens.shape[1]
     if "attention_mask" not in inspect.signature(model.forward).parameters:
-        yield Check("conditions", name, "not_applicable",
-                    f"a {type(model).__name__} takes no attention_mask: pad on the right")
+        yield Check(
+            "conditions",
+            name,
+            "not_applicable",
+            f"a {type(model).__name__} takes no attention_mask: pad on the right",
+        )
         return
     if n_pos + PADS > n_ctx:
-        yield Check("conditions", name, "not_applicable", f"no room for padding in {n_ctx} positions")
+        yield Check(
+            "conditions", name, "not_applicable", f"no room for padding in {n_ctx} positions"
+        )
         return
     rows = bench.tokens[:4]
     padded = torch.cat([rows[:, :1].expand(-1, PADS), rows], 1)
@@ -68,11 +92,19 @@ def check_left_padding(bench: Bench, model: Any, plain: Tensor, tolerance: float
     mask[:, :PADS] = 0
     logits = bench.run(model, padded, attention_mask=mask)[:, PADS:]
     difference = float((logits - plain[:4]).abs().max())
-    check = measured("conditions", name, difference, tolerance, float(plain.abs().max()),
-                     NOISE_BASIS)
+    check = measured(
+        "conditions", name, difference, tolerance, float(plain.abs().max()), NOISE_BASIS
+    )
     if check.answer == "failed":
-        check = Check("conditions", name, "differs", "logits change: pad on the right",
-                      difference, tolerance, NOISE_BASIS)
+        check = Check(
+            "conditions",
+            name,
+            "differs",
+            "logits change: pad on the right",
+            difference,
+            tolerance,
+            NOISE_BASIS,
+        )
     yield check
 
 
@@ -88,15 +120,18 @@ def check_dtype(bench: Bench, copy: Any, plain: Tensor, tolerance: float) -> Ite
         wide = bench.run(copy)
         copy.to(before)
     difference = float((wide - plain).abs().max())
-    check = measured("conditions", name, difference, tolerance, float(plain.abs().max()),
-                     NOISE_BASIS)
+    check = measured(
+        "conditions", name, difference, tolerance, float(plain.abs().max()), NOISE_BASIS
+    )
     if check.answer == "failed":
         said = f"{str(before).removeprefix('torch.')} is off by more than its rounding explains"
         check = Check("conditions", name, "differs", said, difference, tolerance, NOISE_BASIS)
     yield check
 
 
-def check_device(bench: Bench, model: Any, copy: Any, plain: Tensor, tolerance: float) -> Iterator[Check]:
+def check_device(
+    bench: Bench, model: Any, copy: Any, plain: Tensor, tolerance: float
+) -> Iterator[Check]:
     """Does the other device give the same logits, where there is one?"""
     name = "another device gives the same logits"
     here = device_of(model)
@@ -109,9 +144,17 @@ def check_device(bench: Bench, model: Any, copy: Any, plain: Tensor, tolerance: 
         logits = bench.run(copy)
         copy.to(here)
     difference = float((logits - plain).abs().max())
-    check = measured("conditions", name, difference, tolerance, float(plain.abs().max()),
-                     NOISE_BASIS)
+    check = measured(
+        "conditions", name, difference, tolerance, float(plain.abs().max()), NOISE_BASIS
+    )
     if check.answer == "failed":
-        check = Check("conditions", name, "differs", f"not on {there.type}", difference, tolerance,
-                      NOISE_BASIS)
+        check = Check(
+            "conditions",
+            name,
+            "differs",
+            f"not on {there.type}",
+            difference,
+            tolerance,
+            NOISE_BASIS,
+        )
     yield check

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench, Seen
 from interp_toolkit.diagnosis.checks import Check, measured
@@ -79,7 +79,7 @@ def _from_folder(path: Path, model: Any) -> Any:
     return found.to(device_of(model)).eval()
 
 
-def _from_parts(original: nn.Module, config: Any, model: Any) -> tuple[Any, str]:
+def _from_parts(original: Any, config: Any, model: Any) -> tuple[Any, str]:
     like = next(iter(model.parameters()))
     with quiet():
         new: Any = type(original)(copy.deepcopy(config))
@@ -123,11 +123,18 @@ def check_original(
     ).endswith("Pre")
     where = "" if folded else _begins(output, seen, tolerance)
     check = measured(
-        "original", NAME, min(difference, plain_gap), 2 * tolerance, float(ours.abs().max()),
-        f"twice {NOISE_BASIS}", f"other log-probabilities than {what}{where}",
+        "original",
+        NAME,
+        min(difference, plain_gap),
+        2 * tolerance,
+        float(ours.abs().max()),
+        f"twice {NOISE_BASIS}",
+        f"other log-probabilities than {what}{where}",
     )
     if check.answer == "passed":
-        check = Check("original", NAME, "passed", what, check.difference, check.tolerance, check.basis)
+        check = Check(
+            "original", NAME, "passed", what, check.difference, check.tolerance, check.basis
+        )
     yield check
 
 

@@ -32,8 +32,12 @@ def check_prompts(model: Any, prompts: Sequence[str]) -> Iterator[Check]:
         yield Check("prompts", "BOS at most once", "not_applicable", "the tokenizer has no BOS")
         return
     if bos in tokenizer(PROMPT, add_special_tokens=False)["input_ids"]:
-        yield Check("prompts", "BOS at most once", "undecided",
-                    "the tokenizer gives BOS for unknown words, so counting it says nothing")
+        yield Check(
+            "prompts",
+            "BOS at most once",
+            "undecided",
+            "the tokenizer gives BOS for unknown words, so counting it says nothing",
+        )
         return
     text = tokenizer.bos_token
     twice: list[str] = []
@@ -47,7 +51,9 @@ def check_prompts(model: Any, prompts: Sequence[str]) -> Iterator[Check]:
     alone = int(_starts(tokenizer(PROMPT)["input_ids"], bos))
     if twice:
         yield Check(
-            "prompts", "BOS at most once", "failed",
+            "prompts",
+            "BOS at most once",
+            "failed",
             f"to_tokens puts {max(counts)} in front (the tokenizer itself {alone}): "
             "set cfg.tokenizer_prepends_bos, or give prepend_bos=False",
             instead="prepend_bos=False",
@@ -55,14 +61,22 @@ def check_prompts(model: Any, prompts: Sequence[str]) -> Iterator[Check]:
     elif max(counts) == 0:
         yield Check("prompts", "BOS at most once", "passed", "to_tokens puts none in front")
     else:
-        yield Check("prompts", "BOS at most once", "passed",
-                    f"to_tokens puts one in front (the tokenizer itself {alone})")
+        yield Check(
+            "prompts",
+            "BOS at most once",
+            "passed",
+            f"to_tokens puts one in front (the tokenizer itself {alone})",
+        )
     yield from _as_asked(model)
     given = beginnings(model, f"{text}{PROMPT}")
     if given > 1:
-        yield Check("prompts", "BOS in a prompt's text is not doubled", "differs",
-                    f"a prompt that begins with {text!r} gets {given}: leave it out of the text",
-                    instead="prepend_bos=False")
+        yield Check(
+            "prompts",
+            "BOS in a prompt's text is not doubled",
+            "differs",
+            f"a prompt that begins with {text!r} gets {given}: leave it out of the text",
+            instead="prepend_bos=False",
+        )
 
 
 def _starts(tokens: Any, bos: int) -> bool:

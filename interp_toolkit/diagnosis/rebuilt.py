@@ -5,8 +5,9 @@ keys, values, pattern, mixed values and output, its MLP, the logits. Keys and va
 heads in groups that lie side by side (grouped-query attention: Ainslie et al. 2023, arXiv
 2305.13245, section 2.2). A difference is held against 8 eps of the sum of the sizes of the terms.
 
-Two passes are compared: one as it is, and one in which hooks multiply queries and the last residual
-stream until scores and logits are large, so that a soft cap, which small numbers do not feel, shows.
+Two passes are compared: one as it is, and one in which hooks multiply queries and what the
+unembedding reads until scores and logits are large, so that a soft cap, which small numbers do not
+feel, shows.
 """
 
 from __future__ import annotations
@@ -105,7 +106,9 @@ def steps(model: Model, seen: Seen) -> list[Step]:
     return found
 
 
-def check_rebuilt(model: Model, own: list[Step], fresh: list[Step] | None, how: str) -> Iterator[Check]:
+def check_rebuilt(
+    model: Model, own: list[Step], fresh: list[Step] | None, how: str
+) -> Iterator[Check]:
     """A check for each kind of step, from those of this model and of a fresh copy."""
     theirs = {(s.what, s.place): s for s in fresh or []}
     bridge = hasattr(model, "original_model")
@@ -115,8 +118,9 @@ def check_rebuilt(model: Model, own: list[Step], fresh: list[Step] | None, how: 
             continue
         bad = [s for s in mine if s.holds is False]
         shared = [
-            s for s in bad if bridge and (o := theirs.get((s.what, s.place))) and o.holds is False
-            and _alike(s, o)
+            s
+            for s in bad
+            if bridge and (o := theirs.get((s.what, s.place))) and o.holds is False and _alike(s, o)
         ]
         own_bad = [s for s in bad if s not in shared]
         asked = f"{name}{how}"
@@ -135,8 +139,10 @@ def check_rebuilt(model: Model, own: list[Step], fresh: list[Step] | None, how: 
         if good and not bad:
             blunt = [s for s in good if (s.tolerance or 0) > BLUNT * (s.scale or 0) > 0]
             answer = "undecided" if len(blunt) == len(good) else "passed"
-            said = "the same up to rounding" if answer == "passed" else (
-                "the same up to rounding, which here is too coarse to tell"
+            said = (
+                "the same up to rounding"
+                if answer == "passed"
+                else ("the same up to rounding, which here is too coarse to tell")
             )
             yield _about(asked, answer, good, f"{said}, at {len(good)}")
 
@@ -211,13 +217,12 @@ def _embedding(model: Any, seen: Seen) -> Step:
         parts.append(rows.expand(len(tokens), -1, -1))
     if token_type is not None:
         parts.append(token_type.double().expand_as(embedded))
-    ours = sum(parts)
+    ours = torch.stack(parts).sum(0)
     norm = _wide(read.embedding_norm(model))
-    sizes = sum(part.abs() for part in parts)
+    sizes = float(torch.stack(parts).abs().sum(0).max())
     if norm.kind is not None:
         ours = norm(ours)
-        assert isinstance(sizes, Tensor)
-        sizes = float(ours.abs().max()) * max(1.0, float(sizes.max()))
+        sizes = float(ours.abs().max()) * max(1.0, sizes)
     return _step("embedding", place, residual, ours, sizes)
 
 
@@ -249,7 +254,7 @@ def _attention(model: Any, seen: Seen, layer: int, what: str, place: str) -> Ste
         W, b = W[::group], b[::group]
         ours = torch.einsum("bpm,hmd->bphd", x, W) + b
         if theirs.ndim == 3:
-            theirs = theirs.unflatten(-1, (-1, W.shape[-1]))
+            theirs = _by_head(theirs, W.shape[-1])
         factor = seen.values.get(f"{place}:factor")
         if factor is not None:
             ours = ours * factor
@@ -260,11 +265,13 @@ def _attention(model: Any, seen: Seen, layer: int, what: str, place: str) -> Ste
         v = _per_head(v.double(), pattern.shape[1])
         ours = torch.einsum("bhqk,bkhd->bqhd", pattern, v)
         if theirs.ndim == 3:
-            theirs = theirs.unflatten(-1, (-1, ours.shape[-1]))
-        return _step(what, place, theirs, ours, torch.einsum("bhqk,bkhd->bqhd", pattern.abs(), v.abs()))
+            theirs = _by_head(theirs, ours.shape[-1])
+        return _step(
+            what, place, theirs, ours, torch.einsum("bhqk,bkhd->bqhd", pattern.abs(), v.abs())
+        )
     if what == "attn_out":
         z = seen.get(f"{at}.attn.hook_z").double()
-        z = z.unflatten(-1, w.W_O.shape[:2]) if z.ndim == 3 else z
+        z = _by_head(z, w.W_O.shape[1]) if z.ndim == 3 else z
         inside = torch.einsum("bphd,hdm->bpm", z, w.W_O) + w.b_O
         sizes = torch.einsum("bphd,hdm->bpm", z.abs(), w.W_O.abs()) + w.b_O.abs()
         ours = w.post_norm(inside)
@@ -284,6 +291,10 @@ def _norm_condition(model: Any, seen: Seen, layer: int) -> float:
     return float((1 + x.mean(-1).abs() / spread).max())
 
 
+def _by_head(x: Tensor, d_head: int) -> Tensor:
+    return x.reshape(*x.shape[:-1], -1, d_head)
+
+
 def _per_head(x: Tensor, heads: int) -> Tensor:
     return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], dim=2)
 
@@ -293,7 +304,7 @@ def _pattern(model: Any, seen: Seen, layer: int, w: LayerWeights, place: str) ->
     heads = w.W_Q.shape[0]
     theirs = seen.get(place)
     if q.ndim == 3:
-        q, k = (x.unflatten(-1, (-1, w.W_Q.shape[-1])) for x in (q, k))
+        q, k = (_by_head(x, w.W_Q.shape[-1]) for x in (q, k))
     q, k = _per_head(q, heads), _per_head(k, heads)
     scores = w.scores(q, k)
     hidden = ~w.visible(scores.shape[-1])
@@ -363,7 +374,7 @@ def _logits(model: Any, seen: Seen) -> Step:
 
 
 def stress(model: Model, seen: Seen) -> dict[str, Callable[[Tensor], Tensor]]:
-    """Edits that make scores and logits large: queries, and what the unembedding reads, times a number.
+    """Edits that make scores and logits large: queries and the last norm times a number.
 
     Kept as a factor beside each, so that what is computed again is multiplied too.
     """

@@ -29,19 +29,24 @@ from interp_toolkit.models.transformer.transformer import Transformer
 SAME = "a fresh copy with this state dict gives the same logits"
 
 
-def check_reload(model: Model, fresh: Fresh, logits: Tensor, plain: Tensor, tolerance: float) -> Iterator[Check]:
+def check_reload(
+    model: Model, fresh: Fresh, logits: Tensor, plain: Tensor, tolerance: float
+) -> Iterator[Check]:
     """Does a fresh copy with this model's state dict do the same, with every tensor set?"""
     name = "loading the state dict sets every tensor"
     lost = tuple(dict.fromkeys([*fresh.unset, *fresh.absent]))
     if lost:
         yield Check("reload", name, "failed", f"left unset: {listed(lost)}", places=lost)
     elif fresh.unused:
-        yield Check("reload", name, "failed", f"no use for: {listed(fresh.unused)}", places=fresh.unused)
+        yield Check(
+            "reload", name, "failed", f"no use for: {listed(fresh.unused)}", places=fresh.unused
+        )
     else:
         yield Check("reload", name, "passed", f"{len(model.state_dict())} tensors")
     difference = float((logits - plain).abs().max())
-    yield measured("reload", SAME, difference, tolerance, float(plain.abs().max()), NOISE_BASIS,
-                   "other logits")
+    yield measured(
+        "reload", SAME, difference, tolerance, float(plain.abs().max()), NOISE_BASIS, "other logits"
+    )
 
 
 def check_own_loading(model: Any) -> Iterator[Check]:
@@ -49,8 +54,11 @@ def check_own_loading(model: Any) -> Iterator[Check]:
     name = "this object's load_state_dict sets every tensor"
     with quiet():
         twin = copy.deepcopy(model)
-        weights = {key: value.detach().clone() for key, value in model.state_dict().items()
-                   if isinstance(value, Tensor)}
+        weights = {
+            key: value.detach().clone()
+            for key, value in model.state_dict().items()
+            if isinstance(value, Tensor)
+        }
         poison(twin)
         twin.load_state_dict(weights)
     left = unset(twin)
@@ -108,8 +116,15 @@ def check_folding(
     folded = bench.run(fresh)
     difference = float((folded.log_softmax(-1) - plain.log_softmax(-1)).abs().max())
     tolerance, scale = 2 * tolerance, float(plain.log_softmax(-1).abs().max())
-    check = measured("reload", name, difference, tolerance, scale, f"twice {NOISE_BASIS}",
-                     "log-probabilities change")
+    check = measured(
+        "reload",
+        name,
+        difference,
+        tolerance,
+        scale,
+        f"twice {NOISE_BASIS}",
+        "log-probabilities change",
+    )
     if check.answer == "failed":  # the copy's doing, not this model's
         said = "log-probabilities of a folded copy are others: do not fold this model"
         check = Check("reload", name, "differs", said, difference, tolerance, check.basis)

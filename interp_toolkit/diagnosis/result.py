@@ -65,7 +65,7 @@ class DoctorResult(Result):
         rest = [c for c in self.checks if c.answer == "not_applicable"]
         tables = []
         if found:
-            rows = [_row(check) + [check.instead] for check in found]
+            rows = [[*_row(check), check.instead] for check in found]
             faults = range(sum(c.answer == "failed" for c in found))
             caption = "Instead: what to hook or give in its place."
             tables.append(Table("Found", [*_COLUMNS, "instead"], rows, caption, set(faults)))

@@ -49,7 +49,9 @@ def check_residual(model: Model, seen: Seen, fresh: Seen | None) -> Iterator[Che
     if bad and fresh is not None:
         for layer in range(int(model.cfg.n_layers)):
             theirs |= _block(model, fresh, layer)
-    by_design = {p for p in bad if p in theirs and not theirs[p].holds} if _bridged(model) else set()
+    by_design = (
+        {p for p in bad if p in theirs and not theirs[p].holds} if _bridged(model) else set()
+    )
     for place in by_design:
         found = _entering(seen, place)
         if found:
@@ -57,25 +59,49 @@ def check_residual(model: Model, seen: Seen, fresh: Seen | None) -> Iterator[Che
     faults = [place for place in bad if place not in by_design]
     if faults:
         worst = max((bad[p] for p in faults), key=lambda gap: gap.difference)
-        yield Check("sums", "the residual stream adds up", "failed", f"not at {listed(faults)}",
-                    worst.difference, worst.tolerance, BASIS, faults)
+        yield Check(
+            "sums",
+            "the residual stream adds up",
+            "failed",
+            f"not at {listed(faults)}",
+            worst.difference,
+            worst.tolerance,
+            BASIS,
+            faults,
+        )
     elif not gaps:
-        yield Check("sums", "the residual stream adds up", "not_applicable",
-                    "this model hooks no residual stream with its parts")
+        yield Check(
+            "sums",
+            "the residual stream adds up",
+            "not_applicable",
+            "this model hooks no residual stream with its parts",
+        )
     if by_design:
         worst = max((bad[p] for p in by_design), key=lambda gap: gap.difference)
         names = sorted({p.rpartition(" = ")[2] for p in by_design})
         instead = sorted({name.split(".", 2)[-1] for name in replaced.values()})
         yield Check(
-            "sums", "what the parts' hooks show is what is added", "differs",
+            "sums",
+            "what the parts' hooks show is what is added",
+            "differs",
             f"not at {listed(sorted(by_design))}, in a fresh copy neither",
-            worst.difference, worst.tolerance, BASIS, names, ", ".join(instead) or None,
+            worst.difference,
+            worst.tolerance,
+            BASIS,
+            names,
+            ", ".join(instead) or None,
         )
     good = [gap for place, gap in gaps.items() if place not in bad]
     if good:
         worst = max(good, key=lambda gap: gap.difference / max(gap.tolerance, 1e-300))
-        yield measured("sums", f"{len(good)} sums of the residual stream hold", worst.difference,
-                       worst.tolerance, worst.scale, BASIS)
+        yield measured(
+            "sums",
+            f"{len(good)} sums of the residual stream hold",
+            worst.difference,
+            worst.tolerance,
+            worst.scale,
+            BASIS,
+        )
 
 
 def _bridged(model: Any) -> bool:
@@ -125,7 +151,10 @@ def _entering(seen: Seen, place: str) -> str | None:
     for name, value in seen.values.items():
         if not name.startswith(at) or value.shape != seen.values[total].shape or name in parts:
             continue
-        if name != total and _Gap(seen.values[total], value, *(seen.values[o] for o in others)).holds:
+        if (
+            name != total
+            and _Gap(seen.values[total], value, *(seen.values[o] for o in others)).holds
+        ):
             return name
     return None
 
@@ -139,7 +168,9 @@ def check_patterns(model: Model, seen: Seen, fresh: Seen | None) -> Iterator[Che
         if pattern is None or pattern.ndim != 4 or read.mixes(model, layer):
             continue
         wide = pattern.double()
-        tolerance = ROUNDINGS * eps_of(pattern.dtype, pattern.device) * max(pattern.shape[-1] ** 0.5, 1)
+        tolerance = (
+            ROUNDINGS * eps_of(pattern.dtype, pattern.device) * max(pattern.shape[-1] ** 0.5, 1)
+        )
         off[name] = float((wide.sum(-1) - 1).abs().max())
         direction, window = read.visibility(model, layer)
         seeing = visible_pairs(direction, window, pattern.shape[-1]).to(pattern.device)
@@ -150,11 +181,27 @@ def check_patterns(model: Model, seen: Seen, fresh: Seen | None) -> Iterator[Che
         return
     for asked, found in (("patterns sum to 1", off), ("patterns see what they may", hidden)):
         bad = [name for name, value in found.items() if not value <= tolerance]
-        check = measured("sums", asked, largest(found.values()), tolerance, 1.0,
-                         f"{ROUNDINGS} eps times √keys", f"not at {listed(bad)}", bad)
+        check = measured(
+            "sums",
+            asked,
+            largest(found.values()),
+            tolerance,
+            1.0,
+            f"{ROUNDINGS} eps times √keys",
+            f"not at {listed(bad)}",
+            bad,
+        )
         if bad and fresh is not None and _bridged(model) and _same(seen, fresh, bad):
-            check = Check("sums", asked, "differs", f"{check.said}, in a fresh copy neither",
-                          check.difference, check.tolerance, check.basis, bad)
+            check = Check(
+                "sums",
+                asked,
+                "differs",
+                f"{check.said}, in a fresh copy neither",
+                check.difference,
+                check.tolerance,
+                check.basis,
+                bad,
+            )
         yield check
 
 

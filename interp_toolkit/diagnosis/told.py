@@ -49,28 +49,48 @@ def check_folding(model: Any) -> Iterator[Check]:
     if not norms:
         bad = said not in (None, "none")
         answer = "failed" if bad else "not_applicable"
-        yield Check("told", name, answer, f"cfg says {said}, and there are no norms" if bad else "no norms")  # type: ignore[arg-type]
+        yield Check(
+            "told", name, answer, f"cfg says {said}, and there are no norms" if bad else "no norms"
+        )  # type: ignore[arg-type]
         return
     if said is None:
-        yield Check("told", name, "failed", f"cfg says no norms, and there are {listed(list(norms))}",
-                    places=list(norms))
+        yield Check(
+            "told",
+            name,
+            "failed",
+            f"cfg says no norms, and there are {listed(list(norms))}",
+            places=list(norms),
+        )
         return
     bare = [place for place, norm in norms.items() if norm.w is None and norm.b is None]
     working = [place for place, norm in norms.items() if not _identity(norm)]
     if str(said).endswith("Pre"):
         if working:
-            yield Check("told", name, "failed",
-                        f"cfg says {said} (folded), but weights are at work in {listed(working)}",
-                        places=working)
+            yield Check(
+                "told",
+                name,
+                "failed",
+                f"cfg says {said} (folded), but weights are at work in {listed(working)}",
+                places=working,
+            )
         else:
-            yield Check("told", name, "passed", f"{said}: {len(norms)} norms without weights at work")
+            yield Check(
+                "told", name, "passed", f"{said}: {len(norms)} norms without weights at work"
+            )
         return
     if bare and (len(bare) < len(norms) or not _without_weights(model)):
-        yield Check("told", name, "failed",
-                    f"cfg says {said} (not folded), but {listed(bare)} hold no weights", places=bare)
+        yield Check(
+            "told",
+            name,
+            "failed",
+            f"cfg says {said} (not folded), but {listed(bare)} hold no weights",
+            places=bare,
+        )
         return
     if working:
-        yield Check("told", name, "passed", f"{said}: weights are at work in {len(working)} of {len(norms)}")
+        yield Check(
+            "told", name, "passed", f"{said}: weights are at work in {len(working)} of {len(norms)}"
+        )
         return
     means = _means(model)
     if means is None:
@@ -81,17 +101,25 @@ def check_folding(model: Any) -> Iterator[Check]:
     if largest <= tolerance:
         said_so = processed
         yield Check(
-            "told", name, "differs" if said_so else "failed",
+            "told",
+            name,
+            "differs" if said_so else "failed",
             f"cfg says {said} (not folded), but all norms are the identity and what reads them is "
-            "centred: they were folded"
-            + (", as compatibility_mode says" if said_so else ""),
-            largest, tolerance, "rounding of a mean; weights never folded have about "
-            f"{expected:.2g}",
+            "centred: they were folded" + (", as compatibility_mode says" if said_so else ""),
+            largest,
+            tolerance,
+            f"rounding of a mean; weights never folded have about {expected:.2g}",
         )
     else:
-        yield Check("told", name, "passed",
-                    f"{said}: all norm weights are 1, and what reads them is not centred: not folded",
-                    largest, tolerance, "rounding of a mean")
+        yield Check(
+            "told",
+            name,
+            "passed",
+            f"{said}: all norm weights are 1, and what reads them is not centred: not folded",
+            largest,
+            tolerance,
+            "rounding of a mean",
+        )
 
 
 def _without_weights(model: Any) -> bool:
@@ -133,9 +161,16 @@ def check_eps(model: Any) -> Iterator[Check]:
     wrong = [name for name, n in norms.items() if abs(n.eps - float(said)) > 1e-3 * float(said)]
     if wrong:
         used = norms[wrong[0]].eps
-        yield Check("told", "norms use cfg's eps", "failed",
-                    f"cfg says {said:g}, {listed(wrong)} use {used:g}", abs(used - said), 1e-3 * said,
-                    "a thousandth of it", wrong)
+        yield Check(
+            "told",
+            "norms use cfg's eps",
+            "failed",
+            f"cfg says {said:g}, {listed(wrong)} use {used:g}",
+            abs(used - said),
+            1e-3 * said,
+            "a thousandth of it",
+            wrong,
+        )
     else:
         yield Check("told", "norms use cfg's eps", "passed", f"{said:g} in {len(norms)} norms")
 
@@ -170,8 +205,16 @@ def check_rotary(model: Model, n_pos: int) -> Iterator[Check]:
             wrong.append(f"blocks.{layer}.attn")
     basis = "4 eps times the largest position"
     if wrong:
-        yield Check("told", name, "failed", f"cfg says {base:g}; not so in {listed(wrong)}", worst,
-                    tolerance, basis, wrong)
+        yield Check(
+            "told",
+            name,
+            "failed",
+            f"cfg says {base:g}; not so in {listed(wrong)}",
+            worst,
+            tolerance,
+            basis,
+            wrong,
+        )
     else:
         yield Check("told", name, "passed", f"base {base:g}", worst, tolerance, basis)
 
@@ -185,7 +228,9 @@ def _scaling(model: Any) -> str:
         return "linearly"
     config = getattr(getattr(model, "original_model", None), "config", None)
     config = getattr(config, "text_config", None) or config
-    scaling = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    scaling = (
+        getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    )
     if any(isinstance(value, dict) for value in scaling.values()):
         return "by layer"
     kind = scaling.get("rope_type", scaling.get("type", "default"))

@@ -20,7 +20,10 @@ def evidence_of(
     status: Status = "sound" if count["passed"] else "undecided"
     reason = None
     if count["failed"]:
-        status, reason = "faults_found", "; ".join(_fault(c) for c in checks if c.answer == "failed")
+        status, reason = (
+            "faults_found",
+            "; ".join(_fault(c) for c in checks if c.answer == "failed"),
+        )
     elif status == "undecided":
         reason = "no check could be made"
     return DoctorEvidence(

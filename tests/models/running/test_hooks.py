@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.running.hooks import one_name_each, expand_hooks, hook_points, layer_of
+from interp_toolkit.models.running.hooks import expand_hooks, hook_points, layer_of, one_name_each
 
 
 def testone_name_each_names_give_each_hook_point_once(model):
