@@ -104,7 +104,14 @@ class _Examination:
         model, bench = self.model, self.bench
         hooks_before = _hooks_on(self.points)
         self.say("a pass without hooks, one with all")
-        self.plain = bench.run(model)
+        try:
+            self.plain = bench.run(model)
+        except InputError:
+            raise
+        except Exception as error:  # strangers' models
+            raise InputError(
+                f"the model itself cannot be run: {type(error).__name__}: {one_line(error)}"
+            ) from error
         if not bool(self.plain.isfinite().all()):
             raise InputError("the model's own logits are not finite, so nothing can be compared")
         self.seen = record(bench, model, self.points)
@@ -120,10 +127,13 @@ class _Examination:
         self._ask("hooks", "hook points fire", self._hooks)
         self._ask("sums", "sums", self._sums)
         self._ask("weights", "steps from weights", self._weights)
-        self._ask("told", "norms are folded as told", lambda: told.check_folding(model))
-        self._ask("told", "norms use cfg's eps", lambda: told.check_eps(model))
         n_pos = bench.tokens.shape[1]
-        self._ask("told", "rotary tables", lambda: told.check_rotary(model, n_pos))
+        for name, asked in (
+            ("norms are folded as told", told.check_folding),
+            ("norms use cfg's eps", told.check_eps),
+            ("rotary tables", partial(told.check_rotary, n_pos=n_pos)),
+        ):
+            self._ask("told", name, partial(self._as_told, asked))
         self._ask(
             "conditions",
             "a row alone is the row in a batch",
@@ -186,6 +196,10 @@ class _Examination:
         if self.fresh is not None and not all(linked.values()):
             linked_fresh = firing.connected(bench, self.fresh.model, self.fresh_points)
         yield from firing.check_reach(model, self.points, linked, linked_fresh, rows)
+
+    def _as_told(self, asked: Callable[[Any], Iterator[Check]]) -> Iterator[Check]:
+        theirs = None if self.fresh is None else asked(self.fresh.model)
+        return told.by_design(asked(self.model), self.model, theirs)
 
     def _sums(self) -> Iterator[Check]:
         yield from sums.check_residual(self.model, self.seen, self.fresh_seen)

@@ -27,7 +27,7 @@ from interp_toolkit.models.running.forward import attached, device_of, evaluatin
 
 ROWS, POSITIONS = 16, 8
 #: roundings that one place of the residual stream may stand for
-NOISE = 16
+NOISE = 4
 NOISE_BASIS = f"what ±{NOISE} eps on the residual stream does to the logits, + {NOISE} eps of them"
 
 Hooks = Iterable[tuple[Any, Callable[..., Any]]]

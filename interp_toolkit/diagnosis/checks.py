@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.quietly import one_line
 
 Answer = Literal["passed", "failed", "differs", "not_applicable", "undecided"]
-#: a tolerance above this share of what is compared separates nothing
-BLUNT = 0.1
+#: a difference above this share of what is compared is not small, whatever rounding may do
+SMALL = 0.02
 
 
 @dataclass(frozen=True)
@@ -50,31 +51,40 @@ def measured(
     tolerance: float,
     scale: float,
     basis: str,
-    said: str = "",
+    said: str = "not the same",
     places: Sequence[str] = (),
 ) -> Check:
-    """A difference beside its tolerance: passed, failed, or undecided where that separates nothing.
+    """A difference beside its tolerance: passed, failed (NaN too), or undecided.
 
-    Args:
-        section, name: see `Check`.
-        difference: the largest found; NaN fails.
-        tolerance: see `Check`.
-        scale: the size of what is compared.
-        basis, said, places: see `Check`.
+    Undecided is what rounding may explain and is not small beside `scale`, the size of what is
+    compared; `said` is said of a failure.
     """
-    numbers = {"difference": difference, "tolerance": tolerance, "basis": basis}
+    answer = judged(difference, tolerance, scale)
+    if answer == "failed":
+        return Check(section, name, answer, said, difference, tolerance, basis, places)
+    return Check(section, name, answer, WORDS[answer], difference, tolerance, basis)
+
+
+#: what is said of an answer
+WORDS: dict[Answer, str] = {
+    "passed": "the same up to rounding",
+    "undecided": "rounding may explain a difference that is not small: it cannot be told",
+}
+
+
+def judged(difference: float, tolerance: float, scale: float) -> Answer:
+    """What a difference beside a tolerance and the size of what is compared answers."""
     if not difference <= tolerance:  # NaN too
-        return Check(section, name, "failed", said or "not the same", **numbers, places=places)  # type: ignore[arg-type]
-    if tolerance > BLUNT * scale > 0:
-        reason = "the same up to rounding, which here is too coarse to tell"
-        return Check(section, name, "undecided", reason, **numbers, places=places)  # type: ignore[arg-type]
-    return Check(section, name, "passed", "the same up to rounding", **numbers)  # type: ignore[arg-type]
+        return "failed"
+    return "passed" if difference <= max(SMALL * scale, 0.0) else "undecided"
 
 
 def guarded(section: str, name: str, check: Callable[[], Iterable[Check]]) -> list[Check]:
     """The checks, or one that says why they could not be made."""
     try:
         return list(check())
+    except InputError as error:  # it says what the model does not have
+        return [Check(section, name, "not_applicable", str(error))]
     except Exception as error:  # strangers' models fail in every way
         reason = f"could not be asked: {type(error).__name__}: {one_line(error)}"
         return [Check(section, name, "undecided", reason)]

@@ -117,8 +117,10 @@ def check_dtype(bench: Bench, copy: Any, plain: Tensor, tolerance: float) -> Ite
         return
     with quiet():  # TransformerLens says that it moves
         copy.to(torch.float64)
-        wide = bench.run(copy)
-        copy.to(before)
+        try:
+            wide = bench.run(copy)
+        finally:
+            copy.to(before)
     difference = float((wide - plain).abs().max())
     check = measured(
         "conditions", name, difference, tolerance, float(plain.abs().max()), NOISE_BASIS
@@ -141,8 +143,10 @@ def check_device(
     there = torch.device("cpu" if here.type != "cpu" else "cuda")
     with quiet():
         copy.to(there)
-        logits = bench.run(copy)
-        copy.to(here)
+        try:
+            logits = bench.run(copy)
+        finally:
+            copy.to(here)
     difference = float((logits - plain).abs().max())
     check = measured(
         "conditions", name, difference, tolerance, float(plain.abs().max()), NOISE_BASIS

@@ -78,7 +78,8 @@ def connected(bench: Bench, model: Any, points: Mapping[str, Any]) -> dict[str, 
         if flat and logits.requires_grad:
             gradients = torch.autograd.grad(logits.float().sum(), flat, allow_unused=True)
     found = iter([gradient is not None for gradient in gradients])
-    return {name: all([next(found) for _ in each]) for name, each in leaves.items()}
+    joined = {name: [next(found) for _ in each] for name, each in leaves.items()}
+    return {name: all(each) for name, each in joined.items()}
 
 
 def edited_rows(

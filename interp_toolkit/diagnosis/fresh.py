@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp_toolkit.models.loading.quietly import quiet
 from interp_toolkit.models.model import Model
+from interp_toolkit.models.running import hooks
 from interp_toolkit.models.transformer.transformer import Transformer
 
 
@@ -42,6 +43,9 @@ def fresh_copy(model: Model) -> Fresh:
         new = again(model)
         like = next(iter(model.parameters()))
         new = new.to(like.device).to(like.dtype).eval()
+        for gate in set(hooks.GATES.values()):
+            if getattr(model.cfg, gate, False) and hasattr(new, f"set_{gate}"):
+                getattr(new, f"set_{gate}")(True)
         poison(new)
         weights = {
             name: value.detach().clone() if isinstance(value, Tensor) else value
@@ -106,4 +110,13 @@ def unset(model: Any) -> list[str]:
         name
         for name, tensor in model.state_dict().items()
         if tensor.is_floating_point() and bool(tensor.isnan().any())
+    ]
+
+
+def never_set(model: Any) -> list[str]:
+    """Parameters that are still NaN, although no state dict speaks of them."""
+    return [
+        name.replace("._original_component", "")
+        for name, parameter in model.named_parameters()
+        if bool(parameter.isnan().any())
     ]

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.diagnosis.bench import Seen, eps_of
-from interp_toolkit.diagnosis.checks import BLUNT, Check, listed
+from interp_toolkit.diagnosis.checks import WORDS, Answer, Check, judged, listed
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights import read
@@ -137,14 +137,10 @@ def check_rebuilt(
             reasons = list(dict.fromkeys(s.reason or "" for s in mine))
             yield Check("weights", asked, "not_applicable", listed(reasons, 1))
         if good and not bad:
-            blunt = [s for s in good if (s.tolerance or 0) > BLUNT * (s.scale or 0) > 0]
-            answer = "undecided" if len(blunt) == len(good) else "passed"
-            said = (
-                "the same up to rounding"
-                if answer == "passed"
-                else ("the same up to rounding, which here is too coarse to tell")
-            )
-            yield _about(asked, answer, good, f"{said}, at {len(good)}")
+            answers = [judged(s.difference or 0, s.tolerance or 0, s.scale or 0) for s in good]
+            answer: Answer = "undecided" if "undecided" in answers else "passed"
+            coarse = [s for s, a in zip(good, answers, strict=True) if a == answer]
+            yield _about(asked, answer, coarse, f"{WORDS[answer]}, at {len(coarse)}")
 
 
 def _alike(mine: Step, theirs: Step) -> bool:

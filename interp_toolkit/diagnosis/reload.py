@@ -18,7 +18,7 @@ from torch import Tensor
 
 from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench
 from interp_toolkit.diagnosis.checks import Check, listed, measured
-from interp_toolkit.diagnosis.fresh import Fresh, poison, unset
+from interp_toolkit.diagnosis.fresh import Fresh, never_set, poison, unset
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.checkpoint import save
 from interp_toolkit.models.loading.loader import load
@@ -34,7 +34,8 @@ def check_reload(
 ) -> Iterator[Check]:
     """Does a fresh copy with this model's state dict do the same, with every tensor set?"""
     name = "loading the state dict sets every tensor"
-    lost = tuple(dict.fromkeys([*fresh.unset, *fresh.absent]))
+    nowhere = never_set(fresh.model) if bool(logits.isnan().any()) else []
+    lost = tuple(dict.fromkeys([*fresh.unset, *fresh.absent, *nowhere]))
     if lost:
         yield Check("reload", name, "failed", f"left unset: {listed(lost)}", places=lost)
     elif fresh.unused:

@@ -19,7 +19,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 
 #: hook points that stay silent unless a setting of the model is on
-_GATES = {
+GATES = {
     "hook_result": "use_attn_result",
     "hook_q_input": "use_split_qkv_input",
     "hook_k_input": "use_split_qkv_input",
@@ -110,7 +110,7 @@ def layer_of(hook: str) -> int | None:
 
 def silencer(model: Model, hook: str) -> str | None:
     """The setting of the model that keeps this hook point from firing, if one does."""
-    gate = _GATES.get(hook.rpartition(".")[2])
+    gate = GATES.get(hook.rpartition(".")[2])
     if gate is None or not hasattr(model.cfg, gate):
         return None
     return None if getattr(model.cfg, gate) else gate
