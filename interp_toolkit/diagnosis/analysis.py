@@ -19,13 +19,14 @@ from interp_toolkit.diagnosis.bench import (
     NOISE_BASIS,
     Bench,
     Seen,
+    breaking,
     eps_of,
     noise,
     points_of,
     probe_rows,
     record,
 )
-from interp_toolkit.diagnosis.checks import Check, guarded, measured
+from interp_toolkit.diagnosis.checks import Check, guarded, listed, measured
 from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy
 from interp_toolkit.diagnosis.original import NAME as ORIGINAL
 from interp_toolkit.diagnosis.original import check_original
@@ -114,7 +115,7 @@ class _Examination:
             ) from error
         if not bool(self.plain.isfinite().all()):
             raise InputError("the model's own logits are not finite, so nothing can be compared")
-        self.seen = record(bench, model, self.points)
+        self.seen = self._recorded(model, self.points, self.checks)
         self.seen.values["tokens"] = bench.tokens
         self.noise = noise(bench, model, self.points, self.plain)
         self.say("a fresh copy")
@@ -122,14 +123,14 @@ class _Examination:
         self.fresh_points = points_of(self.fresh.model) if self.fresh else {}
         self.fresh_seen: Seen | None = None
         if self.fresh is not None:
-            self.fresh_seen = record(bench, self.fresh.model, self.fresh_points)
+            self.fresh_seen = self._recorded(self.fresh.model, self.fresh_points, [])
             self.fresh_seen.values["tokens"] = bench.tokens
         self._ask("hooks", "hook points fire", self._hooks)
         self._ask("sums", "sums", self._sums)
         self._ask("weights", "steps from weights", self._weights)
+        self._ask("told", "norms are folded as told", lambda: told.check_folding(model))
         n_pos = bench.tokens.shape[1]
         for name, asked in (
-            ("norms are folded as told", told.check_folding),
             ("norms use cfg's eps", told.check_eps),
             ("rotary tables", partial(told.check_rotary, n_pos=n_pos)),
         ):
@@ -158,6 +159,22 @@ class _Examination:
         self._ask("reload", "saving and loading", self._reload)
         self._ask("hooks", "hooks are gone afterwards", lambda: self._gone(hooks_before))
         return self._told()
+
+    def _recorded(self, model: Any, points: dict[str, Any], checks: list[Check]) -> Seen:
+        """A recorded pass; hook points that make the model fail are left out, and told."""
+        try:
+            return record(self.bench, model, points)
+        except Exception:  # strangers' models
+            broken = breaking(self.bench, model, points)
+        for name in broken:
+            del points[name]
+        kinds = list(dict.fromkeys(firing.kind_of(name) for name in broken))
+        reason = next(iter(broken.values()), "not alone, only together")
+        said = f"a hook at {listed(kinds)} makes the model fail ({reason.splitlines()[0]})"
+        checks.append(
+            Check("hooks", "the model runs with hooks", "failed", said, places=list(broken))
+        )
+        return record(self.bench, model, points)
 
     def _compared(self) -> tuple[Any, ...]:
         return self.bench, self.model, self.plain, self.noise
@@ -307,8 +324,8 @@ def _named(original: Any) -> str | None:
 
 def _notes(passes: float, calls: int, eps: float) -> tuple[str, ...]:
     return (
-        f"cost: {passes:.1f} bare passes in {calls} calls (a backward pass counts as two, a pass on "
-        "fewer tokens by its share, those of copies and of the original like the model's own)",
+        f"cost: {passes:.1f} bare passes in {calls} calls (a backward pass counts as two, a pass "
+        "on fewer tokens by its share, those of copies and of the original like the model's own)",
         f"tolerances are multiples of eps = {eps:.2g}; each check has its own and where it is from",
     )
 

@@ -138,6 +138,31 @@ def record(
     return seen
 
 
+def breaking(bench: Bench, model: Any, points: Mapping[str, Any]) -> dict[str, str]:
+    """The hook points at which a hook that returns a copy makes the model fail, and how.
+
+    Found by halves, on two rows.
+    """
+    few = Bench(bench.tokens[:2])
+    names, found = list(points), dict[str, str]()
+
+    def look(some: list[str]) -> None:
+        try:
+            record(few, model, {name: points[name] for name in some})
+        except Exception as error:  # whatever the model raises
+            if len(some) == 1:
+                found[some[0]] = f"{type(error).__name__}: {error}"
+                return
+            middle = len(some) // 2
+            look(some[:middle])
+            look(some[middle:])
+
+    look(names)
+    bench.passes += few.passes * len(few.tokens) / len(bench.tokens)
+    bench.calls += few.calls
+    return found
+
+
 def probe_rows(model: Model, prompt: Tensor | None = None) -> Tensor:
     """The probe: random tokens, the same every time; the first row is the prompt, where given."""
     n_ctx, d_vocab = int(getattr(model.cfg, "n_ctx", POSITIONS)), int(model.cfg.d_vocab)

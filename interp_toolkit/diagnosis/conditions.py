@@ -16,6 +16,7 @@ from torch import Tensor
 
 from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench
 from interp_toolkit.diagnosis.checks import Check, measured
+from interp_toolkit.diagnosis.fresh import move
 from interp_toolkit.models.loading.quietly import quiet
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
@@ -70,7 +71,7 @@ def check_causal(bench: Bench, model: Model, plain: Tensor, tolerance: float) ->
 def check_left_padding(
     bench: Bench, model: Any, plain: Tensor, tolerance: float
 ) -> Iterator[Check]:
-    """What does padding on the left, masked, do: are positions counted from the first real token?"""
+    """Does masked padding on the left change anything: are positions counted from real tokens?"""
     name = "padding on the left, masked, changes nothing"
     n_ctx, n_pos = int(getattr(model.cfg, "n_ctx", 0)), bench.tokens.shape[1]
     if "attention_mask" not in inspect.signature(model.forward).parameters:
@@ -116,11 +117,11 @@ def check_dtype(bench: Bench, copy: Any, plain: Tensor, tolerance: float) -> Ite
         yield Check("conditions", name, "not_applicable", "the model is in float64")
         return
     with quiet():  # TransformerLens says that it moves
-        copy.to(torch.float64)
+        move(copy, torch.float64)
         try:
             wide = bench.run(copy)
         finally:
-            copy.to(before)
+            move(copy, before)
     difference = float((wide - plain).abs().max())
     check = measured(
         "conditions", name, difference, tolerance, float(plain.abs().max()), NOISE_BASIS
@@ -142,11 +143,11 @@ def check_device(
         return
     there = torch.device("cpu" if here.type != "cpu" else "cuda")
     with quiet():
-        copy.to(there)
+        move(copy, there)
         try:
             logits = bench.run(copy)
         finally:
-            copy.to(here)
+            move(copy, here)
     difference = float((logits - plain).abs().max())
     check = measured(
         "conditions", name, difference, tolerance, float(plain.abs().max()), NOISE_BASIS

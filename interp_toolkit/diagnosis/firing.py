@@ -23,6 +23,7 @@ from interp_toolkit.diagnosis.checks import Check, listed
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import attached, device_of, evaluating
 from interp_toolkit.models.running.hooks import silencer
+from interp_toolkit.models.transformer.transformer import Transformer
 
 #: kinds that every model that names them has to show and to obey
 CORE = (
@@ -197,6 +198,10 @@ def check_firing(
     yield _shapes(model, seen, fresh, tokens)
 
 
+def _no_mlp(model: Model) -> bool:
+    return bool(getattr(model.cfg, "attn_only", False))
+
+
 def _positions_elsewhere(model: Model) -> bool:
     kind = getattr(model.cfg, "positional_embedding_type", "standard")
     return kind in ("rotary", "alibi", "none", "relative_positional_bias")
@@ -218,8 +223,8 @@ def _by_kind(
         last = kind.rpartition(".")[2]
         instead = INSTEAD.get(kind) or INSTEAD.get(last)
         own = [name for name in names if also is not None and name not in also]
-        bridge = hasattr(model, "original_model")
-        if own or not bridge or last in CORE:
+        core = last in CORE and not (last == "hook_mlp_out" and _no_mlp(model))
+        if own or core or isinstance(model, Transformer):
             where = own or names
             yield Check(
                 "hooks",

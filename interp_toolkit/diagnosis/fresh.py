@@ -42,7 +42,9 @@ def fresh_copy(model: Model) -> Fresh:
     with quiet():
         new = again(model)
         like = next(iter(model.parameters()))
-        new = new.to(like.device).to(like.dtype).eval()
+        move(new, like.device)
+        move(new, like.dtype)
+        new.eval()
         for gate in set(hooks.GATES.values()):
             if getattr(model.cfg, gate, False) and hasattr(new, f"set_{gate}"):
                 getattr(new, f"set_{gate}")(True)
@@ -88,6 +90,21 @@ def _bridge_again(model: Any, original: Any) -> Any:
     if getattr(model, "compatibility_mode", False):
         bridge.enable_compatibility_mode(disable_warnings=True)
     return bridge
+
+
+def move(model: Any, place: torch.device | torch.dtype) -> None:
+    """Put a copy on a device, or into a dtype.
+
+    Not by a bridge's own `to`, whose time grows with the square of the number of parameters.
+    """
+    if not hasattr(model, "original_model"):
+        model.to(place)
+        return
+    torch.nn.Module.to(model, place)
+    if isinstance(place, torch.dtype):
+        model.cfg.dtype = place
+    else:
+        model.cfg.device = str(place)
 
 
 def poison(model: Any) -> None:

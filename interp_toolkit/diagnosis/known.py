@@ -17,33 +17,150 @@ class KnownFault:
     """A fault of a release.
 
     Attributes:
-        kind: the hook point's name without its layer, or the check's.
-        where: "native", "wrapped" or "any" bridge.
+        check: how the name of the check begins that shows it.
+        models: class names of the models that have it: a bridge's original's, or the model's own.
         releases: in which it was reproduced.
+        gone: the release in which it was looked for and not found; None where it was not.
         said: what happens.
     """
 
-    kind: str
-    where: str
+    check: str
+    models: tuple[str, ...]
     releases: tuple[str, ...]
+    gone: str | None
     said: str
 
 
-KNOWN: tuple[KnownFault, ...] = ()
+ANY_BRIDGE = "*"
+KNOWN = (
+    KnownFault(
+        "attn.hook_pattern reaches",
+        ("NativeModel",),
+        ("3.9.0",),
+        "4.3.0",
+        "native bridges show the pattern after it was used",
+    ),
+    KnownFault(
+        "attn.hook_attn_scores reaches",
+        ("NativeModel",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "native bridges show the scores after they were used",
+    ),
+    KnownFault(
+        "attn.hook_pattern reaches",
+        ("BertForMaskedLM",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "BERT bridges show the pattern after it was used",
+    ),
+    KnownFault(
+        "attn.hook_attn_scores reaches",
+        ("BertForMaskedLM",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "BERT bridges show the scores after they were used",
+    ),
+    KnownFault(
+        "mlp.hook_",
+        ("BertForMaskedLM",),
+        ("3.9.0",),
+        "4.3.0",
+        "mlp.hook_in and mlp.hook_out of BERT bridges never fire",
+    ),
+    KnownFault(
+        "patterns see what they may",
+        ("DeepseekV3ForCausalLM",),
+        ("3.9.0",),
+        "4.3.0",
+        "DeepSeek-V3 bridges attend to later tokens, which the original does not",
+    ),
+    KnownFault(
+        "padding on the right",
+        ("DeepseekV3ForCausalLM",),
+        ("3.9.0",),
+        "4.3.0",
+        "DeepSeek-V3 bridges attend to later tokens, which the original does not",
+    ),
+    KnownFault(
+        "the Hugging Face original agrees",
+        ("DeepseekV3ForCausalLM",),
+        ("3.9.0",),
+        "4.3.0",
+        "DeepSeek-V3 bridges attend to later tokens, which the original does not",
+    ),
+    KnownFault(
+        "the Hugging Face original agrees",
+        ("CohereForCausalLM",),
+        ("3.9.0",),
+        "4.3.0",
+        "Cohere bridges give other logits than the original",
+    ),
+    KnownFault(
+        "loading the state dict sets every tensor",
+        ("MixtralForCausalLM",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "a Mixtral bridge's state dict lacks the experts",
+    ),
+    KnownFault(
+        "a fresh copy with this state dict",
+        ("MixtralForCausalLM",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "a Mixtral bridge's state dict lacks the experts",
+    ),
+    KnownFault(
+        "rotary tables are those of cfg's base",
+        ("MixtralForCausalLM",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "cfg.rotary_base of a Mixtral bridge is 10000, whatever the model's is",
+    ),
+    KnownFault(
+        "the activation function",
+        ("FalconForCausalLM", "MptForCausalLM"),
+        ("3.9.0", "4.3.0"),
+        None,
+        "cfg.act_fn of these bridges is relu; the model computes gelu",
+    ),
+    KnownFault(
+        "the model runs with hooks",
+        ("OlmoForCausalLM",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "hooks on the norms of OLMo bridges, which have no weights, raise an AttributeError",
+    ),
+    KnownFault(
+        "folding changes no probability",
+        ("HookedTransformer",),
+        ("3.9.0",),
+        None,
+        "process_weights_ of a HookedTransformer with experts changes its probabilities",
+    ),
+    KnownFault(
+        "norms are folded as told",
+        (ANY_BRIDGE,),
+        ("3.9.0", "4.3.0"),
+        None,
+        "after enable_compatibility_mode cfg.normalization_type is what it was before folding",
+    ),
+)
 
 
 def seen_in(model: Any, check: Check) -> str | None:
-    """The releases in which what a check found was reproduced, with this one marked; None: not."""
+    """What a check found, where it was reproduced in the release at hand; None where it was not."""
     here = version("transformer-lens")
-    bridge = hasattr(model, "original_model")
-    if not bridge or check.answer not in ("failed", "differs", "undecided"):
+    if check.answer not in ("failed", "differs", "undecided"):
         return None
-    native = type(model.original_model).__name__ == "NativeModel"
-    where = "native" if native else "wrapped"
+    original = getattr(model, "original_model", None)
+    kinds = (type(original if original is not None else model).__name__,)
+    kinds += () if original is None else (ANY_BRIDGE,)
     for fault in KNOWN:
-        if check.name.startswith(fault.kind) and fault.where in (where, "any"):
-            if here in fault.releases:
-                others = [release for release in fault.releases if release != here]
-                also = f" and {', '.join(others)}" if others else ""
-                return f"known of transformer-lens {here}{also}: {fault.said}"
+        fits = check.name.startswith(fault.check) and any(kind in fault.models for kind in kinds)
+        if fits and here in fault.releases:
+            others = [release for release in fault.releases if release != here]
+            also = f" and {', '.join(others)}" if others else ""
+            gone = f", not of {fault.gone}" if fault.gone else ""
+            return f"known of transformer-lens {here}{also}{gone}: {fault.said}"
     return None

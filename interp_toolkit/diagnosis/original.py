@@ -1,9 +1,9 @@
 """The Hugging Face model that this one stands for, run beside it.
 
 Where a folder is given, or the model came from one, transformers loads it again. Of a bridge whose
-weights were not processed the original can be made again from its configuration and its own tensors,
-without a bridge around its parts. What is compared are log-probabilities (TransformerLens may shift
-all logits of a position), then the residual streams, to say where a difference begins.
+weights were not processed the original can be made again from its configuration and its own
+tensors, without a bridge around its parts. What is compared are log-probabilities (TransformerLens
+may shift all logits of a position), then the residual streams, to say where a difference begins.
 """
 
 from __future__ import annotations
