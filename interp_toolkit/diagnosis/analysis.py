@@ -29,7 +29,7 @@ from interp_toolkit.diagnosis.bench import (
 from interp_toolkit.diagnosis.checks import Check, guarded, listed, measured
 from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy
 from interp_toolkit.diagnosis.original import NAME as ORIGINAL
-from interp_toolkit.diagnosis.original import check_original
+from interp_toolkit.diagnosis.original import check_original, find_original
 from interp_toolkit.diagnosis.prompts import check_prompts
 from interp_toolkit.diagnosis.result import NAME, DoctorResult
 from interp_toolkit.diagnosis.verdict import evidence_of, verdict
@@ -86,7 +86,11 @@ class _Examination:
     def __init__(
         self, model: Any, prompts: list[str], original: Any, say: Callable[[str], None]
     ) -> None:
-        self.model, self.prompts, self.original, self.say = model, prompts, original, say
+        self.model, self.prompts, self.say = model, prompts, say
+        self.given = None if original is None else _named(original)
+        self.original: tuple[Any, str] | None = None
+        if original is not None:  # what is wrong with it is the user's to know
+            self.original = find_original(model, original)
         self.bench = Bench(probe_rows(model, self._prompt_tokens()))
         self.points = points_of(model)
         self.checks: list[Check] = []
@@ -115,15 +119,17 @@ class _Examination:
             ) from error
         if not bool(self.plain.isfinite().all()):
             raise InputError("the model's own logits are not finite, so nothing can be compared")
-        self.seen = self._recorded(model, self.points, self.checks)
+        self.seen = self._recorded()
         self.seen.values["tokens"] = bench.tokens
         self.noise = noise(bench, model, self.points, self.plain)
         self.say("a fresh copy")
         self.fresh, self.why = self._fresh()
         self.fresh_points = points_of(self.fresh.model) if self.fresh else {}
+        left_out = set(self.fresh_points) - set(self.points)
+        self.fresh_points = {n: p for n, p in self.fresh_points.items() if n not in left_out}
         self.fresh_seen: Seen | None = None
         if self.fresh is not None:
-            self.fresh_seen = self._recorded(self.fresh.model, self.fresh_points, [])
+            self.fresh_seen = record(bench, self.fresh.model, self.fresh_points)
             self.fresh_seen.values["tokens"] = bench.tokens
         self._ask("hooks", "hook points fire", self._hooks)
         self._ask("sums", "sums", self._sums)
@@ -160,21 +166,24 @@ class _Examination:
         self._ask("hooks", "hooks are gone afterwards", lambda: self._gone(hooks_before))
         return self._told()
 
-    def _recorded(self, model: Any, points: dict[str, Any], checks: list[Check]) -> Seen:
+    def _recorded(self) -> Seen:
         """A recorded pass; hook points that make the model fail are left out, and told."""
         try:
-            return record(self.bench, model, points)
+            return record(self.bench, self.model, self.points)
         except Exception:  # strangers' models
-            broken = breaking(self.bench, model, points)
-        for name in broken:
-            del points[name]
-        kinds = list(dict.fromkeys(firing.kind_of(name) for name in broken))
+            kinds: dict[str, dict[str, Any]] = {}
+            for name, point in self.points.items():
+                kinds.setdefault(firing.kind_of(name), {})[name] = point
+            broken = breaking(self.bench, self.model, kinds)
+        names = [name for kind in broken for name in kinds[kind]]
+        for name in names:
+            del self.points[name]
         reason = next(iter(broken.values()), "not alone, only together")
-        said = f"a hook at {listed(kinds)} makes the model fail ({reason.splitlines()[0]})"
-        checks.append(
-            Check("hooks", "the model runs with hooks", "failed", said, places=list(broken))
+        said = f"a hook at {listed(list(broken))} makes the model fail ({reason.splitlines()[0]})"
+        self.checks.append(
+            Check("hooks", "the model runs with hooks", "failed", said, places=names)
         )
-        return record(self.bench, model, points)
+        return record(self.bench, self.model, self.points)
 
     def _compared(self) -> tuple[Any, ...]:
         return self.bench, self.model, self.plain, self.noise
@@ -297,7 +306,7 @@ class _Examination:
             "positions": tokens.shape[1],
             "tokens_sha256": digest_of_tokens(tokens),
         }
-        settings = {"prompt": self.prompts, "original": _named(self.original)}
+        settings = {"prompt": self.prompts, "original": self.given}
         return DoctorResult(
             probe=NAME,
             verdict=verdict(checks, evidence),
@@ -316,9 +325,7 @@ class _Examination:
         return check if seen is None else replace(check, said=f"{check.said} ({seen})")
 
 
-def _named(original: Any) -> str | None:
-    if original is None:
-        return None
+def _named(original: Any) -> str:
     return str(original) if isinstance(original, str | Path) else type(original).__name__
 
 

@@ -138,17 +138,16 @@ def record(
     return seen
 
 
-def breaking(bench: Bench, model: Any, points: Mapping[str, Any]) -> dict[str, str]:
-    """The hook points at which a hook that returns a copy makes the model fail, and how.
+def breaking(bench: Bench, model: Any, kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The kinds of hook point at which a hook that returns a copy makes the model fail, and how.
 
-    Found by halves, on two rows.
+    Found by halves, on two rows. `kinds`: the hook points of each, by name.
     """
-    few = Bench(bench.tokens[:2])
-    names, found = list(points), dict[str, str]()
+    few, found = Bench(bench.tokens[:2]), dict[str, str]()
 
     def look(some: list[str]) -> None:
         try:
-            record(few, model, {name: points[name] for name in some})
+            record(few, model, {n: point for kind in some for n, point in kinds[kind].items()})
         except Exception as error:  # whatever the model raises
             if len(some) == 1:
                 found[some[0]] = f"{type(error).__name__}: {error}"
@@ -157,7 +156,7 @@ def breaking(bench: Bench, model: Any, points: Mapping[str, Any]) -> dict[str, s
             look(some[:middle])
             look(some[middle:])
 
-    look(names)
+    look(list(kinds))
     bench.passes += few.passes * len(few.tokens) / len(bench.tokens)
     bench.calls += few.calls
     return found

@@ -65,6 +65,7 @@ def measured(
     return Check(section, name, answer, WORDS[answer], difference, tolerance, basis)
 
 
+NOT_ASKED = "could not be asked"
 #: what is said of an answer
 WORDS: dict[Answer, str] = {
     "passed": "the same up to rounding",
@@ -86,7 +87,7 @@ def guarded(section: str, name: str, check: Callable[[], Iterable[Check]]) -> li
     except InputError as error:  # it says what the model does not have
         return [Check(section, name, "not_applicable", str(error))]
     except Exception as error:  # strangers' models fail in every way
-        reason = f"could not be asked: {type(error).__name__}: {one_line(error)}"
+        reason = f"{NOT_ASKED}: {type(error).__name__}: {one_line(error)}"
         return [Check(section, name, "undecided", reason)]
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any
 
-from interp_toolkit.diagnosis.checks import Check
+from interp_toolkit.diagnosis.checks import NOT_ASKED, Check
 
 
 @dataclass(frozen=True)
@@ -151,10 +151,10 @@ KNOWN = (
 def seen_in(model: Any, check: Check) -> str | None:
     """What a check found, where it was reproduced in the release at hand; None where it was not."""
     here = version("transformer-lens")
-    if check.answer not in ("failed", "differs", "undecided"):
+    if check.answer in ("passed", "not_applicable") or check.said.startswith(NOT_ASKED):
         return None
     original = getattr(model, "original_model", None)
-    kinds = (type(original if original is not None else model).__name__,)
+    kinds: tuple[str, ...] = (type(original if original is not None else model).__name__,)
     kinds += () if original is None else (ANY_BRIDGE,)
     for fault in KNOWN:
         fits = check.name.startswith(fault.check) and any(kind in fault.models for kind in kinds)

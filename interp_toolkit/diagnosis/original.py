@@ -38,6 +38,8 @@ def find_original(model: Any, given: Any) -> tuple[Any, str]:
         InputError: a folder that transformers cannot load.
     """
     if given is not None and not isinstance(given, str | Path):
+        if not callable(given):
+            raise InputError(f"a {type(given).__name__} is no model to compare with: give a folder")
         return given, "the model given"
     path = given if given is not None else _folder_of(model)
     if path is not None:
@@ -98,10 +100,15 @@ def _from_parts(original: Any, config: Any, model: Any) -> tuple[Any, str]:
 
 
 def check_original(
-    bench: Bench, model: Any, given: Any, seen: Seen, plain: Tensor, tolerance: float
+    bench: Bench,
+    model: Any,
+    found: tuple[Any, str] | None,
+    seen: Seen,
+    plain: Tensor,
+    tolerance: float,
 ) -> Iterator[Check]:
-    """Does the original give the same log-probabilities?"""
-    original, what = find_original(model, given)
+    """Does the original, where it is found already or can be, give the same log-probabilities?"""
+    original, what = find_original(model, None) if found is None else found
     if original is None:
         yield Check("original", NAME, "not_applicable", what)
         return

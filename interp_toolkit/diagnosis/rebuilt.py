@@ -137,7 +137,9 @@ def check_rebuilt(
             reasons = list(dict.fromkeys(s.reason or "" for s in mine))
             yield Check("weights", asked, "not_applicable", listed(reasons, 1))
         if good and not bad:
-            answers = [judged(s.difference or 0, s.tolerance or 0, s.scale or 0) for s in good]
+            answers = [
+                judged(s.difference or 0.0, s.tolerance or 0.0, s.scale or 0.0) for s in good
+            ]
             answer: Answer = "undecided" if "undecided" in answers else "passed"
             coarse = [s for s, a in zip(good, answers, strict=True) if a == answer]
             yield _about(asked, answer, coarse, f"{WORDS[answer]}, at {len(coarse)}")
