@@ -1,7 +1,7 @@
 """The `interp` command: options in, results out; everything else is imported when a command runs.
 
-Exit codes: 0 done, 2 the user's input is wrong (one line, no traceback; `--debug` shows it),
-1 our fault, 130 interrupted.
+Exit codes: 0 done, 2 the user's input is wrong (one line, no traceback; `--debug` shows it) or
+`doctor` found faults, 1 our fault, 130 interrupted.
 """
 
 from __future__ import annotations

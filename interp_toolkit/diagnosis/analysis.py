@@ -241,8 +241,7 @@ class _Examination:
         edits = rebuilt.stress(self.model, self.seen)
         if not edits:
             return
-        large = self._stressed(self.model, self.points, edits)
-        own_large = [s for s in large if s.what in ("pattern", "logits")]
+        own_large = self._stressed(self.model, self.points, edits)
         theirs = None
         if any(s.holds is False for s in own_large) and self.fresh is not None:
             theirs = self._stressed(self.fresh.model, self.fresh_points, edits)
@@ -251,7 +250,7 @@ class _Examination:
     def _stressed(self, model: Any, points: Any, edits: Any) -> list[rebuilt.Step]:
         seen = record(self.bench, model, points, edits)
         seen.values |= {"tokens": self.bench.tokens, **rebuilt.factors(edits)}
-        return rebuilt.steps(model, seen)
+        return rebuilt.steps(model, seen, ("pattern", "logits"))
 
     def _reload(self) -> Iterator[Check]:
         model, bench, fresh = self.model, self.bench, self.fresh

@@ -8,9 +8,13 @@ shows.
 from __future__ import annotations
 
 import copy
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -39,7 +43,7 @@ class Fresh:
 
 def fresh_copy(model: Model) -> Fresh:
     """The copy; raises whatever the class raises where it cannot be made again."""
-    with quiet():
+    with quiet(), random_state_kept():
         new = again(model)
         like = next(iter(model.parameters()))
         move(new, like.device)
@@ -61,6 +65,18 @@ def fresh_copy(model: Model) -> Fresh:
         unused=tuple(sorted(set(weights) - wanted)),
         absent=tuple(sorted(wanted - set(weights))),
     )
+
+
+@contextmanager
+def random_state_kept() -> Iterator[None]:
+    """Every global generator is afterwards where it was; constructors seed and draw from them."""
+    python, arrays = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng():
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(arrays)
 
 
 def again(model: Any) -> Any:

@@ -112,10 +112,13 @@ KNOWN = (
     ),
     KnownFault(
         "rotary tables are those of cfg's base",
-        ("MixtralForCausalLM",),
+        (
+            *("LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Qwen2ForCausalLM"),
+            *("Qwen3ForCausalLM", "Gemma2ForCausalLM", "GPTNeoXForCausalLM", "Phi3ForCausalLM"),
+        ),
         ("3.9.0", "4.3.0"),
         None,
-        "cfg.rotary_base of a Mixtral bridge is 10000, whatever the model's is",
+        "with transformers 5, cfg.rotary_base of these bridges is 10000 whatever the model's is",
     ),
     KnownFault(
         "the activation function",

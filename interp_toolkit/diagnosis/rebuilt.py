@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -81,8 +81,8 @@ class Step:
         return self.difference <= self.tolerance
 
 
-def steps(model: Model, seen: Seen) -> list[Step]:
-    """Every step of a recorded pass, computed again."""
+def steps(model: Model, seen: Seen, only: Collection[str] = tuple(ASKED)) -> list[Step]:
+    """The steps of a recorded pass, all of them or some kinds, computed again."""
     asked: list[tuple[str, str, Callable[[], Step]]] = [
         ("embedding", "blocks.0.hook_resid_pre", partial(_embedding, model, seen))
     ]
@@ -98,6 +98,8 @@ def steps(model: Model, seen: Seen) -> list[Step]:
     found = []
     with torch.no_grad():
         for what, place, test in asked:
+            if what not in only:
+                continue
             try:
                 found.append(test())
             except (InputError, AttributeError, KeyError, RuntimeError, TypeError) as error:

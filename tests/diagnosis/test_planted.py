@@ -27,7 +27,7 @@ PLANTED = [
     (plant.wrong_groups, ("own-rotary", "hooked-rotary", "llama", "mistral"), [Z]),
     (plant.no_score_cap, ("own-capped", "hooked-capped", "gemma2"), [PATTERN]),
     (plant.no_logit_cap, ("own-capped", "hooked-capped", "gemma2"), [LOGITS]),
-    (plant.double_bos, ("gpt2-tokens", "llama-tokens"), [BOS]),
+    (plant.double_bos, ("gpt2-tokens", "llama-tokens", "hooked-tokens"), [BOS]),
     (plant.folded_told_unfolded, ("own", "hooked", "hooked-rotary", "gpt2", "neox"), [FOLDED]),
     (plant.reload_forgets, EVERYWHERE, [OWN_SET]),
     (plant.state_forgets, EVERYWHERE, [SET]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import warnings
 
+import numpy as np
 import pytest
 import torch
 from huggingface_files import save_quietly
@@ -23,7 +24,7 @@ KINDS = (
     *("own", "own-rotary", "own-bare", "own-capped", "own-bfloat16"),
     *("hooked", "hooked-rotary", "hooked-parallel", "hooked-capped", "hooked-folded", "alibi"),
     *("native", "native-rotary", "gpt2", "gpt2-folded", "llama", "llama-float64", "mistral"),
-    *("neox", "bloom", "bert", "gemma2", "qwen2"),
+    *("neox", "bloom", "bert", "gemma2", "qwen2", "gpt2-tokens", "hooked-tokens"),
 )
 
 
@@ -91,6 +92,17 @@ def test_a_prompt_needs_a_tokenizer(made) -> None:
     answers = {check.name: check.answer for check in result.checks if check.section == "prompts"}
     assert answers["BOS at most once"] == "passed"
     assert answers["BOS in a prompt's text is not doubled"] == "differs"
+
+
+def test_no_random_draw_of_the_user_changes(made) -> None:
+    model = made("gpt2")
+    torch.manual_seed(5)
+    np.random.seed(5)
+    expected = float(torch.rand(())), float(np.random.rand())
+    torch.manual_seed(5)
+    np.random.seed(5)
+    it.doctor(model)
+    assert (float(torch.rand(())), float(np.random.rand())) == expected
 
 
 def test_what_is_no_model_is_refused(zoo) -> None:
