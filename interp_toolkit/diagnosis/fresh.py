@@ -70,13 +70,14 @@ def fresh_copy(model: Model) -> Fresh:
 @contextmanager
 def random_state_kept() -> Iterator[None]:
     """Every global generator is afterwards where it was; constructors seed and draw from them."""
-    python, arrays = random.getstate(), np.random.get_state()
+    python = random.getstate()
+    arrays = np.random.get_state()  # noqa: NPY002 (what HookedTransformer seeds)
     with torch.random.fork_rng():
         try:
             yield
         finally:
             random.setstate(python)
-            np.random.set_state(arrays)
+            np.random.set_state(arrays)  # noqa: NPY002
 
 
 def again(model: Any) -> Any:
