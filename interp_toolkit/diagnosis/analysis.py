@@ -27,7 +27,7 @@ from interp_toolkit.diagnosis.bench import (
     record,
 )
 from interp_toolkit.diagnosis.checks import Check, guarded, listed, measured
-from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy
+from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy, random_state_kept
 from interp_toolkit.diagnosis.original import NAME as ORIGINAL
 from interp_toolkit.diagnosis.original import check_original, find_original
 from interp_toolkit.diagnosis.prompts import check_prompts
@@ -77,7 +77,8 @@ def doctor(
     if not all(hasattr(live, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
         live = load(live, **load_options)  # which says what it lacks
     prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-    return _Examination(live, prompts, original, say).result()
+    with random_state_kept():
+        return _Examination(live, prompts, original, say).result()
 
 
 class _Examination:

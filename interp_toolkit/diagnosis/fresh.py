@@ -43,7 +43,7 @@ class Fresh:
 
 def fresh_copy(model: Model) -> Fresh:
     """The copy; raises whatever the class raises where it cannot be made again."""
-    with quiet(), random_state_kept():
+    with quiet():
         new = again(model)
         like = next(iter(model.parameters()))
         move(new, like.device)

@@ -18,7 +18,6 @@ from torch import Tensor
 
 from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench, Seen
 from interp_toolkit.diagnosis.checks import Check, measured
-from interp_toolkit.diagnosis.fresh import random_state_kept
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.quietly import offline, one_line, quiet
@@ -84,7 +83,7 @@ def _from_folder(path: Path, model: Any) -> Any:
 
 def _from_parts(original: Any, config: Any, model: Any) -> tuple[Any, str]:
     like = next(iter(model.parameters()))
-    with quiet(), random_state_kept():
+    with quiet():
         new: Any = type(original)(copy.deepcopy(config))
     wanted = new.state_dict()
     weights = {

@@ -65,10 +65,9 @@ class DoctorResult(Result):
         rest = [c for c in self.checks if c.answer == "not_applicable"]
         tables = []
         if found:
-            rows = [[*_row(check), check.instead] for check in found]
             faults = range(sum(c.answer == "failed" for c in found))
-            caption = "Instead: what to hook or give in its place."
-            tables.append(Table("Found", [*_COLUMNS, "instead"], rows, caption, set(faults)))
+            rows = [_row(check) for check in found]
+            tables.append(Table("Found", _COLUMNS, rows, highlight=set(faults)))
         if good:
             caption = "The largest difference beside what rounding may do."
             tables.append(Table("Passed", _COLUMNS, [_row(check) for check in good], caption))
@@ -82,7 +81,8 @@ _COLUMNS = ["section", "check", "answer", "what was seen", "difference", "tolera
 
 
 def _row(check: Check) -> list[object]:
+    said = check.said if check.instead is None else f"{check.said}; use {check.instead}"
     return [
-        *(check.section, check.name, check.answer, check.said),
+        *(check.section, check.name, check.answer, said),
         *(check.difference, check.tolerance),
     ]
