@@ -8,6 +8,7 @@
 The rooms, each of which says in its own `__init__` what it computes and in which order to read it:
 `probes` and `circuits` (the analyses), `toys` (models with known answers), `tasks` (prompts
 of named behaviours), `training`, `studies`,
+`diagnosis` (is a model sound as an instrument),
 `models` (every TransformerLens model seen alike), `data`, `report`, `cli`, `testing`.
 Names load on first use (`__init__.pyi` lists them): importing this package imports no torch.
 """

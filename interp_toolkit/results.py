@@ -44,6 +44,12 @@ Status = Literal[
     "uninformative",
     "undecided",
     "not_tested",
+    "sound",
+    "faults_found",
+    "passed",
+    "failed",
+    "differs",
+    "not_applicable",
     "finished",
     "unfinished",
 ]
@@ -55,6 +61,8 @@ STATUS_TONES: Mapping[str, Tone] = {
     "computed": "yes",
     "confirmed": "yes",
     "reached": "yes",
+    "sound": "yes",
+    "passed": "yes",
     "not_separable": "no",
     "before": "no",
     "absent": "no",
@@ -66,6 +74,8 @@ STATUS_TONES: Mapping[str, Tone] = {
     "partly_reached": "open",
     "refuted": "against",
     "not_reached": "against",
+    "faults_found": "against",
+    "failed": "against",
 }
 
 

@@ -28,6 +28,7 @@ install_import_hook(
         "interp_toolkit.challenge",
         "interp_toolkit.circuits",
         "interp_toolkit.data",
+        "interp_toolkit.diagnosis",
         "interp_toolkit.epsilon",
         "interp_toolkit.models",
         "interp_toolkit.probes",

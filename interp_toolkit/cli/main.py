@@ -1,7 +1,7 @@
 """The `interp` command: options in, results out; everything else is imported when a command runs.
 
-Exit codes: 0 done, 2 the user's input is wrong (one line, no traceback; `--debug` shows it),
-1 our fault, 130 interrupted.
+Exit codes: 0 done, 2 the user's input is wrong (one line, no traceback; `--debug` shows it) or
+`doctor` found faults, 1 our fault, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,17 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit._version import __version__
-from interp_toolkit.cli import analyze, audit, info, litmus, reproduce, show, sweep, train
+from interp_toolkit.cli import (
+    analyze,
+    audit,
+    doctor,
+    info,
+    litmus,
+    reproduce,
+    show,
+    sweep,
+    train,
+)
 from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
 from interp_toolkit.errors import InputError, printable
 
@@ -44,6 +54,7 @@ app.command("analyze", cls=ProbeCommand, help=_flowing(analyze.analyze))(
 )
 _COMMANDS: dict[str, Callable[..., Any]] = {
     "audit": audit.audit,
+    "doctor": doctor.doctor,
     "train": train.train,
     "litmus": litmus.litmus,
     "sweep": sweep.sweep,

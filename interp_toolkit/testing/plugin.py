@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -132,6 +132,28 @@ class UANDGroundTruth:
 
 TOKENS = {"0": 0, "1": 1, "query": 2}
 SITE = "blocks.0.hook_resid_post"
+
+
+@pytest.fixture
+def model_doctor() -> Callable[..., Any]:
+    """A function that fails the test where a model has faults as an instrument, and lists them.
+
+    `model_doctor(model)` takes what `interp_toolkit.doctor` takes and returns its result:
+
+        def test_my_model_can_be_trusted(model_doctor):
+            model_doctor(my_model())
+    """
+
+    def examine(model: Any, **options: Any) -> Any:
+        from interp_toolkit.diagnosis.analysis import doctor
+
+        result = doctor(model, **options)
+        if result.faults:
+            faults = [f"  {c.section}: {c.name}: {c.said}" for c in result.faults]
+            pytest.fail("\n".join([f"{len(faults)} faults", *faults]), pytrace=False)
+        return result
+
+    return examine
 
 
 @pytest.fixture

@@ -134,3 +134,22 @@ def test_the_universal_and_model_keeps_its_word(tiny_uand_model) -> None:
         width = max(on.max() - on.min(), off.max() - off.min())
         least = width / (2 * (on.min() - off.max() + width))
         assert least.item() == pytest.approx(truth.worst_after_offset)
+
+
+def test_the_doctor_lists_the_faults_of_a_model(pytester) -> None:
+    pytester.makepyfile(
+        """
+        import interp_toolkit as it
+
+        def test_sound(model_doctor):
+            assert model_doctor("toy:xor-2head").status == "sound"
+
+        def test_faulty(model_doctor):
+            model = it.load("toy:induction")
+            model.embed.register_forward_hook(lambda module, args, output: output / 2)
+            model_doctor(model)
+        """
+    )
+    result = pytester.runpytest("-p", "no:cacheprovider")
+    result.assert_outcomes(passed=1, failed=1)
+    result.stdout.fnmatch_lines(["*the first residual stream is the embedding*"])

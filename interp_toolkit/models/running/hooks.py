@@ -19,7 +19,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 
 #: hook points that stay silent unless a setting of the model is on
-_GATES = {
+GATES = {
     "hook_result": "use_attn_result",
     "hook_q_input": "use_split_qkv_input",
     "hook_k_input": "use_split_qkv_input",
@@ -83,7 +83,7 @@ def expand_hooks(model: Model, patterns: str | Iterable[str]) -> list[str]:
         InputError: a pattern matches nothing, or names a silenced hook point.
     """
     points = hook_points(model)
-    names = _canonical(points)
+    names = one_name_each(points)
     patterns = [patterns] if isinstance(patterns, str) else list(patterns)
     chosen: dict[int, str] = {}
     for pattern in patterns:
@@ -110,13 +110,14 @@ def layer_of(hook: str) -> int | None:
 
 def silencer(model: Model, hook: str) -> str | None:
     """The setting of the model that keeps this hook point from firing, if one does."""
-    gate = _GATES.get(hook.rpartition(".")[2])
+    gate = GATES.get(hook.rpartition(".")[2])
     if gate is None or not hasattr(model.cfg, gate):
         return None
     return None if getattr(model.cfg, gate) else gate
 
 
-def _canonical(points: Mapping[str, Any]) -> list[str]:
+def one_name_each(points: Mapping[str, Any]) -> list[str]:
+    """The usual name of each hook point, in the order of a forward pass."""
     best: dict[int, str] = {}
     first_seen: dict[int, int] = {}
     for rank, (name, point) in enumerate(points.items()):

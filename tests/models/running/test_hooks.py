@@ -2,11 +2,11 @@ import pytest
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.running.hooks import _canonical, expand_hooks, hook_points, layer_of
+from interp_toolkit.models.running.hooks import expand_hooks, hook_points, layer_of, one_name_each
 
 
-def test_canonical_names_give_each_hook_point_once(model):
-    names = _canonical(hook_points(model))
+def testone_name_each_names_give_each_hook_point_once(model):
+    names = one_name_each(hook_points(model))
     points = {id(point) for point in model.hook_dict.values()}
     assert len(names) == len(points)
     assert {id(model.hook_dict[n]) for n in names} == points
@@ -19,7 +19,7 @@ def test_bridges_get_the_usual_names(zoo):
     usual = {"blocks.1.hook_resid_pre", "blocks.1.attn.hook_z", "blocks.1.hook_attn_out"}
     usual |= {"blocks.1.hook_resid_mid", "blocks.1.mlp.hook_post", "blocks.1.hook_resid_post"}
     for kind in ("gpt2", "llama", "gemma2", "native", "gpt2-folded"):
-        assert usual <= set(_canonical(hook_points(zoo(kind))))
+        assert usual <= set(one_name_each(hook_points(zoo(kind))))
 
 
 @pytest.mark.parametrize("kind", ["own", "own-rotary", "hooked", "gpt2", "llama", "gemma2"])

@@ -1,0 +1,344 @@
+"""`doctor(model)`: all checks of one live model, in under 20 bare passes.
+
+The order: a pass without hooks; one that records everything and hands back copies; the noise of
+rounding; a fresh copy; then the checks, section by section. See `bench` for how passes are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interp_toolkit.diagnosis import conditions, firing, known, rebuilt, reload, sums, told
+from interp_toolkit.diagnosis.bench import (
+    NOISE_BASIS,
+    Bench,
+    Seen,
+    breaking,
+    eps_of,
+    noise,
+    points_of,
+    probe_rows,
+    record,
+)
+from interp_toolkit.diagnosis.checks import Check, guarded, listed, measured
+from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy, random_state_kept
+from interp_toolkit.diagnosis.original import NAME as ORIGINAL
+from interp_toolkit.diagnosis.original import check_original, find_original
+from interp_toolkit.diagnosis.prompts import check_prompts
+from interp_toolkit.diagnosis.result import NAME, DoctorResult
+from interp_toolkit.diagnosis.verdict import evidence_of, verdict
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
+from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.loading.memory_needed import machine_memory
+from interp_toolkit.models.loading.quietly import one_line
+from interp_toolkit.models.running.forward import device_of
+
+#: copies of the model that live at the same time, itself among them
+COPIES = 3
+
+
+def doctor(
+    model: Any,
+    *,
+    prompt: str | Sequence[str] = (),
+    original: Any = None,
+    progress: Callable[[str], None] | None = None,
+    **load_options: Any,
+) -> DoctorResult:
+    """Whether a model measures what its hooks promise: the checks of `interp_toolkit.diagnosis`.
+
+    The model is left as it was. Copies are made of it where memory allows.
+
+    Args:
+        model: a live TransformerLens model, or what `load` takes.
+        prompt: texts whose tokens are checked too; the first is the first row of the probe.
+        original: the Hugging Face model it stands for: a folder, or a live model. A bridge's is
+            made again from its own tensors, where they were not processed.
+        progress: takes a line that says what is being done.
+        load_options: for `load`.
+
+    Raises:
+        InputError: what `load` raises, or a model whose logits are not finite.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> it.doctor("toy:induction").status
+        'sound'
+    """
+    say = progress or (lambda step: None)
+    live = model if not isinstance(model, str | Path) else load(model, **load_options)
+    if not all(hasattr(live, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
+        live = load(live, **load_options)  # which says what it lacks
+    prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+    with random_state_kept():
+        return _Examination(live, prompts, original, say).result()
+
+
+class _Examination:
+    """One model being looked at: the passes that several checks share, and the checks."""
+
+    def __init__(
+        self, model: Any, prompts: list[str], original: Any, say: Callable[[str], None]
+    ) -> None:
+        self.model, self.prompts, self.say = model, prompts, say
+        self.given = None if original is None else _named(original)
+        self.original: tuple[Any, str] | None = None
+        if original is not None:  # what is wrong with it is the user's to know
+            self.original = find_original(model, original)
+        self.bench = Bench(probe_rows(model, self._prompt_tokens()))
+        self.points = points_of(model)
+        self.checks: list[Check] = []
+        self.noise = 0.0
+
+    def _prompt_tokens(self) -> torch.Tensor | None:
+        if not self.prompts:
+            return None
+        if getattr(self.model, "tokenizer", None) is None:
+            raise InputError("this model has no tokenizer, so --prompt cannot be read")
+        tokens: torch.Tensor = self.model.to_tokens(self.prompts[0])
+        return tokens
+
+    def result(self) -> DoctorResult:
+        """All checks, and what they come to."""
+        model, bench = self.model, self.bench
+        hooks_before = _hooks_on(self.points)
+        self.say("a pass without hooks, one with all")
+        try:
+            self.plain = bench.run(model)
+        except InputError:
+            raise
+        except Exception as error:  # strangers' models
+            raise InputError(
+                f"the model itself cannot be run: {type(error).__name__}: {one_line(error)}"
+            ) from error
+        if not bool(self.plain.isfinite().all()):
+            raise InputError("the model's own logits are not finite, so nothing can be compared")
+        self.seen = self._recorded()
+        self.seen.values["tokens"] = bench.tokens
+        self.noise = noise(bench, model, self.points, self.plain)
+        self.say("a fresh copy")
+        self.fresh, self.why = self._fresh()
+        self.fresh_points = points_of(self.fresh.model) if self.fresh else {}
+        left_out = set(self.fresh_points) - set(self.points)
+        self.fresh_points = {n: p for n, p in self.fresh_points.items() if n not in left_out}
+        self.fresh_seen: Seen | None = None
+        if self.fresh is not None:
+            self.fresh_seen = record(bench, self.fresh.model, self.fresh_points)
+            self.fresh_seen.values["tokens"] = bench.tokens
+        self._ask("hooks", "hook points fire", self._hooks)
+        self._ask("sums", "sums", self._sums)
+        self._ask("weights", "steps from weights", self._weights)
+        self._ask("told", "norms are folded as told", lambda: told.check_folding(model))
+        n_pos = bench.tokens.shape[1]
+        for name, asked in (
+            ("norms use cfg's eps", told.check_eps),
+            ("rotary tables", partial(told.check_rotary, n_pos=n_pos)),
+        ):
+            self._ask("told", name, partial(self._as_told, asked))
+        self._ask(
+            "conditions",
+            "a row alone is the row in a batch",
+            partial(conditions.check_batch, *self._compared()),
+        )
+        self._ask(
+            "conditions",
+            "padding on the right changes nothing before it",
+            partial(conditions.check_causal, *self._compared()),
+        )
+        self._ask(
+            "conditions",
+            "padding on the left, masked, changes nothing",
+            partial(conditions.check_left_padding, *self._compared()),
+        )
+        self._ask("prompts", "BOS at most once", lambda: check_prompts(model, self.prompts))
+        self._ask(
+            "original",
+            ORIGINAL,
+            lambda: check_original(bench, model, self.original, self.seen, self.plain, self.noise),
+        )
+        self._ask("reload", "saving and loading", self._reload)
+        self._ask("hooks", "hooks are gone afterwards", lambda: self._gone(hooks_before))
+        return self._told()
+
+    def _recorded(self) -> Seen:
+        """A recorded pass; hook points that make the model fail are left out, and told."""
+        try:
+            return record(self.bench, self.model, self.points)
+        except Exception:  # strangers' models
+            kinds: dict[str, dict[str, Any]] = {}
+            for name, point in self.points.items():
+                kinds.setdefault(firing.kind_of(name), {})[name] = point
+            broken = breaking(self.bench, self.model, kinds)
+        names = [name for kind in broken for name in kinds[kind]]
+        for name in names:
+            del self.points[name]
+        reason = next(iter(broken.values()), "not alone, only together")
+        said = f"a hook at {listed(list(broken))} makes the model fail ({reason.splitlines()[0]})"
+        self.checks.append(
+            Check("hooks", "the model runs with hooks", "failed", said, places=names)
+        )
+        return record(self.bench, self.model, self.points)
+
+    def _compared(self) -> tuple[Any, ...]:
+        return self.bench, self.model, self.plain, self.noise
+
+    def _ask(self, section: str, name: str, check: Callable[[], Any]) -> None:
+        self.say(name)
+        self.checks += guarded(section, name, check)
+
+    def _fresh(self) -> tuple[Fresh | None, str]:
+        size = sum(p.numel() * p.element_size() for p in self.model.parameters())
+        most = machine_memory()
+        if most is not None and device_of(self.model).type == "cpu" and COPIES * size > most:
+            return None, "no room in memory for a copy"
+        try:
+            return fresh_copy(self.model), ""
+        except Exception as error:  # strangers' classes
+            return None, f"no fresh copy could be made: {type(error).__name__}: {one_line(error)}"
+
+    def _hooks(self) -> Iterator[Check]:
+        model, bench, seen = self.model, self.bench, self.seen
+        yield from firing.check_firing(model, self.points, seen, self.fresh_seen, bench.tokens)
+        difference = float((seen.logits - self.plain).abs().max())
+        scale = float(self.plain.abs().max())
+        yield measured(
+            "hooks",
+            "a zero edit everywhere changes nothing",
+            difference,
+            self.noise,
+            scale,
+            NOISE_BASIS,
+            "handing back a copy changes the logits",
+        )
+        linked = firing.connected(bench, model, self.points)
+        rows = firing.edited_rows(bench, model, self.points, seen, self.plain, self.noise)
+        linked_fresh = None
+        if self.fresh is not None and not all(linked.values()):
+            linked_fresh = firing.connected(bench, self.fresh.model, self.fresh_points)
+        yield from firing.check_reach(model, self.points, linked, linked_fresh, rows)
+
+    def _as_told(self, asked: Callable[[Any], Iterator[Check]]) -> Iterator[Check]:
+        theirs = None if self.fresh is None else asked(self.fresh.model)
+        return told.by_design(asked(self.model), self.model, theirs)
+
+    def _sums(self) -> Iterator[Check]:
+        yield from sums.check_residual(self.model, self.seen, self.fresh_seen)
+        yield from sums.check_patterns(self.model, self.seen, self.fresh_seen)
+
+    def _weights(self) -> Iterator[Check]:
+        own = rebuilt.steps(self.model, self.seen)
+        wrong = any(step.holds is False for step in own)
+        theirs = None
+        if wrong and self.fresh is not None and self.fresh_seen is not None:
+            theirs = rebuilt.steps(self.fresh.model, self.fresh_seen)
+        yield from rebuilt.check_rebuilt(self.model, own, theirs, "")
+        edits = rebuilt.stress(self.model, self.seen)
+        if not edits:
+            return
+        own_large = self._stressed(self.model, self.points, edits)
+        theirs = None
+        if any(s.holds is False for s in own_large) and self.fresh is not None:
+            theirs = self._stressed(self.fresh.model, self.fresh_points, edits)
+        yield from rebuilt.check_rebuilt(self.model, own_large, theirs, ", made large")
+
+    def _stressed(self, model: Any, points: Any, edits: Any) -> list[rebuilt.Step]:
+        seen = record(self.bench, model, points, edits)
+        seen.values |= {"tokens": self.bench.tokens, **rebuilt.factors(edits)}
+        return rebuilt.steps(model, seen, ("pattern", "logits"))
+
+    def _reload(self) -> Iterator[Check]:
+        model, bench, fresh = self.model, self.bench, self.fresh
+        yield from guarded(
+            "reload", "a file gives back the same tensors", lambda: reload.check_file(model)
+        )
+        if fresh is None or self.fresh_seen is None:
+            yield Check("reload", reload.SAME, "undecided", self.why)
+            return
+        yield from reload.check_reload(model, fresh, self.fresh_seen.logits, self.plain, self.noise)
+        name = "this object's load_state_dict sets every tensor"
+        yield from guarded("reload", name, lambda: reload.check_own_loading(model))
+        yield from guarded(
+            "conditions",
+            "float64 gives the same logits",
+            lambda: conditions.check_dtype(bench, fresh.model, self.plain, self.noise),
+        )
+        yield from guarded(
+            "conditions",
+            "another device gives the same logits",
+            lambda: conditions.check_device(bench, model, fresh.model, self.plain, self.noise),
+        )
+        yield from guarded(
+            "reload",
+            "folding changes no probability",
+            lambda: reload.check_folding(bench, model, fresh.model, self.plain, self.noise),
+        )
+
+    def _gone(self, before: int) -> Iterator[Check]:
+        left = _hooks_on(self.points) - before
+        if left:
+            yield Check("hooks", "hooks are gone afterwards", "failed", f"{left} more than before")
+            return
+        after = self.bench.run(self.model)
+        yield measured(
+            "hooks",
+            "hooks are gone afterwards",
+            float((after - self.plain).abs().max()),
+            self.noise,
+            float(self.plain.abs().max()),
+            NOISE_BASIS,
+            "the logits are not what they were",
+        )
+
+    def _told(self) -> DoctorResult:
+        checks = [self._known(check) for check in self.checks]
+        evidence = evidence_of(checks, self.bench.passes, self.bench.calls, self.noise)
+        tokens = self.bench.tokens
+        data = {
+            "source": "random tokens" + (", a prompt first" if self.prompts else ""),
+            "rows": len(tokens),
+            "positions": tokens.shape[1],
+            "tokens_sha256": digest_of_tokens(tokens),
+        }
+        settings = {"prompt": self.prompts, "original": self.given}
+        return DoctorResult(
+            probe=NAME,
+            verdict=verdict(checks, evidence),
+            evidence=evidence,
+            provenance=provenance(self.model, data, settings, 0),
+            notes=_notes(
+                evidence.bare_passes,
+                evidence.calls,
+                eps_of(next(iter(self.model.parameters())).dtype, device_of(self.model)),
+            ),
+            checks=checks,
+        )
+
+    def _known(self, check: Check) -> Check:
+        seen = known.seen_in(self.model, check)
+        return check if seen is None else replace(check, said=f"{check.said} ({seen})")
+
+
+def _named(original: Any) -> str:
+    return str(original) if isinstance(original, str | Path) else type(original).__name__
+
+
+def _notes(passes: float, calls: int, eps: float) -> tuple[str, ...]:
+    return (
+        f"cost: {passes:.1f} bare passes in {calls} calls (a backward pass counts as two, a pass "
+        "on fewer tokens by its share, those of copies and of the original like the model's own)",
+        f"tolerances are multiples of eps = {eps:.2g}; each check has its own and where it is from",
+    )
+
+
+def _hooks_on(points: Any) -> int:
+    return sum(
+        len(point.fwd_hooks) + len(point._forward_hooks) + len(point._backward_hooks)
+        for point in points.values()
+    )

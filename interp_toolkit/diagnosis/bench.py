@@ -1,0 +1,200 @@
+"""What the model is run on, how passes are counted, and where tolerances come from.
+
+The probe is 16 rows of 8 tokens. A *bare pass* is the model on the probe; what runs on fewer or
+more tokens counts by their share, a backward pass counts as two forward ones, and passes of copies
+and of the Hugging Face original count like the model's own.
+
+Whole passes are compared up to a measured noise: the residual stream is multiplied, at every place
+where it is hooked, by 1 ± NOISE eps with random signs (eps: the dtype's rounding), and what that
+does to the logits is what other orders of summation may do. So the model's own condition is in the
+tolerance. Single steps are compared with eps times the sum of the sizes of what is added.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.running import hooks
+from interp_toolkit.models.running.forward import attached, device_of, evaluating
+
+ROWS, POSITIONS = 16, 8
+#: roundings that one place of the residual stream may stand for
+NOISE = 4
+NOISE_BASIS = f"what ±{NOISE} eps on the residual stream does to the logits, + {NOISE} eps of them"
+
+Hooks = Iterable[tuple[Any, Callable[..., Any]]]
+
+
+def eps_of(dtype: torch.dtype, device: torch.device | None = None) -> float:
+    """The rounding of a model's numbers.
+
+    Not below float32's, in which libraries keep norms and rotary tables of wider models too; on a
+    GPU that multiplies in TensorFloat-32, that format's.
+    """
+    eps = max(torch.finfo(dtype).eps, torch.finfo(torch.float32).eps)
+    on_gpu = device is not None and device.type == "cuda"
+    if on_gpu and torch.backends.cuda.matmul.allow_tf32:
+        eps = max(eps, 2.0**-10)
+    return eps
+
+
+@dataclass
+class Bench:
+    """The probe rows and the count of passes.
+
+    Attributes:
+        tokens: the probe, [row pos].
+        passes: how many bare passes were run so far.
+        calls: how many times any model was called.
+    """
+
+    tokens: Tensor
+    passes: float = 0.0
+    calls: int = 0
+
+    def count(self, tokens: Tensor, backward: bool = False) -> None:
+        """One more call, on these tokens."""
+        self.passes += tokens.numel() / self.tokens.numel() * (3 if backward else 1)
+        self.calls += 1
+
+    def run(
+        self, model: Any, tokens: Tensor | None = None, at: Hooks = (), **options: Any
+    ) -> Tensor:
+        """The logits of a pass, in float64 on the CPU where they are kept to be compared.
+
+        Raises InputError where the model returns none.
+        """
+        tokens = self.tokens if tokens is None else tokens
+        self.count(tokens)
+        with torch.no_grad(), evaluating(model), attached(at), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # TransformerLens says of some hooks what is said here
+            output = model(tokens.to(device_of(model)), **options)
+        logits = getattr(output, "logits", output)
+        if not isinstance(logits, Tensor):
+            raise InputError(f"a {type(model).__name__} returns no logits")
+        return logits.detach().double().cpu()
+
+
+@dataclass
+class Seen:
+    """What a recorded pass showed.
+
+    Attributes:
+        values: by hook point's name, as it fired last.
+        fired: how often each fired.
+        logits: of the pass.
+    """
+
+    values: dict[str, Tensor] = field(default_factory=dict)
+    fired: dict[str, int] = field(default_factory=dict)
+    logits: Tensor = field(default_factory=lambda: torch.empty(0))
+
+    def get(self, name: str) -> Tensor:
+        """What was seen there; raises InputError where nothing was."""
+        if name not in self.values:
+            raise InputError(f"{name} does not fire")
+        return self.values[name]
+
+
+def points_of(model: Model) -> dict[str, Any]:
+    """The hook points, each under one name, in the order of a pass."""
+    points = hooks.hook_points(model)
+    return {name: points[name] for name in hooks.one_name_each(points)}
+
+
+def record(
+    bench: Bench, model: Any, points: Mapping[str, Any], edits: Mapping[str, Any] | None = None
+) -> Seen:
+    """A pass that keeps what every hook point shows and hands back a copy of it, a zero edit.
+
+    Args:
+        bench: counts it.
+        model: to run.
+        points: its hook points.
+        edits: name -> a function of the value whose result is handed back instead, and kept.
+    """
+    seen, edits = Seen(), edits or {}
+
+    def keeper(name: str) -> Callable[..., Any]:
+        def keep(value: Any, hook: Any) -> Any:
+            seen.fired[name] = seen.fired.get(name, 0) + 1
+            if not isinstance(value, Tensor):
+                return None
+            value = edits[name](value) if name in edits else value.clone()
+            seen.values[name] = value.detach().clone()
+            return value
+
+        return keep
+
+    seen.logits = bench.run(model, at=[(point, keeper(name)) for name, point in points.items()])
+    return seen
+
+
+def breaking(bench: Bench, model: Any, kinds: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The kinds of hook point at which a hook that returns a copy makes the model fail, and how.
+
+    Found by halves, on two rows. `kinds`: the hook points of each, by name.
+    """
+    few, found = Bench(bench.tokens[:2]), dict[str, str]()
+
+    def look(some: list[str]) -> None:
+        try:
+            record(few, model, {n: point for kind in some for n, point in kinds[kind].items()})
+        except Exception as error:  # whatever the model raises
+            if len(some) == 1:
+                found[some[0]] = f"{type(error).__name__}: {error}"
+                return
+            middle = len(some) // 2
+            look(some[:middle])
+            look(some[middle:])
+
+    look(list(kinds))
+    bench.passes += few.passes * len(few.tokens) / len(bench.tokens)
+    bench.calls += few.calls
+    return found
+
+
+def probe_rows(model: Model, prompt: Tensor | None = None) -> Tensor:
+    """The probe: random tokens, the same every time; the first row is the prompt, where given."""
+    n_ctx, d_vocab = int(getattr(model.cfg, "n_ctx", POSITIONS)), int(model.cfg.d_vocab)
+    n_pos = max(min(n_ctx - 2, POSITIONS), min(n_ctx, 2), 1)  # two are left for padding
+    if prompt is not None:
+        n_pos = min(max(int(prompt.shape[-1]), n_pos), n_ctx)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(d_vocab, (ROWS, n_pos), generator=generator)
+    if prompt is not None:
+        given = prompt.reshape(-1)[:n_pos].cpu()
+        tokens[0, : len(given)] = given
+    return tokens.to(device_of(model))
+
+
+def noise(bench: Bench, model: Any, points: Mapping[str, Any], plain: Tensor) -> float:
+    """What rounding may do to the logits; see the module."""
+    dtype = next(iter(model.parameters())).dtype
+    eps = eps_of(dtype, device_of(model))
+    generator = torch.Generator().manual_seed(1)
+
+    def shake(value: Any, hook: Any) -> Any:
+        if not isinstance(value, Tensor) or not value.is_floating_point():
+            return None
+        signs = torch.randint(0, 2, value.shape, generator=generator).to(value) * 2 - 1
+        return value + value * signs * max(NOISE * eps, 2 * torch.finfo(value.dtype).eps)
+
+    shaken = [
+        (point, shake)
+        for name, point in points.items()
+        if name.rpartition(".")[2]
+        in ("hook_embed", "hook_resid_pre", "hook_resid_mid", "hook_attn_out", "hook_mlp_out")
+    ]
+    changed = bench.run(model, at=shaken)
+    floor = NOISE * eps * float(plain.abs().max())
+    change = (changed - plain).abs().nan_to_num(nan=0.0, posinf=0.0)
+    return float(change.max()) + floor

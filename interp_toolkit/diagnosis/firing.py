@@ -1,0 +1,318 @@
+"""Every hook point fires, with the shape its name promises; edits there reach the logits.
+
+One pass records all hook points and hands every value back as a copy (a zero edit). One backward
+pass through tiny rows asks of every hook point at once whether the logits are connected to what a
+hook returned there. Then a row of the batch for each kind of hook point gets NaN there, and whether
+that row's logits change is whether edits of that kind reach them. What is silent or thrown away is
+asked of a fresh copy too: what the class does for every such model differs by design, and what only
+this model does is its fault.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.diagnosis.bench import ROWS, Bench, Seen
+from interp_toolkit.diagnosis.checks import Check, listed
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.forward import attached, device_of, evaluating
+from interp_toolkit.models.running.hooks import silencer
+from interp_toolkit.models.transformer.transformer import Transformer
+
+#: kinds that every model that names them has to show and to obey
+CORE = (
+    *("hook_embed", "hook_resid_pre", "hook_resid_mid", "hook_resid_post"),
+    *("hook_attn_out", "hook_mlp_out", "hook_q", "hook_k", "hook_v", "hook_z"),
+)
+#: what to use in place of a kind that is silent or thrown away
+INSTEAD = {
+    "hook_pattern": "hook_z",
+    "hook_attn_scores": "hook_q and hook_k, or hook_z",
+    "hook_rot_q": "hook_q",
+    "hook_rot_k": "hook_k",
+    "hook_hidden_states": "hook_attn_out",
+    "hook_result": "hook_z",
+    "hook_mlp_in": "hook_resid_mid",
+    "hook_attn_in": "hook_resid_pre",
+    "hook_pos_embed": "hook_q and hook_k",
+    "qkv.hook_in": "hook_resid_pre",
+    "qkv.hook_out": "hook_q, hook_k and hook_v",
+    "mlp.hook_in": "hook_resid_mid",
+    "mlp.hook_out": "hook_mlp_out",
+    "hook_z": "hook_attn_out",
+}
+
+
+def kind_of(name: str) -> str:
+    """A hook point's name without its layer."""
+    return re.sub(r"^blocks\.\d+\.", "", name)
+
+
+def connected(bench: Bench, model: Any, points: Mapping[str, Any]) -> dict[str, bool]:
+    """Of each hook point that fires: whether the logits depend on what a hook returns there."""
+    tokens = bench.tokens[:2]
+    leaves: dict[str, list[Tensor]] = {}
+
+    def tap(name: str) -> Callable[..., Any]:
+        def add(value: Any, hook: Any) -> Any:
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                return None
+            leaves.setdefault(name, []).append(torch.zeros_like(value, requires_grad=True))
+            return value + leaves[name][-1]
+
+        return add
+
+    bench.count(tokens, backward=True)
+    taps = [(point, tap(name)) for name, point in points.items()]
+    with torch.enable_grad(), evaluating(model), attached(taps), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        output = model(tokens.to(device_of(model)))
+        logits = getattr(output, "logits", output)
+        flat = [leaf for each in leaves.values() for leaf in each]
+        gradients: Iterable[Any] = [None] * len(flat)
+        if flat and logits.requires_grad:
+            gradients = torch.autograd.grad(logits.float().sum(), flat, allow_unused=True)
+    found = iter([gradient is not None for gradient in gradients])
+    joined = {name: [next(found) for _ in each] for name, each in leaves.items()}
+    return {name: all(each) for name, each in joined.items()}
+
+
+def edited_rows(
+    bench: Bench,
+    model: Any,
+    points: Mapping[str, Any],
+    seen: Seen,
+    plain: Tensor,
+    tolerance: float,
+) -> dict[str, bool]:
+    """Of each kind of hook point with a row of its own for every prompt: do edits reach the logits?
+
+    A row of the batch stands for a kind; there all hook points of the kind get NaN (another token,
+    where they hold tokens).
+    """
+    kinds: dict[str, list[str]] = {}
+    for name, value in seen.values.items():
+        rowwise = value.ndim > 0 and len(value) == len(bench.tokens)
+        if name in points and rowwise and value.is_floating_point():
+            kinds.setdefault(kind_of(name), []).append(name)
+    reached: dict[str, bool] = {}
+    for spoil in (_to_nan, _to_large):  # some models make zeros of NaN
+        names = [kind for kind in kinds if not reached.get(kind)]
+        for start in range(0, len(names), ROWS):
+            group = names[start : start + ROWS]
+            at = [
+                (points[name], _in_row(row, spoil))
+                for row, kind in enumerate(group)
+                for name in kinds[kind]
+            ]
+            logits = bench.run(model, at=at)
+            for row, kind in enumerate(group):
+                reached[kind] = not bool((logits[row] - plain[row]).abs().max() <= tolerance)
+    return reached
+
+
+def _to_nan(value: Tensor) -> Tensor:
+    return torch.full_like(value, torch.nan)
+
+
+def _to_large(value: Tensor) -> Tensor:
+    """Alternating numbers, ten times as large as any there."""
+    signs = torch.ones(value.numel(), device=value.device)
+    signs[::2] = -1
+    finite = value.nan_to_num(posinf=0, neginf=0)
+    size = 10 * finite.abs().max().clamp_min(1)
+    return value + (size * signs.reshape(value.shape)).to(value.dtype)
+
+
+def _in_row(row: int, spoil: Callable[[Tensor], Tensor]) -> Callable[..., Any]:
+    def edit(value: Any, hook: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return None
+        value = value.clone()
+        value[row] = spoil(value[row])
+        return value
+
+    return edit
+
+
+def _promised(model: Model, name: str, tokens: Tensor) -> tuple[tuple[int | None, ...], ...]:
+    """The shapes that a hook point's name promises; none where it promises none."""
+    cfg, last = model.cfg, name.rpartition(".")[2]
+    batch, pos = tokens.shape
+    d_model, d_head, heads = int(cfg.d_model), int(cfg.d_head), int(cfg.n_heads)
+    few = int(getattr(cfg, "n_key_value_heads", None) or heads)
+    if re.fullmatch(r"hook_(embed|resid_(pre|mid|post)|attn_out|mlp_out)", last):
+        return ((batch, pos, d_model),)
+    if ".attn.hook_" not in name:
+        return ()
+    if last in ("hook_q", "hook_z"):
+        return ((batch, pos, heads, d_head),)
+    if last in ("hook_k", "hook_v"):
+        return ((batch, pos, few, d_head), (batch, pos, heads, d_head))
+    if last in ("hook_pattern", "hook_attn_scores"):
+        return ((batch, heads, pos, pos),)
+    return ()
+
+
+def check_firing(
+    model: Model, points: Mapping[str, Any], seen: Seen, fresh: Seen | None, tokens: Tensor
+) -> Iterator[Check]:
+    """Do all hook points fire, and with the shapes promised?"""
+    gated: dict[str, list[str]] = {}
+    silent = [name for name in points if name not in seen.fired]
+    for name in silent:
+        gate = silencer(model, name)
+        if gate is not None:
+            gated.setdefault(gate, []).append(name)
+    shut = {name for names in gated.values() for name in names}
+    for gate, names in gated.items():
+        yield Check(
+            "hooks",
+            f"{kind_of(names[0])} fires",
+            "differs",
+            f"silent until model.set_{gate}(True)",
+            places=names,
+            instead=INSTEAD.get(names[0].rpartition(".")[2]),
+        )
+    if "hook_pos_embed" in silent and _positions_elsewhere(model):
+        shut.add("hook_pos_embed")
+        yield Check(
+            "hooks",
+            "hook_pos_embed fires",
+            "differs",
+            "silent: positions are not added to the residual stream",
+            places=["hook_pos_embed"],
+            instead="hook_q and hook_k",
+        )
+    rest = [name for name in silent if name not in shut]
+    also = None if fresh is None else [n for n in rest if n not in fresh.fired]
+    yield from _by_kind(
+        model, rest, also, "fires", "never fires", [n for n in points if n in seen.fired]
+    )
+    yield _shapes(model, seen, fresh, tokens)
+
+
+def _no_mlp(model: Model) -> bool:
+    return bool(getattr(model.cfg, "attn_only", False))
+
+
+def _positions_elsewhere(model: Model) -> bool:
+    kind = getattr(model.cfg, "positional_embedding_type", "standard")
+    return kind in ("rotary", "alibi", "none", "relative_positional_bias")
+
+
+def _by_kind(
+    model: Model,
+    bad: list[str],
+    also: list[str] | None,
+    asked: str,
+    fault: str,
+    good: list[str],
+) -> Iterator[Check]:
+    """The hook points for which something does not hold, a check a kind; one check for the rest."""
+    kinds: dict[str, list[str]] = {}
+    for name in bad:
+        kinds.setdefault(kind_of(name), []).append(name)
+    for kind, names in kinds.items():
+        last = kind.rpartition(".")[2]
+        instead = INSTEAD.get(kind) or INSTEAD.get(last)
+        own = [name for name in names if also is not None and name not in also]
+        core = last in CORE and not (last == "hook_mlp_out" and _no_mlp(model))
+        if own or core or isinstance(model, Transformer):
+            where = own or names
+            yield Check(
+                "hooks",
+                f"{kind} {asked}",
+                "failed",
+                f"{fault}: {listed(where)}",
+                places=where,
+                instead=instead,
+            )
+        elif also is None:
+            yield Check(
+                "hooks",
+                f"{kind} {asked}",
+                "undecided",
+                f"{fault}; no fresh copy could be asked whether that is by design",
+                places=names,
+                instead=instead,
+            )
+        else:
+            yield Check(
+                "hooks",
+                f"{kind} {asked}",
+                "differs",
+                f"{fault}, in a fresh copy of this model neither",
+                places=names,
+                instead=instead,
+            )
+    word = {"fires": "fire", "reaches": "are connected to the logits"}[asked]
+    if good:
+        yield Check("hooks", f"hook points {word}", "passed", f"{len(good)} {word}")
+
+
+def _shapes(model: Model, seen: Seen, fresh: Seen | None, tokens: Tensor) -> Check:
+    wrong, different = [], []
+    for name, value in seen.values.items():
+        promised = _promised(model, name, tokens)
+        if promised and tuple(value.shape) not in promised:
+            wrong.append(name)
+        other = None if fresh is None else fresh.values.get(name)
+        if other is not None and other.shape != value.shape:
+            different.append(name)
+    bridge = hasattr(model, "original_model")
+    faults = different or ([] if bridge and fresh is not None else wrong)
+    if faults:
+        shape = list(seen.values[faults[0]].shape)
+        return Check(
+            "hooks", "shapes are as promised", "failed", f"{listed(faults)}: {shape}", places=faults
+        )
+    if wrong:
+        return Check(
+            "hooks",
+            "shapes are as promised",
+            "differs",
+            f"{listed(wrong)}: {list(seen.values[wrong[0]].shape)}, in a fresh copy too",
+            places=wrong,
+        )
+    return Check("hooks", "shapes are as promised", "passed", f"{len(seen.values)} tensors")
+
+
+def check_reach(
+    model: Model,
+    points: Mapping[str, Any],
+    linked: Mapping[str, bool],
+    linked_fresh: Mapping[str, bool] | None,
+    rows: Mapping[str, bool],
+) -> Iterator[Check]:
+    """Do edits at every hook point reach the logits?
+
+    A hook point that autograd calls unconnected is thrown away unless NaN there changed its row.
+    """
+    thrown = [n for n, joined in linked.items() if not joined and not rows.get(kind_of(n), False)]
+    mixed = [n for n, joined in linked.items() if not joined and n not in thrown]
+    alone = [n for n in mixed if not all(not linked[m] for m in linked if kind_of(m) == kind_of(n))]
+    bad = thrown + alone  # a kind that reaches elsewhere does not speak for this layer
+    also = None
+    if linked_fresh is not None:
+        also = [name for name in bad if not linked_fresh.get(name, False)]
+    good = [name for name in linked if name not in bad]
+    yield from _by_kind(model, bad, also, "reaches", "edits are thrown away", good)
+    unfelt = [
+        kind
+        for kind, felt in rows.items()
+        if not felt and any(kind_of(name) == kind for name in good)
+    ]
+    if unfelt:
+        reason = f"NaN and large numbers at {listed(unfelt)} change no logit of these rows"
+        yield Check("hooks", "edits really made change the logits", "undecided", reason)
+    made = sum(rows.values())
+    if made:
+        said = f"NaN or large numbers at {made} kinds of hook point, each in a row of its own"
+        yield Check("hooks", "edits really made change the logits", "passed", said)

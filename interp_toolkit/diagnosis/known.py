@@ -1,0 +1,169 @@
+"""Faults of TransformerLens that were reproduced here, with the release they were seen in.
+
+Only what this package saw itself is listed, with the very release; of others nothing is said.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any
+
+from interp_toolkit.diagnosis.checks import NOT_ASKED, Check
+
+
+@dataclass(frozen=True)
+class KnownFault:
+    """A fault of a release.
+
+    Attributes:
+        check: how the name of the check begins that shows it.
+        models: class names of the models that have it: a bridge's original's, or the model's own.
+        releases: in which it was reproduced.
+        gone: the release in which it was looked for and not found; None where it was not.
+        said: what happens.
+    """
+
+    check: str
+    models: tuple[str, ...]
+    releases: tuple[str, ...]
+    gone: str | None
+    said: str
+
+
+ANY_BRIDGE = "*"
+KNOWN = (
+    KnownFault(
+        "attn.hook_pattern reaches",
+        ("NativeModel",),
+        ("3.9.0",),
+        "4.3.0",
+        "native bridges show the pattern after it was used",
+    ),
+    KnownFault(
+        "attn.hook_attn_scores reaches",
+        ("NativeModel",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "native bridges show the scores after they were used",
+    ),
+    KnownFault(
+        "attn.hook_pattern reaches",
+        ("BertForMaskedLM",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "BERT bridges show the pattern after it was used",
+    ),
+    KnownFault(
+        "attn.hook_attn_scores reaches",
+        ("BertForMaskedLM",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "BERT bridges show the scores after they were used",
+    ),
+    KnownFault(
+        "mlp.hook_",
+        ("BertForMaskedLM",),
+        ("3.9.0",),
+        "4.3.0",
+        "mlp.hook_in and mlp.hook_out of BERT bridges never fire",
+    ),
+    KnownFault(
+        "patterns see what they may",
+        ("DeepseekV3ForCausalLM",),
+        ("3.9.0",),
+        "4.3.0",
+        "DeepSeek-V3 bridges attend to later tokens, which the original does not",
+    ),
+    KnownFault(
+        "padding on the right",
+        ("DeepseekV3ForCausalLM",),
+        ("3.9.0",),
+        "4.3.0",
+        "DeepSeek-V3 bridges attend to later tokens, which the original does not",
+    ),
+    KnownFault(
+        "the Hugging Face original agrees",
+        ("DeepseekV3ForCausalLM",),
+        ("3.9.0",),
+        "4.3.0",
+        "DeepSeek-V3 bridges attend to later tokens, which the original does not",
+    ),
+    KnownFault(
+        "the Hugging Face original agrees",
+        ("CohereForCausalLM",),
+        ("3.9.0",),
+        "4.3.0",
+        "Cohere bridges give other logits than the original",
+    ),
+    KnownFault(
+        "loading the state dict sets every tensor",
+        ("MixtralForCausalLM",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "a Mixtral bridge's state dict lacks the experts",
+    ),
+    KnownFault(
+        "a fresh copy with this state dict",
+        ("MixtralForCausalLM",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "a Mixtral bridge's state dict lacks the experts",
+    ),
+    KnownFault(
+        "rotary tables are those of cfg's base",
+        (
+            *("LlamaForCausalLM", "MistralForCausalLM", "MixtralForCausalLM", "Qwen2ForCausalLM"),
+            *("Qwen3ForCausalLM", "Gemma2ForCausalLM", "GPTNeoXForCausalLM", "Phi3ForCausalLM"),
+        ),
+        ("3.9.0", "4.3.0"),
+        None,
+        "with transformers 5, cfg.rotary_base of these bridges is 10000 whatever the model's is",
+    ),
+    KnownFault(
+        "the activation function",
+        ("FalconForCausalLM", "MptForCausalLM"),
+        ("3.9.0", "4.3.0"),
+        None,
+        "cfg.act_fn of these bridges is relu; the model computes gelu",
+    ),
+    KnownFault(
+        "the model runs with hooks",
+        ("OlmoForCausalLM",),
+        ("3.9.0", "4.3.0"),
+        None,
+        "hooks on the norms of OLMo bridges, which have no weights, raise an AttributeError",
+    ),
+    KnownFault(
+        "folding changes no probability",
+        ("HookedTransformer",),
+        ("3.9.0",),
+        None,
+        "process_weights_ of a HookedTransformer with experts changes its probabilities",
+    ),
+    KnownFault(
+        "norms are folded as told",
+        (ANY_BRIDGE,),
+        ("3.9.0", "4.3.0"),
+        None,
+        "after enable_compatibility_mode cfg.normalization_type is what it was before folding",
+    ),
+)
+
+
+def seen_in(model: Any, check: Check) -> str | None:
+    """What a check found, where it was reproduced in the release at hand; None where it was not."""
+    here = version("transformer-lens")
+    if check.answer in ("passed", "not_applicable") or check.said.startswith(NOT_ASKED):
+        return None
+    original = getattr(model, "original_model", None)
+    kinds: tuple[str, ...] = (type(original if original is not None else model).__name__,)
+    kinds += () if original is None else (ANY_BRIDGE,)
+    for fault in KNOWN:
+        fits = check.name.startswith(fault.check) and any(kind in fault.models for kind in kinds)
+        if fits and here in fault.releases:
+            others = [release for release in fault.releases if release != here]
+            also = f" and {', '.join(others)}" if others else ""
+            gone = f", not of {fault.gone}" if fault.gone else ""
+            return f"known of transformer-lens {here}{also}{gone}: {fault.said}"
+    return None

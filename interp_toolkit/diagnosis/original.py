@@ -1,0 +1,160 @@
+"""The Hugging Face model that this one stands for, run beside it.
+
+Where a folder is given, or the model came from one, transformers loads it again. Of a bridge whose
+weights were not processed the original can be made again from its configuration and its own
+tensors, without a bridge around its parts. What is compared are log-probabilities (TransformerLens
+may shift all logits of a position), then the residual streams, to say where a difference begins.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.diagnosis.bench import NOISE_BASIS, Bench, Seen
+from interp_toolkit.diagnosis.checks import Check, measured
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.loading.quietly import offline, one_line, quiet
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.forward import device_of, evaluating
+
+NAME = "the Hugging Face original agrees"
+
+
+def find_original(model: Any, given: Any) -> tuple[Any, str]:
+    """The original and what it is, or None and why there is none.
+
+    Args:
+        model: the model in hand.
+        given: a folder, a live model of transformers or of TransformerLens, or None.
+
+    Raises:
+        InputError: a folder that transformers cannot load.
+    """
+    if given is not None and not isinstance(given, str | Path):
+        if not callable(given):
+            raise InputError(f"a {type(given).__name__} is no model to compare with: give a folder")
+        return given, "the model given"
+    path = given if given is not None else _folder_of(model)
+    if path is not None:
+        return _from_folder(Path(path), model), "its folder, loaded again by transformers"
+    original = getattr(model, "original_model", None)
+    config = getattr(original, "config", None)
+    if config is None:
+        return None, "no Hugging Face original is at hand: give its folder (--original)"
+    if getattr(model, "compatibility_mode", False):
+        return None, "the weights were processed in place: give the original's folder (--original)"
+    return _from_parts(original, config, model)
+
+
+def _folder_of(model: Model) -> str | None:
+    record = record_of(model)
+    known = record.kind == "huggingface" and record.path and Path(record.path).is_dir()
+    return record.path if known else None
+
+
+def _from_folder(path: Path, model: Any) -> Any:
+    import transformers
+
+    config_path = path / "config.json"
+    if not config_path.is_file():
+        raise InputError(f"{path} is a folder without a config.json: not a Hugging Face model")
+    with quiet(), offline():
+        try:
+            config = transformers.AutoConfig.from_pretrained(path, local_files_only=True)
+            named = str((config.architectures or [None])[0])
+            loader = getattr(transformers, named, transformers.AutoModelForCausalLM)
+            found = loader.from_pretrained(
+                path,
+                local_files_only=True,
+                attn_implementation="eager",
+                dtype=next(iter(model.parameters())).dtype,
+            )
+        except Exception as error:  # whatever transformers raises on a damaged folder
+            raise InputError(f"{path} cannot be loaded: {one_line(error)}") from error
+    return found.to(device_of(model)).eval()
+
+
+def _from_parts(original: Any, config: Any, model: Any) -> tuple[Any, str]:
+    like = next(iter(model.parameters()))
+    with quiet():
+        new: Any = type(original)(copy.deepcopy(config))
+    wanted = new.state_dict()
+    weights = {
+        name.replace("._original_component", ""): value
+        for name, value in original.state_dict().items()
+    }
+    lacking = [name for name in wanted if name not in weights]
+    if lacking:
+        return None, f"the original cannot be made again: nothing for {lacking[0]}"
+    new.load_state_dict({name: weights[name] for name in wanted})
+    return new.to(device=like.device, dtype=like.dtype).eval(), (
+        "made again from the bridge's configuration and tensors"
+    )
+
+
+def check_original(
+    bench: Bench,
+    model: Any,
+    found: tuple[Any, str] | None,
+    seen: Seen,
+    plain: Tensor,
+    tolerance: float,
+) -> Iterator[Check]:
+    """Does the original, where it is found already or can be, give the same log-probabilities?"""
+    original, what = find_original(model, None) if found is None else found
+    if original is None:
+        yield Check("original", NAME, "not_applicable", what)
+        return
+    bench.count(bench.tokens)
+    options: dict[str, Any] = {}
+    if not hasattr(original, "hook_dict"):
+        options = {"output_hidden_states": True}
+    with torch.no_grad(), evaluating(original), quiet():
+        output = original(bench.tokens.to(device_of(original)), **options)
+    logits = getattr(output, "logits", output).detach().double().cpu()
+    if logits.shape != plain.shape:
+        wider = min(logits.shape[-1], plain.shape[-1])  # TransformerLens may cut padding off
+        logits, plain = logits[..., :wider], plain[..., :wider]
+    theirs, ours = logits.log_softmax(-1), plain.log_softmax(-1)
+    difference = float((theirs - ours).abs().max())
+    plain_gap = float((logits - plain).abs().max())
+    folded = getattr(model, "compatibility_mode", False) or str(
+        getattr(model.cfg, "normalization_type", "")
+    ).endswith("Pre")
+    where = "" if folded else _begins(output, seen, tolerance)
+    check = measured(
+        "original",
+        NAME,
+        min(difference, plain_gap),
+        2 * tolerance,
+        float(ours.abs().max()),
+        f"twice {NOISE_BASIS}",
+        f"other log-probabilities than {what}{where}",
+    )
+    if check.answer == "passed":
+        check = Check(
+            "original", NAME, "passed", what, check.difference, check.tolerance, check.basis
+        )
+    yield check
+
+
+def _begins(output: Any, seen: Seen, tolerance: float) -> str:
+    """Where the residual streams begin to differ, in words."""
+    hidden = getattr(output, "hidden_states", None)
+    if not hidden:
+        return ""
+    for layer, theirs in enumerate(hidden[:-1]):
+        mine = seen.values.get(f"blocks.{layer}.hook_resid_pre")
+        if mine is None or mine.shape != theirs.shape:
+            return ""
+        gap = (mine.double() - theirs.double()).abs().max()
+        if not gap <= 1e-3 * theirs.double().abs().max():
+            return "; from the embedding on" if layer == 0 else f"; from layer {layer - 1} on"
+    return "; from the last layer on"

@@ -1,0 +1,409 @@
+"""What the weights and `cfg` say, computed in float64 beside what the hooks showed.
+
+Each step is computed from what the hooks show in front of it: the embedding, every layer's queries,
+keys, values, pattern, mixed values and output, its MLP, the logits. Keys and values go to query
+heads in groups that lie side by side (grouped-query attention: Ainslie et al. 2023, arXiv
+2305.13245, section 2.2). A difference is held against 8 eps of the sum of the sizes of the terms.
+
+Two passes are compared: one as it is, and one in which hooks multiply queries and what the
+unembedding reads until scores and logits are large, so that a soft cap, which small numbers do not
+feel, shows.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.diagnosis.bench import Seen, eps_of
+from interp_toolkit.diagnosis.checks import WORDS, Answer, Check, judged, listed
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.weights import read
+from interp_toolkit.models.weights.mlp import plain_activation, residual_hook
+from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
+from interp_toolkit.models.weights.positions import positions
+
+ROUNDINGS = 8
+BASIS = f"{ROUNDINGS} eps of the sum of the terms' sizes"
+#: how large scores are made, and how far beyond its cap a capped number
+LARGE_SCORE, BEYOND = 4.0, 2.0
+
+#: where the last residual stream is made larger
+FINAL = "ln_final.hook_normalized"
+
+#: what is asked -> how it is called
+ASKED = {
+    "embedding": "the first residual stream is the embedding",
+    "q": "queries from weights",
+    "k": "keys from weights",
+    "v": "values from weights",
+    "pattern": "patterns from queries and keys",
+    "z": "mixed values from patterns and values",
+    "attn_out": "attention's output from weights",
+    "pre": "MLP's input from weights",
+    "post": "the activation function",
+    "mlp_out": "MLP's output from weights",
+    "logits": "logits from the last residual stream",
+}
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step, computed again.
+
+    Attributes:
+        what: the key in ASKED.
+        place: the hook point.
+        difference, tolerance, scale: of it; None where it could not be computed.
+        reason: why not.
+    """
+
+    what: str
+    place: str
+    difference: float | None = None
+    tolerance: float | None = None
+    scale: float | None = None
+    reason: str | None = None
+
+    @property
+    def holds(self) -> bool | None:
+        """Whether it is the same; None where it could not be computed."""
+        if self.difference is None or self.tolerance is None:
+            return None
+        return self.difference <= self.tolerance
+
+
+def steps(model: Model, seen: Seen, only: Collection[str] = tuple(ASKED)) -> list[Step]:
+    """The steps of a recorded pass, all of them or some kinds, computed again."""
+    asked: list[tuple[str, str, Callable[[], Step]]] = [
+        ("embedding", "blocks.0.hook_resid_pre", partial(_embedding, model, seen))
+    ]
+    for layer in range(int(model.cfg.n_layers)):
+        at = f"blocks.{layer}"
+        for what in ("q", "k", "v", "z", "attn_out", "pattern"):
+            place = f"{at}.attn.hook_{what}" if what != "attn_out" else f"{at}.hook_attn_out"
+            asked.append((what, place, partial(_attention, model, seen, layer, what, place)))
+        for what in ("pre", "post", "mlp_out"):
+            place = f"{at}.mlp.hook_{what}" if what != "mlp_out" else f"{at}.hook_mlp_out"
+            asked.append((what, place, partial(_mlp, model, seen, layer, what, place)))
+    asked.append(("logits", "logits", partial(_logits, model, seen)))
+    found = []
+    with torch.no_grad():
+        for what, place, test in asked:
+            if what not in only:
+                continue
+            try:
+                found.append(test())
+            except (InputError, AttributeError, KeyError, RuntimeError, TypeError) as error:
+                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                found.append(Step(what, place, reason=reason))
+    return found
+
+
+def check_rebuilt(
+    model: Model, own: list[Step], fresh: list[Step] | None, how: str
+) -> Iterator[Check]:
+    """A check for each kind of step, from those of this model and of a fresh copy."""
+    theirs = {(s.what, s.place): s for s in fresh or []}
+    bridge = hasattr(model, "original_model")
+    for what, name in ASKED.items():
+        mine = [step for step in own if step.what == what]
+        if not mine:
+            continue
+        bad = [s for s in mine if s.holds is False]
+        shared = [
+            s
+            for s in bad
+            if bridge and (o := theirs.get((s.what, s.place))) and o.holds is False and _alike(s, o)
+        ]
+        own_bad = [s for s in bad if s not in shared]
+        asked = f"{name}{how}"
+        if own_bad:
+            yield _about(asked, "failed", own_bad, f"not at {listed([s.place for s in own_bad])}")
+        elif shared:
+            reason = (
+                f"not at {listed([s.place for s in shared])}, in a fresh copy neither: this "
+                "architecture computes something else there"
+            )
+            yield _about(asked, "undecided", shared, reason)
+        good = [s for s in mine if s.holds]
+        if not good and not bad:
+            reasons = list(dict.fromkeys(s.reason or "" for s in mine))
+            yield Check("weights", asked, "not_applicable", listed(reasons, 1))
+        if good and not bad:
+            answers = [
+                judged(s.difference or 0.0, s.tolerance or 0.0, s.scale or 0.0) for s in good
+            ]
+            answer: Answer = "undecided" if "undecided" in answers else "passed"
+            coarse = [s for s, a in zip(good, answers, strict=True) if a == answer]
+            yield _about(asked, answer, coarse, f"{WORDS[answer]}, at {len(coarse)}")
+
+
+def _alike(mine: Step, theirs: Step) -> bool:
+    """Whether two models are off by as much: the same weights compute the same something else."""
+    a, b = mine.difference or 0.0, theirs.difference or 0.0
+    if math.isnan(a) or math.isnan(b):
+        return math.isnan(a) and math.isnan(b)
+    return abs(a - b) <= max(mine.tolerance or 0.0, 1e-3 * max(a, b))
+
+
+def _about(name: str, answer: Any, found: list[Step], said: str) -> Check:
+    def ratio(step: Step) -> float:
+        value = (step.difference or 0.0) / max(step.tolerance or 0.0, 1e-300)
+        return math.inf if math.isnan(value) else value
+
+    worst = max(found, key=ratio)
+    places = [s.place for s in found] if answer != "passed" else []
+    return Check("weights", name, answer, said, worst.difference, worst.tolerance, BASIS, places)
+
+
+def _step(what: str, place: str, theirs: Tensor, ours: Tensor, sizes: Tensor | float) -> Step:
+    """A step with its difference; `sizes`: the sum of the sizes of what was added."""
+    if ours.shape != theirs.shape:
+        raise InputError(f"{place} has the shape {list(theirs.shape)}, not {list(ours.shape)}")
+    size = float(sizes.max()) if isinstance(sizes, Tensor) else sizes
+    eps = eps_of(theirs.dtype, theirs.device)
+    difference = float((theirs.double() - ours.double()).abs().max())
+    scale = float(ours.double().abs().max())
+    return Step(what, place, difference, ROUNDINGS * eps * size, scale)
+
+
+def _wide(weights: Any) -> Any:
+    """The same weights in float64."""
+    changed: dict[str, Any] = {}
+    for entry in dataclasses.fields(weights):
+        value = getattr(weights, entry.name)
+        if isinstance(value, Tensor) and value.is_floating_point():
+            changed[entry.name] = value.detach().double()
+        elif isinstance(value, NormWeights):
+            changed[entry.name] = _wide(value)
+    return dataclasses.replace(weights, **changed)
+
+
+def said_scale(model: Any) -> float:
+    """What embeddings are multiplied by, as the configuration says it."""
+    original = getattr(model, "original_model", None)
+    config = getattr(original, "config", None)
+    if config is None:  # HookedTransformer puts the scale into its weights
+        return 1.0
+    config = getattr(config, "text_config", None) or config
+    if str(getattr(config, "model_type", "")).startswith(("gemma", "recurrent_gemma")):
+        return math.sqrt(int(model.cfg.d_model))
+    for name in ("embedding_multiplier", "scale_emb"):  # Granite, MiniCPM
+        if isinstance(getattr(config, name, None), int | float):
+            return float(getattr(config, name))
+    return math.sqrt(int(model.cfg.d_model)) if getattr(config, "scale_embedding", False) else 1.0
+
+
+def _embedding(model: Any, seen: Seen) -> Step:
+    place = "blocks.0.hook_resid_pre"
+    residual = seen.get(place)
+    tokens = seen.values["tokens"]
+    scale = said_scale(model)
+    embedded = read.embedding(model)[tokens].double() * scale
+    parts = [embedded]
+    W_pos, token_type = positions(model), read.token_type(model)
+    if W_pos is not None:
+        offset = _position_offset(model)
+        rows = W_pos[offset : offset + tokens.shape[1]].double()
+        parts.append(rows.expand(len(tokens), -1, -1))
+    if token_type is not None:
+        parts.append(token_type.double().expand_as(embedded))
+    ours = torch.stack(parts).sum(0)
+    norm = _wide(read.embedding_norm(model))
+    sizes = float(torch.stack(parts).abs().sum(0).max())
+    if norm.kind is not None:
+        ours = norm(ours)
+        sizes = float(ours.abs().max()) * max(1.0, sizes)
+    return _step("embedding", place, residual, ours, sizes)
+
+
+def _position_offset(model: Any) -> int:
+    """Where the first position's row lies (OPT's table begins two rows later)."""
+    inner = getattr(getattr(model, "pos_embed", None), "original_component", None)
+    return int(getattr(inner, "offset", 0) or 0)
+
+
+def _reach(x: Tensor, W: Tensor, b: Tensor | None = None) -> Tensor:
+    """The sum of the sizes of what `x @ W + b` adds, W [..., in, out]."""
+    total = torch.einsum("bpm,...mn->bp...n", x.abs(), W.abs())
+    return total if b is None else total + b.abs()
+
+
+def _attention(model: Any, seen: Seen, layer: int, what: str, place: str) -> Step:
+    at = f"blocks.{layer}"
+    theirs = seen.get(place)
+    if what in ("z", "attn_out", "v"):
+        w = _wide(read.ov(model, layer))
+    else:
+        w = _wide(read.layer(model, layer))
+    if what in ("q", "k", "v"):
+        x = w.norm(seen.get(f"{at}.hook_resid_pre").double())
+        if what != "v" and getattr(model.cfg, "positional_embedding_type", "") == "shortformer":
+            raise InputError("queries and keys read positions of their own")
+        W, b = getattr(w, f"W_{what.upper()}"), getattr(w, f"b_{what.upper()}")
+        group = W.shape[0] // theirs.shape[2] if theirs.ndim == 4 else 1
+        W, b = W[::group], b[::group]
+        ours = torch.einsum("bpm,hmd->bphd", x, W) + b
+        if theirs.ndim == 3:
+            theirs = _by_head(theirs, W.shape[-1])
+        factor = seen.values.get(f"{place}:factor")
+        if factor is not None:
+            ours = ours * factor
+        sizes = float(_reach(x, W, b).max()) * (1.0 if factor is None else float(factor.abs()))
+        return _step(what, place, theirs, ours, sizes * _norm_condition(model, seen, layer))
+    if what == "z":
+        pattern, v = seen.get(f"{at}.attn.hook_pattern").double(), seen.get(f"{at}.attn.hook_v")
+        v = _per_head(v.double(), pattern.shape[1])
+        ours = torch.einsum("bhqk,bkhd->bqhd", pattern, v)
+        if theirs.ndim == 3:
+            theirs = _by_head(theirs, ours.shape[-1])
+        return _step(
+            what, place, theirs, ours, torch.einsum("bhqk,bkhd->bqhd", pattern.abs(), v.abs())
+        )
+    if what == "attn_out":
+        z = seen.get(f"{at}.attn.hook_z").double()
+        z = _by_head(z, w.W_O.shape[1]) if z.ndim == 3 else z
+        inside = torch.einsum("bphd,hdm->bpm", z, w.W_O) + w.b_O
+        sizes = torch.einsum("bphd,hdm->bpm", z.abs(), w.W_O.abs()) + w.b_O.abs()
+        ours = w.post_norm(inside)
+        if w.residual_norm.kind is not None:
+            ours = w.residual_norm(seen.get(f"{at}.hook_resid_pre").double() + inside)
+        size = float(sizes.max())
+        if w.post_norm.kind is not None or w.residual_norm.kind is not None:
+            size = float(ours.abs().max()) * max(1.0, size / float(inside.std() + 1e-9))
+        return _step(what, place, theirs, ours, size)
+    return _pattern(model, seen, layer, w, place)
+
+
+def _norm_condition(model: Any, seen: Seen, layer: int) -> float:
+    """How much a norm that takes the mean away enlarges rounding."""
+    x = seen.get(f"blocks.{layer}.hook_resid_pre").double()
+    spread = x.std(-1, correction=0).clamp_min(1e-30)
+    return float((1 + x.mean(-1).abs() / spread).max())
+
+
+def _by_head(x: Tensor, d_head: int) -> Tensor:
+    return x.reshape(*x.shape[:-1], -1, d_head)
+
+
+def _per_head(x: Tensor, heads: int) -> Tensor:
+    return x if x.shape[2] == heads else x.repeat_interleave(heads // x.shape[2], dim=2)
+
+
+def _pattern(model: Any, seen: Seen, layer: int, w: LayerWeights, place: str) -> Step:
+    q, k = (seen.get(f"blocks.{layer}.attn.hook_{name}").double() for name in "qk")
+    heads = w.W_Q.shape[0]
+    theirs = seen.get(place)
+    if q.ndim == 3:
+        q, k = (_by_head(x, w.W_Q.shape[-1]) for x in (q, k))
+    q, k = _per_head(q, heads), _per_head(k, heads)
+    scores = w.scores(q, k)
+    hidden = ~w.visible(scores.shape[-1])
+    ours = scores.masked_fill(hidden, -torch.inf).softmax(-1)
+    size = torch.einsum("bqhd,bkhd->bhqk", q.abs(), k.abs()) / w.attn_scale
+    if w.alibi is not None:
+        size = size + scores.abs()
+    # an error d in the scores changes a probability p by at most 2 p d
+    sizes = 1 + 2 * float(size.masked_fill(hidden, 0).max())
+    return _step("pattern", place, theirs, ours, sizes)
+
+
+def _mlp(model: Any, seen: Seen, layer: int, what: str, place: str) -> Step:
+    found = read.mlp(model, layer)
+    if found is None:
+        raise InputError("there is no MLP")
+    w = _wide(found)
+    theirs, at = seen.get(place), f"blocks.{layer}"
+    if what == "pre":
+        x = w.norm(seen.get(residual_hook(model, layer, found)).double())
+        W, b = (w.W_in, w.b_in) if w.W_gate is None else (w.W_gate, w.b_gate)
+        sizes = float(_reach(x, W, b).max()) * _norm_condition(model, seen, layer)
+        return _step(what, place, theirs, x @ W + b, sizes)
+    if what == "post":
+        act = plain_activation(w.act_fn)
+        if act is None:
+            raise InputError(f"the activation {w.act_fn} has parameters of its own")
+        pre = seen.get(f"{at}.mlp.hook_pre").double()
+        ours = act(pre)
+        if w.W_gate is not None:
+            linear = seen.get(f"{at}.mlp.hook_pre_linear").double()
+            ours = ours * linear + w.b_post
+            size = float((pre.abs() * linear.abs() + w.b_post.abs()).max())
+        else:
+            size = float(pre.abs().max())
+        return _step(what, place, theirs, ours, size)
+    post = seen.get(f"{at}.mlp.hook_post").double()
+    inside = post @ w.W_out + w.b_out
+    size = float((post.abs() @ w.W_out.abs() + w.b_out.abs()).max())
+    ours = w.post_norm(inside)
+    if w.post_norm.kind is not None:
+        size = float(ours.abs().max()) * max(1.0, size / float(inside.std() + 1e-9))
+    return _step(what, place, theirs, ours, size)
+
+
+def _logits(model: Any, seen: Seen) -> Step:
+    W_U, b_U = (t.double() for t in read.unembedding(model))
+    norm = _wide(read.norm(model, "ln_final", model.cfg))
+    last = seen.get(f"blocks.{int(model.cfg.n_layers) - 1}.hook_resid_post").double()
+    x = norm(last)
+    factor = seen.values.get(f"{FINAL}:factor")
+    if factor is not None:
+        shift = 0.0 if norm.b is None else norm.b
+        x = (x - shift) * factor + shift
+    ours = x @ W_U + b_U
+    size = float(_reach(x, W_U, b_U).max())
+    spread = last.std(-1, correction=0).clamp_min(1e-30)
+    size *= float((1 + last.mean(-1).abs() / spread).max())
+    cap = read.positive(getattr(model.cfg, "output_logits_soft_cap", None))
+    if cap is not None:
+        ours = cap * torch.tanh(ours / cap)
+    theirs = seen.logits
+    dtype = next(iter(model.parameters())).dtype
+    eps = eps_of(dtype, W_U.device)
+    difference = float((theirs.to(ours) - ours).abs().max())
+    return Step("logits", "logits", difference, ROUNDINGS * eps * size, float(ours.abs().max()))
+
+
+def stress(model: Model, seen: Seen) -> dict[str, Callable[[Tensor], Tensor]]:
+    """Edits that make scores and logits large: queries and the last norm times a number.
+
+    Kept as a factor beside each, so that what is computed again is multiplied too.
+    """
+    edits: dict[str, Callable[[Tensor], Tensor]] = {}
+    for layer in range(int(model.cfg.n_layers)):
+        place = f"blocks.{layer}.attn.hook_q"
+        try:
+            w = read.layer(model, layer)
+            q, k = seen.get(place).double(), seen.get(f"blocks.{layer}.attn.hook_k").double()
+        except InputError:
+            continue
+        if q.ndim != 4:
+            continue
+        heads = w.W_Q.shape[0]
+        sizes = torch.einsum("bqhd,bkhd->bhqk", _per_head(q, heads), _per_head(k, heads))
+        most = float(sizes.abs().max()) / w.attn_scale
+        aim = BEYOND * w.soft_cap if w.soft_cap is not None else LARGE_SCORE
+        if most > 0:
+            edits[place] = partial(torch.mul, other=max(aim / most, 1.0))
+    cap = read.positive(getattr(model.cfg, "output_logits_soft_cap", None))
+    most = float(seen.logits.abs().max())
+    if cap is not None and FINAL in seen.values and most > 0:
+        edits[FINAL] = partial(torch.mul, other=max(BEYOND * cap / most, 1.0))
+    return edits
+
+
+def factors(edits: dict[str, Callable[[Tensor], Tensor]]) -> dict[str, Tensor]:
+    """The numbers that `stress` multiplies by, under the names that `steps` looks for."""
+    return {
+        f"{place}:factor": torch.tensor(edit.keywords["other"], dtype=torch.float64)  # type: ignore[attr-defined]
+        for place, edit in edits.items()
+    }

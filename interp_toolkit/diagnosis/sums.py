@@ -1,0 +1,213 @@
+"""The residual stream adds up from its parts; patterns sum to 1 and see what they may see.
+
+Additions are held against 8 eps of the sum of the sizes of what is added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.diagnosis.bench import Seen, eps_of
+from interp_toolkit.diagnosis.checks import Check, largest, listed, measured
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.weights import read
+from interp_toolkit.models.weights.parts import visible_pairs
+
+#: roundings of one addition of a few terms
+ROUNDINGS = 8
+BASIS = f"{ROUNDINGS} eps of what is added"
+
+
+class _Gap:
+    """How far a sum is off, and how far rounding may put it."""
+
+    def __init__(self, total: Tensor, *parts: Tensor):
+        eps = eps_of(total.dtype, total.device)
+        wide = [part.double() for part in parts]
+        self.difference = float((total.double() - sum(wide)).abs().max())
+        self.scale = float(sum(part.abs() for part in wide).max())  # type: ignore[union-attr]
+        self.tolerance = ROUNDINGS * eps * self.scale
+
+    @property
+    def holds(self) -> bool:
+        return self.difference <= self.tolerance
+
+
+def check_residual(model: Model, seen: Seen, fresh: Seen | None) -> Iterator[Check]:
+    """Does every block add its parts to what enters it, and does the next block get that?"""
+    gaps: dict[str, _Gap] = {}
+    replaced: dict[str, str] = {}
+    for layer in range(int(model.cfg.n_layers)):
+        gaps |= _block(model, seen, layer)
+    bad = {place: gap for place, gap in gaps.items() if not gap.holds}
+    theirs: dict[str, _Gap] = {}
+    if bad and fresh is not None:
+        for layer in range(int(model.cfg.n_layers)):
+            theirs |= _block(model, fresh, layer)
+    by_design = (
+        {p for p in bad if p in theirs and not theirs[p].holds} if _bridged(model) else set()
+    )
+    for place in by_design:
+        found = _entering(seen, place)
+        if found:
+            replaced[place] = found
+    faults = [place for place in bad if place not in by_design]
+    if faults:
+        worst = max((bad[p] for p in faults), key=lambda gap: gap.difference)
+        yield Check(
+            "sums",
+            "the residual stream adds up",
+            "failed",
+            f"not at {listed(faults)}",
+            worst.difference,
+            worst.tolerance,
+            BASIS,
+            faults,
+        )
+    elif not gaps:
+        yield Check(
+            "sums",
+            "the residual stream adds up",
+            "not_applicable",
+            "this model hooks no residual stream with its parts",
+        )
+    if by_design:
+        worst = max((bad[p] for p in by_design), key=lambda gap: gap.difference)
+        names = sorted({p.rpartition(" = ")[2] for p in by_design})
+        instead = sorted({name.split(".", 2)[-1] for name in replaced.values()})
+        yield Check(
+            "sums",
+            "what the parts' hooks show is what is added",
+            "differs",
+            f"not at {listed(sorted(by_design))}, in a fresh copy neither",
+            worst.difference,
+            worst.tolerance,
+            BASIS,
+            names,
+            ", ".join(instead) or None,
+        )
+    good = [gap for place, gap in gaps.items() if place not in bad]
+    if good:
+        worst = max(good, key=lambda gap: gap.difference / max(gap.tolerance, 1e-300))
+        yield measured(
+            "sums",
+            f"{len(good)} sums of the residual stream hold",
+            worst.difference,
+            worst.tolerance,
+            worst.scale,
+            BASIS,
+        )
+
+
+def _bridged(model: Any) -> bool:
+    return hasattr(model, "original_model")
+
+
+def _block(model: Model, seen: Seen, layer: int) -> dict[str, _Gap]:
+    """The sums of one block, by what they say."""
+    at = f"blocks.{layer}."
+    have = seen.values
+    pre, mid, post = (have.get(f"{at}hook_resid_{where}") for where in ("pre", "mid", "post"))
+    attn, mlp = have.get(f"{at}hook_attn_out"), have.get(f"{at}hook_mlp_out")
+    gaps = {}
+    following = have.get(f"blocks.{layer + 1}.hook_resid_pre")
+    if post is not None and following is not None:
+        gaps[f"{at}hook_resid_post = the next block's hook_resid_pre"] = _Gap(following, post)
+    if _normalises(model, layer) or pre is None or attn is None:
+        return gaps
+    if mid is not None and not getattr(model.cfg, "parallel_attn_mlp", False):
+        gaps[f"{at}hook_resid_mid = hook_resid_pre + hook_attn_out"] = _Gap(mid, pre, attn)
+        if post is not None and mlp is not None:
+            gaps[f"{at}hook_resid_post = hook_resid_mid + hook_mlp_out"] = _Gap(post, mid, mlp)
+    elif post is not None and mlp is not None:
+        said = f"{at}hook_resid_post = hook_resid_pre + hook_attn_out + hook_mlp_out"
+        gaps[said] = _Gap(post, pre, attn, mlp)
+    elif post is not None and getattr(model.cfg, "attn_only", False):
+        gaps[f"{at}hook_resid_post = hook_resid_pre + hook_attn_out"] = _Gap(post, pre, attn)
+    return gaps
+
+
+def _normalises(model: Any, layer: int) -> bool:
+    """Whether the sum is normalised before it goes on (BERT)."""
+    try:
+        return read.ov(model, layer).residual_norm.kind is not None
+    except (InputError, AttributeError):
+        return False
+
+
+def _entering(seen: Seen, place: str) -> str | None:
+    """A hook point of the same block that shows what is added in place of the one that does not."""
+    total, _, right = place.partition(" = ")
+    at = total.rpartition("hook_")[0]
+    parts = [f"{at}{name}" for name in right.split(" + ")]
+    if total not in seen.values or any(part not in seen.values for part in parts):
+        return None
+    *others, _last = parts
+    for name, value in seen.values.items():
+        if not name.startswith(at) or value.shape != seen.values[total].shape or name in parts:
+            continue
+        if (
+            name != total
+            and _Gap(seen.values[total], value, *(seen.values[o] for o in others)).holds
+        ):
+            return name
+    return None
+
+
+def check_patterns(model: Model, seen: Seen, fresh: Seen | None) -> Iterator[Check]:
+    """Do attention patterns sum to 1, with nothing where a query may not see?"""
+    off, hidden, tolerance = {}, {}, 0.0
+    for layer in range(int(model.cfg.n_layers)):
+        name = f"blocks.{layer}.attn.hook_pattern"
+        pattern = seen.values.get(name)
+        if pattern is None or pattern.ndim != 4 or read.mixes(model, layer):
+            continue
+        wide = pattern.double()
+        tolerance = (
+            ROUNDINGS * eps_of(pattern.dtype, pattern.device) * max(pattern.shape[-1] ** 0.5, 1)
+        )
+        off[name] = float((wide.sum(-1) - 1).abs().max())
+        direction, window = read.visibility(model, layer)
+        seeing = visible_pairs(direction, window, pattern.shape[-1]).to(pattern.device)
+        hidden[name] = float(wide.masked_fill(seeing, 0).abs().max())
+    if not off:
+        reason = "no attention pattern is hooked"
+        yield Check("sums", "patterns sum to 1", "not_applicable", reason)
+        return
+    for asked, found in (("patterns sum to 1", off), ("patterns see what they may", hidden)):
+        bad = [name for name, value in found.items() if not value <= tolerance]
+        check = measured(
+            "sums",
+            asked,
+            largest(found.values()),
+            tolerance,
+            1.0,
+            f"{ROUNDINGS} eps times √keys",
+            f"not at {listed(bad)}",
+            bad,
+        )
+        if bad and fresh is not None and _bridged(model) and _same(seen, fresh, bad):
+            check = Check(
+                "sums",
+                asked,
+                "differs",
+                f"{check.said}, in a fresh copy neither",
+                check.difference,
+                check.tolerance,
+                check.basis,
+                bad,
+            )
+        yield check
+
+
+def _same(seen: Seen, fresh: Seen, names: list[str]) -> bool:
+    return all(
+        name in fresh.values
+        and torch.allclose(seen.values[name].float(), fresh.values[name].float(), atol=1e-4)
+        for name in names
+    )

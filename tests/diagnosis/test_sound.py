@@ -1,0 +1,148 @@
+"""No fault in sound models, at the price told, and the model is left as it was."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import pytest
+import torch
+from huggingface_files import save_quietly
+from planted_faults import transposed_head
+from torch import nn
+
+import interp_toolkit as it
+from interp_toolkit.diagnosis.bench import Bench, breaking, points_of, probe_rows
+from interp_toolkit.diagnosis.checks import judged, listed
+from interp_toolkit.diagnosis.known import KNOWN
+from interp_toolkit.diagnosis.sums import check_residual
+from interp_toolkit.report.html import write_report
+from interp_toolkit.report.json import write_json
+
+KINDS = (
+    *("own", "own-rotary", "own-bare", "own-capped", "own-bfloat16"),
+    *("hooked", "hooked-rotary", "hooked-parallel", "hooked-capped", "hooked-folded", "alibi"),
+    *("native", "native-rotary", "gpt2", "gpt2-folded", "llama", "llama-float64", "mistral"),
+    *("neox", "bloom", "bert", "gemma2", "qwen2", "gpt2-tokens", "hooked-tokens"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_sound_model_has_no_faults(made, kind, tokens) -> None:
+    model = made(kind)
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    calls = []
+    counter = model.register_forward_pre_hook(lambda module, args: calls.append(args[0].numel()))
+    result = it.doctor(model)
+    counter.remove()
+    assert result.status == "sound", result.faults
+    probe = result.provenance.data["rows"] * result.provenance.data["positions"]
+    assert sum(calls) / probe <= result.evidence.bare_passes < 20
+    after = model.state_dict()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert all(not point.fwd_hooks for point in model.hook_dict.values()) or kind == "bert"
+
+
+@pytest.mark.parametrize("toy", ["xor-2head", "induction-trained", "sort-argmax", "uand"])
+def test_a_toy_is_sound(toy) -> None:
+    assert it.doctor(f"toy:{toy}").status == "sound"
+
+
+def test_where_edits_do_not_reach_it_is_told_what_to_use(zoo) -> None:
+    result = it.doctor(zoo("native"))
+    found = {check.name: check for check in result.checks}
+    thrown = found["attn.hook_attn_scores reaches"]
+    assert thrown.answer == "differs"
+    assert thrown.instead == "hook_q and hook_k, or hook_z"
+    assert found["attn.hook_result fires"].said == "silent until model.set_use_attn_result(True)"
+
+
+def test_a_result_is_shown_and_written(zoo, tmp_path) -> None:
+    result = it.doctor(zoo("llama"))
+    write_report([result], tmp_path / "report.html")
+    write_json([result], tmp_path / "result.json")
+    read = json.loads((tmp_path / "result.json").read_text())["results"][0]
+    assert read["evidence"]["status"] == "sound"
+    assert len(read["checks"]) == len(result.to_frame()) == len(result.checks)
+    assert {"section", "name", "answer", "difference", "tolerance"} <= set(read["checks"][0])
+
+
+def test_a_folder_is_the_original_of_its_model(made, tmp_path) -> None:
+    model = made("llama")
+    twin = made("llama")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import tests.conftest as top
+
+        save_quietly(top._hf_model("LlamaForCausalLM", "LlamaConfig", **top._LLAMA), tmp_path)
+        same = it.doctor(model, original=tmp_path)
+    assert [c.answer for c in same.checks if c.section == "original"] == ["passed"]
+    transposed_head(twin)
+    assert it.doctor(twin, original=str(tmp_path)).status == "faults_found"
+    with pytest.raises(it.InputError, match="a config"):
+        it.doctor(model, original=tmp_path / "nothing")
+
+
+def test_a_prompt_needs_a_tokenizer(made) -> None:
+    with pytest.raises(it.InputError, match="no tokenizer"):
+        it.doctor("toy:xor-2head", prompt="a b")
+    result = it.doctor(made("gpt2-tokens"), prompt=["a b c", "<s> a"])
+    answers = {check.name: check.answer for check in result.checks if check.section == "prompts"}
+    assert answers["BOS at most once"] == "passed"
+    assert answers["BOS in a prompt's text is not doubled"] == "differs"
+
+
+def test_no_random_draw_of_the_user_changes(made) -> None:
+    model = made("gpt2")  # a fresh copy of which draws its weights
+    torch.manual_seed(5)
+    expected = float(torch.rand(()))
+    torch.manual_seed(5)
+    it.doctor(model)
+    assert float(torch.rand(())) == expected
+
+
+def test_what_is_no_model_is_refused(zoo) -> None:
+    with pytest.raises(it.InputError, match="no TransformerLens model"):
+        it.doctor(nn.Linear(2, 2))
+    model = it.load("toy:xor-2head")
+    with torch.no_grad():
+        model.embed.W_E.fill_(torch.nan)
+    with pytest.raises(it.InputError, match="not finite"):
+        it.doctor(model)
+
+
+def test_hook_points_that_make_a_model_fail_are_found() -> None:
+    model = it.load("toy:induction")
+    points = points_of(model)
+
+    def fail(*args):
+        raise RuntimeError("no")
+
+    points["blocks.0.attn.hook_z"].register_forward_hook(fail)
+    bench = Bench(probe_rows(model))
+    kinds = {name: {name: point} for name, point in points.items()}
+    with pytest.raises(RuntimeError):
+        bench.run(model)
+    assert "blocks.0.attn.hook_z" in breaking(bench, model, kinds)
+
+
+@pytest.mark.parametrize(
+    ("difference", "tolerance", "scale", "answer"),
+    [
+        (0.0, 0.0, 0.0, "passed"),
+        (1e-6, 1e-5, 1.0, "passed"),
+        (2e-5, 1e-5, 1.0, "failed"),
+        (0.5, 0.9, 1.0, "undecided"),
+        (0.01, 0.9, 1.0, "passed"),
+        (float("nan"), 1.0, 1.0, "failed"),
+    ],
+)
+def test_a_difference_beside_its_tolerance(difference, tolerance, scale, answer) -> None:
+    assert judged(difference, tolerance, scale) == answer
+
+
+def test_known_faults_name_releases() -> None:
+    assert all(fault.releases and fault.gone not in fault.releases for fault in KNOWN)
+    assert listed(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+    assert callable(check_residual)
