@@ -56,9 +56,7 @@ class PlainPass:
             written = []
             for head in range(self.cfg.n_heads):
                 name = f"a{layer}.h{head}"
-                parts = {
-                    c: self._seen(stream, f"{name}<{c}>", here, patched, there) for c in "qkv"
-                }
+                parts = {c: self._seen(stream, f"{name}<{c}>", here, patched, there) for c in "qkv"}
                 out = self._head(parts, layer, head)
                 out = cut[Head(layer, head)].expand_as(out) if (layer, head) in cut else out
                 written.append((name, out))
@@ -115,18 +113,14 @@ class PlainPass:
         return hidden @ self.w[f"{at}W_out"] + self._get(f"{at}b_out")
 
 
-def accuracy(
-    logits: Float[Tensor, "row pos d_vocab"], data: FeatureData
-) -> float:
+def accuracy(logits: Float[Tensor, "row pos d_vocab"], data: FeatureData) -> float:
     """Share of the answers that the logits name."""
     answers, places = _asked(data)
     found = logits[torch.arange(len(logits))[:, None], places].argmax(-1)
     return float((found == answers).double().mean())
 
 
-def advantage(
-    logits: Float[Tensor, "row pos d_vocab"], data: FeatureData
-) -> Float[Tensor, " row"]:
+def advantage(logits: Float[Tensor, "row pos d_vocab"], data: FeatureData) -> Float[Tensor, " row"]:
     """Of the answers' logits over the wrong ones', the mean of each row."""
     answers, places = _asked(data)
     assert data.wrong is not None
@@ -223,8 +217,10 @@ def paired(rows: FeatureData, others: Sequence[FeatureData]) -> FeatureData:
     """
     found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for other in others:
-        assert rows.answers is not None and other.answers is not None
-        assert rows.answer_positions is not None and other.answer_positions is not None
+        assert rows.answers is not None
+        assert other.answers is not None
+        assert rows.answer_positions is not None
+        assert other.answer_positions is not None
         apart = (rows.answers != other.answers).all(1)
         apart &= (rows.answer_positions == other.answer_positions).all(1)
         for i in np.flatnonzero(apart).tolist():
@@ -245,7 +241,8 @@ def paired(rows: FeatureData, others: Sequence[FeatureData]) -> FeatureData:
 
 
 def _asked(data: FeatureData) -> tuple[Tensor, Tensor]:
-    assert data.answers is not None and data.answer_positions is not None
+    assert data.answers is not None
+    assert data.answer_positions is not None
     return torch.from_numpy(data.answers), torch.from_numpy(data.answer_positions)
 
 

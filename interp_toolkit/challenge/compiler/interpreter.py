@@ -51,9 +51,7 @@ def _values(
     return [_mapped(expression, shares) for shares in zip(*columns, strict=True)]
 
 
-def _attended(
-    head: Attend, n: int, known: dict[int, list[Shares]], causal: bool
-) -> list[Shares]:
+def _attended(head: Attend, n: int, known: dict[int, list[Shares]], causal: bool) -> list[Shares]:
     keys, queries = known[id(head.keys)], known[id(head.queries)]
     found = []
     for query in range(n):

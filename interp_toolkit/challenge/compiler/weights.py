@@ -210,9 +210,7 @@ class _Writer:
             layer: [Head(layer, int(h)) for h in self.rng.permutation(cfg.n_heads)]
             for layer in range(cfg.n_layers)
         }
-        heads = {
-            id(e): free[self.layer(e)].pop() for e in self.all if isinstance(e, Attend)
-        }
+        heads = {id(e): free[self.layer(e)].pop() for e in self.all if isinstance(e, Attend)}
         return heads, free
 
     def _write_head(self, program: Attend, head: Head, target: range) -> None:
@@ -249,9 +247,7 @@ class _Writer:
             for end, sign in ((-1, 1.0), (1, -1.0)):
                 n = start + 1 + 2 * number + (end > 0)
                 steep = 1 / program.margin  # from half a margin below the cut to half above
-                for axis, weight in zip(
-                    self.axes[id(program.of)], program.weights, strict=True
-                ):
+                for axis, weight in zip(self.axes[id(program.of)], program.weights, strict=True):
                     mlp.W_in[axis, n] = steep * weight
                 mlp.b_in[n] = -steep * (cut + end * program.margin / 2)
                 mlp.W_out[n, target[number + 1]] = sign

@@ -86,7 +86,9 @@ def planted_case(variant: str, layout: str, seed: int) -> Case:
     plain = not work.noise and variant not in ("cancelling", "undone")
     truth = Truth(
         heads=heads,
-        unasked=frozenset(places[h] for h in decoys[:2]) if variant == "cancelling" else frozenset(),
+        unasked=frozenset(places[h] for h in decoys[:2])
+        if variant == "cancelling"
+        else frozenset(),
         relations=_by_relation(done.true, places),
         attends=_by_relation(done.attends, places),
         edges=measured_edges(model, data, {f"a{h.layer}.h{h.head}" for h in heads})

@@ -35,8 +35,8 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.constructions.superposed import superposed_and
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
-from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model
 from interp_toolkit.toys.superposition.layers.gate_model import own_axes
+from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model
 from interp_toolkit.toys.zeros import zeros
 
 VARIANTS = ("one feature", "AND of two", "U-AND", "no AND")
@@ -216,7 +216,9 @@ def _told_model(parts: _Parts) -> tuple[Transformer, Tensor]:
         mlp.b_in[n] = -(cut + end * 0.1) / 0.2
         mlp.W_out[n, answer] = sign
     yes, no = m + 2, m + 3
-    model.unembed.W_U[constant, [yes, no]] = torch.tensor([BASE - GAIN / 2, BASE + GAIN / 2]).double()
+    model.unembed.W_U[constant, [yes, no]] = torch.tensor(
+        [BASE - GAIN / 2, BASE + GAIN / 2]
+    ).double()
     model.unembed.W_U[answer, yes], model.unembed.W_U[answer, no] = GAIN, -GAIN
     written = torch.zeros(d_model, dtype=torch.float64)
     written[answer] = 1.0
@@ -251,7 +253,9 @@ class _Exchange:
 
     def __init__(self, model: Transformer, data: FeatureData):
         self.model = model
-        assert data.corrupted is not None and data.answers is not None and data.wrong is not None
+        assert data.corrupted is not None
+        assert data.answers is not None
+        assert data.wrong is not None
         self.stream, self.there = (
             self._summed(torch.from_numpy(np.stack(list(rows))))
             for rows in (data.tokens, data.corrupted)

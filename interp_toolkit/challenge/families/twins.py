@@ -153,9 +153,7 @@ def backdoor_case(present: bool, seed: int) -> Case:
     source = _with_unused(made.model)
     _write_backdoor(source, chosen, n_axes, int(rng.choice(program.tells)), present, rng)
     model, places, _ = disguised(source, seed, dtype=torch.float32)
-    truth = Truth(
-        heads=frozenset(places[h] for h in made.heads), flag={"backdoor": present}
-    )
+    truth = Truth(heads=frozenset(places[h] for h in made.heads), flag={"backdoor": present})
     variant = VARIANTS[4 if present else 5]
     data = program_rows(program, seed)
     return Case("twins", f"{variant}; {program.name}", None, seed, model, data, truth)
