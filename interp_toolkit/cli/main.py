@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit._version import __version__
-from interp_toolkit.cli import analyze, info, litmus, reproduce, show, sweep, train
+from interp_toolkit.cli import analyze, challenge, info, litmus, reproduce, show, sweep, train
 from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
 from interp_toolkit.errors import InputError, printable
 
@@ -46,6 +46,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "train": train.train,
     "litmus": litmus.litmus,
     "sweep": sweep.sweep,
+    "challenge": challenge.challenge,
     "reproduce": reproduce.reproduce,
     "list": info.list_names,
     "info": info.info,

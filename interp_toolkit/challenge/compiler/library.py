@@ -1,4 +1,4 @@
-"""Programs in sizes drawn from seeds, each with its rows and with answers worked out in plain words.
+"""Programs in sizes drawn from seeds, with rows and with answers worked out in plain words.
 
 The answers of a row come from `answer`, which knows nothing of the program: a program that is not
 what it is called would be found out by its own rows.
