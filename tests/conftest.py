@@ -24,6 +24,7 @@ from jaxtyping import install_import_hook
 
 install_import_hook(
     [
+        "interp_toolkit.challenge",
         "interp_toolkit.circuits",
         "interp_toolkit.data",
         "interp_toolkit.epsilon",

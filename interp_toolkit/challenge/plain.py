@@ -71,13 +71,15 @@ class PlainPass:
         if writes is not None:
             writes.update(here)
         last = self._seen(stream, "logits", here, patched, there)
-        return last @ self.w["unembed.W_U"] + self._get("unembed.b_U")
+        logits: Tensor = last @ self.w["unembed.W_U"] + self._get("unembed.b_U")
+        return logits
 
     def _get(self, name: str) -> Tensor:
-        return self.w.get(name, torch.zeros((), dtype=self.cfg.dtype))
+        found: Tensor = self.w.get(name, torch.zeros((), dtype=self.cfg.dtype))
+        return found
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        x = self.w["embed.W_E"][tokens]
+        x: Tensor = self.w["embed.W_E"][tokens]
         if "pos_embed.W_pos" in self.w:
             x = x + self.w["pos_embed.W_pos"][: tokens.shape[1]]
         return x
@@ -110,7 +112,8 @@ class PlainPass:
     def _mlp(self, x: Tensor, layer: int) -> Tensor:
         at = f"blocks.{layer}.mlp."
         hidden = (x @ self.w[f"{at}W_in"] + self._get(f"{at}b_in")).relu()
-        return hidden @ self.w[f"{at}W_out"] + self._get(f"{at}b_out")
+        out: Tensor = hidden @ self.w[f"{at}W_out"] + self._get(f"{at}b_out")
+        return out
 
 
 def accuracy(logits: Float[Tensor, "row pos d_vocab"], data: FeatureData) -> float:

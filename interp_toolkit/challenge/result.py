@@ -105,6 +105,9 @@ class ChallengeResult(Result):
                     "By strength of what was planted", ["question", "strength"], self.by_strength
                 )
             )
+        silent = [one for one in self.by_kind if not one.answered]
+        if silent:
+            tables.append(_silent_table(silent))
         if self.failures:
             tables.append(
                 Table(
@@ -128,9 +131,11 @@ def weak_spots(answers: Sequence[Scored]) -> list[WeakSpot]:
             ("recall", one.right, one.true if one.answered else 0, one.recall_interval),
             ("precision", one.right, one.claimed, one.precision_interval),
         )
+        kind, family, variant = one.group
         for what, right, of, interval in asked:
             if of >= FEWEST and interval is not None and interval[1] < GOOD:
-                found.append(WeakSpot(one.tool, *one.group, what, right, of, *interval))
+                low, high = interval
+                found.append(WeakSpot(one.tool, kind, family, variant, what, right, of, low, high))
     return sorted(found, key=lambda spot: (spot.high, spot.right / spot.of))
 
 
@@ -208,7 +213,7 @@ def _score_table(title: str, grouped: Sequence[str], scores: Sequence[Score]) ->
             one.tool,
             one.models,
             f"{one.true} of {one.items}",
-            _interval(one.right, one.true, one.recall_interval if one.answered else None),
+            _interval(one.right, one.true, one.recall_interval),
             _interval(one.right, one.claimed, one.precision_interval),
             f"{one.abstained:.0%}",
             one.brier,
@@ -216,6 +221,7 @@ def _score_table(title: str, grouped: Sequence[str], scores: Sequence[Score]) ->
             round(one.seconds, 1),
         ]
         for one in scores
+        if one.answered
     ]
     return Table(
         title,
@@ -224,6 +230,19 @@ def _score_table(title: str, grouped: Sequence[str], scores: Sequence[Score]) ->
         "A claim is a stated probability above 1/2. Recall counts what was abstained from as "
         "missed. Brier: mean squared error of stated probabilities; reference: of always stating "
         "the share that is true.",
+    )
+
+
+def _silent_table(silent: Sequence[Score]) -> Table:
+    tools = dict.fromkeys(one.tool for one in silent)
+    rows = [
+        [tool, ", ".join(one.group[0] for one in silent if one.tool == tool)] for tool in tools
+    ]
+    return Table(
+        "Not answered at all",
+        ["tool", "questions"],
+        rows,
+        "Kinds of question that a tool has nothing for; they are in no other table.",
     )
 
 

@@ -1,10 +1,10 @@
 """Answers held against the truth: recall, precision, calibration, abstentions, cost.
 
-A *claim* is an item that a tool gives a probability above 1/2; what it abstains from is no claim, so
-that it counts against recall and not against precision. Brier's score is over what was answered; the
-*reference* is that of always stating the share that is true among the same items.
-Intervals are Clopper and Pearson's, at 95 %. They take items as independent; those of one model are
-not quite.
+A *claim* is an item that a tool gives a probability above 1/2; what it abstains from is no claim,
+so that it counts against recall and not against precision. Brier's score is over what was answered;
+the *reference* is that of always stating the share that is true among the same items.
+Intervals are Clopper and Pearson's, at 95 %. They take items as independent; those of one model
+are not quite.
 """
 
 from __future__ import annotations

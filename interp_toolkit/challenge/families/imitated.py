@@ -136,7 +136,7 @@ class _Imitation:
             with torch.enable_grad():
                 loss = self._forced_loss(base, source) if forced else self._loss(base)
                 optimizer.zero_grad()
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
             torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
             optimizer.step()
 

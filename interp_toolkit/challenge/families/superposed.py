@@ -278,18 +278,21 @@ class _Exchange:
         """The stream behind attention at the last place."""
         x = self.model.embed.W_E[tokens]
         attn = self.model.blocks[0].attn
-        return x[:, -1] + x.mean(1) @ attn.W_V[0] @ attn.W_O[0]
+        summed: Tensor = x[:, -1] + x.mean(1) @ attn.W_V[0] @ attn.W_O[0]
+        return summed
 
     @torch.no_grad()
     def _layer(self, x: Tensor) -> Tensor:
         mlp = self.model.blocks[0].mlp
-        return x + (x @ mlp.W_in + mlp.b_in).relu() @ mlp.W_out
+        after: Tensor = x + (x @ mlp.W_in + mlp.b_in).relu() @ mlp.W_out
+        return after
 
     @torch.no_grad()
     def _told(self, x: Tensor) -> Tensor:
         logits = x @ self.model.unembed.W_U
         rows = torch.arange(len(x))
-        return logits[rows, self.answers] - logits[rows, self.wrong]
+        advantage: Tensor = logits[rows, self.answers] - logits[rows, self.wrong]
+        return advantage
 
 
 def _threshold_accuracy(values: Tensor, told: Bool[np.ndarray, " row"]) -> float:

@@ -101,13 +101,13 @@ def _passes(model: Model, data: FeatureData) -> tuple[Kept, Kept, Kept, float]:
     def keep_gradient(value: Tensor, hook: Any) -> None:
         gradients[hook.name] = value.detach()
 
-    clean = torch.from_numpy(np.stack(data.tokens[: len(rows)]))
-    corrupted = torch.from_numpy(np.stack(data.corrupted[: len(rows)]))
+    clean = torch.from_numpy(np.stack(list(data.tokens[: len(rows)])))
+    corrupted = torch.from_numpy(np.stack(list(data.corrupted[: len(rows)])))
     hooked: Any = model
     with torch.enable_grad():
         with hooked.hooks(fwd_hooks=keep(kept[0]), bwd_hooks=[(_kept, keep_gradient)]):
             told = advantage(hooked(clean))
-            told.sum().backward()
+            told.sum().backward()  # type: ignore[no-untyped-call]
         hooked.zero_grad()
     with torch.no_grad():
         other = advantage(hooked.run_with_hooks(corrupted, fwd_hooks=keep(kept[1])))
@@ -138,8 +138,8 @@ def _read(model: Any, gradients: Kept, target: str) -> Tensor:
         return gradients[f"blocks.{model.cfg.n_layers - 1}.hook_resid_post"]
     if target[0] == "m":
         layer = int(target[1:])
-        read: Tensor = gradients[f"blocks.{layer}.mlp.hook_pre"]
-        return read @ model.blocks[layer].mlp.W_in.detach().T
+        W_in: Tensor = model.blocks[layer].mlp.W_in.detach()
+        return gradients[f"blocks.{layer}.mlp.hook_pre"] @ W_in.T
     node, channel = target.rstrip(">").split("<")
     layer, head = map(int, node[1:].split(".h"))
     weight: Tensor = getattr(model.blocks[layer].attn, f"W_{channel.upper()}")[head].detach()

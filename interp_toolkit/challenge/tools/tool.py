@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from interp_toolkit.challenge.question import Question
 from interp_toolkit.errors import InputError
@@ -19,6 +19,7 @@ from interp_toolkit.models.model import Model
 Answer = Sequence[float | None] | None
 
 
+@runtime_checkable
 class Tool(Protocol):
     """What is asked; a new one is made for every model."""
 
@@ -67,7 +68,7 @@ def as_tool(given: Any, name: str) -> MakeTool:
     if isinstance(given, type):
         return given
     if hasattr(given, "score"):
-        return lambda: given  # type: ignore[no-any-return]
+        return lambda: given
     if callable(given):
         return lambda: _Function(given)
     raise InputError(f"{name} is no tool: it needs a method score(model, question)")
