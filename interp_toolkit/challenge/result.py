@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.challenge.score import Bin, Score, Scored, scores_by
@@ -235,9 +236,7 @@ def _score_table(title: str, grouped: Sequence[str], scores: Sequence[Score]) ->
 
 def _silent_table(silent: Sequence[Score]) -> Table:
     tools = dict.fromkeys(one.tool for one in silent)
-    rows = [
-        [tool, ", ".join(one.group[0] for one in silent if one.tool == tool)] for tool in tools
-    ]
+    rows = [[tool, ", ".join(one.group[0] for one in silent if one.tool == tool)] for tool in tools]
     return Table(
         "Not answered at all",
         ["tool", "questions"],
@@ -256,7 +255,16 @@ def _counted(right: int, of: int, low: float, high: float) -> str:
 
 def as_markdown(result: ChallengeResult) -> str:
     """The tables as Markdown, for a page of documentation."""
-    parts = [result.verdict, *result.notes]
+    made = result.provenance
+    version, transformer_lens = (
+        made.versions[name] for name in ("interp-toolkit", "transformer-lens")
+    )
+    parts = [
+        f"Made on {date.today().isoformat()} from seed {made.seed}, with interp-toolkit {version} "
+        f"and TransformerLens {transformer_lens}, in {_minutes(result)} of processor time.",
+        result.verdict,
+        *result.notes,
+    ]
     for table in result.tables():
         lines = [f"### {table.title}", ""]
         lines += [f"{table.caption}", ""] if table.caption else []
@@ -266,6 +274,11 @@ def as_markdown(result: ChallengeResult) -> str:
             lines += ["| " + " | ".join(_cell(c) for c in row) + " |" for row in table.rows]
         parts.append("\n".join(lines))
     return "\n\n".join(parts) + "\n"
+
+
+def _minutes(result: ChallengeResult) -> str:
+    seconds = sum(one.seconds for one in result.by_kind)
+    return f"{seconds / 60:.1f} minutes" if seconds >= 60 else f"{seconds:.0f} seconds"
 
 
 def _cell(value: Any) -> str:

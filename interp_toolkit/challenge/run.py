@@ -34,7 +34,7 @@ NOT_TOLD = (
 
 
 def run_challenge(
-    tools: Sequence[str | Any] = DEFAULT_TOOLS,
+    tools: str | Sequence[Any] | Mapping[str, Any] = DEFAULT_TOOLS,
     *,
     seed: int = PUBLIC_SEED,
     models: int = MODELS,
@@ -72,18 +72,19 @@ def run_challenge(
     return card(answers, list(asked), seed, wanted)
 
 
-def named_tools(tools: Sequence[str | Any] | Mapping[str, Any]) -> dict[str, MakeTool]:
+def named_tools(tools: str | Sequence[Any] | Mapping[str, Any]) -> dict[str, MakeTool]:
     """Tools by the names they go by; raises InputError for one that is none, or none at all."""
     if isinstance(tools, Mapping):
         return {name: as_tool(tool, name) for name, tool in tools.items()}
+    listed = [tools] if isinstance(tools, str) else list(tools)
     found: dict[str, MakeTool] = {}
-    for tool in tools:
+    for tool in listed:
         if isinstance(tool, str):
             found[tool] = find_tool(tool)
         else:
             name = str(getattr(tool, "name", getattr(tool, "__name__", type(tool).__name__)))
             found[name] = as_tool(tool, name)
-    if len(found) < max(1, len(tools)):
+    if len(found) < max(1, len(listed)):
         raise InputError("give at least one tool, each with a name of its own")
     return found
 

@@ -56,9 +56,7 @@ def test_bins_count_and_map_looks_up():
     count = Bins(alike, (-1.0,), (-5 / 12, -7 / 24, -9 / 40), 1 / 40)
     output = Map((count, places), lambda c, p: (c + p) % 4, 4)
     symbols = np.array([[3, 1, 3, 3], [0, 1, 2, 3], [2, 2, 2, 2]])
-    made = compiled(
-        output, (1, 2, 3, 4), n_symbols=4, n_places=4, d_vocab=5, causal=False, seed=3
-    )
+    made = compiled(output, (1, 2, 3, 4), n_symbols=4, n_places=4, d_vocab=5, causal=False, seed=3)
     counts = [[(row == s).sum() - 1 for s in row] for row in symbols]
     wanted = (np.array(counts) + np.arange(4)) % 4
     assert (logits_of(made, symbols)[:, :, 1:].argmax(-1) == wanted).all()

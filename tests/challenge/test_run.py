@@ -70,14 +70,16 @@ def test_questions_hold_no_truth(cases):
             assert not forbidden & {f.name for f in dataclasses.fields(question)}
             for item in question.items:
                 assert not forbidden & set(getattr(item, "__dict__", {}))
-            if len(question.items) > 8 and question.kind != "head-relation":
-                # the order gives nothing away: not all the true ones first
+            if len(set(asked.truths)) == 2 and question.kind in ("edge", "pair", "direction-reads"):
+                # the order gives nothing away: never all the true ones first
                 assert list(asked.truths) != sorted(asked.truths, reverse=True)
 
 
 def test_an_oracle_is_right_and_its_opposite_wrong(cases):
     answers = {
-        wrong: [a for case in cases for a in answers_on(case, {"o": lambda w=wrong: Oracle(cases, w)})]
+        wrong: [
+            a for case in cases for a in answers_on(case, {"o": lambda w=wrong: Oracle(cases, w)})
+        ]
         for wrong in (False, True)
     }
     for wrong, found in answers.items():
@@ -162,7 +164,9 @@ def test_a_tool_of_ones_own_is_imported_on_request(tmp_path, monkeypatch):
     assert set(answer.stated) == {0.25}
 
 
-@pytest.mark.parametrize("name", ["nothing", "no_such_module:f", "math:no_such", "math:pi", ":", ""])
+@pytest.mark.parametrize(
+    "name", ["nothing", "no_such_module:f", "math:no_such", "math:pi", ":", ""]
+)
 def test_what_is_no_tool_is_one_clear_line(name):
     with pytest.raises(InputError) as told:
         find_tool(name)
@@ -186,7 +190,8 @@ def test_probabilities_are_checked():
 
 @pytest.mark.slow
 def test_ours_on_one_model_of_every_kind(cases):
-    found = [a for case in cases for a in answers_on(case, {"ours": Ours})]
+    some = [case for case in cases if case.family != "planted"]
+    found = [a for case in some for a in answers_on(case, {"ours": Ours})]
     assert [a.failed for a in found if a.failed] == []
     by_kind = {}
     for a in found:
@@ -196,6 +201,7 @@ def test_ours_on_one_model_of_every_kind(cases):
     assert set(by_kind) == set(KINDS) - {"direction-carries", "backdoor"}
     assert np.mean(by_kind["edge"]) > 0.95
     assert np.mean(by_kind["readable"]) > 0.95
+    assert np.mean(by_kind["pair"]) > 0.7
 
 
 def test_detect_head_sees_attention_alone():

@@ -120,7 +120,7 @@ class Ours:
             for b in one.bigrams
         }
         items: tuple[Pair, ...] = question.items
-        return [YES if (*p.head, p.key, p.query) in found else NO for p in items]
+        return [YES if (*p.head, str(p.key), str(p.query)) in found else NO for p in items]
 
     def _algorithm(self, model: Model, question: Question) -> Answer:
         if set(question.items) != set(SORTERS) or "layout" not in question.context:

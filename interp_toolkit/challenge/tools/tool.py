@@ -81,7 +81,7 @@ class _Function:
         self.score = function
 
 
-def checked(answer: Answer, n_items: int) -> list[float | None]:
+def checked(answer: Sequence[Any] | None, n_items: int) -> list[float | None]:
     """The probabilities; raises ValueError where they are none or not as many as were asked for."""
     if answer is None:
         return [None] * n_items
