@@ -1,5 +1,6 @@
 from ._version import __version__ as __version__
 from .analysis import analyze as analyze
+from .challenge.run import run_challenge as run_challenge
 from .errors import InputError as InputError
 from .errors import InterventionError as InterventionError
 from .models.loading.checkpoint import save as save
