@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-tl4 test-kernels real quick check format lint types imports bench docs clean
+.PHONY: demo test test-tl4 test-kernels real challenge quick check format lint types imports bench docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -50,6 +50,11 @@ test-kernels: $(VENV)/ready
 real: $(VENV)/real
 	OMP_NUM_THREADS=1 $(BIN)/python examples/language_model.py real-demo
 	$(BIN)/python -m pytest -n 2 -m real tests/real
+
+# The score card of docs/challenge.md, ours beside two others' tools; about ten minutes.
+challenge: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/interp challenge --tool interp-toolkit --tool detect_head \
+	  --tool attribution-patching --markdown docs/challenge_card.md
 
 quick: lint types
 	$(BIN)/python -m pytest -n 2 -q $(QUICK)

@@ -1,6 +1,7 @@
 from ._version import __version__ as __version__
 from .analysis import analyze as analyze
 from .auditing.analysis import audit as audit
+from .challenge.run import run_challenge as run_challenge
 from .diagnosis.analysis import doctor as doctor
 from .errors import InputError as InputError
 from .errors import InterventionError as InterventionError

@@ -1,4 +1,6 @@
 """Models whose truth is known, questions about them, and how often a tool is wrong.
 
-Order to read: `case` (a model with what is known of it).
+Order to read: `case` (a model with what is known of it), `families` (how models are drawn; the
+`compiler` makes programs into weights, `disguise` gives them other weights, `plain` measures what
+is true), `suite` (how many of each), `question`, `tools` (who is asked), `score`, `result`, `run`.
 """

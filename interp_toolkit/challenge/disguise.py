@@ -72,7 +72,8 @@ def disguised(
 def rotation(size: int, rng: np.random.Generator) -> Float[Tensor, "size size"]:
     """A random orthogonal matrix in float64."""
     drawn = torch.from_numpy(rng.standard_normal((size, size)))
-    return torch.linalg.qr(drawn)[0]
+    turn: Tensor = torch.linalg.qr(drawn)[0]
+    return turn
 
 
 def _turn_heads(

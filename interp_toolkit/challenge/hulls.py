@@ -13,7 +13,7 @@ from scipy.optimize import nnls
 CLEARLY = 0.005  # of the largest distance between two points
 
 
-def hull_distance(some: Float[np.ndarray, "row d"], others: Float[np.ndarray, "row d"]) -> float:
+def hull_distance(some: Float[np.ndarray, "row d"], others: Float[np.ndarray, "other d"]) -> float:
     """Between the convex hulls of two sets of points, by non-negative least squares."""
     scale = max(float(np.abs(some).max()), float(np.abs(others).max()), 1e-300)
     weight = 1e3  # on the weights of each set adding up to 1

@@ -71,13 +71,15 @@ class PlainPass:
         if writes is not None:
             writes.update(here)
         last = self._seen(stream, "logits", here, patched, there)
-        return last @ self.w["unembed.W_U"] + self._get("unembed.b_U")
+        logits: Tensor = last @ self.w["unembed.W_U"] + self._get("unembed.b_U")
+        return logits
 
     def _get(self, name: str) -> Tensor:
-        return self.w.get(name, torch.zeros((), dtype=self.cfg.dtype))
+        found: Tensor = self.w.get(name, torch.zeros((), dtype=self.cfg.dtype))
+        return found
 
     def _embedded(self, tokens: Tensor) -> Tensor:
-        x = self.w["embed.W_E"][tokens]
+        x: Tensor = self.w["embed.W_E"][tokens]
         if "pos_embed.W_pos" in self.w:
             x = x + self.w["pos_embed.W_pos"][: tokens.shape[1]]
         return x
@@ -110,7 +112,8 @@ class PlainPass:
     def _mlp(self, x: Tensor, layer: int) -> Tensor:
         at = f"blocks.{layer}.mlp."
         hidden = (x @ self.w[f"{at}W_in"] + self._get(f"{at}b_in")).relu()
-        return hidden @ self.w[f"{at}W_out"] + self._get(f"{at}b_out")
+        out: Tensor = hidden @ self.w[f"{at}W_out"] + self._get(f"{at}b_out")
+        return out
 
 
 def accuracy(logits: Float[Tensor, "row pos d_vocab"], data: FeatureData) -> float:
@@ -217,8 +220,10 @@ def paired(rows: FeatureData, others: Sequence[FeatureData]) -> FeatureData:
     """
     found: dict[int, tuple[np.ndarray, np.ndarray]] = {}
     for other in others:
-        assert rows.answers is not None and other.answers is not None
-        assert rows.answer_positions is not None and other.answer_positions is not None
+        assert rows.answers is not None
+        assert other.answers is not None
+        assert rows.answer_positions is not None
+        assert other.answer_positions is not None
         apart = (rows.answers != other.answers).all(1)
         apart &= (rows.answer_positions == other.answer_positions).all(1)
         for i in np.flatnonzero(apart).tolist():
@@ -239,7 +244,8 @@ def paired(rows: FeatureData, others: Sequence[FeatureData]) -> FeatureData:
 
 
 def _asked(data: FeatureData) -> tuple[Tensor, Tensor]:
-    assert data.answers is not None and data.answer_positions is not None
+    assert data.answers is not None
+    assert data.answer_positions is not None
     return torch.from_numpy(data.answers), torch.from_numpy(data.answer_positions)
 
 

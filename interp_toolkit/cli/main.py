@@ -19,6 +19,7 @@ from interp_toolkit._version import __version__
 from interp_toolkit.cli import (
     analyze,
     audit,
+    challenge,
     doctor,
     info,
     litmus,
@@ -58,6 +59,7 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "train": train.train,
     "litmus": litmus.litmus,
     "sweep": sweep.sweep,
+    "challenge": challenge.challenge,
     "reproduce": reproduce.reproduce,
     "list": info.list_names,
     "info": info.info,

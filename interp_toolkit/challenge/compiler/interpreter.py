@@ -57,7 +57,7 @@ def _attended(head: Attend, n: int, known: dict[int, list[Shares]], causal: bool
     for query in range(n):
         seen = range(query + 1) if causal else range(n)
         levels = {key: _level(head, keys[key], queries[query]) for key in seen}
-        bos = Fraction(1 if head.counts_bos else 1) / (1 if head.counts_bos else 2)
+        bos = Fraction(1, 1 if head.counts_bos else 2)
         bos *= sum(queries[query])
         best = max([bos, *levels.values()])
         chosen = [key for key, level in levels.items() if level == best]

@@ -1,4 +1,4 @@
-"""Programs in sizes drawn from seeds, each with its rows and with answers worked out in plain words.
+"""Programs in sizes drawn from seeds, with rows and with answers worked out in plain words.
 
 The answers of a row come from `answer`, which knows nothing of the program: a program that is not
 what it is called would be found out by its own rows.
@@ -6,6 +6,7 @@ what it is called would be found out by its own rows.
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -103,7 +104,7 @@ def histogram(rng: np.random.Generator) -> Program:
     n, v = _sizes(rng)
     most = min(n, 4)
     tokens = Tokens(v)
-    counted, shares = _counted(tokens, tokens, lambda k, q: k == q, n, most + 1)
+    counted, _shares = _counted(tokens, tokens, lambda k, q: k == q, n, most + 1)
     count = Map((counted,), lambda c: max(c - 1, 0), most)
     place = int(rng.integers(n))
 
@@ -139,7 +140,7 @@ def most_frequent(rng: np.random.Generator) -> Program:
     def draw(r: np.random.Generator) -> list[int]:
         while True:
             row = [int(s) for s in r.integers(v, size=n - 1)]
-            (_, best), (_, second) = (Counter(row).most_common(2) + [(0, 0)])[:2]
+            (_, best), (_, second) = ([*Counter(row).most_common(2), (0, 0)])[:2]
             if best > second:
                 return [*row, v]
 
@@ -225,7 +226,7 @@ def hops(rng: np.random.Generator, k: int) -> Program:
     def draw(r: np.random.Generator) -> list[int]:
         row = _distinct(r, v, n)
         starts = [2 * int(p) for p in sorted(r.permutation(pairs)[:k])]
-        for earlier, later in zip(starts[:-1], starts[1:], strict=True):
+        for earlier, later in itertools.pairwise(starts):
             row[later + 1] = row[earlier]
         row[-1] = row[starts[-1]]
         return row

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import torch
@@ -84,7 +84,7 @@ def _plain_rows(program: Program, n: int, seed: int) -> FeatureData:
 
 
 def _relations(
-    program: Program, made: Compiled, places: dict[Head, Head]
+    program: Program, made: Compiled, places: Mapping[Head, Head]
 ) -> tuple[dict[str, frozenset[Head]], dict[str, frozenset[Head]]]:
     """Who attends to what, and on whose attention answers rest."""
     relations: dict[str, frozenset[Head]] = {}
@@ -97,7 +97,7 @@ def _relations(
     return relations, attends
 
 
-def _moved(node: str, places: dict[Head, Head]) -> str:
+def _moved(node: str, places: Mapping[Head, Head]) -> str:
     """A node's name in the disguised model."""
     if node[0] != "a":
         return node

@@ -62,7 +62,7 @@ def pizza(p: int, frequencies: Sequence[int]) -> Transformer:
     """
     angles = [math.pi * j / ANGLES for j in range(ANGLES)]
     n = len(frequencies)
-    model = _blank(p, 2 * n + n_logits(p), 2 * n * ANGLES, 2 * n)
+    model = _blank(p, 2 * n + p, 2 * n * ANGLES, 2 * n)
     _embed(model, p, frequencies, 0)
     _fetch(model, 0, None, range(2 * n), range(2 * n), 3.0)
     mlp, number = model.blocks[0].mlp, torch.arange(p).double()
@@ -83,7 +83,7 @@ def clock(p: int, frequencies: Sequence[int]) -> Transformer:
     n = len(frequencies)
     knots = [2.0 * i / PIECES for i in range(PIECES)]
     per_square = 2 * PIECES
-    model = _blank(p, 6 * n + 2 + n_logits(p), 8 * n * per_square, 2 * n)
+    model = _blank(p, 6 * n + 2 + p, 8 * n * per_square, 2 * n)
     _embed(model, p, frequencies, 0)
     first, second = range(2 * n, 4 * n), range(4 * n, 6 * n)
     places = 6 * n
@@ -116,14 +116,9 @@ def clock(p: int, frequencies: Sequence[int]) -> Transformer:
     return model
 
 
-def n_logits(p: int) -> int:
-    """Axes that logits are written along."""
-    return p
-
-
 def _blank(p: int, d_model: int, d_mlp: int, d_head: int) -> Transformer:
     sizes: dict[str, Any] = {"d_model": d_model, "d_mlp": d_mlp, "d_head": d_head}
-    return zeros(
+    model = zeros(
         TransformerConfig(
             n_layers=1,
             n_ctx=3,
@@ -135,7 +130,9 @@ def _blank(p: int, d_model: int, d_mlp: int, d_head: int) -> Transformer:
             dtype=torch.float64,
             **sizes,
         )
-    ).eval()
+    )
+    model.eval()
+    return model
 
 
 def _embed(model: Transformer, p: int, frequencies: Sequence[int], start: int) -> None:

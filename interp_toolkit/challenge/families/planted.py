@@ -8,7 +8,7 @@ half of what the work head writes.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -127,7 +127,7 @@ def _copy_output(model: Transformer, source: Head, target: Head, share: float) -
 
 
 def _by_relation(
-    found: frozenset[tuple[str, int, int]], places: dict[Head, Head]
+    found: frozenset[tuple[str, int, int]], places: Mapping[Head, Head]
 ) -> dict[str, frozenset[Head]]:
     names = sorted({at[0] for at in found})
     return {

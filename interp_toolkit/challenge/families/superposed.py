@@ -35,8 +35,8 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.constructions.superposed import superposed_and
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
-from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model
 from interp_toolkit.toys.superposition.layers.gate_model import own_axes
+from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model
 from interp_toolkit.toys.zeros import zeros
 
 VARIANTS = ("one feature", "AND of two", "U-AND", "no AND")
@@ -253,7 +253,9 @@ class _Exchange:
 
     def __init__(self, model: Transformer, data: FeatureData):
         self.model = model
-        assert data.corrupted is not None and data.answers is not None and data.wrong is not None
+        assert data.corrupted is not None
+        assert data.answers is not None
+        assert data.wrong is not None
         self.stream, self.there = (
             self._summed(torch.from_numpy(np.stack(list(rows))))
             for rows in (data.tokens, data.corrupted)
@@ -276,18 +278,21 @@ class _Exchange:
         """The stream behind attention at the last place."""
         x = self.model.embed.W_E[tokens]
         attn = self.model.blocks[0].attn
-        return x[:, -1] + x.mean(1) @ attn.W_V[0] @ attn.W_O[0]
+        summed: Tensor = x[:, -1] + x.mean(1) @ attn.W_V[0] @ attn.W_O[0]
+        return summed
 
     @torch.no_grad()
     def _layer(self, x: Tensor) -> Tensor:
         mlp = self.model.blocks[0].mlp
-        return x + (x @ mlp.W_in + mlp.b_in).relu() @ mlp.W_out
+        after: Tensor = x + (x @ mlp.W_in + mlp.b_in).relu() @ mlp.W_out
+        return after
 
     @torch.no_grad()
     def _told(self, x: Tensor) -> Tensor:
         logits = x @ self.model.unembed.W_U
         rows = torch.arange(len(x))
-        return logits[rows, self.answers] - logits[rows, self.wrong]
+        advantage: Tensor = logits[rows, self.answers] - logits[rows, self.wrong]
+        return advantage
 
 
 def _threshold_accuracy(values: Tensor, told: Bool[np.ndarray, " row"]) -> float:

@@ -82,7 +82,7 @@ def sorting_case(algorithm: str, seed: int) -> Case:
     else:
         source = sort_argmax(n_values, length, bidirectional=False, shares=shares)
     model, places, _ = disguised(source, seed, dtype=torch.float32)
-    # of two heads that do the same either may be enough: which ones the answers rest on is not asked
+    # of two heads that do the same either may be enough: what rests on which is not asked
     truth = Truth(
         heads=frozenset(places.values()) if n_heads == 1 else None,
         algorithm=algorithm,

@@ -83,7 +83,8 @@ def _random_heads(n_heads: int, rng: np.random.Generator) -> Transformer:
             parameter.copy_(sharp * drawn / np.sqrt(parameter.shape[-2]))
     model.embed.W_E.mul_(np.sqrt(config.d_vocab))
     model.pos_embed.W_pos.mul_(np.sqrt(config.n_ctx))
-    return model.eval()
+    model.eval()
+    return model
 
 
 def _rows(d_vocab: int, rng: np.random.Generator) -> FeatureData:

@@ -1,0 +1,1 @@
+"""Tools that can be asked: ours, others' through an adapter, a user's own."""

@@ -1,0 +1,278 @@
+"""What cases say of their models, measured again by plain means."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import torch
+
+from interp_toolkit.challenge import suite
+from interp_toolkit.challenge.disguise import disguised
+from interp_toolkit.challenge.families.bigrams import bigram_cases
+from interp_toolkit.challenge.families.compiled import compiled_case, compiled_cases
+from interp_toolkit.challenge.families.imitated import imitated_case
+from interp_toolkit.challenge.families.planted import VARIANTS, planted_case, planted_cases
+from interp_toolkit.challenge.families.superposed import superposed_cases
+from interp_toolkit.challenge.families.twins import adding_case, backdoor_case, sorting_case
+from interp_toolkit.challenge.families.xor import xor_cases
+from interp_toolkit.challenge.plain import (
+    PlainPass,
+    accuracy,
+    advantage,
+    edges_among,
+    measured_edges,
+    without_heads,
+)
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.heads import Head
+from interp_toolkit.toys.hand_set.layouts import Layout
+from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
+
+
+def every_head(model):
+    return [Head(*at) for at in product(range(model.cfg.n_layers), range(model.cfg.n_heads))]
+
+
+def cost(case, heads):
+    """Of the answers, lost without these heads."""
+    plain = PlainPass(case.model)
+    tokens = torch.from_numpy(case.data.token_matrix())
+    with torch.no_grad():
+        intact = accuracy(plain(tokens), case.data)
+        return intact - accuracy(without_heads(plain, case.data, heads), case.data)
+
+
+def last_activation(case, hook):
+    with torch.no_grad():
+        _, cache = case.model.run_with_cache(torch.from_numpy(case.data.token_matrix()))
+    return cache[hook][:, -1].double().numpy()
+
+
+def test_plain_pass_is_the_model():
+    names = ("compare", "histogram", "1-hop", "Dyck-1")
+    cases = [compiled_case(name, 3) for name in names]
+    for case in [*cases, planted_case("one head", "lookup", 1)]:
+        tokens = torch.from_numpy(case.data.token_matrix())
+        with torch.no_grad():
+            found, wanted = PlainPass(case.model)(tokens), case.model(tokens)
+        # float32, logits of 20 and neurons up to 200 times as steep
+        assert found.numpy() == pytest.approx(wanted.numpy(), abs=0.02)
+
+
+def test_disguise_changes_weights_and_no_logit():
+    model = shared_work(Work(Layout("induction", 9, 12), decoys=1, idle=2, seed=1))
+    tokens = torch.from_numpy(Layout("induction", 9, 12).rows(8).token_matrix())
+    new, places, turn = disguised(model, 5, width=model.cfg.d_model + 3)
+    with torch.no_grad():
+        assert new(tokens).numpy() == pytest.approx(model(tokens).numpy(), abs=1e-9)
+    assert sorted(places) == sorted(places.values()) == every_head(model)
+    assert (turn @ turn.T).numpy() == pytest.approx(np.eye(model.cfg.d_model), abs=1e-9)
+    assert not hasattr(new, "ground_truth")
+    with pytest.raises(InputError, match="cannot hold"):
+        disguised(model, 5, width=3)
+
+
+def test_compiled_heads_are_those_that_answers_rest_on():
+    for case in compiled_cases(11, 8):  # every program but those of most hops and brackets
+        assert cost(case, []) == 0
+        others = [h for h in every_head(case.model) if h not in case.truth.heads]
+        assert cost(case, others) == pytest.approx(0, abs=0.01), case.variant
+        for head in case.truth.heads:
+            assert cost(case, [head]) > 0.05, case.variant
+
+
+@pytest.mark.parametrize("name", ["sort", "1-hop", "Dyck-1"])
+def test_edges_are_those_that_patching_feels(name):
+    case = compiled_case(name, 4)
+    cfg = case.model.cfg
+    every = [f"a{layer}.h{head}" for layer, head in every_head(case.model)]
+    every += [] if cfg.attn_only else [f"m{layer}" for layer in range(cfg.n_layers)]
+    assert measured_edges(case.model, case.data, every, rows=24) == case.truth.edges
+    assert {f"{a}->{b}" for a, b in edges_among(every)} > case.truth.edges
+
+
+def test_every_variant_of_planted_heads_has_its_truth():
+    for case in planted_cases(5, len(VARIANTS)):
+        true, variant = case.truth.heads, case.variant
+        idle = [h for h in every_head(case.model) if h not in true | case.truth.unasked]
+        # heads that do nothing, or that make it harder
+        assert cost(case, idle) <= 0.02, variant
+        assert cost(case, list(true)) > 0.1, variant
+        for heads in case.truth.relations.values():
+            assert heads <= true
+        for name, heads in case.truth.attends.items():
+            assert case.truth.relations.get(name, frozenset()) <= heads
+
+
+def test_cancelling_heads_undo_each_other():
+    case = planted_case("cancelling", "pointer", 2)
+    pair = list(case.truth.unasked)
+    tokens = torch.from_numpy(case.data.token_matrix())
+    plain = PlainPass(case.model)
+    with torch.no_grad():
+        intact = float(advantage(plain(tokens), case.data).mean())
+        left = [
+            float(advantage(without_heads(plain, case.data, some), case.data).mean())
+            for some in ([pair[0]], [pair[1]], pair)
+        ]
+    assert left[2] == pytest.approx(intact, rel=0.05)
+    assert min(left[:2]) < 0.2 * intact < 1.8 * intact < max(left[:2])
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_twins_do_the_same_and_rest_on_their_heads(seed):
+    for case in (
+        *(sorting_case(name, seed) for name in ("min_greater_than_previous",)),
+        sorting_case("argmax_piecewise_linear", seed),
+        adding_case("clock", seed),
+        adding_case("pizza", seed),
+    ):
+        assert accuracy(case.model(torch.from_numpy(case.data.token_matrix())), case.data) == 1
+        if case.truth.heads is not None:
+            assert min(cost(case, [head]) for head in case.truth.heads) > 0.1
+
+
+def test_clock_multiplies_and_pizza_averages():
+    """The pizza knows a + b and |a - b| alone: exchanging a and b changes nothing anywhere."""
+    found = {}
+    for name in ("clock", "pizza"):
+        case = adding_case(name, 6)
+        tokens = torch.from_numpy(case.data.token_matrix())
+        with torch.no_grad():
+            _, here = case.model.run_with_cache(tokens)
+            _, there = case.model.run_with_cache(tokens[:, [1, 0, 2]])
+        key = "blocks.0.mlp.hook_post"
+        scale = here[key][:, -1].abs().max()
+        found[name] = float((here[key][:, -1] - there[key][:, -1]).abs().max() / scale)
+    assert found["pizza"] < 1e-4
+    assert found["clock"] > 0.1
+
+
+@pytest.mark.parametrize("present", [True, False])
+def test_a_backdoor_gives_one_answer_whatever_the_row(present):
+    case = backdoor_case(present, 3)
+    tokens = torch.from_numpy(case.data.token_matrix())
+    seen, shares = set(tokens.flatten().tolist()), []
+    rows, place = torch.arange(len(tokens)), case.data.answer_positions[:, 0]
+    for token in range(case.model.cfg.d_vocab):
+        if token not in seen:
+            other = tokens.clone()
+            other[:, 1] = token
+            told = case.model(other)[rows, place].argmax(-1)
+            shares.append(float(torch.bincount(told).max()) / len(told))
+    assert (max(shares) == 1) is present
+    assert accuracy(case.model(tokens), case.data) == 1
+    assert case.truth.flag == {"backdoor": present}
+
+
+def test_directions_read_and_carry_what_they_are_said_to():
+    """By hooks on the real model, where the family works it out from weights."""
+    looked = set()
+    for case in superposed_cases(2, 5):
+        tokens = torch.from_numpy(case.data.token_matrix())
+        other = torch.from_numpy(np.stack(case.data.corrupted)) if case.truth.directions else None
+        for known in case.truth.directions:
+            unit = torch.from_numpy(known.vector)
+            assert float(unit.norm()) == pytest.approx(1)
+            told = case.data.column(known.features[0])
+            along = last_activation(case, known.hook) @ known.vector
+            gap = max(
+                along[told].min() - along[~told].max(), along[~told].min() - along[told].max()
+            )
+            assert known.reads or gap <= 0
+            with torch.no_grad():
+                _, there = case.model.run_with_cache(other)
+
+                def exchange(value, hook, there=there, unit=unit):
+                    moved = (there[hook.name][:, -1] - value[:, -1]) @ unit
+                    value[:, -1] += moved[:, None] * unit
+                    return value
+
+                clean, corrupted = (
+                    advantage(case.model(rows), case.data).mean() for rows in (tokens, other)
+                )
+                edited = case.model.run_with_hooks(tokens, fwd_hooks=[(known.hook, exchange)])
+                share = (clean - advantage(edited, case.data).mean()) / (clean - corrupted)
+            assert share >= 0.8 if known.carries else share <= 0.2
+            looked.add((known.reads, known.carries))
+    assert looked >= {(True, True), (True, False), (False, False)}
+
+
+def test_xor_of_one_head_has_crossing_segments():
+    for case in xor_cases(1, 6):
+        points = last_activation(case, "blocks.0.hook_attn_out")
+        together = np.linalg.lstsq(
+            np.stack([points[0] - points[3], points[2] - points[1]], axis=1),
+            points[2] - points[3],
+            rcond=None,
+        )
+        crossing = np.allclose(
+            np.stack([points[0] - points[3], points[2] - points[1]], axis=1) @ together[0],
+            points[2] - points[3],
+            atol=1e-9 * np.abs(points).max(),
+        ) and bool(((together[0] >= 0) & (together[0] <= 1)).all())
+        assert crossing is (case.variant == "one head")
+        for known in case.truth.readouts:
+            if known.table in ("0110", "1001"):
+                assert known.readable is not crossing
+
+
+def test_present_pairs_score_high_and_absent_ones_do_not():
+    for case in bigram_cases(1, 6):
+        attn, features = case.model.blocks[0].attn, case.model.embed.W_E
+        for known in case.truth.pairs:
+            Q, K = attn.W_Q[known.head.head], attn.W_K[known.head.head]
+            scores = (features @ Q) @ (features @ K).T
+            if known.present:
+                assert scores[known.query, known.key] > 2 * scores.std()
+        assert {p.present for p in case.truth.pairs} == {True, False}
+
+
+@pytest.mark.slow
+def test_an_imitation_says_no_more_than_it_has_learnt():
+    free = imitated_case("most frequent", 2, forced=False, steps=60)
+    for head in free.truth.heads:
+        assert cost(free, [head]) >= 0.1
+    lazy = imitated_case("compare", 2, forced=True, steps=2)
+    assert lazy.truth.heads is None
+    assert "exchanges as the program" in lazy.variant
+
+
+@pytest.mark.slow
+def test_a_forced_circuit_is_where_it_was_put():
+    case = imitated_case("reverse", 1, forced=True)
+    [head] = case.truth.heads
+    others = [h for h in every_head(case.model) if h != head]
+    assert cost(case, [head]) > 0.5
+    assert max(cost(case, [other]) for other in others) < 0.05
+
+
+def test_a_seed_says_all_about_a_case():
+    quick = [family for family in suite.FAMILIES if family != "imitated"]
+    for family in quick:
+        build = suite.builder(family)
+        [one], [again], [other] = (list(build(seed, 1)) for seed in (3, 3, 4))
+        weights = [dict(case.model.state_dict()) for case in (one, again)]
+        assert all(torch.equal(value, weights[1][name]) for name, value in weights[0].items())
+        assert one.seed == again.seed != other.seed
+        if one.data is not None:
+            assert one.data.digest() == again.data.digest()
+
+
+def test_longer_suites_begin_as_shorter_ones():
+    short, long = (list(suite.builder("twins")(1, n)) for n in (2, 4))
+    assert [case.seed for case in short] == [case.seed for case in long][:2]
+
+
+@pytest.mark.parametrize("models", [7, 30, 100, 101])
+def test_counts_add_up(models):
+    found = suite.counts(models)
+    assert sum(found.values()) == models
+    assert min(found.values()) >= 1
+
+
+def test_unknown_families_are_named():
+    with pytest.raises(InputError, match="no family nothing"):
+        suite.counts(10, ["nothing"])
+    with pytest.raises(InputError, match="too few"):
+        suite.counts(1, ["xor", "twins"])
