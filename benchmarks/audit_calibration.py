@@ -49,6 +49,7 @@ from interp_toolkit.models.heads import Head
 from interp_toolkit.stats import clopper_pearson
 
 A_MODEL = 4  # claims of each truth that a model gives
+UNREADABLE: Counter[str] = Counter()  # models that cannot be taken apart into edges
 Told = tuple[Case, Claim, bool]  # a model, a claim about it, and whether it is true
 
 
@@ -70,8 +71,12 @@ def told_circuits(case: Case, rng: np.random.Generator) -> Iterator[Told]:
     """The circuit, and the same with other heads."""
     if case.truth.edges is None or not case.truth.heads:
         return
+    try:
+        wiring = PatchedModel(case.model).wiring
+    except InputError as error:
+        UNREADABLE[f"{case.family}, {case.variant}: {error}"] += 1
+        return
     yield case, as_claim({"circuit": sorted(case.truth.edges)}), True
-    wiring = PatchedModel(case.model).wiring
     layers: dict[int, list[int]] = {}
     for head in case.truth.heads:
         layers.setdefault(head.layer, []).append(head.head)
@@ -254,6 +259,8 @@ def main() -> None:
             print(told_line(found[-1]), flush=True)
             for bad in found[-1]["wrong"][:6]:
                 print("   ", bad, flush=True)
+    for reason, count in UNREADABLE.items():
+        print(f"{count} left out: {reason}")
     if arguments.json:
         with replacing(arguments.json) as partial:
             partial.write_text(json.dumps(found, indent=1) + "\n")

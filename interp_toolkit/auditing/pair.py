@@ -194,6 +194,9 @@ class _PairAudit:
     def stable(self) -> Part:
         """Over rows drawn anew, in the units of the claim."""
         found = standardised(self.effects, COVERAGE)
+        if math.isnan(found.mean):
+            said = "the query scores most other tokens alike, so there is no scale"
+            return Part("stable", "undecided", said, "intervened")
         units = self.effects * (found.mean / float(np.median(self.effects)))
         return stable_part(units, self.bound, None, self.ground.rng(15), percent=False)
 

@@ -1,0 +1,118 @@
+"""Audits as a whole: seals, corrections, rows, what the result holds."""
+
+import json
+
+import numpy as np
+import pytest
+
+import interp_toolkit as it
+from interp_toolkit.auditing.claims import as_claim
+from interp_toolkit.auditing.ground import ground_on
+from interp_toolkit.auditing.seal import read_seal, write_seal
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.report.json import to_json
+from interp_toolkit.toys.hand_set.induction import induction
+
+CLAIM = {"heads": ["L1H0"], "relation": "induction", "says": "attends"}
+
+
+@pytest.fixture(scope="module")
+def model():
+    return induction(32, 24)
+
+
+def test_a_sealed_audit_says_which_claims_were_sealed(tmp_path, model):
+    sealed = write_seal([as_claim(CLAIM)], tmp_path / "s.json", seed=3, level=0.01)
+    assert read_seal(tmp_path / "s.json") == sealed
+    found = it.audit(model, ["L0H1 attends to the previous token"], sealed=sealed)
+    assert [claim.sealed for claim in found.claims] == [True, False]
+    assert found.evidence.seal == sealed.sha256
+    assert found.evidence.level == 0.01
+    assert found.provenance.seed == 3
+    assert any("1 of 2 claims were sealed" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("change", ["seed", "level", "claims", "plan", "sealed_at", "exhaustive"])
+def test_a_seal_shows_every_change(tmp_path, change):
+    path = tmp_path / "s.json"
+    write_seal([as_claim(CLAIM)], path)
+    content = json.loads(path.read_text())
+    content[change] = 1 if change != "claims" else [CLAIM | {"says": "carries"}]
+    path.write_text(json.dumps(content))
+    with pytest.raises(InputError, match="has been changed since it was sealed"):
+        read_seal(path)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"schema": "interp-toolkit/seal/1"}', "[" * 9999]
+)
+def test_what_is_no_seal(tmp_path, text):
+    path = tmp_path / "s.json"
+    path.write_text(text)
+    with pytest.raises(InputError):
+        read_seal(path)
+
+
+def test_the_plan_tells_how_sure_each_answer_must_be(tmp_path):
+    claims = [as_claim({"heads": ["L1H0", "L0H1"], "relation": "induction"}), as_claim(CLAIM)]
+    write_seal(claims, tmp_path / "s.json", level=0.06)
+    plan = json.loads((tmp_path / "s.json").read_text())["plan"]
+    assert [one["asserts"] for one in plan] == [["matters", "special"]] * 2 + [["there"]]
+    assert [one["one_sided_error"] for one in plan] == pytest.approx([0.01, 0.01, 0.02])
+
+
+def test_more_claims_make_wider_intervals(model):
+    few, _ = ground_on(model, None, seed=0, level=0.05, claims=1)
+    many, _ = ground_on(model, None, seed=0, level=0.05, claims=10)
+    assert many.coverage(2) > few.coverage(2) > few.coverage(1)
+
+
+def test_copies_of_rows_are_no_more_rows(model):
+    rows = np.array([[1, 2, 3, 1, 2, 3], [4, 5, 6, 4, 5, 6]] * 8)
+    data = FeatureData(rows, np.zeros((16, 0), bool), ())
+    ground, notes = ground_on(model, data, seed=0, level=0.05, claims=1)
+    assert len(ground.data) == 2
+    assert notes == ["14 of 16 rows are copies of others and were left out"]
+
+
+def test_the_result_is_json_and_a_frame(model):
+    found = it.audit(model, [CLAIM])
+    document = json.loads(json.dumps(to_json([found]), allow_nan=False))
+    (result,) = document["results"]
+    assert result["claims"][0]["answer"] == found.claims[0].answer
+    assert result["evidence"]["status"] == found.status
+    frame = found.to_frame()
+    assert set(frame.question) >= {"there", "matters", "special", "sentence"}
+    assert found.figures()
+
+
+def test_the_same_seed_gives_the_same(model):
+    first, second = (it.audit(model, [CLAIM], seed=4).to_dict() for _ in range(2))
+    assert first == second
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"level": 0.7}, "level"),
+        ({"exhaustive": True}, "give rows"),
+        ({"claims": []}, "no claim to test"),
+    ],
+)
+def test_options_that_cannot_be(model, more, said):
+    claims = more.pop("claims", [CLAIM])
+    with pytest.raises(InputError, match=said):
+        it.audit(model, claims, **more)
+
+
+def test_exhaustive_rows_are_counted_not_inferred():
+    tokens = np.array([[a, b, 2] for a in (0, 1) for b in (0, 1)])
+    data = FeatureData(tokens, tokens[:, :2] == 1, ("a", "b"))
+    model = it.load("toy:xor-2head")
+    direction = {"direction": [1.0, 1.0, 0.0], "hook": "blocks.0.hook_resid_post"}
+    claim = direction | {"features": ["a", "b"], "table": "0110"}
+    counted = it.audit(model, [claim], data=data, exhaustive=True).claims[0]
+    inferred = it.audit(model, [claim], data=data).claims[0]
+    assert counted.answer in ("confirmed", "refuted")
+    assert inferred.answer == "not_testable"  # two rows of a class are too few to set a threshold

@@ -1,0 +1,98 @@
+"""Claims about heads, on models whose heads are known."""
+
+import pytest
+import torch
+
+import interp_toolkit as it
+from interp_toolkit.errors import InputError
+from interp_toolkit.toys.hand_set.induction import decoy, induction
+from interp_toolkit.toys.hand_set.layouts import Layout
+from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
+
+
+@pytest.fixture(scope="module")
+def model():
+    return induction(32, 24)
+
+
+def asked(model, head, relation, data=None, **claim):
+    given = {"heads": [head], "relation": relation, **claim}
+    return it.audit(model, [given], data=data).claims[0]
+
+
+def by_question(claim):
+    return {part.question: part for part in claim.parts}
+
+
+def test_both_heads_of_the_induction_circuit(model):
+    found = it.audit(
+        model,
+        [
+            {"heads": ["L1H0"], "relation": "induction", "says": "carries"},
+            {"heads": ["L0H1"], "relation": "previous-token", "says": "carries"},
+        ],
+    )
+    assert [claim.answer for claim in found.claims] == ["confirmed", "confirmed"]
+    assert found.status == "confirmed"
+
+
+def test_heads_of_another_relation_are_refuted(model):
+    found = asked(model, "L0H1", "induction")
+    assert found.answer == "refuted"
+    assert {p.answer for p in found.parts if p.asserted} == {"refuted"}
+
+
+def test_a_decoy_attends_and_does_nothing():
+    """The behaviour cannot be tested on a model that does not do it; attention can."""
+    found = by_question(asked(decoy(), "L1H0", "induction"))
+    assert found["matters"].answer == "not_testable"
+
+
+def planted(**settings):
+    work = Work(Layout("induction", 12, 20), decoys=2, seed=3, **settings)
+    model = shared_work(work, torch.float32)
+    return model, work.layout.rows(384, 5), model.ground_truth
+
+
+def test_decoys_beside_the_real_head():
+    model, data, truth = planted()
+    ((relation, *true),) = [at for at in truth.true if at[0] == "induction"] or [None]
+    decoys = [at[1:] for at in truth.attends - truth.true if at[0] == relation]
+    assert asked(model, list(true), "induction", data).answer == "confirmed"
+    found = asked(model, list(decoys[0]), "induction", data)
+    parts = by_question(found)
+    assert parts["there"].answer == "confirmed"
+    assert parts["matters"].answer == "refuted"
+    assert found.answer == "refuted"
+    assert asked(model, list(decoys[0]), "induction", data, says="attends").answer == "confirmed"
+
+
+def test_a_head_that_another_backs_up_is_confirmed_by_what_it_restores():
+    model, data, truth = planted(n=2, sharing="redundant")
+    true = [at[1:] for at in truth.true if at[0] == "induction"]
+    assert len(true) == 2
+    for head in true:
+        found = by_question(asked(model, list(head), "induction", data))
+        assert found["matters"].answer == "confirmed"
+        assert "once it is cut in" in found["matters"].said
+        assert found["all"].answer == "refuted"  # the other one still carries it
+
+
+def test_few_rows_decide_nothing_rather_than_the_wrong_thing():
+    model, data, truth = planted()
+    (true,) = [at[1:] for at in truth.true if at[0] == "induction"]
+    from interp_toolkit.auditing.ground import at_rows
+
+    few = at_rows(data, torch.arange(6).numpy())
+    assert asked(model, list(true), "induction", few).answer in ("undecided", "confirmed")
+    decoys = [at[1:] for at in truth.attends - truth.true if at[0] == "induction"]
+    assert asked(model, list(decoys[0]), "induction", few).answer in ("undecided", "not_testable")
+
+
+def test_a_head_that_is_not_there(model):
+    with pytest.raises(
+        InputError, match="there is no head L7H0: the model has 2 layers of 2 heads"
+    ):
+        asked(model, "L7H0", "induction")
+    with pytest.raises(InputError, match="induktion"):
+        asked(model, "L0H0", "induktion")

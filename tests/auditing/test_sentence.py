@@ -1,0 +1,50 @@
+import pytest
+
+from interp_toolkit.auditing.claims import as_claim
+from interp_toolkit.auditing.parts import Part
+from interp_toolkit.auditing.sentence import sentence_part, strength_of
+
+HEAD = {"heads": ["L1H0"], "relation": "induction"}
+ATTENDS = Part("there", "confirmed", "it attends; more", "observed")
+MATTERS = Part("matters", "confirmed", "cutting costs 40%. More", "intervened", True)
+
+
+@pytest.mark.parametrize(
+    ("claim", "strength"),
+    [
+        ("L1H0 attends to the previous token", 0),
+        ("L1H0 is an induction head", 1),
+        ("L1H0 implements induction", 2),
+        (HEAD | {"says": "attends"}, 0),
+        (HEAD, 1),
+        ({"circuit": ["m0->logits"], "says": "both"}, 2),
+        ({"algorithm": "argmax_piecewise_linear"}, 2),
+        ({"direction": [1.0], "hook": "h"}, 0),
+        ({"pair": {"head": "L0H0", "key": 1, "query": 2}}, 0),
+    ],
+)
+def test_how_strong_the_words_are(claim, strength):
+    assert strength_of(as_claim(claim))[0] == strength
+
+
+def test_words_may_be_as_strong_as_what_was_done():
+    mild, strong = as_claim(HEAD | {"says": "attends"}), as_claim("L1H0 implements induction")
+    assert sentence_part(mild, [ATTENDS]).answer == "confirmed"
+    assert sentence_part(as_claim(HEAD), [ATTENDS]).answer == "refuted"
+    assert sentence_part(as_claim(HEAD), [ATTENDS, MATTERS]).answer == "confirmed"
+    said = sentence_part(strong, [ATTENDS, MATTERS])
+    assert said.answer == "refuted"
+    assert "it attends; cutting costs 40%" in said.said
+
+
+def test_nothing_confirmed_earns_no_word():
+    found = sentence_part(as_claim(HEAD), [Part("there", "undecided", "?", "observed")])
+    assert found.answer == "refuted"
+    assert "nothing was confirmed" in found.said
+
+
+def test_a_circuit_that_is_enough_and_needed_may_be_called_a_mechanism():
+    both = as_claim({"circuit": ["m0->logits"], "says": "both"})
+    alone = Part("all", "confirmed", "alone", "intervened", True)
+    assert sentence_part(both, [alone, MATTERS]).answer == "confirmed"
+    assert sentence_part(both, [alone]).answer == "refuted"
