@@ -217,12 +217,22 @@ class _Examination:
             NOISE_BASIS,
             "handing back a copy changes the logits",
         )
-        linked = firing.connected(bench, model, self.points)
+        linked = firing.links(bench, model, self.points)
         rows = firing.edited_rows(bench, model, self.points, seen, self.plain, self.noise)
-        linked_fresh = None
-        if self.fresh is not None and not all(linked.values()):
-            linked_fresh = firing.connected(bench, self.fresh.model, self.fresh_points)
-        yield from firing.check_reach(model, self.points, linked, linked_fresh, rows)
+        theirs = None
+        if self.fresh is not None:
+            theirs = firing.links(bench, self.fresh.model, self.fresh_points)
+        joined = None if theirs is None else theirs.joined
+        yield from firing.check_reach(model, self.points, linked.joined, joined, rows)
+        if theirs is not None and self._copy_agrees():
+            yield from firing.check_whole(linked, theirs)
+
+    def _copy_agrees(self) -> bool:
+        """Whether the fresh copy is the same model."""
+        if self.fresh_seen is None:
+            return False
+        gap = (self.fresh_seen.logits - self.plain).abs().max()
+        return bool(gap <= self.noise)
 
     def _as_told(self, asked: Callable[[Any], Iterator[Check]]) -> Iterator[Check]:
         theirs = None if self.fresh is None else asked(self.fresh.model)

@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -54,8 +55,22 @@ def kind_of(name: str) -> str:
     return re.sub(r"^blocks\.\d+\.", "", name)
 
 
-def connected(bench: Bench, model: Any, points: Mapping[str, Any]) -> dict[str, bool]:
-    """Of each hook point that fires: whether the logits depend on what a hook returns there."""
+@dataclass(frozen=True)
+class Links:
+    """What one backward pass says of every hook point that fires.
+
+    Attributes:
+        joined: whether the logits depend on what a hook returns there.
+        felt: along each axis but the first, which entries (positions, heads, ...) have any
+            gradient.
+    """
+
+    joined: Mapping[str, bool]
+    felt: Mapping[str, tuple[Tensor, ...]]
+
+
+def links(bench: Bench, model: Any, points: Mapping[str, Any]) -> Links:
+    """Of each hook point that fires: what the logits feel of what a hook returns there."""
     tokens = bench.tokens[:2]
     leaves: dict[str, list[Tensor]] = {}
 
@@ -77,10 +92,42 @@ def connected(bench: Bench, model: Any, points: Mapping[str, Any]) -> dict[str, 
         flat = [leaf for each in leaves.values() for leaf in each]
         gradients: Iterable[Any] = [None] * len(flat)
         if flat and logits.requires_grad:
-            gradients = torch.autograd.grad(logits.float().sum(), flat, allow_unused=True)
-    found = iter([gradient is not None for gradient in gradients])
-    joined = {name: [next(found) for _ in each] for name, each in leaves.items()}
-    return {name: all(each) for name, each in joined.items()}
+            generator = torch.Generator().manual_seed(2)
+            weights = torch.randn(logits.shape, generator=generator).to(logits.device)
+            total = (logits.float() * weights).sum()
+            gradients = torch.autograd.grad(total, flat, allow_unused=True)
+    found = iter(gradients)
+    by_name = {name: [next(found) for _ in each] for name, each in leaves.items()}
+    return Links(
+        {name: all(g is not None for g in each) for name, each in by_name.items()},
+        {name: _felt(each[-1]) for name, each in by_name.items() if each[-1] is not None},
+    )
+
+
+def _felt(gradient: Tensor) -> tuple[Tensor, ...]:
+    some = (gradient != 0).cpu()
+    axes = range(some.ndim)
+    return tuple(
+        some.movedim(axis, 0).reshape(some.shape[axis], -1).any(-1) for axis in axes if axis
+    )
+
+
+def check_whole(mine: Links, theirs: Links) -> Iterator[Check]:
+    """Do edits reach the logits from every position and head from which a fresh copy's do?"""
+    lost = []
+    for name, felt in mine.felt.items():
+        other = theirs.felt.get(name, ())
+        same = len(other) == len(felt) and all(
+            a.shape == b.shape for a, b in zip(felt, other, strict=True)
+        )
+        if same and any(bool((b & ~a).any()) for a, b in zip(felt, other, strict=True)):
+            lost.append(name)
+    asked = "edits reach from every position and head"
+    if lost:
+        said = f"some entries are thrown away, in a fresh copy not: {listed(lost)}"
+        yield Check("hooks", asked, "failed", said, places=lost)
+    else:
+        yield Check("hooks", asked, "passed", "from as many as in a fresh copy")
 
 
 def edited_rows(

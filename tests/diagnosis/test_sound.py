@@ -15,7 +15,6 @@ import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import Bench, breaking, points_of, probe_rows
 from interp_toolkit.diagnosis.checks import judged, listed
 from interp_toolkit.diagnosis.known import KNOWN
-from interp_toolkit.diagnosis.sums import check_residual
 from interp_toolkit.report.html import write_report
 from interp_toolkit.report.json import write_json
 
@@ -145,4 +144,3 @@ def test_a_difference_beside_its_tolerance(difference, tolerance, scale, answer)
 def test_known_faults_name_releases() -> None:
     assert all(fault.releases and fault.gone not in fault.releases for fault in KNOWN)
     assert listed(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
-    assert callable(check_residual)

@@ -40,6 +40,18 @@ def thrown_away(model, hook="blocks.1.hook_resid_post"):
     model.hook_dict[hook].__class__ = Deaf
 
 
+class HalfDeaf(HookPoint):
+    """A hook point whose edits at the first position the model throws away."""
+
+    def __call__(self, x, *args, **kwargs):
+        edited = super().__call__(x.clone(), *args, **kwargs)
+        return torch.cat([x[:, :1], edited[:, 1:]], 1)
+
+
+def half_thrown_away(model, hook="blocks.1.hook_resid_pre"):
+    model.hook_dict[hook].__class__ = HalfDeaf
+
+
 def unscaled_embedding(model):
     scale = math.sqrt(model.cfg.d_model)
     model.embed.register_forward_hook(lambda module, args, output: output / scale)
