@@ -184,7 +184,7 @@ def test_probabilities_are_checked():
     assert checked(None, 2) == [None, None]
     assert checked([0, None, np.float32(0.5)], 3) == [0.0, None, 0.5]
     for wrong in ([0.1], [0.1, float("nan")], [0.1, -0.1]):
-        with pytest.raises(ValueError, match="answers to 2|no probability"):
+        with pytest.raises(ValueError, match=r"answers to 2|no probability"):
             checked(wrong, 2)
 
 
