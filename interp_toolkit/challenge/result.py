@@ -20,7 +20,7 @@ SHOWN = 25  # weak spots in the table
 LISTED = 8  # reasons of failures
 COLUMNS = (
     *("tool", "models", "true of asked", "recall", "precision", "abstained"),
-    *("Brier", "reference", "CPU s"),
+    *("AUC", "Brier", "reference", "CPU s"),
 )
 
 
@@ -95,8 +95,10 @@ class ChallengeResult(Result):
 
     def tables(self) -> list[Table]:
         """Weak spots, then scores by kind, family, strength, and failures."""
+        silent = [one for one in self.by_kind if not one.answered]
         tables = [
             _weak_table(self.weak_spots),
+            *([_silent_table(silent)] if silent else []),
             _score_table("By kind of question", ["question"], self.by_kind),
             _score_table("By family of models", ["question", "family"], self.by_family),
         ]
@@ -106,9 +108,6 @@ class ChallengeResult(Result):
                     "By strength of what was planted", ["question", "strength"], self.by_strength
                 )
             )
-        silent = [one for one in self.by_kind if not one.answered]
-        if silent:
-            tables.append(_silent_table(silent))
         if self.failures:
             tables.append(
                 Table(
@@ -217,6 +216,7 @@ def _score_table(title: str, grouped: Sequence[str], scores: Sequence[Score]) ->
             _interval(one.right, one.true, one.recall_interval),
             _interval(one.right, one.claimed, one.precision_interval),
             f"{one.abstained:.0%}",
+            one.auc,
             one.brier,
             one.reference,
             round(one.seconds, 1),
@@ -229,8 +229,9 @@ def _score_table(title: str, grouped: Sequence[str], scores: Sequence[Score]) ->
         [*grouped, *COLUMNS],
         rows,
         "A claim is a stated probability above 1/2. Recall counts what was abstained from as "
-        "missed. Brier: mean squared error of stated probabilities; reference: of always stating "
-        "the share that is true.",
+        "missed. AUC: the chance that a true item has a higher figure than a false one. Brier: "
+        "mean squared error of stated probabilities; reference: of always stating the share that "
+        "is true.",
     )
 
 

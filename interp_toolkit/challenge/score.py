@@ -2,7 +2,8 @@
 
 A *claim* is an item that a tool gives a probability above 1/2; what it abstains from is no claim,
 so that it counts against recall and not against precision. Brier's score is over what was answered;
-the *reference* is that of always stating the share that is true among the same items.
+the *reference* is that of always stating the share that is true among the same items. AUC is the
+chance that a true item has a higher figure than a false one, whatever the threshold.
 Intervals are Clopper and Pearson's, at 95 %. They take items as independent; those of one model
 are not quite.
 """
@@ -12,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+
+from scipy.stats import rankdata
 
 from interp_toolkit.stats import clopper_pearson
 
@@ -63,6 +66,7 @@ class Score:
         recall: share of the true ones that it claims; precision: of its claims that are true. None
             where there are none.
         recall_interval, precision_interval: 95 %.
+        auc: of what it answered; None where all of it is true, or none.
         brier: mean squared difference of stated probability and truth; reference: see the module.
         failures: questions that it raised on.
         seconds, rows: in all.
@@ -80,6 +84,7 @@ class Score:
     recall_interval: Interval | None
     precision: float | None
     precision_interval: Interval | None
+    auc: float | None
     brier: float | None
     reference: float | None
     failures: int
@@ -126,12 +131,24 @@ def score(answers: Sequence[Scored], group: tuple[str, ...] = ()) -> Score:
         recall_interval=clopper_pearson(right, true) if true else None,
         precision=right / len(claims) if claims else None,
         precision_interval=clopper_pearson(right, len(claims)) if claims else None,
+        auc=_auc(given),
         brier=sum((p - truth) ** 2 for truth, p in given) / len(given) if given else None,
         reference=share * (1 - share) if given else None,
         failures=sum(a.failed is not None for a in answers),
         seconds=sum(a.seconds for a in answers),
         rows=sum(a.rows for a in answers),
     )
+
+
+def _auc(given: Sequence[tuple[bool, float]]) -> float | None:
+    """Mann and Whitney's: ties count half."""
+    true = sum(truth for truth, _ in given)
+    false = len(given) - true
+    if not true or not false:
+        return None
+    ranks = rankdata([p for _, p in given])
+    of_true = sum(rank for rank, (truth, _) in zip(ranks, given, strict=True) if truth)
+    return float((of_true - true * (true + 1) / 2) / (true * false))
 
 
 def scores_by(answers: Iterable[Scored], key: Callable[[Scored], tuple[str, ...]]) -> list[Score]:

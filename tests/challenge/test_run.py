@@ -190,7 +190,8 @@ def test_probabilities_are_checked():
 
 @pytest.mark.slow
 def test_ours_on_one_model_of_every_kind(cases):
-    some = [case for case in cases if case.family != "planted"]
+    chosen = ("1-hop", "sorting by a sum's maximum", "one feature", "no AND", "one head")
+    some = [case for case in cases if case.variant.startswith(chosen) or case.family == "bigrams"]
     found = [a for case in some for a in answers_on(case, {"ours": Ours})]
     assert [a.failed for a in found if a.failed] == []
     by_kind = {}

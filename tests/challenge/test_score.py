@@ -36,6 +36,8 @@ def test_a_score_by_hand():
     # (0.1² + 0.6² + 0.5² + 0.2² + 0.1²) / 5, and 3/5 of those answered are true
     assert one.brier == pytest.approx((0.01 + 0.36 + 0.25 + 0.04 + 0.01) / 5)
     assert one.reference == pytest.approx(3 / 5 * 2 / 5)
+    # 0.9, 0.5, 0.8 are true, 0.6 and 0.1 false: of six pairs one is the wrong way round
+    assert one.auc == pytest.approx(5 / 6)
     assert one.abstained == pytest.approx(1 / 6)
     assert (one.models, one.seconds, one.rows, one.failures) == (2, 4.0, 10, 0)
     # Clopper and Pearson, 1934: 2 of 4 at 95 % is [0.0676, 0.9324]; 2 of 3 is [0.0943, 0.9916]
@@ -46,7 +48,7 @@ def test_a_score_by_hand():
 def test_nothing_said_is_no_precision_and_recall_of_zero():
     one = score([scored([True, False], [None, None], failed="ValueError: no")])
     assert one.recall == 0
-    assert (one.precision, one.brier, one.reference) == (None, None, None)
+    assert (one.precision, one.auc, one.brier, one.reference) == (None, None, None, None)
     assert (one.abstained, one.failures) == (1, 1)
     nothing_true = score([scored([False], [0.2])])
     assert nothing_true.recall is None

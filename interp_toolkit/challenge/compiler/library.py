@@ -75,7 +75,6 @@ def reverse(rng: np.random.Generator) -> Program:
         place,
         lambda r: _distinct(r, v, n),
         lambda row: row[::-1][place],
-        {"answer": (head,)},
     )
 
 

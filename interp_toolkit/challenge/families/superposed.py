@@ -43,8 +43,8 @@ VARIANTS = ("one feature", "AND of two", "U-AND", "no AND")
 ROWS = 256
 #: share of the way to the corrupted row's answer that exchanging a component takes the answer
 CARRIES, NOT = 0.8, 0.2
-#: balanced accuracy of the best threshold on the component
-READS, READS_NOT = 0.995, 0.8
+#: balanced accuracy of the best threshold on the component: it reads on every row, or it does not
+READS, READS_NOT = 1.0, 0.8
 WORST = 0.4  # of a read-off feature, by the others that are on
 DORMANT = 3  # features that have a vector which nothing reads
 BASE, GAIN = 10.0, 10.0  # of the two answers' logits, and of what tells them apart

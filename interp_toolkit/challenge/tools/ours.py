@@ -80,9 +80,8 @@ class Ours:
         sure = _sure_of_circuit(result)
         if sure is None:
             return None
-        nodes = set(result.nodes)
         names = [f"a{head.layer}.h{head.head}" for head in question.items]
-        return [sure if name in nodes else 1 - sure for name in names]
+        return [_node(result, name, sure) for name in names]
 
     def _edges(self, model: Model, question: Question) -> Answer:
         result = self._result(model, "circuit", question.data)
@@ -136,6 +135,19 @@ def _sure_of_circuit(result: Any) -> float | None:
     if result.status == "detected":
         return YES
     return LIKELY if result.status == "partial" else None
+
+
+def _node(result: Any, name: str, sure: float) -> float | None:
+    """A node outside the circuit, or one that works against it, is not what answers rest on.
+
+    One whose cut costs nothing certain, in either direction, is not decided.
+    """
+    if name not in result.nodes:
+        return 1 - sure
+    low, high = result.node_intervals[name]
+    if low > 0:
+        return sure
+    return 1 - sure if high < 0 else None
 
 
 def _threshold(model: Model, data: FeatureData, item: Direction) -> float:

@@ -132,6 +132,11 @@ class Blocks:
         x = w.norm(x if change is None else x + change.delta[0])
         return w.post_norm(neurons(w, x) @ w.W_out + w.b_out)
 
+    def largest_logit(self, x: Stream) -> float:
+        """What no logit is larger than, whatever cancels in it (but for biases)."""
+        read = torch.linalg.vector_norm(self._final(x), dim=-1).max()
+        return float(read * torch.linalg.vector_norm(self.W_U, dim=0).max())
+
     def unembed(self, x: Stream) -> Float[Tensor, "row pos d_vocab"]:
         """The logits."""
         logits = self._final(x) @ self.W_U + self._b_U

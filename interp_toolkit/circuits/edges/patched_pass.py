@@ -248,7 +248,8 @@ class PatchedModel:
                     f"({self._words(stage.layer - 1)}), so its edges cannot be cut"
                 )
         logits = run(self._model, tokens)
-        if logits is None or not agrees(whole.logits, logits):
+        terms = self.blocks.largest_logit(whole.trace.totals[-1])
+        if logits is None or not agrees(whole.logits, logits, summed=terms):
             raise InputError(
                 f"the output of this {type(self._model).__name__} cannot be computed from its "
                 f"weights ({self._words(self.wiring.n_layers - 1)}), so no edge can be cut"

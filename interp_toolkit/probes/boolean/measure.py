@@ -293,7 +293,8 @@ def make_targets(
     n = len(features)
     draws = np.empty((n, 0), dtype=bool)
     if n >= SAMPLED_FROM:
-        draws = np.stack([truth_values(table, draw) for draw in nulls(features)], axis=1)
+        drawn = [truth_values(table, draw) for draw in nulls(features)]
+        draws = np.stack(drawn, axis=1) if drawn else draws
     return Targets(
         names=(function_name(table), *others),
         labels=np.column_stack([y, *others.values()]),

@@ -87,7 +87,7 @@ def shuffled_labels(
     n_row = len(features)
     if groups is None:
         moved = [rng.permutation(n_row) for _ in range(n_draws)]
-        return features[np.array(moved).reshape(n_draws, n_row)]
+        return features[np.array(moved, dtype=np.int64).reshape(n_draws, n_row)]
     member = group_codes(groups)
     rows = [np.flatnonzero(member == group) for group in range(member.max() + 1)]
     if len(rows) == 1:

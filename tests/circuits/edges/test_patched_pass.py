@@ -6,6 +6,7 @@ import math
 import pytest
 import torch
 
+from interp_toolkit.challenge.families.planted import planted_case
 from interp_toolkit.circuits.edges import blocks
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import Edge, Node
@@ -306,3 +307,13 @@ def test_a_cut_that_changes_nothing_may_come_first(zoo, tokens, kind):
     ours = engine.logits(whole, reference, [edges["input->m0"], *later])
     torch.testing.assert_close(ours, engine.logits(whole, reference, later), atol=2e-5, rtol=1e-5)
     assert (ours - whole.logits).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("seed", [13800655, 1, 2])
+def test_logits_that_cancel_to_nothing_are_no_disagreement(seed: int) -> None:
+    """A model that answers with labels alone: on other tokens its logits are rounding, no more."""
+    case = planted_case("cancelling", "first-token", seed)
+    assert case.data is not None
+    tokens = torch.from_numpy(case.data.token_matrix()[:4])
+    logits = PatchedModel(case.model).whole(tokens).logits
+    torch.testing.assert_close(logits, run(case.model, tokens), atol=1e-4, rtol=1e-5)

@@ -379,6 +379,16 @@ def test_controls_on_sampled_data_are_balanced() -> None:
     assert site.controls["AND"] == pytest.approx(0.5, abs=0.1)
 
 
+def test_no_shuffles_are_none() -> None:
+    model, data = planted(120, 3, "xor")
+    without, some = (
+        BOOLEAN(model, table="0110", data=data, shuffles=n, reinitialisations=0).sites[-1]
+        for n in (0, 9)
+    )
+    assert without.status == some.status
+    assert without.accuracy == pytest.approx(some.accuracy)
+
+
 def test_what_any_labels_would_show_is_uninformative() -> None:
     result = it.analyze("toy:xor-1head", "and")
     (site,) = result.sites
