@@ -153,9 +153,9 @@ def _described(ground: Ground) -> dict[str, Any]:
     if ground.data is not None:
         rows = {"source": ground.data.source, "rows": len(ground.data)}
         return {**rows, "sha256": ground.data.digest()}
-    if "prompts" not in ground.__dict__:
+    prompts = ground.asked_prompts
+    if prompts is None:
         return {"source": "none: weights and drawn rows"}
-    prompts = ground.prompts
     digest = digest_of_tokens(prompts.tokens)
     return {"source": prompts.source, "rows": len(prompts), "sha256": digest}
 

@@ -28,6 +28,7 @@ def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
     ][:MOST]
     if not rows:
         return []
+    deviations = any(claim.kind == "pair" for claim in claims)
     traces = []
     for answer, color, symbol in _LOOKS:
         chosen = [(i, part) for i, (_, part) in enumerate(rows) if part.answer == answer]
@@ -60,7 +61,10 @@ def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
             "confirmed where all its intervals lie right of their bounds, refuted where one lies "
             "wholly left of it.",
             [bounds, *traces],
-            plots.layout(plots.axis("share"), plots.axis("") | names | plots.DOWNWARD)
+            plots.layout(
+                plots.axis("share (of pairs: standard deviations)" if deviations else "share"),
+                plots.axis("") | names | plots.DOWNWARD,
+            )
             | {"height": 160 + 44 * len(rows), "margin": {"l": 320}},
         )
     ]

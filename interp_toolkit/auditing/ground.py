@@ -94,6 +94,16 @@ class Ground:
         assert self.home is not None
         return None if self.home.yes else f"the model is not seen to do this: {self.home.said}"
 
+    @property
+    def asked_home(self) -> AtHome | None:
+        """What the model does, if that was asked already."""
+        return self.__dict__.get("home")
+
+    @property
+    def asked_prompts(self) -> Prompts | None:
+        """The rows, if any were looked at already."""
+        return self.__dict__.get("prompts")
+
     def share(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
         """A loss of value on the task's rows, as a share of the behaviour."""
         task, _ = self.task

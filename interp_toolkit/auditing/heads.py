@@ -334,7 +334,7 @@ class _HeadAudit:
     def _other_heads(self) -> str:
         """How many random heads would have passed, by their estimates."""
         if not self.others:
-            return "there is no other head in its layer to compare with"
+            return "there is no other head of its layer to compare with"
         intact, coverage = self.values[INTACT], self.coverage
         shares = [
             self.ground.share(
@@ -343,7 +343,7 @@ class _HeadAudit:
             for h in self.others
         ]
         passed = sum(s.low >= self.bound for s in shares)
-        return f"of {len(shares)} other heads of its layer {passed} pass the same test"
+        return f"the same test is passed by {passed} of {len(shares)} others of its layer"
 
     def _all(self) -> Part:
         """What other heads still carry by the relation."""

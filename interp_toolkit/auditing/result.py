@@ -131,5 +131,7 @@ def _parts_table(claim: AuditedClaim) -> Table:
     )
 
 
-def _rounded(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.2g}")
+def _rounded(value: float | None) -> str | None:
+    if value is None:
+        return None
+    return "< 0.001" if value < 0.001 else f"{value:.2g}"

@@ -48,7 +48,7 @@ def evidence_of(
 ) -> AuditEvidence:
     """What the verdict rests on."""
     counts = {answer: sum(c.answer == answer for c in claims) for answer in _ORDER}
-    home = ground.__dict__.get("home")
+    home = ground.asked_home
     return AuditEvidence(
         status=_status(counts),
         reason=_reason(claims),
