@@ -4,7 +4,7 @@ Claims of each kind are made from what is known of the models (`interp_toolkit.c
 words that they would come in:
 - heads: "H contributes by R"; false: heads that attend to R and do nothing, and any others;
 - circuit: "these edges are sufficient"; false: the same with the heads at work exchanged for others
-  of their layer;
+  of their layer, and of compiled programs without one of their heads;
 - reads, carries: directions of features; false: of other features, random, dormant;
 - pair: skip-bigrams that a head was made for, and others;
 - algorithm: of sorting models; false: the other one.
@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -77,6 +78,12 @@ def told_circuits(case: Case, rng: np.random.Generator) -> Iterator[Told]:
         UNREADABLE[f"{case.family}, {case.variant}: {error}"] += 1
         return
     yield case, as_claim({"circuit": sorted(case.truth.edges)}), True
+    if case.family == "compiled" and len(case.truth.heads) > 1:
+        head = sorted(case.truth.heads)[int(rng.integers(len(case.truth.heads)))]
+        name = f"a{head.layer}.h{head.head}"
+        rest = [e for e in sorted(case.truth.edges) if name not in re.split(r"->|<", e)]
+        if rest:
+            yield case, as_claim({"circuit": rest}), False
     layers: dict[int, list[int]] = {}
     for head in case.truth.heads:
         layers.setdefault(head.layer, []).append(head.head)
