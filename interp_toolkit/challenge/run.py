@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from interp_toolkit.challenge.suite import FAMILIES, MODELS, PUBLIC_SEED, counts
 from interp_toolkit.challenge.tools.tool import MakeTool, Tool, as_tool, checked, find_tool
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import versions
+from interp_toolkit.models.model import Model
 from interp_toolkit.results import Provenance
 
 DEFAULT_TOOLS = ("interp-toolkit",)
@@ -90,26 +91,26 @@ def named_tools(tools: str | Sequence[Any] | Mapping[str, Any]) -> dict[str, Mak
 
 
 def answers_on(case: Case, tools: Mapping[str, MakeTool]) -> list[Scored]:
-    """Every tool's answers to all that is asked of a case."""
-    made = {name: make() for name, make in tools.items()}
+    """Every tool's answers to all that is asked of a case; each has a copy of the model."""
+    made = {name: (make(), copy.deepcopy(case.model)) for name, make in tools.items()}
     return [
-        _answer(case, asked, name, tool)
+        _answer(case, asked, name, tool, model)
         for asked in questions_of(case)
-        for name, tool in made.items()
+        for name, (tool, model) in made.items()
     ]
 
 
-def _answer(case: Case, asked: Asked, name: str, tool: Tool) -> Scored:
+def _answer(case: Case, asked: Asked, name: str, tool: Tool, model: Model) -> Scored:
     """One answer; one that raises is none, with its reason."""
     question = asked.question
     counter = _Rows()
     start, failed = time.process_time(), None
     stated: list[float | None] = [None] * len(question.items)
     handle: Any = None
-    if isinstance(case.model, torch.nn.Module):
-        handle = case.model.register_forward_pre_hook(counter)
+    if isinstance(model, torch.nn.Module):
+        handle = model.register_forward_pre_hook(counter)
     try:
-        given = tool.score(case.model, replace(question))
+        given = tool.score(model, question)
         stated = checked(given, len(question.items))
     except Exception as error:  # another's code: whatever it raises is its answer
         failed = f"{type(error).__name__}: {error}"[:REASON]

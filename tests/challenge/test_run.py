@@ -10,6 +10,7 @@ import torch
 from interp_toolkit.challenge.families.compiled import compiled_case
 from interp_toolkit.challenge.families.planted import planted_case
 from interp_toolkit.challenge.families.twins import adding_case, backdoor_case, sorting_case
+from interp_toolkit.challenge.plain import take
 from interp_toolkit.challenge.question import KINDS, questions_of
 from interp_toolkit.challenge.result import as_markdown
 from interp_toolkit.challenge.run import answers_on, run_challenge
@@ -25,14 +26,19 @@ from interp_toolkit.report.json import write_json
 QUICK = ["xor", "bigrams", "twins"]
 
 
+def weight_of(model):
+    """A figure that two models hardly share."""
+    return sum(float(p.detach().double().abs().sum()) for p in model.parameters())
+
+
 class Oracle:
     """Knows the truth, since a test gives it."""
 
     def __init__(self, cases, wrong=False):
-        self.cases, self.wrong = {id(case.model): case for case in cases}, wrong
+        self.cases, self.wrong = {weight_of(case.model): case for case in cases}, wrong
 
     def score(self, model, question):
-        for asked in questions_of(self.cases[id(model)]):
+        for asked in questions_of(self.cases[weight_of(model)]):
             same = asked.question.kind == question.kind and asked.question.about == question.about
             if same and len(asked.question.items) == len(question.items):
                 return [float(truth != self.wrong) for truth in asked.truths]
@@ -152,6 +158,19 @@ def test_rows_are_counted_and_no_hook_stays():
     assert not case.model._forward_pre_hooks
 
 
+def test_a_tool_that_spoils_the_model_spoils_its_own_copy():
+    def spoil(model, question):
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        return None
+
+    case = next(builder("xor")(0, 1))
+    before = weight_of(case.model)
+    answers_on(case, {"spoil": lambda: type("T", (), {"score": staticmethod(spoil)})()})
+    assert weight_of(case.model) == before > 0
+
+
 def test_a_tool_of_ones_own_is_imported_on_request(tmp_path, monkeypatch):
     (tmp_path / "my_tools.py").write_text(
         "def score(model, question):\n    return [0.25] * len(question.items)\n"
@@ -192,6 +211,7 @@ def test_probabilities_are_checked():
 def test_ours_on_one_model_of_every_kind(cases):
     chosen = ("1-hop", "sorting by a sum's maximum", "one feature", "no AND", "one head")
     some = [case for case in cases if case.variant.startswith(chosen) or case.family == "bigrams"]
+    some[0] = dataclasses.replace(some[0], data=take(some[0].data, np.arange(64)))
     found = [a for case in some for a in answers_on(case, {"ours": Ours})]
     assert [a.failed for a in found if a.failed] == []
     by_kind = {}
