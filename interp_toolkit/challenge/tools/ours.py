@@ -1,4 +1,7 @@
-"""The toolkit's own analyses, as a user runs them, and what their verdicts are taken to say.
+"""The toolkit's own analyses and audits, as a user runs them, and what they are taken to say.
+
+What is asked of many things at once goes to an analysis; whether one direction carries the answers,
+or a head looks for one pair of tokens, is a claim, and goes to an audit.
 
 Verdicts are words, not probabilities. What is said with a test at the level 0.05 is taken as 0.95
 or 0.05, what is certified exactly as CERTAIN, what falls short of its own standard as LIKELY; what
@@ -13,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from interp_toolkit.analysis import analyze
+from interp_toolkit.auditing.analysis import audit
 from interp_toolkit.challenge.question import Direction, Pair, Question, Readout
 from interp_toolkit.challenge.tools.tool import Answer
 from interp_toolkit.data import FeatureData
@@ -32,14 +36,21 @@ BY_WORD: Mapping[str, float | None] = {
     "undecided": None,
     "not_tested": NO,  # it does not attend so, or too little to be cut
 }
+#: answer of an audit -> probability
+BY_ANSWER: Mapping[str, float | None] = {
+    "confirmed": YES,
+    "refuted": NO,
+    "undecided": None,
+    "not_testable": None,
+}
 SORTERS = ("min_greater_than_previous", "argmax_piecewise_linear")
 
 
 class Ours:
-    """Heads, circuit, boolean functions, skip-bigrams and sorting; see the module.
+    """Heads, circuit, boolean functions, sorting, audits of directions and pairs; see the module.
 
-    It has no analysis for whether a direction carries the answers, for other algorithms than
-    sorting ones, and for backdoors, and abstains there.
+    It has no analysis for other algorithms than sorting ones, and for backdoors, and abstains
+    there.
     """
 
     name = "interp-toolkit"
@@ -55,6 +66,7 @@ class Ours:
             "edge": self._edges,
             "readable": self._readable,
             "direction-reads": self._directions,
+            "direction-carries": self._carriers,
             "pair": self._pairs,
             "algorithm": self._algorithm,
         }
@@ -111,15 +123,23 @@ class Ours:
         assert question.data is not None
         return [_threshold(model, question.data, item) for item in question.items]
 
+    def _carriers(self, model: Model, question: Question) -> Answer:
+        items: tuple[Direction, ...] = question.items
+        claims = [
+            {
+                "direction": item.vector.tolist(),
+                "hook": item.hook,
+                "position": item.position,
+                "says": "carries",
+            }
+            for item in items
+        ]
+        return [BY_ANSWER[one.answer] for one in audit(model, claims, data=question.data).claims]
+
     def _pairs(self, model: Model, question: Question) -> Answer:
-        result = self._result(model, "skip-bigrams", question.data)
-        found = {
-            (one.layer, one.head, b.key_feature, b.query_feature)
-            for one in result.found
-            for b in one.bigrams
-        }
         items: tuple[Pair, ...] = question.items
-        return [YES if (*p.head, str(p.key), str(p.query)) in found else NO for p in items]
+        claims = [{"pair": {"head": p.head, "key": p.key, "query": p.query}} for p in items]
+        return [BY_ANSWER[one.answer] for one in audit(model, claims).claims]
 
     def _algorithm(self, model: Model, question: Question) -> Answer:
         if set(question.items) != set(SORTERS) or "layout" not in question.context:
