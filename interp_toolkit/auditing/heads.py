@@ -1,7 +1,10 @@
 """Auditing a head: does it attend to the relation, and does the behaviour rest on that attention?
 
 - there: its attention to the relation's keys, above what uniform attention would pay, against
-  matched controls (`circuits.heads.significance`), row by row;
+  matched controls (`circuits.heads.significance`), row by row. Of a claim that it contributes,
+  attention above uniform is enough, as what it does is asked too; without it (a key that stands
+  there by chance on some rows may matter) the claim is not confirmed, and not refuted either, for a
+  head may attend so at the asked places alone;
 - matters: the relation is cut in this head (`circuits.heads.cuts`), in both ways of cutting; alone,
   and with the relation already cut in all other heads that attend so, in its layer or anywhere:
   what it then restores shows a head whose work another backs up. One of these is enough, in both
@@ -53,8 +56,8 @@ from interp_toolkit.results import head_name
 BOUNDS = {"attends": GROUP_FLOOR, "contributes": NO_EFFECT, "carries": CARRIES}
 ASSERTED = {
     "attends": ("there",),
-    "contributes": ("matters", "special"),
-    "carries": ("matters", "special"),
+    "contributes": ("there", "matters", "special"),
+    "carries": ("there", "matters", "special"),
 }
 MOST_OTHERS = 5  # random other heads
 LEFT = 0.1  # of the behaviour: what other heads may still carry by the relation
@@ -90,17 +93,16 @@ class _HeadAudit:
     ground: Ground
     head: Head
 
-    def bound_of(self, question: str) -> float:
-        """What is claimed at least: of attention where it is there, of the behaviour elsewhere."""
-        if question in self.asserted:
-            given = self.claim.at_least
-            return BOUNDS[self.claim.says] if given is None else given
-        return GROUP_FLOOR if question == "there" else NO_EFFECT
+    @property
+    def claimed(self) -> float:
+        """What the claim's word claims at least."""
+        given = self.claim.at_least
+        return BOUNDS[self.claim.says] if given is None else given
 
     @property
     def bound(self) -> float:
         """Of the behaviour."""
-        return self.bound_of("matters")
+        return NO_EFFECT if self.claim.says == "attends" else self.claimed
 
     @property
     def asserted(self) -> tuple[str, ...]:
@@ -157,16 +159,19 @@ class _HeadAudit:
         if np.isnan(scores.score[self.head]):
             said = f"these rows have no place where a {self.detector.name} head would look"
             return Part("there", "not_testable", said, "observed", asserted)
-        bound = self.bound_of("there")
+        alone = self.claim.says == "attends"
+        bound = self.claimed if alone else _ABOVE_NOTHING
         uniform = float(scores.uniform[self.head])
         by_row = scores.by_row[self.head.layer, :, self.head.head]
         excess = (by_row[~np.isnan(by_row)] - uniform) / (1 - uniform)
-        coverage = self.ground.coverage(1, 2)
+        coverage = self.ground.coverage(len(self.asserted), 2)
         found, p = self.ground.mean(excess, coverage), float(scores.p_value[self.head])
         answer = answer_of(found.low, found.high, bound)
         alpha = (1 - coverage) / 2
-        if answer == "confirmed" and not p <= alpha:
+        if alone and answer == "confirmed" and not p <= alpha:
             answer = "undecided"
+        elif not alone and answer == "refuted":
+            answer = "undecided"  # it may attend so only where it is asked
         said = (
             f"{self.name} pays {float(scores.score[self.head]):.1%} of its attention to the "
             f"relation, uniform attention would pay {uniform:.1%}; matched controls: "
@@ -322,12 +327,18 @@ class _HeadAudit:
             of_requirements([answer_of(s.low, s.high, _ABOVE_NOTHING) for s in shares])
             for shares in (by_mass, by_place)
         ]
-        least = min(by_mass, key=lambda s: s.mean)
+        by_other_keys = answers[0] != "confirmed" and answers[1] == "confirmed"
+        least = min(by_place if by_other_keys else by_mass, key=lambda s: s.mean)
         whose = self.name if not company else f"{self.name} and the heads that attend so"
-        said = (
-            f"cutting the relation in {whose} costs {percent(least)} of the behaviour more than "
-            f"cutting as much of its attention elsewhere; {self._other_heads()}"
-        )
+        said = f"cutting the relation in {whose} costs {percent(least)} of the behaviour more than "
+        if by_other_keys:
+            said += (
+                f"{TIMES:g} times what cutting displaced keys costs (those of another row, or one "
+            )
+            said += "place further); not so beside as much of its attention elsewhere"
+        else:
+            said += "cutting as much of its attention elsewhere"
+        said += f"; {self._other_heads()}"
         answer = of_alternatives(answers)
         return measured("special", answer, said, "intervened", least, 0.0, coverage, asserted)
 

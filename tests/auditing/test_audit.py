@@ -58,8 +58,8 @@ def test_the_plan_tells_how_sure_each_answer_must_be(tmp_path):
     claims = [as_claim({"heads": ["L1H0", "L0H1"], "relation": "induction"}), as_claim(CLAIM)]
     write_seal(claims, tmp_path / "s.json", level=0.06)
     plan = json.loads((tmp_path / "s.json").read_text())["plan"]
-    assert [one["asserts"] for one in plan] == [["matters", "special"]] * 2 + [["there"]]
-    assert [one["one_sided_error"] for one in plan] == pytest.approx([0.01, 0.01, 0.02])
+    assert [one["asserts"] for one in plan] == [["there", "matters", "special"]] * 2 + [["there"]]
+    assert [one["one_sided_error"] for one in plan] == pytest.approx([0.02 / 3, 0.02 / 3, 0.02])
 
 
 def test_more_claims_make_wider_intervals(model):
