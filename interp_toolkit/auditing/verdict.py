@@ -68,7 +68,7 @@ def _status(counts: dict[Answer, int]) -> Status:
         return "refuted"
     if counts["confirmed"] == total:
         return "confirmed"
-    return "not_tested" if counts["not_testable"] == total else "undecided"
+    return "not_testable" if counts["not_testable"] == total else "undecided"
 
 
 def _reason(claims: Sequence[AuditedClaim]) -> str | None:
