@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-tl4 test-kernels real challenge quick check format lint types imports bench docs clean
+.PHONY: demo test test-tl4 test-kernels real real-tests challenge quick check format lint types imports bench docs clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
