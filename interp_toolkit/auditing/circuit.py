@@ -230,9 +230,9 @@ class _CircuitAudit:
         answer: Answer = (
             "confirmed" if share >= STABLE else "refuted" if share < 0.5 else "undecided"
         )
-        groups = self._groups()
+        groups = self.ground.groups
         if groups is not None:
-            below = []
+            groups, below = groups[self.trial.rows.numpy()], []
             names = [g for g in np.unique(groups) if (groups == g).sum() >= FEWEST_OF_GROUP]
             for name in names:
                 here = groups == name
@@ -243,13 +243,6 @@ class _CircuitAudit:
                 said += f", not in {', '.join(below[:4])}" if below else ""
                 answer = "undecided" if below and answer == "confirmed" else answer
         return Part("stable", answer, said, "intervened", value=share, bound=STABLE)
-
-    def _groups(self) -> np.ndarray | None:
-        data = self.ground.data
-        if data is None or data.groups is None or len(data) != len(self.ground.prompts):
-            return None
-        groups: np.ndarray = np.asarray(data.groups)[self.trial.rows.numpy()]
-        return groups
 
 
 def sufficient(found: Share, within: float) -> Answer:

@@ -135,8 +135,6 @@ class _DirectionAudit:
         """The function on each row."""
         data, names = self.ground.data, self.claim.features
         assert data is not None
-        if len(data) != len(self.ground.prompts):
-            raise InputError(f"{len(data)} rows with features are too many; give fewer")
         if not names:
             raise InputError("a claim that a direction reads something needs features")
         return function_of(np.stack([data.column(name) for name in names], 1), self.claim.table)
@@ -316,9 +314,7 @@ class _DirectionAudit:
         )
         matters = measured("matters", answer, said, "intervened", found, self.bound, coverage, True)
         effect = (self.worth - values) / self.whole.mean()
-        groups = None if self.ground.data is None else self.ground.data.groups
-        groups = groups if groups is not None and len(groups) == len(effect) else None
-        stable = stable_part(effect, self.bound, groups, self.ground.rng(9))
+        stable = stable_part(effect, self.bound, self.ground.groups, self.ground.rng(9))
         return [matters, self._read_part(values), self._rest(), self._random_movers(), stable]
 
     def _other_ways(self) -> str:
@@ -434,8 +430,7 @@ class _DirectionAudit:
         )
         said = f"{good} of {MOVED} random directions of that length turn as many"
         special = share_of_random(good, MOVED, said, "intervened", self.ground.coverage(1))
-        groups = None if self.ground.data is None else self.ground.data.groups
-        groups = groups[before] if groups is not None and len(groups) == len(before) else None
+        groups = None if self.ground.groups is None else self.ground.groups[before]
         effect = turned.astype(float)
         return [matters, special, stable_part(effect, self.bound, groups, self.ground.rng(12))]
 

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 
 from interp_toolkit.auditing.parts import coverage_of
 from interp_toolkit.circuits.behaviour.advantage import estimate
@@ -35,7 +35,7 @@ class Ground:
 
     Attributes:
         model: any TransformerLens model.
-        data: rows as they were given, each once; None: none were.
+        data: rows as they were given, each once, MOST_ROWS of them; None: none were.
         seed: of every draw.
         level: of error for the whole audit.
         claims: how many are judged together.
@@ -59,7 +59,7 @@ class Ground:
 
     @cached_property
     def prompts(self) -> Prompts:
-        """The rows, of given ones MOST_ROWS; or repeated tokens that the model is at home with.
+        """The rows that were given, or repeated tokens that the model is at home with.
 
         Raises InputError as `prompts_from_data` and `home_prompts`.
         """
@@ -68,8 +68,7 @@ class Ground:
                 self.model, seed=self.seed, memory=self.memory, progress=self.progress
             )
             return made(self.model, way, rows=MADE_ROWS, seed=self.seed + 2)
-        found = prompts_from_data(self.data, self.model)
-        return found if len(found) <= MOST_ROWS else found.at(self._drawn(len(found)))
+        return prompts_from_data(self.data, self.model)
 
     @cached_property
     def task(self) -> tuple[RowTask | None, str | None]:
@@ -84,6 +83,13 @@ class Ground:
             return None
         self.progress("does the model do its task here?")
         return measured_home(self.model, task, self.memory)
+
+    @property
+    def groups(self) -> Shaped[np.ndarray, " row"] | None:
+        """What each row belongs to; None where nobody says."""
+        return (
+            None if self.data is None or self.data.groups is None else np.asarray(self.data.groups)
+        )
 
     @property
     def untestable(self) -> str | None:
@@ -126,9 +132,6 @@ class Ground:
         """A generator of the audit's seed and these numbers."""
         return np.random.default_rng([self.seed, *key])
 
-    def _drawn(self, n: int) -> np.ndarray:
-        return np.sort(self.rng(1).permutation(n)[:MOST_ROWS])
-
 
 def ground_on(
     model: Model,
@@ -157,6 +160,10 @@ def ground_on(
             copies = len(data) - len(kept)
             notes.append(f"{copies} of {len(data)} rows are copies of others and were left out")
             data = at_rows(data, kept)
+        if len(data) > MOST_ROWS and not exhaustive:
+            notes.append(f"{MOST_ROWS} of {len(data)} rows were drawn")
+            order = np.random.default_rng([seed, 1]).permutation(len(data))
+            data = at_rows(data, np.sort(order[:MOST_ROWS]))
     found = Ground(model, data, seed, level, claims, memory, exhaustive, progress)
     return found, notes
 

@@ -385,11 +385,8 @@ class _HeadAudit:
         assert task is not None
         lost = self.lost(self.companies[self.telling])
         least = min(lost, key=lambda values: float(values.mean()))
-        groups = None if self.ground.data is None else self.ground.data.groups
-        if groups is not None and len(groups) == len(self.ground.prompts):
-            groups = np.asarray(groups)[task.rows.numpy()]
-        else:
-            groups = None
+        groups = self.ground.groups
+        groups = None if groups is None else groups[task.rows.numpy()]
         effect = least / self.ground.home.whole
         return stable_part(effect, self.bound, groups, self.ground.rng(3, *self.head))
 

@@ -151,7 +151,7 @@ def site_of(ground: Ground, hook: str, position: int | None, head: int | None, d
         raise InputError(f"{hook} names {len(names)} hooks, such as {names[0]}; give one")
     prompts = ground.prompts
     given = None if ground.data is None else ground.data.positions
-    if position is None and given is not None and len(given) == len(prompts):
+    if position is None and given is not None:
         positions = np.asarray(given, dtype=np.int64)
     else:
         place = -1 if position is None else position

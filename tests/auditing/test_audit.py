@@ -116,3 +116,27 @@ def test_exhaustive_rows_are_counted_not_inferred():
     inferred = it.audit(model, [claim], data=data).claims[0]
     assert counted.answer in ("confirmed", "refuted")
     assert inferred.answer == "not_testable"  # two rows of a class are too few to set a threshold
+
+
+def test_many_rows_are_drawn_with_all_that_belongs_to_them(model):
+    rows = np.random.default_rng(0).integers(0, 32, (700, 6))
+    features = rows[:, :1] % 2 == 1
+    data = FeatureData(rows, features, ("odd",), groups=rows[:, 0])
+    ground, notes = ground_on(model, data, seed=0, level=0.05, claims=1)
+    assert notes == ["512 of 700 rows were drawn"]
+    tokens = ground.data.token_matrix()
+    assert (ground.data.features[:, 0] == (tokens[:, 0] % 2 == 1)).all()
+    assert (ground.groups == tokens[:, 0]).all()
+    everything, _ = ground_on(model, data, seed=0, level=0.05, claims=1, exhaustive=True)
+    assert len(everything.data) == 700
+
+
+def test_an_effect_of_one_template_alone_is_not_stable():
+    from interp_toolkit.auditing.stable import stable_part
+
+    effect = np.concatenate([np.full(60, 1.0), np.full(20, 0.0)])
+    groups = np.repeat(["a", "b", "c", "d"], 20)
+    found = stable_part(effect, 0.5, groups, np.random.default_rng(0))
+    assert found.answer == "undecided"
+    assert "3 of 4 groups reach it, not d (0%)" in found.said
+    assert stable_part(effect, 0.5, None, np.random.default_rng(0)).answer == "confirmed"
