@@ -11,10 +11,14 @@ from jaxtyping import Bool, Float
 from scipy.optimize import nnls
 
 CLEARLY = 0.005  # of the largest distance between two points
+ROUNDS = 30
 
 
 def hull_distance(some: Float[np.ndarray, "row d"], others: Float[np.ndarray, "other d"]) -> float:
-    """Between the convex hulls of two sets of points, by non-negative least squares."""
+    """Between the convex hulls of two sets of points, by non-negative least squares.
+
+    NaN where that does not come to an end in ROUNDS times as many steps as there are points.
+    """
     scale = max(float(np.abs(some).max()), float(np.abs(others).max()), 1e-300)
     weight = 1e3  # on the weights of each set adding up to 1
     n, m = len(some), len(others)
@@ -23,13 +27,16 @@ def hull_distance(some: Float[np.ndarray, "row d"], others: Float[np.ndarray, "o
     system[-2, :n] = system[-1, n:] = weight
     wanted = np.zeros(len(system))
     wanted[-2:] = weight
-    shares, _ = nnls(system, wanted)
+    try:
+        shares, _ = nnls(system, wanted, maxiter=ROUNDS * (n + m))
+    except RuntimeError:
+        return float("nan")
     shares[:n] /= shares[:n].sum()
     shares[n:] /= shares[n:].sum()
     return float(np.linalg.norm(shares[:n] @ some - shares[n:] @ others))
 
 
 def apart(points: Float[np.ndarray, "row d"], told: Bool[np.ndarray, " row"]) -> bool:
-    """Whether the hulls of the rows told and of the others are CLEARLY apart."""
+    """Whether the hulls of the rows told and of the others are known to be CLEARLY apart."""
     steps = np.linalg.norm(points - points.mean(0), axis=1)
     return bool(hull_distance(points[told], points[~told]) >= CLEARLY * 2 * steps.max())
