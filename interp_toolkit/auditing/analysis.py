@@ -67,7 +67,7 @@ def audit(
             refuted, is at most this, as far as the intervals hold.
         exhaustive: the rows are all that the claims speak of, so that nothing is inferred.
         sealed: what was written down before (see `auditing.seal`); its claims are tested
-            with its seed and level, before `claims`, and marked.
+            with its seed and level, before `claims`, corrected among themselves, and marked.
         memory: bound on what is held at once beside the weights, such as "4GiB".
         progress: told what is being done.
 
@@ -92,7 +92,7 @@ def audit(
         as_data(data, model),
         seed=seed,
         level=level,
-        claims=len(every),
+        claims=len(every) - before or 1,
         memory=memory,
         exhaustive=exhaustive,
         progress=progress,
@@ -100,6 +100,10 @@ def audit(
     tested = []
     for number, claim in enumerate(every):
         progress(f"claim {number + 1} of {len(every)}: {claim.about}")
+        if number == 0 and before:
+            ground = ground.correcting(before)
+        elif number == before:
+            ground = ground.correcting(len(every) - before)
         tested.append(_tested(claim, ground, sealed=number < before))
     return AuditResult(
         probe="audit",

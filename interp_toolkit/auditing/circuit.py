@@ -34,6 +34,7 @@ from interp_toolkit.auditing.parts import (
     percent,
     share_of_random,
 )
+from interp_toolkit.auditing.ratio import ratio_share
 from interp_toolkit.auditing.stable import DRAWS, FEWEST_OF_GROUP, STABLE
 from interp_toolkit.circuits.behaviour.objective import Objective, objective
 from interp_toolkit.circuits.behaviour.words import Share
@@ -163,7 +164,7 @@ class _CircuitAudit:
         mean = float(left.mean() / whole.mean())
         if self.ground.exhaustive:
             return Share(mean, mean, mean)
-        return Share(mean, *ratio_interval(left, whole, coverage))
+        return ratio_share(left, whole, coverage)
 
     def all_of_it(self) -> Part:
         """The circuit alone."""

@@ -44,6 +44,10 @@ from interp_toolkit.results import head_name
 LARGEST_FILE = 64 * 2**20  # bytes of a claim, or of a circuit that it names
 MOST_CLAIMS = 1000
 _HEAD = re.compile(r"^(?:L(\d{1,4})H(\d{1,4})|a(\d{1,4})\.h(\d{1,4})|(\d{1,4})\.(\d{1,4}))$")
+_MORE_THAN_A_CLAIM = re.compile(
+    r"\b(?:not|no|none|never|neither|nor|nobody|nothing|without|only|except|unless|but|or|if|hardly|"
+    r"barely|fails?|cannot)\b|n't\b"
+)
 _IN_TEXT = re.compile(r"\bL(\d{1,4})H(\d{1,4})\b")
 
 
@@ -62,7 +66,7 @@ def _as_heads(value: Any) -> Any:
     several = isinstance(value, list | tuple) and not (
         len(value) == 2 and all(isinstance(n, int) for n in value)
     )
-    return tuple(as_head(one) for one in (value if several else [value]))
+    return tuple(dict.fromkeys(as_head(one) for one in (value if several else [value])))
 
 
 def _as_numbers(value: Any) -> Any:
@@ -276,13 +280,13 @@ def read_claims(path: Path) -> list[Claim]:
     ]
 
 
-def as_claim(given: Any, source: str = "the claim", folder: Path = Path()) -> Claim:
+def as_claim(given: Any, source: str = "the claim", folder: Path | None = None) -> Claim:
     """A claim from a mapping, as a file has it, or a sentence.
 
     Args:
         given: the mapping, the sentence, or a claim as it is.
         source: where it comes from, for errors.
-        folder: where files that it names lie.
+        folder: where files that it names must lie; None: anywhere (for claims of one's own).
 
     Raises:
         InputError: what is missing, unknown or wrong in it.
@@ -311,6 +315,8 @@ def as_claim(given: Any, source: str = "the claim", folder: Path = Path()) -> Cl
         raise InputError(f"{source}: {_explained(error, KINDS[kinds[0]])}") from error
     except InputError as error:
         raise InputError(f"{source}: {error}") from error
+    except OverflowError as error:
+        raise InputError(f"{source} has a number too large") from error
 
 
 def claim_in_words(sentence: str) -> HeadsClaim:
@@ -324,6 +330,10 @@ def claim_in_words(sentence: str) -> HeadsClaim:
     """
     from interp_toolkit.registry import names
 
+    if found := _MORE_THAN_A_CLAIM.search(sentence.lower()):
+        raise InputError(
+            f"a sentence with {found[0]!r} is not understood; claim what is so, as a file or flags"
+        )
     heads = [Head(int(layer), int(head)) for layer, head in _IN_TEXT.findall(sentence)]
     plain = re.sub(r"[\s_-]+", " ", sentence.lower())
     relations = [name for name in names("detectors") if name.replace("-", " ") in plain]
@@ -342,16 +352,27 @@ def claim_in_words(sentence: str) -> HeadsClaim:
     )
 
 
-def _resolved(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
+def _file(name: str, folder: Path | None) -> Path:
+    """A file that a claim names, which is there, is a file, and lies where it may."""
+    if "\0" in name:
+        raise InputError("a file's name has no null character")
+    path = Path(name) if folder is None else folder / name
+    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{name} does not lie beside the claim")
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    if path.stat().st_size > LARGEST_FILE:
+        raise InputError(f"{path} is larger than {LARGEST_FILE // 2**20} MiB")
+    return path
+
+
+def _resolved(fields: dict[str, Any], folder: Path | None) -> dict[str, Any]:
     """The same with the files that it names read."""
     direction, circuit = fields.get("direction"), fields.get("circuit")
     if isinstance(direction, str):
-        fields["direction"] = _vector(folder / direction)
+        fields["direction"] = _vector(direction, folder)
     if isinstance(circuit, str):
-        path = folder / circuit
-        if path.is_file() and path.stat().st_size > LARGEST_FILE:
-            raise InputError(f"{path} is larger than {LARGEST_FILE // 2**20} MiB")
-        fields["circuit"] = edges_of_file(path)
+        fields["circuit"] = edges_of_file(_file(circuit, folder))
     elif isinstance(circuit, list | tuple):
         fields["circuit"] = circuit_names(circuit)
     if isinstance(fields.get("table"), int):
@@ -359,10 +380,11 @@ def _resolved(fields: dict[str, Any], folder: Path) -> dict[str, Any]:
     return fields
 
 
-def _vector(path: Path) -> list[float]:
-    if path.suffix.lower() not in SUFFIXES:
-        raise InputError(f"{path}: a direction is a file of {', '.join(SUFFIXES)}, or its numbers")
-    matrix, _ = read_directions(path)
+def _vector(name: str, folder: Path | None) -> list[float]:
+    if Path(name).suffix.lower() not in SUFFIXES:
+        raise InputError(f"{name}: a direction is a file of {', '.join(SUFFIXES)}, or its numbers")
+    path = _file(name, folder)
+    matrix, _ = read_directions(path, one=True)
     if len(matrix) != 1:
         raise InputError(f"{path} holds {len(matrix)} directions; a claim is about one")
     found: list[float] = matrix[0].double().tolist()

@@ -44,9 +44,10 @@ from interp_toolkit.auditing.parts import (
     percent,
     share_of_random,
 )
+from interp_toolkit.auditing.ratio import ratio_share
 from interp_toolkit.auditing.site import Change, Rows, Site, site_of
 from interp_toolkit.auditing.stable import stable_part
-from interp_toolkit.auditing.threshold import right_by_class, worst_class
+from interp_toolkit.auditing.threshold import best_threshold, right_by_class, worst_class
 from interp_toolkit.circuits.behaviour.objective import AskedObjective, LogitDifference, objective
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.edges.faithfulness import ratio_interval
@@ -59,8 +60,10 @@ ASSERTED = {"reads": ("there",), "carries": ("matters", "special"), "steers": ("
 RANDOM = 200  # directions that are read
 MOVED = 24  # random directions that are exchanged or added: a pass each
 NULLS = 3  # re-initialised models
-READ_BY = 0.99  # of the gradients' squared length: the span that later layers read in
+READ_BY = 1 - 1e-6  # of the gradients' squared length: the span that later layers read in
+LEAST_READ = 1e-3  # of a direction's squared length, for that part of it to stand for it
 KEEPS = 0.5  # of what the direction moves: what its read part moves at least
+LONGEST_STEP = 1e6  # a component that is added: beyond it nothing but overflow is seen
 TRAIN = 0.25  # of the rows, for thresholds
 GRADED, STEPS = 64, 8  # rows, and steps of the way to the corrupted one, for gradients
 MOST_FEATURES = 3  # whose functions are all looked at
@@ -78,7 +81,7 @@ def audit_direction(claim: DirectionClaim, ground: Ground) -> list[Part]:
     if ground.data is None:
         raise InputError("a claim about a direction needs rows; give --data")
     unit = np.asarray(claim.direction)
-    if not np.linalg.norm(unit) > 0:
+    if not np.abs(unit).max() > 0:
         raise InputError("the direction is zero")
     site = site_of(ground, claim.hook, claim.position, claim.head, len(unit))
     audit = _DirectionAudit(claim, ground, site)
@@ -104,6 +107,7 @@ class _DirectionAudit:
     def unit(self) -> Float[Tensor, " d"]:
         """The direction at length 1."""
         vector = torch.tensor(self.claim.direction, dtype=torch.float64)
+        vector = vector / vector.abs().max()  # squares of large numbers overflow
         length: Tensor = vector.norm()
         return vector / length
 
@@ -126,7 +130,10 @@ class _DirectionAudit:
             said = f"{int(labels.sum())} of {len(labels)} rows are on: too few to set a threshold"
             return [Part("there", "not_testable", said, "observed", True)]
         right = right_by_class((self.clean @ self.unit).numpy(), labels, train, test)
-        there, least = self._there(right)
+        _, reachable = best_threshold(
+            (self.clean @ self.unit).numpy()[test], np.asarray(labels[test])
+        )
+        there, least = self._there(right, reachable)
         special = self._random_readers(labels, train, test)
         stable = stable_part(least.astype(float), self.bound, None, self.ground.rng(6), "observed")
         return [there, special, self._elsewhere(labels, train, test), stable]
@@ -152,8 +159,14 @@ class _DirectionAudit:
             train += rows[: max(2, int(TRAIN * len(rows)))].tolist()
         return np.array(sorted(train)), np.setdiff1d(everything, train)
 
-    def _there(self, right: tuple[np.ndarray, np.ndarray]) -> tuple[Part, np.ndarray]:
-        """The share told right in each class; and the worse class's rows."""
+    def _there(
+        self, right: tuple[np.ndarray, np.ndarray], reachable: float
+    ) -> tuple[Part, np.ndarray]:
+        """The share told right in each class; and the worse class's rows.
+
+        What the threshold falls short of may be its fault: the claim is refuted only where no
+        threshold does it, on the very rows that are judged (`reachable`).
+        """
         coverage = self.ground.coverage(1, 2)
         shares = []
         for rows in right:
@@ -163,7 +176,10 @@ class _DirectionAudit:
             shares.append(Share(hit / n, *((hit / n, hit / n) if exact else (low, high))))
         answers = [answer_of(s.low, s.high, self.bound) for s in shares]
         answer: Answer = "undecided"
-        if "refuted" in answers:
+        fewest = min(len(rows) for rows in right)
+        most = clopper_pearson(reachable * fewest, fewest, coverage)[1]
+        most = reachable if self.ground.exhaustive else most
+        if "refuted" in answers and answer_of(most, most, self.bound) == "refuted":
             answer = "refuted"
         elif set(answers) == {"confirmed"}:
             answer = "confirmed"
@@ -292,7 +308,7 @@ class _DirectionAudit:
         mean = float(part.mean() / self.whole.mean())
         if self.ground.exhaustive:
             return Share(mean, mean, mean)
-        return Share(mean, *ratio_interval(part, self.whole, coverage))
+        return ratio_share(part, self.whole, coverage)
 
     def carrying(self) -> list[Part]:
         """Interchange along it."""
@@ -338,7 +354,8 @@ class _DirectionAudit:
     def _read_part(self, values: Values) -> Part:
         """The part that later layers read, exchanged by itself; see the module."""
         prompts, coverage = self.ground.prompts, self.ground.coverage(2)
-        rows = torch.arange(len(prompts))[:GRADED]
+        drawn = self.ground.rng(16).permutation(len(prompts))[:GRADED]
+        rows = torch.from_numpy(np.sort(drawn))
         clean, corrupted = self.clean[rows], self.corrupted[rows]
         gradients = torch.cat(
             [
@@ -350,8 +367,8 @@ class _DirectionAudit:
         )
         inside = read_part(self.unit, gradients)
         if inside is None:
-            said = "later layers do not read along it: no gradient of the answers has a part of it"
-            return Part("special", "refuted", said, "intervened", True, 0.0, bound=KEEPS)
+            said = f"no gradient of the answers has a part along it, on {len(rows)} rows"
+            return Part("special", "undecided", said, "intervened", True, 0.0, bound=KEEPS)
         share, unit = inside
         alone = self.exchanged(unit)
         found = self.moved(alone, coverage)
@@ -404,6 +421,10 @@ class _DirectionAudit:
         """The direction added."""
         assert isinstance(self.judged, LogitDifference)
         step = torch.tensor(self.claim.direction, dtype=torch.float64) * self.claim.by
+        if not bool(step.isfinite().all()) or float(step.abs().max()) > LONGEST_STEP:
+            raise InputError(
+                f"the direction times by={self.claim.by:g} is too long to be added to activations"
+            )
         before = self.worth > 0
         if before.sum() < 4:
             said = "the model prefers the answer on fewer than 4 rows: there is little to steer"
@@ -480,7 +501,7 @@ def read_part(
     basis = directions[:count]
     inside = basis.T @ (basis @ unit)
     share = float(inside.square().sum())
-    return None if share < 1e-6 else (share, inside / inside.norm())
+    return None if share < LEAST_READ else (share, inside / inside.norm())
 
 
 def _put(

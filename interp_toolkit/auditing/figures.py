@@ -59,7 +59,7 @@ def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
             "What each claim rests on",
             "Estimates with their intervals, corrected for all claims together. A claim is "
             "confirmed where all its intervals lie right of their bounds, refuted where one lies "
-            "wholly left of it.",
+            "wholly left of it; a circuit that keeps far more than the model has is refuted too.",
             [bounds, *traces],
             plots.layout(
                 plots.axis("share (of pairs: standard deviations)" if deviations else "share"),

@@ -19,7 +19,7 @@ from interp_toolkit.auditing.parts import coverage_of
 from interp_toolkit.circuits.behaviour.advantage import estimate
 from interp_toolkit.circuits.behaviour.at_home import home_prompts, made
 from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
-from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, measured_home, task_of
+from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, intact_readings, task_of
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -53,6 +53,13 @@ class Ground:
     exhaustive: bool = False
     progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
 
+    def correcting(self, claims: int) -> Ground:
+        """The same ground, with so many claims judged together."""
+        found = replace(self, claims=claims)
+        kept = ("prompts", "task", "home", "readings")
+        found.__dict__.update({n: self.__dict__[n] for n in kept if n in self.__dict__})
+        return found
+
     def coverage(self, asserted: int, alternatives: int = 1) -> float:
         """Of each interval of a claim that asserts so many parts."""
         return coverage_of(self.level, self.claims, asserted, alternatives)
@@ -79,10 +86,15 @@ class Ground:
     def home(self) -> AtHome | None:
         """What the model does on them; None where nothing is measured."""
         task, _ = self.task
-        if task is None:
-            return None
+        return None if task is None else task.at_home(self.readings)
+
+    @cached_property
+    def readings(self) -> Float[np.ndarray, "row column"]:
+        """What the task reads off each row in the whole model."""
+        task, _ = self.task
+        assert task is not None
         self.progress("does the model do its task here?")
-        return measured_home(self.model, task, self.memory)
+        return intact_readings(self.model, task, self.memory)
 
     @property
     def groups(self) -> Shaped[np.ndarray, " row"] | None:
@@ -111,15 +123,19 @@ class Ground:
         return self.__dict__.get("prompts")
 
     def share(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
-        """A loss of value on the task's rows, as a share of the behaviour."""
+        """A loss of value on the task's rows, as a share of the behaviour.
+
+        The errors are shared between the loss's interval and the behaviour's own.
+        """
         task, _ = self.task
         assert task is not None
         assert self.home is not None
         if self.exhaustive:
-            whole = self.home.whole
-            mean = float(lost.mean()) / whole
+            mean = float(lost.mean()) / self.home.whole
             return Share(mean, mean, mean)
-        return self.home.share(task.interval(lost, coverage))
+        each = 1 - (1 - coverage) / 2
+        home = replace(self.home, value=task.interval(self.readings[:, 0], each))
+        return home.share(task.interval(lost, each))
 
     def mean(self, values: Float[np.ndarray, " row"], coverage: float) -> Share:
         """The mean of one number a row."""
@@ -181,11 +197,12 @@ def at_rows(data: FeatureData, rows: np.ndarray) -> FeatureData:
 
 
 def _distinct(data: FeatureData) -> np.ndarray:
-    """The first of each group of equal rows (tokens, corrupted tokens, position)."""
+    """The first of each group of rows that are equal in all but what they belong to."""
     seen: dict[tuple[object, ...], int] = {}
-    positions = None if data.positions is None else np.asarray(data.positions)
+    given = (data.positions, data.answers, data.answer_positions, data.wrong, data.features)
+    columns = [np.asarray(column) for column in given if column is not None]
     for i, row in enumerate(data.tokens):
         other = b"" if data.corrupted is None else np.asarray(data.corrupted[i]).tobytes()
-        at = None if positions is None else int(positions[i])
-        seen.setdefault((np.asarray(row).tobytes(), other, at), i)
+        rest = tuple(column[i].tobytes() for column in columns)
+        seen.setdefault((np.asarray(row).tobytes(), other, *rest), i)
     return np.array(sorted(seen.values()))

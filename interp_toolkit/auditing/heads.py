@@ -224,11 +224,10 @@ class _HeadAudit:
         name, own = self.detector.name, frozenset([self.head])
         cuts = [INTACT]
         for way in WAYS:
+            cuts += [Cut(own, name, way, control=True), Cut(own, displaced_name(name), way)]
             for company in set(self.companies.values()):
                 cuts += [Cut(company | own, name, way)]
                 cuts += [Cut(company, name, way)] if company else []
-                cuts += [Cut(company | own, name, way, control=True)]
-                cuts += [Cut(company | own, displaced_name(name), way)]
         cuts += [Cut(frozenset([h]), name) for h in self.others]
         readings = self.cutter.readings(list(dict.fromkeys(cuts)), task.rows)
         return {cut: found[:, 0] for cut, found in readings.items()}
@@ -310,17 +309,15 @@ class _HeadAudit:
         return f"The whole head taken out costs, by {', '.join(found)} of the behaviour"
 
     def _special(self) -> Part:
-        """More than attention elsewhere, where the effect is clearest."""
-        company = self.companies[self.telling]
+        """More than attention elsewhere in this head, where its effect is clearest."""
         own, name = frozenset([self.head]), self.detector.name
         asserted = "special" in self.asserted
-        coverage = self.ground.coverage(len(self.asserted), 2)
+        coverage = self.ground.coverage(len(self.asserted), 2 * len(self.companies))
         by_mass, by_place = [], []
-        for way in WAYS:
+        for way, lost in zip(WAYS, self.lost(self.companies[self.telling]), strict=True):
             intact = self.values[INTACT]
-            lost = intact - self.values[Cut(company | own, name, way)]
-            elsewhere = intact - self.values[Cut(company | own, name, way, control=True)]
-            displaced = intact - self.values[Cut(company | own, displaced_name(name), way)]
+            elsewhere = intact - self.values[Cut(own, name, way, control=True)]
+            displaced = intact - self.values[Cut(own, displaced_name(name), way)]
             by_mass.append(self.ground.share(lost - elsewhere, coverage))
             by_place.append(self.ground.share(lost - TIMES * displaced, coverage))
         answers = [
@@ -329,15 +326,14 @@ class _HeadAudit:
         ]
         by_other_keys = answers[0] != "confirmed" and answers[1] == "confirmed"
         least = min(by_place if by_other_keys else by_mass, key=lambda s: s.mean)
-        whose = self.name if not company else f"{self.name} and the heads that attend so"
-        said = f"cutting the relation in {whose} costs {percent(least)} of the behaviour more than "
+        said = f"this costs {percent(least)} of the behaviour more than "
         if by_other_keys:
             said += (
                 f"{TIMES:g} times what cutting displaced keys costs (those of another row, or one "
             )
             said += "place further); not so beside as much of its attention elsewhere"
         else:
-            said += "cutting as much of its attention elsewhere"
+            said += "cutting as much of its attention elsewhere in the intact model"
         said += f"; {self._other_heads()}"
         answer = of_alternatives(answers)
         return measured("special", answer, said, "intervened", least, 0.0, coverage, asserted)
@@ -391,7 +387,7 @@ class _HeadAudit:
         return stable_part(effect, self.bound, groups, self.ground.rng(3, *self.head))
 
 
-_ABOVE_NOTHING = 1e-12  # a difference of 0 is no difference
+_ABOVE_NOTHING = 1e-3  # of the behaviour, or of attention: less is no difference
 
 
 def _no_more(share: Share) -> Answer:

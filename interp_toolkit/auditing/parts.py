@@ -13,7 +13,7 @@ Some of them the claim *asserts*; the others stand beside it. An answer is *conf
 interval of what was measured lies wholly above the bound that the claim sets, *refuted* where it
 lies wholly below, else *undecided*; *not testable* where it cannot be asked here. A claim is
 confirmed where all that it asserts is, refuted where anything is, not testable where anything is
-not, else undecided.
+not, else undecided. (Claims about algorithms have no interval, and no error that is stated.)
 
 ERRORS. With n claims of k asserted parts each, tested at `level`, every interval has one-sided
 errors of level / (n k) at either end, shared between its alternatives where one of several is
@@ -37,6 +37,7 @@ from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.stats import clopper_pearson
 
 POWER = 0.8
+TIE = 1e-5  # of a bound: what sums in single precision may be off by
 AS_GOOD = 0.1  # of random claims of the same shape: fewer do as well as one that is special
 Question = Literal["there", "matters", "all", "special", "stable", "sentence"]
 Answer = Literal["confirmed", "refuted", "undecided", "not_testable"]
@@ -81,7 +82,7 @@ class Part:
 
 
 def answer_of(low: float, high: float, bound: float) -> Answer:
-    """What an interval says of a claim of at least `bound`.
+    """What an interval says of a claim of at least `bound`; up to rounding, a tie reaches it.
 
     Examples:
         >>> answer_of(0.2, 0.6, 0.05), answer_of(-0.01, 0.03, 0.05), answer_of(0.0, 0.3, 0.05)
@@ -89,9 +90,9 @@ def answer_of(low: float, high: float, bound: float) -> Answer:
     """
     if math.isnan(low) or math.isnan(high):
         return "undecided"
-    if low >= bound:
+    if low >= bound - TIE:
         return "confirmed"
-    return "refuted" if high < bound else "undecided"
+    return "refuted" if high < bound - TIE else "undecided"
 
 
 def of_alternatives(answers: Sequence[Answer]) -> Answer:

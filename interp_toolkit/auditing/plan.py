@@ -7,6 +7,7 @@ from typing import Any
 
 from interp_toolkit.auditing import circuit, direction, heads
 from interp_toolkit.auditing.claims import (
+    MOST_CLAIMS,
     AlgorithmClaim,
     CircuitClaim,
     Claim,
@@ -15,6 +16,7 @@ from interp_toolkit.auditing.claims import (
     PairClaim,
 )
 from interp_toolkit.auditing.parts import coverage_of
+from interp_toolkit.errors import InputError
 
 
 def asserted_of(claim: Claim) -> tuple[str, ...]:
@@ -32,18 +34,28 @@ def asserted_of(claim: Claim) -> tuple[str, ...]:
 
 
 def single(claims: Sequence[Claim]) -> list[Claim]:
-    """Every claim that is judged by itself."""
-    return [one for claim in claims for one in claim.each()]
+    """Every claim that is judged by itself.
+
+    Raises InputError for more than MOST_CLAIMS.
+    """
+    found = [one for claim in claims for one in claim.each()]
+    if len(found) > MOST_CLAIMS:
+        raise InputError(f"these are {len(found)} claims, one a head; {MOST_CLAIMS} at most")
+    return found
 
 
 def plan_of(claims: Sequence[Claim], level: float) -> list[dict[str, Any]]:
-    """The plan, one entry for each claim that is judged by itself."""
+    """The plan, one entry for each claim that is judged by itself.
+
+    `error_of_a_part` is what either end of its interval may err by; alternatives of which one is
+    enough share it (how many there are may depend on the model, see each kind of audit).
+    """
     every = single(claims)
     return [
         {
             "claim": claim.about,
             "asserts": list(asserted_of(claim)),
-            "one_sided_error": (1 - coverage_of(level, len(every), len(asserted_of(claim)))) / 2,
+            "error_of_a_part": (1 - coverage_of(level, len(every), len(asserted_of(claim)))) / 2,
         }
         for claim in every
     ]

@@ -66,10 +66,12 @@ def write_seal(
         exhaustive: whether the rows will be all that the claims speak of.
 
     Raises:
-        InputError: no claim, or a file that cannot be written.
+        InputError: no claim, a file that is there already, or that cannot be written.
     """
     if not claims:
         raise InputError("there is no claim to seal")
+    if Path(path).exists():
+        raise InputError(f"{os.fspath(path)} is there already; a seal is not replaced")
     content: dict[str, Any] = {
         "schema": SCHEMA,
         "sealed_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
@@ -108,17 +110,25 @@ def read_seal(path: Path) -> Sealed:
     if content.get("sha256") != _digest(content):
         raise InputError(f"{path} has been changed since it was sealed: its hash does not fit")
     try:
-        return _sealed(content)
+        found = _sealed(content)
+        same = content["plan"] == plan_of(found.claims, found.level)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path} is no sealed audit: {error}") from error
+    if found.version == __version__ and not same:
+        raise InputError(f"{path}: its plan is not how these claims would be tested")
+    return found
 
 
 def _sealed(content: dict[str, Any]) -> Sealed:
     seed, level = content["seed"], content["level"]
     if not isinstance(seed, int) or not isinstance(level, float):
         raise ValueError("seed and level must be numbers")
+    for one in content["claims"]:
+        named = [key for key in ("direction", "circuit") if isinstance(one.get(key), str)]
+        if named:
+            raise ValueError("a sealed claim holds what it says, and names no file")
     return Sealed(
-        claims=tuple(as_claim(one) for one in content["claims"]),
+        claims=tuple(as_claim(dict(one)) for one in content["claims"]),
         seed=seed,
         level=level,
         sha256=str(content["sha256"]),

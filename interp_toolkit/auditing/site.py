@@ -26,6 +26,7 @@ from interp_toolkit.models.running.hooks import expand_hooks, hook_points
 from interp_toolkit.models.running.streaming import collect
 
 Rows = Int[Tensor, " row"]
+_QUERY_BY_KEY = ("hook_pattern", "hook_attn_scores")
 #: (what stands at the site, rows) -> what is to stand there, [row d]
 Change = Callable[[Float[Tensor, "row d"], Rows], Float[Tensor, "row d"]]
 
@@ -50,8 +51,10 @@ class Site:
         """What stands there on rows of the same positions, on the CPU, in double precision."""
         data = _placed(tokens, self.positions)
         model, memory = self.ground.model, self.ground.memory
-        found = collect(model, data, self.hook, None, memory=memory)[self.hook]
-        return self._flat(found).double()
+        found = self._flat(collect(model, data, self.hook, None, memory=memory)[self.hook])
+        if not bool(found.isfinite().all()):
+            raise InputError(f"what stands at {self.hook} is not finite on these rows")
+        return found.double()
 
     def require_effect(self) -> None:
         """Raise InterventionError where edits at the hook do not reach the logits."""
@@ -69,7 +72,10 @@ class Site:
             number = torch.arange(len(rows), device=logits.device)[:, None]
             asked = logits[number, judged.places[rows].to(logits.device)]
             worth.append(judged.of_asked(asked, rows).double().cpu().numpy())
-        return np.concatenate(worth)
+        found: np.ndarray = np.concatenate(worth)
+        if not np.isfinite(found).all():
+            raise InputError(f"the answers are not finite with {self.hook} changed like that")
+        return found
 
     def gradients(
         self,
@@ -149,6 +155,8 @@ def site_of(ground: Ground, hook: str, position: int | None, head: int | None, d
     names = expand_hooks(ground.model, hook)
     if len(names) > 1:
         raise InputError(f"{hook} names {len(names)} hooks, such as {names[0]}; give one")
+    if names[0].rpartition(".")[2] in _QUERY_BY_KEY:
+        raise InputError(f"{names[0]} holds no vector a position; give a hook that does")
     prompts = ground.prompts
     given = None if ground.data is None else ground.data.positions
     if position is None and given is not None:

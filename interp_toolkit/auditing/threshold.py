@@ -1,4 +1,7 @@
-"""A threshold on one number a row: set on some rows, judged on others, class by class."""
+"""A threshold on one number a row: set on some rows, judged on others, class by class.
+
+What is claimed of a threshold is claimed of each class, so it is set for the worse of the two.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +18,19 @@ class Threshold(NamedTuple):
     sign: int
 
 
-def best_threshold(scores: Float[np.ndarray, " row"], on: Bool[np.ndarray, " row"]) -> Threshold:
-    """The threshold, halfway between two scores, with the largest mean of both classes' shares.
+def best_threshold(
+    scores: Float[np.ndarray, " row"], on: Bool[np.ndarray, " row"]
+) -> tuple[Threshold, float]:
+    """The threshold, halfway between two scores, under which the worse class fares best.
 
     Of several as good, the one in the widest gap. Scores that tie are never told apart.
 
+    Returns:
+        The threshold, and the share of the worse class that it tells right.
+
     Examples:
         >>> best_threshold(np.array([0.0, 1.0, 4.0, 5.0]), np.array([True, True, False, False]))
-        Threshold(at=-2.5, sign=-1)
+        (Threshold(at=-2.5, sign=-1), 1.0)
     """
     best, found = (-np.inf, -np.inf), Threshold(0.0, 1)
     for sign in (1, -1):
@@ -32,13 +40,14 @@ def best_threshold(scores: Float[np.ndarray, " row"], on: Bool[np.ndarray, " row
             continue
         above_on = on.sum() - np.cumsum(np.bincount(which, on))[:-1]
         above_off = (~on).sum() - np.cumsum(np.bincount(which, ~on))[:-1]
-        balanced = above_on / max(on.sum(), 1) + 1 - above_off / max((~on).sum(), 1)
+        right_on, right_off = above_on / max(on.sum(), 1), 1 - above_off / max((~on).sum(), 1)
+        worse = np.minimum(right_on, right_off)
         gaps = values[1:] - values[:-1]
-        place = int(np.lexsort((gaps, balanced))[-1])
-        if (balanced[place], gaps[place]) > best:
-            best = (balanced[place], gaps[place])
+        place = int(np.lexsort((gaps, worse))[-1])
+        if (worse[place], gaps[place]) > best:
+            best = (worse[place], gaps[place])
             found = Threshold(float(cuts[place]), sign)
-    return found
+    return found, max(float(best[0]), 0.0)
 
 
 def right_by_class(
@@ -48,7 +57,7 @@ def right_by_class(
     test: Int[np.ndarray, " test"],
 ) -> tuple[Bool[np.ndarray, " off"], Bool[np.ndarray, " on"]]:
     """Whether each test row is told right by the train rows' threshold: those off, those on."""
-    cut = best_threshold(scores[train], labels[train])
+    cut, _ = best_threshold(scores[train], labels[train])
     called = cut.sign * scores[test] > cut.at
     right = called == labels[test]
     return right[~labels[test]], right[labels[test]]

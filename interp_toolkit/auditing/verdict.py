@@ -35,6 +35,7 @@ def _one(claim: AuditedClaim) -> str:
     word = claim.answer.replace("_", " ")
     deciding = [p for p in claim.parts if p.asserted and p.answer == claim.answer]
     deciding = deciding or [p for p in claim.parts if p.asserted]
+    deciding.sort(key=lambda part: part.deed != "intervened")  # what was done says more
     why = "; ".join(part.said.rstrip(".") for part in deciding[:1])
     return f"{_capital(claim.about)}: {word} here. {_capital(why)}."
 
@@ -54,11 +55,17 @@ def evidence_of(
         reason=_reason(claims),
         **counts,
         level=ground.level,
-        correction=f"Bonferroni over {len(claims)} claims and the parts that each asserts",
+        correction=_correction(claims),
         home=None if home is None else home.said,
         seal=None if sealed is None else sealed.sha256,
         sealed_at=None if sealed is None else sealed.sealed_at,
     )
+
+
+def _correction(claims: Sequence[AuditedClaim]) -> str:
+    sealed = sum(claim.sealed for claim in claims)
+    groups = [str(n) for n in (sealed, len(claims) - sealed) if n]
+    return f"Bonferroni over {' and '.join(groups)} claims and the parts that each asserts"
 
 
 def _status(counts: dict[Answer, int]) -> Status:

@@ -197,7 +197,7 @@ def audit(
         from interp_toolkit.models.loading.loader import load
 
         before = None if sealed is None else read_seal(Path(sealed))
-        _check_agreement(before, seed, level)
+        _check_agreement(before, seed, level, exhaustive)
         claims = _claims(named, by_flags)
         say(f"loading {printable(model)}")
         live = load(model, progress=say, **load_options)
@@ -272,13 +272,15 @@ def _seal(
     )
 
 
-def _check_agreement(sealed: Any, seed: int | None, level: float | None) -> None:
+def _check_agreement(sealed: Any, seed: int | None, level: float | None, exhaustive: bool) -> None:
     """Raise InputError where an option says otherwise than what was sealed."""
     if sealed is None:
         return
     for name, given, was in (("seed", seed, sealed.seed), ("level", level, sealed.level)):
         if given is not None and given != was:
             raise InputError(f"--{name} {given}: the audit was sealed with {was}; leave it out")
+    if exhaustive and not sealed.exhaustive:
+        raise InputError("--exhaustive: the audit was sealed without it; leave it out")
     from interp_toolkit._version import __version__
 
     if sealed.version != __version__:

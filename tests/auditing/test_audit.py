@@ -59,7 +59,7 @@ def test_the_plan_tells_how_sure_each_answer_must_be(tmp_path):
     write_seal(claims, tmp_path / "s.json", level=0.06)
     plan = json.loads((tmp_path / "s.json").read_text())["plan"]
     assert [one["asserts"] for one in plan] == [["there", "matters", "special"]] * 2 + [["there"]]
-    assert [one["one_sided_error"] for one in plan] == pytest.approx([0.02 / 3, 0.02 / 3, 0.02])
+    assert [one["error_of_a_part"] for one in plan] == pytest.approx([0.02 / 3, 0.02 / 3, 0.02])
 
 
 def test_more_claims_make_wider_intervals(model):
@@ -140,3 +140,63 @@ def test_an_effect_of_one_template_alone_is_not_stable():
     assert found.answer == "undecided"
     assert "3 of 4 groups reach it, not d (0%)" in found.said
     assert stable_part(effect, 0.5, None, np.random.default_rng(0)).answer == "confirmed"
+
+
+def test_claims_beside_sealed_ones_do_not_change_their_answers(tmp_path, model):
+    sealed = write_seal([as_claim(CLAIM)], tmp_path / "s.json")
+    alone = it.audit(model, sealed=sealed).claims[0]
+    more = [{"heads": [f"L{n}H{h}"], "relation": "induction", "says": "attends"}
+            for n in (0, 1) for h in (0, 1)]  # fmt: skip
+    beside = it.audit(model, more, sealed=sealed)
+    assert beside.claims[0] == alone
+    assert "over 1 and 4 claims" in beside.evidence.correction
+
+
+def test_a_seal_is_not_replaced_and_its_plan_is_kept_to(tmp_path):
+    path = tmp_path / "s.json"
+    write_seal([as_claim(CLAIM)], path)
+    with pytest.raises(InputError, match="is there already"):
+        write_seal([as_claim(CLAIM)], path)
+    from interp_toolkit.auditing.seal import _digest
+
+    content = json.loads(path.read_text())
+    forged = content | {"plan": [content["plan"][0] | {"error_of_a_part": 1e-9}]}
+    path.write_text(json.dumps(forged | {"sha256": _digest(forged)}))
+    with pytest.raises(InputError, match="its plan is not how these claims would be tested"):
+        read_seal(path)
+    named = content | {"claims": [{"circuit": "e.json"}]}
+    path.write_text(json.dumps(named | {"sha256": _digest(named)}))
+    with pytest.raises(InputError, match="names no file"):
+        read_seal(path)
+
+
+def test_rows_that_ask_something_else_are_no_copies(model):
+    rows = np.array([[1, 2, 3, 1, 2, 3]] * 3)
+    data = FeatureData(rows, np.zeros((3, 0), bool), (), answers=np.array([1, 2, 1]))
+    ground, notes = ground_on(model, data, seed=0, level=0.05, claims=1)
+    assert len(ground.data) == 2
+    assert notes == ["1 of 3 rows are copies of others and were left out"]
+
+
+@pytest.mark.parametrize("coverage", [0.95, 0.999])
+def test_the_behaviours_own_interval_is_corrected_too(coverage):
+    """A share of a behaviour errs by both: at every level no more often than it says."""
+    from interp_toolkit.auditing.ground import Ground
+    from interp_toolkit.circuits.behaviour.advantage import estimate
+    from interp_toolkit.circuits.behaviour.task import AtHome
+
+    class Task:
+        def interval(self, values, at):
+            return estimate(values, at)
+
+    rng, runs, n, wrong = np.random.default_rng(3), 3000, 64, 0
+    for _ in range(runs):
+        whole = 1.0 + rng.standard_normal(n)
+        lost = 0.5 * (1.0 + rng.standard_normal(n))  # half of the behaviour, told apart from it
+        home = AtHome(True, estimate(whole, 0.95), 0.0, 0.0, "", "")
+        ground = Ground(None, None, 0, 0.05, 1)
+        known = {"task": (Task(), None), "home": home, "readings": whole[:, None]}
+        ground.__dict__.update(known)
+        wrong += ground.share(lost, coverage).low > 0.5
+    error = (1 - coverage) / 2
+    assert wrong / runs <= error + 4 * np.sqrt(error / runs)

@@ -90,6 +90,13 @@ def test_sentences(sentence, relation, says):
         ({"direction": [1.0], "hook": "h", "table": "01x"}, "table"),
         ({"pair": {"head": "L0H0", "key": -1, "query": 2}}, "key"),
         ({"algorithm": "bogo"}, "algorithm"),
+        ({"direction": [10**400], "hook": "h"}, "too large"),
+        ({"circuit": "a\0b.json"}, "null character"),
+        ({"circuit": "/dev/zero"}, "no such file"),
+        ("L1H0 is not an induction head", "a sentence with 'not' is not understood"),
+        ("L1H0 isn't an induction head", "not understood"),
+        ("No induction is carried by L1H0", "a sentence with 'no' is not understood"),
+        ("only L1H0 is an induction head", "not understood"),
         ("what a lovely day", "no sentence such as"),
         ("L1H0 is a fine head", "no sentence such as"),
         (7, "must be a mapping"),
@@ -133,3 +140,25 @@ _KEYS = st.sampled_from(
 def test_anything_is_a_claim_or_an_input_error(data):
     with contextlib.suppress(InputError):
         assert as_claim(data, folder=Path("nowhere")).about
+
+
+def test_a_claim_file_reads_only_what_lies_beside_it(tmp_path):
+    inside = tmp_path / "claims"
+    inside.mkdir()
+    (tmp_path / "secret.json").write_text('["m0->logits"]')
+    for name in ("../secret.json", str(tmp_path / "secret.json")):
+        (inside / "c.json").write_text(json.dumps({"circuit": name}))
+        with pytest.raises(InputError, match="does not lie beside the claim"):
+            read_claims(inside / "c.json")
+    assert as_claim({"circuit": str(tmp_path / "secret.json")}).circuit == ("m0->logits",)
+
+
+def test_a_vector_may_be_saved_as_it_is(tmp_path):
+    np.save(tmp_path / "v.npy", np.array([1.0, 2.0, 3.0]))
+    claim = as_claim({"direction": str(tmp_path / "v.npy"), "hook": "h"})
+    assert claim.direction == (1.0, 2.0, 3.0)
+
+
+def test_a_head_that_is_named_twice_is_one_claim():
+    claim = as_claim({"heads": ["L1H0", [1, 0], "a1.h0"], "relation": "induction"})
+    assert len(claim.each()) == 1

@@ -198,3 +198,44 @@ def test_the_part_that_is_read():
     assert torch.allclose(inside.abs(), torch.tensor([1.0, 0.0, 0.0], dtype=torch.float64))
     assert read_part(torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64), gradients) is None
     assert read_part(unit, torch.zeros(2, 3, dtype=torch.float64)) is None
+
+
+def test_the_order_of_rows_makes_no_difference():
+    from interp_toolkit.auditing.ground import at_rows
+
+    data = rows_of()
+    order = np.argsort(np.stack(list(data.tokens))[:, 1], kind="stable")
+    answers = {
+        audited(FEATURE, data=at_rows(data, rows), says="carries").answer
+        for rows in (np.arange(len(data)), order, order[::-1])
+    }
+    assert answers == {"confirmed"}
+
+
+def test_steps_that_overflow_are_refused():
+    with pytest.raises(InputError, match="too long to be added"):
+        audited(FEATURE, says="steers", by=1e200)
+    assert audited(1e308 * FEATURE, says="carries").answer == "confirmed"
+
+
+def test_patterns_hold_no_vector_a_position():
+    with pytest.raises(InputError, match="holds no vector a position"):
+        audited([1.0, 0.0], hook="blocks.0.attn.hook_pattern", says="carries", head=0)
+
+
+def test_few_rows_that_agree_are_not_certain():
+    from interp_toolkit.auditing.ground import at_rows
+
+    few = at_rows(rows_of(), np.arange(36, 44))
+    found = part_of(audited(FEATURE, data=few, says="carries", at_least=0.9), "matters")
+    assert found.value == pytest.approx(1.0)
+    assert found.answer == "undecided"
+
+
+def test_a_small_gradient_is_no_other_direction():
+    gradients = torch.tensor([[0.05, 1.0], [0.05, -1.0]], dtype=torch.float64)
+    found = read_part(torch.tensor([1.0, 0.0], dtype=torch.float64), gradients)
+    assert found is not None
+    share, inside = found
+    assert share == pytest.approx(1.0)
+    assert float(inside[0]) == pytest.approx(1.0)

@@ -15,18 +15,17 @@ def test_no_threshold_is_better(drawn):
     scores, on = drawn
     if on.all() or not on.any() or len(np.unique(scores)) == 1:
         return
-    found = best_threshold(scores, on)
+    found, share = best_threshold(scores, on)
 
-    def balanced(at, sign):
+    def worse(at, sign):
         called = sign * scores > at
-        return called[on].mean() + (~called)[~on].mean()
+        return min(called[on].mean(), (~called)[~on].mean())
 
     values = np.unique(np.concatenate([scores, -scores]))
-    ends = [values[0] - 1, values[-1] + 1]
-    tried = np.concatenate([values, (values[1:] + values[:-1]) / 2, ends])
-    best = max(balanced(at, sign) for at in tried for sign in (1, -1))
-    trivial = 1.0  # everything called alike
-    assert abs(balanced(*found) - best) < 1e-12 or best <= trivial + 1e-12
+    tried = np.concatenate([values, (values[1:] + values[:-1]) / 2])
+    best = max(worse(at, sign) for at in tried for sign in (1, -1))
+    assert abs(worse(*found) - best) < 1e-12
+    assert abs(share - best) < 1e-12
 
 
 def test_classes_are_judged_apart():

@@ -317,12 +317,19 @@ def task_of(model: Model, prompts: Prompts) -> tuple[RowTask | None, str | None]
 
 def measured_home(model: Model, task: RowTask, memory: int | str | None = None) -> AtHome:
     """Whether the model does the task: one pass over its rows."""
+    return task.at_home(intact_readings(model, task, memory))
+
+
+def intact_readings(
+    model: Model, task: RowTask, memory: int | str | None = None
+) -> Float[np.ndarray, "row column"]:
+    """What the task reads off each of its rows in the whole model: one pass."""
     parts = []
     for batch in row_batches(model, task.prompts, task.rows, 0, memory):
         logits = run(model, task.prompts.tokens[batch])
         assert logits is not None
         parts.append(task.read(logits, batch))
-    return task.at_home(np.concatenate(parts))
+    return np.concatenate(parts)
 
 
 def first_rows(task: RowTask, n: int) -> RowTask:

@@ -21,8 +21,12 @@ SUFFIXES = (".npy", ".npz", ".safetensors")
 _NPZ_ARRAYS = ("directions", "names")
 
 
-def read_directions(path: Path) -> tuple[Shaped[Tensor, "feature d"], list[str]]:
+def read_directions(
+    path: Path, *, one: bool = False
+) -> tuple[Shaped[Tensor, "feature d"], list[str]]:
     """The matrix in a file and the features' names, by default f0, f1, ...
+
+    With `one`, a vector stands for a matrix of one row.
 
     Raises InputError when the file is missing, empty, damaged, needs code to be read, or holds
     something else than one matrix of real numbers.
@@ -32,7 +36,7 @@ def read_directions(path: Path) -> tuple[Shaped[Tensor, "feature d"], list[str]]
     if path.stat().st_size == 0:
         raise InputError(f"{path}: the file is empty")
     if path.suffix.lower() == ".safetensors":
-        return _read_safetensors(path)
+        return _read_safetensors(path, one=one)
     arrays = _load_numpy(path)
     if "directions" not in arrays:
         raise InputError(f"{path}: there is no array 'directions'")
@@ -40,6 +44,7 @@ def read_directions(path: Path) -> tuple[Shaped[Tensor, "feature d"], list[str]]
     if unknown:
         raise InputError(f"{path}: unknown array {unknown[0]!r}; known: {', '.join(_NPZ_ARRAYS)}")
     matrix = arrays["directions"]
+    matrix = matrix[None] if one and matrix.ndim == 1 else matrix
     if matrix.ndim != 2 or matrix.dtype.kind not in "fiu":
         raise InputError(
             f"{path}: directions must be numbers [feature d_model], not {matrix.dtype} "
@@ -75,9 +80,10 @@ def _load_numpy(path: Path) -> dict[str, np.ndarray]:
         raise InputError(f"{path}: this is no readable {path.suffix} file ({reason})") from error
 
 
-def _read_safetensors(path: Path) -> tuple[Shaped[Tensor, "feature d"], list[str]]:
+def _read_safetensors(path: Path, *, one: bool) -> tuple[Shaped[Tensor, "feature d"], list[str]]:
     found = read_file(path).data
     matrices = [t for t in found.values() if isinstance(t, Tensor)] if len(found) == 1 else []
+    matrices = [t[None] if one and t.ndim == 1 else t for t in matrices]
     if len(matrices) != 1 or matrices[0].ndim != 2:
         raise InputError(f"{path}: it must hold one matrix of directions [feature d_model]")
     return matrices[0], direction_names(len(matrices[0]))
