@@ -5,7 +5,7 @@ words that they would come in:
 - heads: "H contributes by R"; false: heads that attend to R and do nothing, and any others;
 - circuit: "these edges are sufficient"; false: the same with the heads at work exchanged for others
   of their layer, and of compiled programs without one of their heads;
-- reads, carries: directions of features; false: of other features, random, dormant;
+- reads, carries: directions of features; false: of other features, random, disconnected, and the illusion of a dormant part;
 - pair: skip-bigrams that a head was made for, and others;
 - algorithm: of sorting models; false: the other one.
 
@@ -34,7 +34,7 @@ from rich.progress import track
 
 import interp_toolkit as it
 from interp_toolkit.atomic import replacing
-from interp_toolkit.auditing.claims import Claim, as_claim
+from interp_toolkit.auditing.claims import BaseClaim, as_claim
 from interp_toolkit.auditing.ground import at_rows
 from interp_toolkit.challenge.case import Case
 from interp_toolkit.challenge.families.bigrams import bigram_cases
@@ -51,7 +51,7 @@ from interp_toolkit.stats import clopper_pearson
 
 A_MODEL = 4  # claims of each truth that a model gives
 UNREADABLE: Counter[str] = Counter()  # models that cannot be taken apart into edges
-Told = tuple[Case, Claim, bool]  # a model, a claim about it, and whether it is true
+Told = tuple[Case, BaseClaim, bool]  # a model, a claim about it, and whether it is true
 
 
 def told_heads(case: Case, rng: np.random.Generator) -> Iterator[Told]:

@@ -18,8 +18,8 @@ from interp_toolkit.auditing.circuit import audit_circuit
 from interp_toolkit.auditing.claims import (
     KINDS,
     AlgorithmClaim,
+    BaseClaim,
     CircuitClaim,
-    Claim,
     DirectionClaim,
     HeadsClaim,
     PairClaim,
@@ -116,9 +116,9 @@ def audit(
     )
 
 
-def _listed(claims: Any) -> list[Claim]:
+def _listed(claims: Any) -> list[BaseClaim]:
     several = isinstance(claims, Sequence) and not isinstance(claims, str)
-    found: list[Claim] = []
+    found: list[BaseClaim] = []
     for number, one in enumerate(claims if several else [claims], start=1):
         if isinstance(one, Path) or (isinstance(one, str) and Path(one).is_file()):
             found += read_claims(Path(one))
@@ -127,7 +127,7 @@ def _listed(claims: Any) -> list[Claim]:
     return found
 
 
-def _tested(claim: Claim, ground: Ground, *, sealed: bool) -> AuditedClaim:
+def _tested(claim: BaseClaim, ground: Ground, *, sealed: bool) -> AuditedClaim:
     parts = _parts(claim, ground)
     (kind,) = (name for name, of in KINDS.items() if type(claim) is of)
     return AuditedClaim(
@@ -140,7 +140,7 @@ def _tested(claim: Claim, ground: Ground, *, sealed: bool) -> AuditedClaim:
     )
 
 
-def _parts(claim: Claim, ground: Ground) -> list[Part]:
+def _parts(claim: BaseClaim, ground: Ground) -> list[Part]:
     if isinstance(claim, HeadsClaim):
         return audit_head(claim, ground)
     if isinstance(claim, CircuitClaim):
@@ -164,7 +164,7 @@ def _described(ground: Ground) -> dict[str, Any]:
     return {"source": prompts.source, "rows": len(prompts), "sha256": digest}
 
 
-def _settings(ground: Ground, claims: Sequence[Claim]) -> dict[str, Any]:
+def _settings(ground: Ground, claims: Sequence[BaseClaim]) -> dict[str, Any]:
     shown = [c.model_dump(mode="json", exclude_none=True) for c in claims]
     for one in shown:
         if len(one.get("direction", ())) > 16:

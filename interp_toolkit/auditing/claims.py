@@ -78,7 +78,7 @@ def _as_numbers(value: Any) -> Any:
     return tuple(float(n) for n in numbers)
 
 
-class Claim(BaseModel):
+class BaseClaim(BaseModel):
     """What every claim may say beside what it is about.
 
     Attributes:
@@ -94,12 +94,12 @@ class Claim(BaseModel):
         """In a few words, for tables."""
         raise NotImplementedError
 
-    def each(self) -> Sequence[Claim]:
+    def each(self) -> Sequence[BaseClaim]:
         """The claims that this one is made of; itself, but for several heads."""
         return [self]
 
 
-class HeadsClaim(Claim):
+class HeadsClaim(BaseClaim):
     """Heads attend to a relation, and what the model does rests on it.
 
     Attributes:
@@ -129,12 +129,12 @@ class HeadsClaim(Claim):
         }
         return f"{names} {verb[self.says]} {self.relation}"
 
-    def each(self) -> Sequence[Claim]:
+    def each(self) -> Sequence[BaseClaim]:
         """One a head."""
         return [self.model_copy(update={"heads": (head,)}) for head in self.heads]
 
 
-class CircuitClaim(Claim):
+class CircuitClaim(BaseClaim):
     """Some edges do what the whole model does.
 
     Attributes:
@@ -157,7 +157,7 @@ class CircuitClaim(Claim):
         return f"a circuit of {n} {what}{'s' * (n != 1)} is {word}"
 
 
-class DirectionClaim(Claim):
+class DirectionClaim(BaseClaim):
     """A direction of activations reads a function of features, or the answers rest on it.
 
     Attributes:
@@ -206,7 +206,7 @@ class _Pair(BaseModel):
     query: int = Field(ge=0)
 
 
-class PairClaim(Claim):
+class PairClaim(BaseClaim):
     """A head has a skip-bigram: one token's query checks for another token's key.
 
     Attributes:
@@ -226,7 +226,7 @@ class PairClaim(Claim):
         )
 
 
-class AlgorithmClaim(Claim):
+class AlgorithmClaim(BaseClaim):
     """A one-layer model sorts lists by this algorithm.
 
     Attributes:
@@ -243,7 +243,7 @@ class AlgorithmClaim(Claim):
         return f"sorts by {self.algorithm}"
 
 
-KINDS: Mapping[str, type[Claim]] = {
+KINDS: Mapping[str, type[BaseClaim]] = {
     "heads": HeadsClaim,
     "circuit": CircuitClaim,
     "direction": DirectionClaim,
@@ -255,7 +255,7 @@ assert {ARGMAX, MIN_GREATER} <= set(
 )
 
 
-def read_claims(path: Path) -> list[Claim]:
+def read_claims(path: Path) -> list[BaseClaim]:
     """The claims of a file.
 
     Raises:
@@ -280,7 +280,7 @@ def read_claims(path: Path) -> list[Claim]:
     ]
 
 
-def as_claim(given: Any, source: str = "the claim", folder: Path | None = None) -> Claim:
+def as_claim(given: Any, source: str = "the claim", folder: Path | None = None) -> BaseClaim:
     """A claim from a mapping, as a file has it, or a sentence.
 
     Args:
@@ -297,7 +297,7 @@ def as_claim(given: Any, source: str = "the claim", folder: Path | None = None) 
         >>> as_claim("L5H1 and L6H9 are induction heads").about
         'L5H1, L6H9 contributes by induction'
     """
-    if isinstance(given, Claim):
+    if isinstance(given, BaseClaim):
         return given
     if isinstance(given, str):
         return claim_in_words(given)
@@ -391,7 +391,7 @@ def _vector(name: str, folder: Path | None) -> list[float]:
     return found
 
 
-def _explained(error: ValidationError, kind: type[Claim]) -> str:
+def _explained(error: ValidationError, kind: type[BaseClaim]) -> str:
     """The first thing wrong, by its key."""
     first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
     key = ".".join(str(part) for part in first["loc"])

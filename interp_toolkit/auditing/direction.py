@@ -45,7 +45,7 @@ from interp_toolkit.auditing.parts import (
     share_of_random,
 )
 from interp_toolkit.auditing.ratio import ratio_share
-from interp_toolkit.auditing.site import Change, Rows, Site, site_of
+from interp_toolkit.auditing.site import Change, Rows, VectorSite, site_of
 from interp_toolkit.auditing.stable import stable_part
 from interp_toolkit.auditing.threshold import best_threshold, right_by_class, worst_class
 from interp_toolkit.circuits.behaviour.objective import AskedObjective, LogitDifference, objective
@@ -96,7 +96,7 @@ class _DirectionAudit:
 
     claim: DirectionClaim
     ground: Ground
-    site: Site
+    site: VectorSite
 
     @property
     def bound(self) -> float:

@@ -9,8 +9,8 @@ from interp_toolkit.auditing import circuit, direction, heads
 from interp_toolkit.auditing.claims import (
     MOST_CLAIMS,
     AlgorithmClaim,
+    BaseClaim,
     CircuitClaim,
-    Claim,
     DirectionClaim,
     HeadsClaim,
     PairClaim,
@@ -19,7 +19,7 @@ from interp_toolkit.auditing.parts import coverage_of
 from interp_toolkit.errors import InputError
 
 
-def asserted_of(claim: Claim) -> tuple[str, ...]:
+def asserted_of(claim: BaseClaim) -> tuple[str, ...]:
     """The questions that a claim rests on."""
     if isinstance(claim, HeadsClaim):
         return heads.ASSERTED[claim.says]
@@ -33,7 +33,7 @@ def asserted_of(claim: Claim) -> tuple[str, ...]:
     return ("matters", "special")
 
 
-def single(claims: Sequence[Claim]) -> list[Claim]:
+def single(claims: Sequence[BaseClaim]) -> list[BaseClaim]:
     """Every claim that is judged by itself.
 
     Raises InputError for more than MOST_CLAIMS.
@@ -44,7 +44,7 @@ def single(claims: Sequence[Claim]) -> list[Claim]:
     return found
 
 
-def plan_of(claims: Sequence[Claim], level: float) -> list[dict[str, Any]]:
+def plan_of(claims: Sequence[BaseClaim], level: float) -> list[dict[str, Any]]:
     """The plan, one entry for each claim that is judged by itself.
 
     `error_of_a_part` is what either end of its interval may err by; alternatives of which one is

@@ -19,7 +19,7 @@ from typing import Any
 
 from interp_toolkit._version import __version__
 from interp_toolkit.atomic import replacing
-from interp_toolkit.auditing.claims import LARGEST_FILE, Claim, as_claim
+from interp_toolkit.auditing.claims import LARGEST_FILE, BaseClaim, as_claim
 from interp_toolkit.auditing.plan import plan_of
 from interp_toolkit.errors import InputError
 
@@ -39,7 +39,7 @@ class Sealed:
         exhaustive: whether the rows are to be all that the claims speak of.
     """
 
-    claims: tuple[Claim, ...]
+    claims: tuple[BaseClaim, ...]
     seed: int
     level: float
     sha256: str
@@ -49,7 +49,7 @@ class Sealed:
 
 
 def write_seal(
-    claims: Sequence[Claim],
+    claims: Sequence[BaseClaim],
     path: str | os.PathLike[str],
     *,
     seed: int = 0,

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from interp_toolkit.auditing.claims import AlgorithmClaim, CircuitClaim, Claim
+from interp_toolkit.auditing.claims import AlgorithmClaim, BaseClaim, CircuitClaim
 from interp_toolkit.auditing.parts import Answer, Part
 
 STRENGTHS = ("observational", "interventional", "mechanistic")
@@ -39,7 +39,7 @@ _OF_WORD = {
 }
 
 
-def sentence_part(claim: Claim, parts: Sequence[Part]) -> Part:
+def sentence_part(claim: BaseClaim, parts: Sequence[Part]) -> Part:
     """Whether the claim's words are as strong as its tests allow, and what they allow."""
     wanted, word = strength_of(claim)
     earned = _earned(claim, parts)
@@ -50,7 +50,7 @@ def sentence_part(claim: Claim, parts: Sequence[Part]) -> Part:
     return Part("sentence", answer, said, "computed")
 
 
-def strength_of(claim: Claim) -> tuple[int, str]:
+def strength_of(claim: BaseClaim) -> tuple[int, str]:
     """The number of the strongest of STRENGTHS that the claim's words have, and that word.
 
     Examples:
@@ -73,7 +73,7 @@ def _counts(part: Part) -> bool:
     return part.answer == "confirmed" and part.question in ("there", "matters", "all")
 
 
-def _earned(claim: Claim, parts: Sequence[Part]) -> int:
+def _earned(claim: BaseClaim, parts: Sequence[Part]) -> int:
     """The number of the strongest strength that the tests allow; -1 for none."""
     good = {(part.question, part.deed) for part in parts if _counts(part)}
     if not good:

@@ -32,7 +32,7 @@ Change = Callable[[Float[Tensor, "row d"], Rows], Float[Tensor, "row d"]]
 
 
 @dataclass(frozen=True, eq=False)
-class Site:
+class VectorSite:
     """See the module.
 
     Attributes:
@@ -138,7 +138,9 @@ class Site:
         return edit
 
 
-def site_of(ground: Ground, hook: str, position: int | None, head: int | None, d: int) -> Site:
+def site_of(
+    ground: Ground, hook: str, position: int | None, head: int | None, d: int
+) -> VectorSite:
     """The site of a claim.
 
     Args:
@@ -166,14 +168,14 @@ def site_of(ground: Ground, hook: str, position: int | None, head: int | None, d
         if not -prompts.n_pos <= place < prompts.n_pos:
             raise InputError(f"rows of {prompts.n_pos} tokens have no position {place}")
         positions = np.full(len(prompts), place % prompts.n_pos, dtype=np.int64)
-    found = Site(ground, names[0], positions, head)
+    found = VectorSite(ground, names[0], positions, head)
     width = found.read(prompts.tokens[:2]) if len(prompts) < 2 else _first_two(found, prompts)
     if width.shape[1] != d:
         raise InputError(f"the direction has {d} components; {names[0]} has {width.shape[1]}")
     return found
 
 
-def _first_two(site: Site, prompts: Prompts) -> Tensor:
+def _first_two(site: VectorSite, prompts: Prompts) -> Tensor:
     return replace(site, positions=site.positions[:2]).read(prompts.tokens[:2])
 
 

@@ -166,10 +166,10 @@ def test_rivals_differ_from_the_circuit_and_from_each_other():
     wiring = Wiring(n_layers=1, n_heads=2, d_model=4, mlps=(False,), parallel=False)
     rng = np.random.default_rng(0)
     kept = [e for e in wiring.edges if e.source.name == "a0.h0"]
-    found = checks._others(lambda: checks._exchanged(kept, wiring, rng), {frozenset(kept)})
+    found = checks._others(lambda: checks._exchanged(kept, wiring, rng), {frozenset(kept)}, 8)
     assert [[e.name for e in one] for one in found] == [["a0.h1->logits"]]
     whole = list(wiring.edges)
-    assert not checks._others(lambda: checks._drawn(whole, wiring, rng), {frozenset(whole)})
+    assert not checks._others(lambda: checks._drawn(whole, wiring, rng), {frozenset(whole)}, 8)
 
 
 def test_jaccard_by_hand():
