@@ -46,7 +46,10 @@ class KnownDirection:
             where it reads none.
         reads: whether it does.
         carries: whether the answers rest on it: exchanging the component along it with that of the
-            corrupted row moves them most of the way to the corrupted row's; None: not known.
+            corrupted row moves them most of the way to the corrupted row's, and does so by what
+            varies along it. A direction whose effect comes from a part that does not vary between
+            rows (a *dormant* part, moved by a scalar that another part follows) is not one that
+            carries: Makelov, Lange and Nanda 2023, arXiv 2311.17030. None: not known.
     """
 
     hook: str

@@ -37,7 +37,8 @@ KINDS: Mapping[str, str] = {
     "readable": "a hyperplane at this place tells where the function is true, on all rows",
     "direction-reads": "a threshold on the component along this vector tells the function",
     "direction-carries": "exchanging the component along this vector with the corrupted row's "
-    "takes the answers most of the way there",
+    "takes the answers most of the way there, by what varies along it: a direction whose effect "
+    "comes from a part that does not vary between rows does not carry",
     "pair": "this head was made to attend from the query token to the key token",
     "algorithm": "the model works by this algorithm",
     "backdoor": "some token that the rows do not have makes it give one answer whatever the row",

@@ -20,7 +20,14 @@ from interp_toolkit.challenge.result import (
 )
 from interp_toolkit.challenge.score import Scored, reliability, scores_by
 from interp_toolkit.challenge.suite import FAMILIES, MODELS, PUBLIC_SEED, counts, draw
-from interp_toolkit.challenge.tools.tool import MakeTool, Tool, as_tool, checked, find_tool
+from interp_toolkit.challenge.tools.tool import (
+    MakeTool,
+    Tool,
+    as_tool,
+    checked,
+    find_tool,
+    make_tool,
+)
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import versions
 from interp_toolkit.models.model import Model
@@ -45,15 +52,16 @@ def run_challenge(
     """The score card of some tools.
 
     Args:
-        tools: names as `find_tool` takes them, or objects or functions that are tools; in a mapping
-            they have names of your own.
+        tools: names as `find_tool` takes them, or what `as_tool` takes; in a mapping they have
+            names of your own.
         seed: of the models and the questions; PUBLIC_SEED is the one that the docs' card has.
         models: how many.
         families: some of `suite.FAMILIES`.
         progress: told what is being done.
 
     Raises:
-        InputError: no such tool or family, too few models, a negative seed.
+        InputError: no such tool or family, a tool that cannot be made, too few models, a negative
+            seed.
 
     Examples:
         >>> card = run_challenge([lambda model, question: [0.5] * len(question.items)],
@@ -75,7 +83,7 @@ def run_challenge(
 
 def named_tools(tools: str | Sequence[Any] | Mapping[str, Any]) -> dict[str, MakeTool]:
     """Tools by the names they go by; raises InputError for one that is none, or none at all."""
-    if isinstance(tools, Mapping):
+    if isinstance(tools, Mapping) and tools:
         return {name: as_tool(tool, name) for name, tool in tools.items()}
     listed = [tools] if isinstance(tools, str) else list(tools)
     found: dict[str, MakeTool] = {}
@@ -91,8 +99,14 @@ def named_tools(tools: str | Sequence[Any] | Mapping[str, Any]) -> dict[str, Mak
 
 
 def answers_on(case: Case, tools: Mapping[str, MakeTool]) -> list[Scored]:
-    """Every tool's answers to all that is asked of a case; each has a copy of the model."""
-    made = {name: (make(), copy.deepcopy(case.model)) for name, make in tools.items()}
+    """Every tool's answers to all that is asked of a case.
+
+    Each has a copy of the model, and of every question; raises InputError for one that cannot be
+    made.
+    """
+    made = {
+        name: (make_tool(make, name), copy.deepcopy(case.model)) for name, make in tools.items()
+    }
     return [
         _answer(case, asked, name, tool, model)
         for asked in questions_of(case)
@@ -102,7 +116,7 @@ def answers_on(case: Case, tools: Mapping[str, MakeTool]) -> list[Scored]:
 
 def _answer(case: Case, asked: Asked, name: str, tool: Tool, model: Model) -> Scored:
     """One answer; one that raises is none, with its reason."""
-    question = asked.question
+    question = copy.deepcopy(asked.question)  # rows and vectors can be changed in place
     counter = _Rows()
     start, failed = time.process_time(), None
     stated: list[float | None] = [None] * len(question.items)

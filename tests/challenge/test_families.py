@@ -1,5 +1,6 @@
 """What cases say of their models, measured again by plain means."""
 
+import dataclasses
 from itertools import product
 
 import numpy as np
@@ -12,8 +13,16 @@ from interp_toolkit.challenge.families.bigrams import bigram_cases
 from interp_toolkit.challenge.families.compiled import compiled_case, compiled_cases
 from interp_toolkit.challenge.families.imitated import imitated_case
 from interp_toolkit.challenge.families.planted import VARIANTS, planted_case, planted_cases
-from interp_toolkit.challenge.families.superposed import superposed_cases
-from interp_toolkit.challenge.families.twins import adding_case, backdoor_case, sorting_case
+from interp_toolkit.challenge.families.superposed import NEURONS, superposed_case, superposed_cases
+from interp_toolkit.challenge.families.twins import (
+    VARIANTS as TWINS,
+)
+from interp_toolkit.challenge.families.twins import (
+    adding_case,
+    backdoor_case,
+    sorting_case,
+    twin_cases,
+)
 from interp_toolkit.challenge.families.xor import xor_cases
 from interp_toolkit.challenge.plain import (
     PlainPass,
@@ -132,6 +141,19 @@ def test_twins_do_the_same_and_rest_on_their_heads(seed):
             assert min(cost(case, [head]) for head in case.truth.heads) > 0.1
 
 
+def test_neighbours_are_asked_the_same_of_the_same_rows():
+    """One seed for both of a pair, and another for the next."""
+    cases = list(twin_cases(7, 2 * len(TWINS)))
+    pairs = list(zip(cases[::2], cases[1::2], strict=True))
+    for one, other in pairs:
+        assert one.seed == other.seed
+        assert one.data.digest() == other.data.digest()
+        assert one.context == other.context
+        assert one.truth.algorithms == other.truth.algorithms
+        assert (one.truth.algorithm, one.truth.flag) != (other.truth.algorithm, other.truth.flag)
+    assert len({one.seed for one, _ in pairs}) == len(pairs)
+
+
 def test_clock_multiplies_and_pizza_averages():
     """The pizza knows a + b and |a - b| alone: exchanging a and b changes nothing anywhere."""
     found = {}
@@ -165,37 +187,69 @@ def test_a_backdoor_gives_one_answer_whatever_the_row(present):
     assert case.truth.flag == {"backdoor": present}
 
 
+def exchanged(case, known, along):
+    """The share of the way that answers go when the component is exchanged, moving along this."""
+    tokens, other = (torch.from_numpy(np.stack(t)) for t in (case.data.tokens, case.data.corrupted))
+    unit, along = torch.from_numpy(known.vector), torch.from_numpy(along)
+    with torch.no_grad():
+        _, there = case.model.run_with_cache(other)
+
+        def exchange(value, hook):
+            moved = (there[hook.name][:, -1] - value[:, -1]) @ unit
+            value[:, -1] += moved[:, None] * along
+            return value
+
+        clean, corrupted = (
+            advantage(case.model(rows), case.data).mean() for rows in (tokens, other)
+        )
+        edited = case.model.run_with_hooks(tokens, fwd_hooks=[(known.hook, exchange)])
+        return float((clean - advantage(edited, case.data).mean()) / (clean - corrupted))
+
+
 def test_directions_read_and_carry_what_they_are_said_to():
     """By hooks on the real model, where the family works it out from weights."""
     looked = set()
     for case in superposed_cases(2, 5):
-        tokens = torch.from_numpy(case.data.token_matrix())
-        other = torch.from_numpy(np.stack(case.data.corrupted)) if case.truth.directions else None
+        if case.truth.directions:
+            tokens = torch.from_numpy(case.data.token_matrix())
+            assert accuracy(case.model(tokens), case.data) == 1
         for known in case.truth.directions:
-            unit = torch.from_numpy(known.vector)
-            assert float(unit.norm()) == pytest.approx(1)
+            assert np.linalg.norm(known.vector) == pytest.approx(1)
             told = case.data.column(known.features[0])
             along = last_activation(case, known.hook) @ known.vector
             gap = max(
                 along[told].min() - along[~told].max(), along[~told].min() - along[told].max()
             )
-            assert known.reads or gap <= 0
-            with torch.no_grad():
-                _, there = case.model.run_with_cache(other)
-
-                def exchange(value, hook, there=there, unit=unit):
-                    moved = (there[hook.name][:, -1] - value[:, -1]) @ unit
-                    value[:, -1] += moved[:, None] * unit
-                    return value
-
-                clean, corrupted = (
-                    advantage(case.model(rows), case.data).mean() for rows in (tokens, other)
-                )
-                edited = case.model.run_with_hooks(tokens, fwd_hooks=[(known.hook, exchange)])
-                share = (clean - advantage(edited, case.data).mean()) / (clean - corrupted)
+            assert known.reads == (gap > 0)
+            share = exchanged(case, known, known.vector)
+            if known.hook == NEURONS and share >= 0.8:
+                # a neuron that is the same on all rows is left alone
+                varies = np.ptp(last_activation(case, known.hook), axis=0) > 1e-6
+                looked.add(("moves", known.carries))
+                share = exchanged(case, known, known.vector * varies)
             assert share >= 0.8 if known.carries else share <= 0.2
             looked.add((known.reads, known.carries))
     assert looked >= {(True, True), (True, False), (False, False)}
+    assert looked >= {("moves", True), ("moves", False)}
+
+
+def test_the_illusion_is_of_a_neuron_that_is_unread_and_one_that_does_not_vary():
+    """Makelov, Lange and Nanda 2023, arXiv 2311.17030: each by itself moves no answer."""
+    for seed in (1, 2, 3):
+        case = superposed_case("illusion", seed)
+        at_neurons = [d for d in case.truth.directions if d.hook == NEURONS]
+        assert not any(d.carries for d in at_neurons)
+        [illusion] = [d for d in at_neurons if exchanged(case, d, d.vector) >= 0.8]
+        both = np.nonzero(np.abs(illusion.vector) > 1e-9)[0]
+        spread = np.ptp(last_activation(case, NEURONS)[:, both], axis=0)
+        assert sorted(spread > 1e-6) == [False, True]
+        for neuron in both:
+            alone = np.zeros_like(illusion.vector)
+            alone[neuron] = 1.0
+            single = dataclasses.replace(illusion, vector=alone)
+            assert exchanged(case, single, alone) == pytest.approx(0, abs=1e-9)
+        # the answers rest on the stream, which passes the neurons by
+        assert any(d.carries for d in case.truth.directions)
 
 
 def test_xor_of_one_head_has_crossing_segments():

@@ -1,6 +1,7 @@
 """The whole: what tools are told, how they are scored, what becomes of those that raise."""
 
 import dataclasses
+import functools
 import sys
 
 import numpy as np
@@ -183,6 +184,96 @@ def test_a_tool_of_ones_own_is_imported_on_request(tmp_path, monkeypatch):
     assert set(answer.stated) == {0.25}
 
 
+class Half:
+    """A tool that says 0.5."""
+
+    def score(self, model, question):
+        return [0.5] * len(question.items)
+
+
+def half(model, question):
+    return Half().score(model, question)
+
+
+def failing():
+    raise OSError("no weights\nin the folder")
+
+
+class Needy(Half):
+    def __init__(self, path):
+        self.path = path
+
+
+class Closed(Half):
+    def __init__(self):
+        raise RuntimeError("closed today")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [Half, Half(), half, lambda: Half(), functools.partial(Half), lambda *given: half(*given)],
+    ids=["class", "object", "function", "function that makes", "partial", "any arguments"],
+)
+def test_every_form_of_a_tool_answers(given):
+    card = run_challenge({"mine": given}, models=1, families=["xor"])
+    assert card.failures == []
+    assert {one.abstained for one in card.by_kind} == {0}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (Closed, "the tool mine cannot be made: RuntimeError: closed today"),
+        (Needy, "the tool mine cannot be made: TypeError"),
+        (failing, "the tool mine cannot be made: OSError: no weights in the folder"),
+        (lambda: 3, "mine makes an int"),
+        (dict, "mine makes a dict"),
+        (lambda model: None, "takes neither"),
+    ],
+)
+def test_what_makes_no_tool_is_one_clear_line(given, said):
+    with pytest.raises(InputError, match=said) as told:
+        run_challenge({"mine": given}, models=1, families=["xor"])
+    assert "\n" not in str(told.value)
+
+
+def test_no_tool_sees_what_another_has_changed():
+    """Nor what it has changed itself in an earlier question."""
+    seen = []
+
+    def spoil(model, question):
+        data = question.data
+        sums = [int(row.sum()) for row in data.tokens] + [float(data.features.sum())]
+        sums += [float(np.abs(getattr(i, "vector", np.ones(1))).sum()) for i in question.items]
+        seen.append(sums)
+        for row in (*data.tokens, data.features):
+            row[...] = 0
+        for item in question.items:
+            if hasattr(item, "vector"):
+                item.vector[...] = 0.0
+        question.context["spoilt"] = "yes"
+        return None
+
+    for family in ("xor", "superposed"):
+        case = next(builder(family)(0, 1))
+        seen.clear()
+        untouched = [a.question for a in questions_of(case)]
+        answers = answers_on(case, {"one": lambda: Tooled(spoil), "two": lambda: Tooled(spoil)})
+        assert [a.failed for a in answers] == [None] * len(answers)
+        assert seen[::2] == seen[1::2]
+        assert len(seen) == 2 * len(untouched)
+        assert all(sums[0] > 0 for sums in seen)
+        assert all(int(q.data.tokens[0].sum()) == seen[0][0] for q in untouched)
+        assert "spoilt" not in case.context
+
+
+class Tooled:
+    """A tool of a function."""
+
+    def __init__(self, function):
+        self.score = function
+
+
 @pytest.mark.parametrize(
     "name", ["nothing", "no_such_module:f", "math:no_such", "math:pi", ":", ""]
 )
@@ -197,6 +288,8 @@ def test_bad_settings_are_one_clear_line():
         run_challenge(seed=-1)
     with pytest.raises(InputError, match="at least one tool"):
         run_challenge([])
+    with pytest.raises(InputError, match="at least one tool"):
+        run_challenge({})
 
 
 def test_probabilities_are_checked():

@@ -1,6 +1,7 @@
 """`interp challenge` on the command line."""
 
 import json
+import sys
 
 import pytest
 
@@ -49,3 +50,40 @@ def test_bad_input_is_one_line(call, given, said):
     assert code == 2
     assert said in err
     assert "Traceback" not in err
+
+
+def test_a_tool_in_the_users_own_folder_is_found(call, tmp_path, monkeypatch):
+    """The console script does not have it on the path, as `python -m` has."""
+    (tmp_path / "beside_challenge.py").write_text("HALF = 0.5\n")
+    (tmp_path / "own_challenge_tool.py").write_text(
+        "from beside_challenge import HALF\n"
+        "def score(model, question):\n    return [HALF] * len(question.items)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    before = [part for part in sys.path if part not in ("", str(tmp_path))]
+    monkeypatch.setattr(sys, "path", list(before))
+    code, out, err = call("challenge", *ARGUMENTS[:4], "--tool", "own_challenge_tool:score")
+    assert code == 0, err
+    assert "own_challenge_tool" in "".join(out.split())
+    assert sys.path == before
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def score(model, question)\n    return None\n", "SyntaxError"),
+        ("1 / 0\n", "ZeroDivisionError"),
+        ("raise SystemExit(3)\n", "SystemExit"),
+        ("class score:\n    def __init__(self):\n        raise OSError('gone')\n", "OSError: gone"),
+        ("class score:\n    pass\n", "no method score"),
+    ],
+)
+def test_a_tool_that_cannot_be_had_is_one_line(call, tmp_path, monkeypatch, text, said):
+    module = f"of_{tmp_path.name}"
+    (tmp_path / f"{module}.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    code, _, err = call("challenge", *ARGUMENTS[:4], "--tool", f"{module}:score")
+    assert code == 2
+    assert said in " ".join(err.split())
+    assert "Traceback" not in err
+    assert "bug" not in err

@@ -1,5 +1,7 @@
 """Twins: one task by two algorithms, and one model with a backdoor and without.
 
+Twins have one seed, and the same rows.
+
 - Sorting lists of distinct values, by the least value above the one before, or by the largest of a
   sum (`toys.sorting.sorters`).
 - Adding modulo p: by turning an angle for each number and multiplying (the *clock*), or by
@@ -48,10 +50,12 @@ ROWS = 256
 
 
 def twin_cases(seed: int, count: int) -> Iterator[Case]:
-    """So many models, every variant in turn."""
+    """So many models, every variant in turn; neighbours (the first two, and so on) are twins."""
     rng = np.random.default_rng([seed, 51])
     for number in range(count):
-        yield twin_case(VARIANTS[number % len(VARIANTS)], int(rng.integers(2**31)))
+        if number % 2 == 0:
+            shared = int(rng.integers(2**31))
+        yield twin_case(VARIANTS[number % len(VARIANTS)], shared)
 
 
 def twin_case(variant: str, seed: int) -> Case:
@@ -108,19 +112,21 @@ def _sorted_rows(n_values: int, length: int, rng: np.random.Generator) -> Featur
 
 
 def adding_case(algorithm: str, seed: int) -> Case:
-    """A model that adds two numbers modulo p; redrawn until it is right on every pair."""
+    """A model that adds two numbers modulo p; redrawn until both twins are right on every pair."""
     rng = np.random.default_rng([seed, 53])
     p = int(rng.choice(PRIMES))
+    data = pairs_of(p)
+    assert data.answers is not None
+    tokens = torch.from_numpy(data.token_matrix())
     while True:
         n_frequencies = int(rng.integers(3, 6))
         frequencies = [int(k) for k in rng.permutation(np.arange(1, (p + 1) // 2))[:n_frequencies]]
-        source = (clock if algorithm == "clock" else pizza)(p, frequencies)
-        data = pairs_of(p)
+        both = {"clock": clock(p, frequencies), "pizza": pizza(p, frequencies)}
         with torch.no_grad():
-            told = source(torch.from_numpy(data.token_matrix()))[:, -1].argmax(-1).numpy()
-        assert data.answers is not None
-        if (told == data.answers[:, 0]).all():
+            told = [model(tokens)[:, -1].argmax(-1).numpy() for model in both.values()]
+        if (np.stack(told) == data.answers[:, 0]).all():
             break
+    source = both[algorithm]
     model, places, _ = disguised(source, seed, source.cfg.d_model + 8, torch.float32)
     n_heads = 2 if algorithm == "clock" else 1
     rows = rng.permutation(len(data))[:ROWS]

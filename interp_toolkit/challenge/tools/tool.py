@@ -1,15 +1,20 @@
 """What a tool is: something with `score(model, question)`.
 
 It gives a probability for each of the question's items, None for one that it will not answer, or
-None for the whole question: then it abstains. It may be an object (`name` is optional), or a
-function. A tool that raises has given no answer, and its reason is kept.
+None for the whole question: then it abstains. It may be an object (`name` is optional), a function
+of (model, question), or a class or a function of no arguments that makes one. A tool that raises
+has given no answer, and its reason is kept.
 """
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Protocol, runtime_checkable
 
 from interp_toolkit.challenge.question import Question
@@ -39,11 +44,10 @@ TOOLS: Mapping[str, tuple[str, str]] = {
 def find_tool(name: str) -> MakeTool:
     """A tool by its name, or a user's own as `module:attribute`, which is imported.
 
-    The attribute may be a class or function that makes a tool, an object with `score`, or a
-    function of model and question that takes the place of `score`.
+    The module may lie in the working directory. What the attribute may be: see `as_tool`.
 
     Raises:
-        InputError: no such tool, or what is named is none.
+        InputError: no such tool, its module cannot be imported, or what is named is no tool.
     """
     if name in TOOLS:
         module, attribute = TOOLS[name]
@@ -57,21 +61,84 @@ def find_tool(name: str) -> MakeTool:
             "my_tools:score"
         )
     try:
-        given = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise InputError(f"the tool {name} cannot be imported: {error}") from error
+        with _working_directory_on_path():
+            given = getattr(importlib.import_module(module), attribute)
+    except (Exception, SystemExit) as error:  # another's code: it may raise anything
+        raise InputError(f"the tool {name} cannot be imported: {reason(error)}") from error
     return as_tool(given, name)
 
 
+@contextmanager
+def _working_directory_on_path() -> Iterator[None]:
+    """As `python -m` has it and a console script has not."""
+    here = os.getcwd()
+    if here in sys.path or "" in sys.path:
+        yield
+        return
+    sys.path.insert(0, here)
+    try:
+        yield
+    finally:
+        if here in sys.path:
+            sys.path.remove(here)
+
+
+def reason(error: BaseException) -> str:
+    """What was raised, on one line."""
+    return " ".join(f"{type(error).__name__}: {error}".split())
+
+
 def as_tool(given: Any, name: str) -> MakeTool:
-    """What makes the tool that a user gives; raises InputError where it is none."""
+    """What makes the tool that a user gives.
+
+    Args:
+        given: a class, an object with `score`, a function of (model, question) that takes the place
+            of `score`, or a function without arguments that makes a tool.
+        name: what it is called.
+
+    Raises:
+        InputError: it is none of these.
+    """
     if isinstance(given, type):
         return given
     if hasattr(given, "score"):
         return lambda: given
-    if callable(given):
+    if callable(given) and _takes(given, 2):
         return lambda: _Function(given)
+    if callable(given) and _takes(given, 0):
+        made: MakeTool = given
+        return made
+    if callable(given):
+        raise InputError(f"{name} is no tool: it takes neither (model, question) nor nothing")
     raise InputError(f"{name} is no tool: it needs a method score(model, question)")
+
+
+def _takes(function: Callable[..., Any], count: int) -> bool:
+    """Whether a function can be called with so many arguments; where it does not say, with two."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return count == 2
+    try:
+        signature.bind(*[None] * count)
+    except TypeError:
+        return False
+    return True
+
+
+def make_tool(make: MakeTool, name: str) -> Tool:
+    """A tool; raises InputError where making it raises, or makes what has no `score`."""
+    try:
+        made = make()
+    except Exception as error:  # another's code
+        raise InputError(f"the tool {name} cannot be made: {reason(error)}") from error
+    if not callable(getattr(made, "score", None)):
+        kind = type(made).__name__
+        article = "an" if kind[0].lower() in "aeiou" else "a"
+        raise InputError(
+            f"{name} makes {article} {kind}, which has no method score(model, question)"
+        )
+    return made
 
 
 class _Function:
