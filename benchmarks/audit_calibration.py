@@ -5,7 +5,8 @@ words that they would come in:
 - heads: "H contributes by R"; false: heads that attend to R and do nothing, and any others;
 - circuit: "these edges are sufficient"; false: the same with the heads at work exchanged for others
   of their layer, and of compiled programs without one of their heads;
-- reads, carries: directions of features; false: of other features, random, disconnected, and the illusion of a dormant part;
+- reads, carries: directions of features; false: of other features, random, disconnected, and the
+  illusion of a dormant part;
 - pair: skip-bigrams that a head was made for, and others;
 - algorithm: of sorting models; false: the other one.
 
