@@ -14,7 +14,17 @@ from typing import Any
 
 import torch
 
-from interp_toolkit.diagnosis import conditions, firing, known, rebuilt, reload, sums, told
+from interp_toolkit.diagnosis import (
+    conditions,
+    firing,
+    known,
+    methods,
+    present,
+    rebuilt,
+    reload,
+    sums,
+    told,
+)
 from interp_toolkit.diagnosis.bench import (
     NOISE_BASIS,
     Bench,
@@ -25,6 +35,8 @@ from interp_toolkit.diagnosis.bench import (
     points_of,
     probe_rows,
     record,
+    share_of,
+    unlike_values,
 )
 from interp_toolkit.diagnosis.checks import Check, guarded, listed, measured
 from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy, random_state_kept
@@ -108,7 +120,7 @@ class _Examination:
     def result(self) -> DoctorResult:
         """All checks, and what they come to."""
         model, bench = self.model, self.bench
-        hooks_before = _hooks_on(self.points)
+        self.hooks_before = present.hooks_on(self.points)
         self.say("a pass without hooks, one with all")
         try:
             self.plain = bench.run(model)
@@ -126,13 +138,17 @@ class _Examination:
         self.say("a fresh copy")
         self.fresh, self.why = self._fresh()
         self.fresh_points = points_of(self.fresh.model) if self.fresh else {}
-        left_out = set(self.fresh_points) - set(self.points)
-        self.fresh_points = {n: p for n, p in self.fresh_points.items() if n not in left_out}
+        self.fresh_hooks = present.hooks_on(self.fresh_points)
+        self.fresh_points = {n: p for n, p in self.fresh_points.items() if n in self.points}
         self.fresh_seen: Seen | None = None
         if self.fresh is not None:
             self.fresh_seen = record(bench, self.fresh.model, self.fresh_points)
             self.fresh_seen.values["tokens"] = bench.tokens
+        self._ask("hooks", present.FREE, self._free)
+        self._ask("hooks", present.THERE, self._there)
         self._ask("hooks", "hook points fire", self._hooks)
+        self._ask("hooks", methods.EDITS, self._by_name)
+        self._ask("hooks", methods.CACHE, self._cached)
         self._ask("sums", "sums", self._sums)
         self._ask("weights", "steps from weights", self._weights)
         self._ask("told", "norms are folded as told", lambda: told.check_folding(model))
@@ -164,7 +180,7 @@ class _Examination:
             lambda: check_original(bench, model, self.original, self.seen, self.plain, self.noise),
         )
         self._ask("reload", "saving and loading", self._reload)
-        self._ask("hooks", "hooks are gone afterwards", lambda: self._gone(hooks_before))
+        self._ask("hooks", "hooks are gone afterwards", self._gone)
         return self._told()
 
     def _recorded(self) -> Seen:
@@ -186,7 +202,7 @@ class _Examination:
         )
         return record(self.bench, self.model, self.points)
 
-    def _compared(self) -> tuple[Any, ...]:
+    def _compared(self) -> tuple[Bench, Any, torch.Tensor, float]:
         return self.bench, self.model, self.plain, self.noise
 
     def _ask(self, section: str, name: str, check: Callable[[], Any]) -> None:
@@ -226,6 +242,34 @@ class _Examination:
         yield from firing.check_reach(model, self.points, linked.joined, joined, rows)
         if theirs is not None and self._copy_agrees():
             yield from firing.check_whole(linked, theirs)
+
+    def _free(self) -> Iterator[Check]:
+        theirs = None if self.fresh is None else self.fresh_hooks
+        left = present.more(self.hooks_before, theirs or {})
+        same = bool(left) and self._copy_shows_the_same()
+        yield present.check_free(left, theirs is not None, same)
+
+    def _there(self) -> Iterator[Check]:
+        if self.fresh is None:
+            yield Check("hooks", present.THERE, "undecided", self.why)
+            return
+        yield present.check_there(self.model, self.fresh.model)
+
+    def _by_name(self) -> Iterator[Check]:
+        return methods.check_edits(*self._compared(), points=self.points, seen=self.seen)
+
+    def _cached(self) -> Iterator[Check]:
+        fresh = None if self.fresh is None else (self.fresh.model, self.fresh_points)
+        return methods.check_cache(*self._compared(), points=self.points, fresh=fresh)
+
+    def _copy_shows_the_same(self) -> bool:
+        """Whether hooks on the fresh copy see what they see here."""
+        if self.fresh_seen is None or not self._copy_agrees():
+            return False
+        both = self.seen.values.keys() & self.fresh_seen.values.keys()
+        theirs = {name: self.fresh_seen.values[name] for name in both}
+        share = share_of(self.noise, float(self.plain.abs().max()))
+        return not unlike_values(self.seen.values, theirs, share)
 
     def _copy_agrees(self) -> bool:
         """Whether the fresh copy is the same model."""
@@ -290,10 +334,11 @@ class _Examination:
             lambda: reload.check_folding(bench, model, fresh.model, self.plain, self.noise),
         )
 
-    def _gone(self, before: int) -> Iterator[Check]:
-        left = _hooks_on(self.points) - before
+    def _gone(self) -> Iterator[Check]:
+        left = present.more(present.hooks_on(self.points), self.hooks_before)
         if left:
-            yield Check("hooks", "hooks are gone afterwards", "failed", f"{left} more than before")
+            said = f"{sum(left.values())} more than before at {listed(list(left))}"
+            yield Check("hooks", "hooks are gone afterwards", "failed", said, places=list(left))
             return
         after = self.bench.run(self.model)
         yield measured(
@@ -344,11 +389,4 @@ def _notes(passes: float, calls: int, eps: float) -> tuple[str, ...]:
         f"cost: {passes:.1f} bare passes in {calls} calls (a backward pass counts as two, a pass "
         "on fewer tokens by its share, those of copies and of the original like the model's own)",
         f"tolerances are multiples of eps = {eps:.2g}; each check has its own and where it is from",
-    )
-
-
-def _hooks_on(points: Any) -> int:
-    return sum(
-        len(point.fwd_hooks) + len(point._forward_hooks) + len(point._backward_hooks)
-        for point in points.values()
     )

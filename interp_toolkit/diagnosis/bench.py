@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp_toolkit.diagnosis.checks import largest
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running import hooks
@@ -66,17 +67,30 @@ class Bench:
         self.calls += 1
 
     def run(
-        self, model: Any, tokens: Tensor | None = None, at: Hooks = (), **options: Any
+        self,
+        model: Any,
+        tokens: Tensor | None = None,
+        at: Hooks = (),
+        through: Callable[..., Any] | None = None,
+        **options: Any,
     ) -> Tensor:
         """The logits of a pass, in float64 on the CPU where they are kept to be compared.
 
-        Raises InputError where the model returns none.
+        Args:
+            model: to run.
+            tokens: the rows; the probe by default.
+            at: hook points and the hooks that are on them meanwhile.
+            through: what is called with the tokens in place of the model, such as a method of it.
+            options: for what is called.
+
+        Raises:
+            InputError: no logits came back.
         """
         tokens = self.tokens if tokens is None else tokens
         self.count(tokens)
         with torch.no_grad(), evaluating(model), attached(at), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # TransformerLens says of some hooks what is said here
-            output = model(tokens.to(device_of(model)), **options)
+            output = (through or model)(tokens.to(device_of(model)), **options)
         logits = getattr(output, "logits", output)
         if not isinstance(logits, Tensor):
             raise InputError(f"a {type(model).__name__} returns no logits")
@@ -110,8 +124,29 @@ def points_of(model: Model) -> dict[str, Any]:
     return {name: points[name] for name in hooks.one_name_each(points)}
 
 
+Edit = Callable[[Tensor], Tensor]
+
+
+def keeper(seen: Seen, name: str, edit: Edit = Tensor.clone) -> Callable[..., Any]:
+    """A hook that keeps what it is shown, edited, and hands that back; by default a copy."""
+
+    def keep(value: Any, hook: Any) -> Any:
+        seen.fired[name] = seen.fired.get(name, 0) + 1
+        if not isinstance(value, Tensor):
+            return None
+        value = edit(value)
+        seen.values[name] = value.detach().clone()
+        return value
+
+    return keep
+
+
 def record(
-    bench: Bench, model: Any, points: Mapping[str, Any], edits: Mapping[str, Any] | None = None
+    bench: Bench,
+    model: Any,
+    points: Mapping[str, Any],
+    edits: Mapping[str, Edit] | None = None,
+    tokens: Tensor | None = None,
 ) -> Seen:
     """A pass that keeps what every hook point shows and hands back a copy of it, a zero edit.
 
@@ -120,21 +155,13 @@ def record(
         model: to run.
         points: its hook points.
         edits: name -> a function of the value whose result is handed back instead, and kept.
+        tokens: the rows; the probe by default.
     """
     seen, edits = Seen(), edits or {}
-
-    def keeper(name: str) -> Callable[..., Any]:
-        def keep(value: Any, hook: Any) -> Any:
-            seen.fired[name] = seen.fired.get(name, 0) + 1
-            if not isinstance(value, Tensor):
-                return None
-            value = edits[name](value) if name in edits else value.clone()
-            seen.values[name] = value.detach().clone()
-            return value
-
-        return keep
-
-    seen.logits = bench.run(model, at=[(point, keeper(name)) for name, point in points.items()])
+    at = [
+        (point, keeper(seen, name, edits.get(name, Tensor.clone))) for name, point in points.items()
+    ]
+    seen.logits = bench.run(model, tokens, at=at)
     return seen
 
 
@@ -198,3 +225,36 @@ def noise(bench: Bench, model: Any, points: Mapping[str, Any], plain: Tensor) ->
     floor = NOISE * eps * float(plain.abs().max())
     change = (changed - plain).abs().nan_to_num(nan=0.0, posinf=0.0)
     return float(change.max()) + floor
+
+
+def share_of(tolerance: float, scale: float) -> float:
+    """A tolerance as a share of the size of what is compared, 1 at most."""
+    return tolerance / max(scale, tolerance, torch.finfo(torch.float64).tiny)
+
+
+def unlike_values(
+    found: Mapping[str, Any], expected: Mapping[str, Tensor], share: float
+) -> list[str]:
+    """The tensors that are off by more than this share of their largest number."""
+    wrong = []
+    for name, value in expected.items():
+        other = found.get(name)
+        if not isinstance(other, Tensor):
+            continue
+        size = (
+            float(value.detach().cpu().double().abs().nan_to_num(nan=0, posinf=0).max())
+            if value.numel()
+            else 0
+        )
+        if not gap(other, value) <= share * size:
+            wrong.append(name)
+    return wrong
+
+
+def gap(a: Tensor, b: Tensor) -> float:
+    """The largest difference; none where both are the same infinity or no number; inf: of shape."""
+    if a.shape != b.shape:
+        return torch.inf
+    a, b = (x.detach().cpu().double() for x in (a, b))
+    same = (a == b) | (a.isnan() & b.isnan())
+    return largest([float(torch.where(same, 0.0, (a - b).abs()).max())] if a.numel() else [])

@@ -210,7 +210,7 @@ def _promised(model: Model, name: str, tokens: Tensor) -> tuple[tuple[int | None
 def check_firing(
     model: Model, points: Mapping[str, Any], seen: Seen, fresh: Seen | None, tokens: Tensor
 ) -> Iterator[Check]:
-    """Do all hook points fire, and with the shapes promised?"""
+    """Do all hook points fire, once a pass, and with the shapes promised?"""
     gated: dict[str, list[str]] = {}
     silent = [name for name in points if name not in seen.fired]
     for name in silent:
@@ -242,7 +242,21 @@ def check_firing(
     yield from _by_kind(
         model, rest, also, "fires", "never fires", [n for n in points if n in seen.fired]
     )
+    yield from _once(model, points, seen, fresh)
     yield _shapes(model, seen, fresh, tokens)
+
+
+def _once(
+    model: Model, points: Mapping[str, Any], seen: Seen, fresh: Seen | None
+) -> Iterator[Check]:
+    """Does a hook point that fires do so once a pass, so that an edit is made once?"""
+    theirs = {} if fresh is None else fresh.fired
+    fired = {name: seen.fired[name] for name in points if name in seen.fired}
+    bad = [name for name, times in fired.items() if not times == theirs.get(name, times) == 1]
+    also = None if fresh is None else [name for name in bad if theirs.get(name) == fired[name]]
+    counts = sorted({fired[name] for name in bad})
+    fault = f"fires {' or '.join(map(str, counts))} times a pass, an edit is made each time"
+    yield from _by_kind(model, bad, also, "fires once", fault, [n for n in fired if n not in bad])
 
 
 def _no_mlp(model: Model) -> bool:
@@ -295,11 +309,12 @@ def _by_kind(
                 "hooks",
                 f"{kind} {asked}",
                 "differs",
-                f"{fault}, in a fresh copy of this model neither",
+                f"{fault}, in a fresh copy of this model too",
                 places=names,
                 instead=instead,
             )
-    word = {"fires": "fire", "reaches": "are connected to the logits"}[asked]
+    words = {"fires": "fire", "fires once": "fire once", "reaches": "are connected to the logits"}
+    word = words[asked]
     if good:
         yield Check("hooks", f"hook points {word}", "passed", f"{len(good)} {word}")
 
