@@ -36,7 +36,6 @@ from rich.progress import track
 import interp_toolkit as it
 from interp_toolkit.atomic import replacing
 from interp_toolkit.auditing.claims import BaseClaim, as_claim
-from interp_toolkit.auditing.ground import at_rows
 from interp_toolkit.challenge.case import Case
 from interp_toolkit.challenge.families.bigrams import bigram_cases
 from interp_toolkit.challenge.families.compiled import compiled_cases
@@ -173,7 +172,7 @@ def fewer(data: FeatureData | None, rows: int) -> FeatureData | None:
     """The first so many rows."""
     if data is None or len(data) <= rows:
         return data
-    return at_rows(data, np.arange(rows))
+    return data.at(np.arange(rows))
 
 
 def claims_of(kind: str, count: int, seed: int) -> Iterator[Told]:

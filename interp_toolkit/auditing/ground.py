@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Shaped
@@ -175,25 +174,13 @@ def ground_on(
         if len(kept) < len(data):
             copies = len(data) - len(kept)
             notes.append(f"{copies} of {len(data)} rows are copies of others and were left out")
-            data = at_rows(data, kept)
+            data = data.at(kept)
         if len(data) > MOST_ROWS and not exhaustive:
             notes.append(f"{MOST_ROWS} of {len(data)} rows were drawn")
             order = np.random.default_rng([seed, 1]).permutation(len(data))
-            data = at_rows(data, np.sort(order[:MOST_ROWS]))
+            data = data.at(np.sort(order[:MOST_ROWS]))
     found = Ground(model, data, seed, level, claims, memory, exhaustive, progress)
     return found, notes
-
-
-def at_rows(data: FeatureData, rows: np.ndarray) -> FeatureData:
-    """Some rows of the data, in this order."""
-    chosen: dict[str, Any] = {
-        name: None if (column := getattr(data, name)) is None else np.asarray(column)[rows]
-        for name in ("positions", "groups", "answers", "answer_positions", "wrong")
-    }
-    for name in ("tokens", "corrupted"):
-        column = getattr(data, name)
-        chosen[name] = None if column is None else [column[i] for i in rows.tolist()]
-    return replace(data, features=data.features[rows], **chosen)
 
 
 def _distinct(data: FeatureData) -> np.ndarray:

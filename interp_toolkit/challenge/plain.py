@@ -161,7 +161,7 @@ def measured_edges(
     Returns:
         Names of edges; None where some edge is between doing nothing and mattering.
     """
-    plain, some = PlainPass(model), take(data, np.arange(min(rows, len(data))))
+    plain, some = PlainPass(model), data.at(np.arange(min(rows, len(data))))
     tokens = torch.from_numpy(some.token_matrix())
     assert some.corrupted is not None
     there: Writes = {}
@@ -192,27 +192,6 @@ def edges_among(nodes: Collection[str]) -> list[Edge]:
     return edges
 
 
-def take(data: FeatureData, rows: Int[np.ndarray, " some"]) -> FeatureData:
-    """Some rows, with all that belongs to them."""
-    chosen = rows.tolist()
-
-    def part(column: np.ndarray | None) -> np.ndarray | None:
-        return None if column is None else column[rows]
-
-    return FeatureData(
-        [data.tokens[i] for i in chosen],
-        data.features[rows],
-        data.names,
-        part(data.positions),
-        part(data.groups),
-        data.source,
-        part(data.answers),
-        part(data.answer_positions),
-        part(data.wrong),
-        None if data.corrupted is None else [data.corrupted[i] for i in chosen],
-    )
-
-
 def paired(rows: FeatureData, others: Sequence[FeatureData]) -> FeatureData:
     """Rows with counterparts: of each the first of the others' that asks for other answers there.
 
@@ -228,7 +207,7 @@ def paired(rows: FeatureData, others: Sequence[FeatureData]) -> FeatureData:
         apart &= (rows.answer_positions == other.answer_positions).all(1)
         for i in np.flatnonzero(apart).tolist():
             found.setdefault(i, (other.tokens[i], other.answers[i]))
-    kept = take(rows, np.array(sorted(found)))
+    kept = rows.at(np.array(sorted(found)))
     return FeatureData(
         kept.tokens,
         kept.features,

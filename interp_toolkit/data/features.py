@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -84,6 +85,18 @@ class FeatureData:
     def lengths(self) -> Int[np.ndarray, " n"]:
         """Tokens in each row."""
         return np.array([len(row) for row in self.tokens], dtype=np.int64)
+
+    def at(self, rows: Int[np.ndarray, " chosen"]) -> FeatureData:
+        """These rows, in this order, with all that belongs to them."""
+        arrays = ("positions", "groups", "answers", "answer_positions", "wrong")
+        chosen: dict[str, Any] = {
+            name: None if (column := getattr(self, name)) is None else np.asarray(column)[rows]
+            for name in arrays
+        }
+        for name in ("tokens", "corrupted"):
+            listed = getattr(self, name)
+            chosen[name] = None if listed is None else [listed[i] for i in rows.tolist()]
+        return dataclasses.replace(self, features=self.features[rows], **chosen)
 
     def token_matrix(self) -> Int[np.ndarray, "n pos"]:
         """The tokens as one array. Raises InputError when rows differ in length."""

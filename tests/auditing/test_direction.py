@@ -201,12 +201,10 @@ def test_the_part_that_is_read():
 
 
 def test_the_order_of_rows_makes_no_difference():
-    from interp_toolkit.auditing.ground import at_rows
-
     data = rows_of()
     order = np.argsort(np.stack(list(data.tokens))[:, 1], kind="stable")
     answers = {
-        audited(FEATURE, data=at_rows(data, rows), says="carries").answer
+        audited(FEATURE, data=data.at(rows), says="carries").answer
         for rows in (np.arange(len(data)), order, order[::-1])
     }
     assert answers == {"confirmed"}
@@ -224,9 +222,7 @@ def test_patterns_hold_no_vector_a_position():
 
 
 def test_few_rows_that_agree_are_not_certain():
-    from interp_toolkit.auditing.ground import at_rows
-
-    few = at_rows(rows_of(), np.arange(36, 44))
+    few = rows_of().at(np.arange(36, 44))
     found = part_of(audited(FEATURE, data=few, says="carries", at_least=0.9), "matters")
     assert found.value == pytest.approx(1.0)
     assert found.answer == "undecided"

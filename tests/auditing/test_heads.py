@@ -81,9 +81,7 @@ def test_a_head_that_another_backs_up_is_confirmed_by_what_it_restores():
 def test_few_rows_decide_nothing_rather_than_the_wrong_thing():
     model, data, truth = planted()
     (true,) = [at[1:] for at in truth.true if at[0] == "induction"]
-    from interp_toolkit.auditing.ground import at_rows
-
-    few = at_rows(data, torch.arange(6).numpy())
+    few = data.at(torch.arange(6).numpy())
     assert asked(model, list(true), "induction", few).answer in ("undecided", "confirmed")
     decoys = [at[1:] for at in truth.attends - truth.true if at[0] == "induction"]
     assert asked(model, list(decoys[0]), "induction", few).answer in ("undecided", "not_testable")

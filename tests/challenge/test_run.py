@@ -11,7 +11,6 @@ import torch
 from interp_toolkit.challenge.families.compiled import compiled_case
 from interp_toolkit.challenge.families.planted import planted_case
 from interp_toolkit.challenge.families.twins import adding_case, backdoor_case, sorting_case
-from interp_toolkit.challenge.plain import take
 from interp_toolkit.challenge.question import KINDS, questions_of
 from interp_toolkit.challenge.result import as_markdown
 from interp_toolkit.challenge.run import answers_on, run_challenge
@@ -304,7 +303,7 @@ def test_probabilities_are_checked():
 def test_ours_on_one_model_of_every_kind(cases):
     chosen = ("1-hop", "sorting by a sum's maximum", "one feature", "no AND", "one head")
     some = [case for case in cases if case.variant.startswith(chosen) or case.family == "bigrams"]
-    some[0] = dataclasses.replace(some[0], data=take(some[0].data, np.arange(64)))
+    some[0] = dataclasses.replace(some[0], data=some[0].data.at(np.arange(64)))
     found = [a for case in some for a in answers_on(case, {"ours": Ours})]
     assert [a.failed for a in found if a.failed] == []
     by_kind = {}

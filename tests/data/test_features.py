@@ -130,3 +130,25 @@ def test_vocabulary():
 def test_parts_that_do_not_fit(changes, message):
     with pytest.raises(InputError, match=message):
         make(**changes)
+
+
+def test_rows_are_chosen_with_all_that_belongs_to_them():
+    data = FeatureData(
+        [np.array([1, 2]), np.array([3, 4, 5]), np.array([6])],
+        np.array([[True], [False], [True]]),
+        ("a",),
+        positions=np.array([-1, 0, 0]),
+        groups=np.array(["x", "y", "z"]),
+        answers=np.array([7, 8, 9]),
+        wrong=np.array([10, 11, 12]),
+        corrupted=[np.array([2, 2]), np.array([3, 3, 3]), np.array([5])],
+    )
+    found = data.at(np.array([2, 0]))
+    assert [row.tolist() for row in found.tokens] == [[6], [1, 2]]
+    assert [row.tolist() for row in found.corrupted] == [[5], [2, 2]]
+    assert found.features[:, 0].tolist() == [True, True]
+    assert found.positions.tolist() == [0, 1]
+    assert found.groups.tolist() == ["z", "x"]
+    assert found.answers.tolist() == [[9], [7]]
+    assert found.answer_positions.tolist() == [[0], [1]]
+    assert found.wrong.tolist() == [[12], [10]]

@@ -25,7 +25,6 @@ from interp_toolkit.challenge.compiler.weights import GAIN, SCORE
 from interp_toolkit.challenge.disguise import disguised, rotation
 from interp_toolkit.challenge.families.compiled import compile_program, program_rows
 from interp_toolkit.challenge.families.modular import clock, pairs_of, pizza
-from interp_toolkit.challenge.plain import take
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -137,7 +136,7 @@ def adding_case(algorithm: str, seed: int) -> Case:
     )
     variant = VARIANTS[2 + ADDERS.index(algorithm)]
     context = {"modulus": str(p)}
-    return Case("twins", variant, None, seed, model, take(data, np.sort(rows)), truth, context)
+    return Case("twins", variant, None, seed, model, data.at(np.sort(rows)), truth, context)
 
 
 def backdoor_case(present: bool, seed: int) -> Case:
