@@ -78,17 +78,12 @@ def analyze(
             show_default=False,
         ),
     ] = None,
-    config: Annotated[
-        str | None,
-        typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
-    ] = None,
+    config: options.Config = None,
     keys: options.Keys = None,
     ignore: options.Ignore = None,
     device: options.Device = "auto",
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
-    ] = None,
-    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")] = None,
+    json: options.Json = None,
+    html: options.Html = None,
     graph: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write the graph that the analysis finds."),
@@ -112,13 +107,11 @@ def analyze(
     if column and given.get("features") is not None:
         raise InputError("--column and --features both say what the features are; give one")
     rows = RowsGiven(data, column or None, prompt or (), task, task_rows)
-    settings = options.settings_of_model(config, setting)
+    loading = options.load_options(config, setting, keys, ignore, device, trust_remote_code)
     named = ctx.meta.get("analyses", {})
     if graph_path is not None:
         _check_graph(graph_path, named)
-    load_options = {"device": device, "trust_remote_code": trust_remote_code, **settings}
-    load_options |= {"keys": keys, "ignore": ignore or ()}
-    results = _run(model, named, rows, given, load_options, quiet)
+    results = _run(model, named, rows, given, loading, quiet)
     if graph_path is not None:
         for result in results:
             if named[result.probe].graph_formats:
@@ -141,7 +134,7 @@ def _run(
     named: dict[str, Any],
     given_rows: RowsGiven,
     given: dict[str, Any],
-    load_options: dict[str, Any],
+    loading: dict[str, Any],
     quiet: bool,
 ) -> list[Any]:
     from interp_toolkit import analysis
@@ -156,7 +149,7 @@ def _run(
     elsewhere = bool(chosen) and all(analysis.reads_features(o) for o in chosen.values())
     with progress(quiet) as say:
         say(f"loading {printable(name)}")
-        model = load(name, progress=say, **load_options)
+        model = load(name, progress=say, **loading)
         print_assumptions(model, quiet)
         rows = given_rows.read(
             model,

@@ -137,16 +137,13 @@ def audit(
             show_default=False,
         ),
     ] = None,
-    config: Annotated[
-        str | None,
-        typer.Option(metavar="cfg.json", help="Settings of the model as a JSON object."),
-    ] = None,
+    config: options.Config = None,
     keys: options.Keys = None,
     ignore: options.Ignore = None,
     device: options.Device = "auto",
     trust_remote_code: options.TrustRemoteCode = False,
-    json: study.Json = None,
-    html: study.Html = None,
+    json: options.Json = None,
+    html: options.Html = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -186,9 +183,7 @@ def audit(
     if model is None:
         raise InputError("give --model MODEL, what the claim is about")
     rows = RowsGiven(data, None, (), task, task_rows)
-    settings = options.settings_of_model(config, setting)
-    load_options: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
-    load_options |= {**settings, "keys": keys, "ignore": ignore or ()}
+    loading = options.load_options(config, setting, keys, ignore, device, trust_remote_code)
 
     def work(say: Callable[[str], None]) -> Any:
         from interp_toolkit.auditing.analysis import audit as run
@@ -200,7 +195,7 @@ def audit(
         _check_agreement(before, seed, level, exhaustive)
         claims = _claims(named, by_flags)
         say(f"loading {printable(model)}")
-        live = load(model, progress=say, **load_options)
+        live = load(model, progress=say, **loading)
         print_assumptions(live, quiet)
         chosen = seed if before is None else before.seed
         found = rows.read(

@@ -32,8 +32,8 @@ def challenge(
             help="Some of compiled, planted, twins, superposed, xor, bigrams, imitated.",
         ),
     ] = None,
-    json: study.Json = None,
-    html: study.Html = None,
+    json: options.Json = None,
+    html: options.Html = None,
     markdown: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the card's tables as Markdown.")
     ] = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -32,17 +32,12 @@ def doctor(
             help="The Hugging Face model that this one stands for, to be run beside it.",
         ),
     ] = None,
-    config: Annotated[
-        str | None,
-        typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
-    ] = None,
+    config: options.Config = None,
     keys: options.Keys = None,
     ignore: options.Ignore = None,
     device: options.Device = "auto",
-    json: Annotated[
-        str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
-    ] = None,
-    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")] = None,
+    json: options.Json = None,
+    html: options.Html = None,
     trust_remote_code: options.TrustRemoteCode = False,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -57,9 +52,7 @@ def doctor(
         {"--json": json_path, "--html": html_path},
         {"the model": model, "--config": config, "--keys": keys, "--original": original},
     )
-    load_options: dict[str, Any] = {"device": device, "trust_remote_code": trust_remote_code}
-    load_options |= options.settings_of_model(config, setting)
-    load_options |= {"keys": keys, "ignore": ignore or ()}
+    loading = options.load_options(config, setting, keys, ignore, device, trust_remote_code)
 
     from interp_toolkit.cli.probe_flags import print_assumptions
     from interp_toolkit.cli.progress import progress
@@ -68,7 +61,7 @@ def doctor(
 
     with progress(quiet) as say:
         say(f"loading {printable(model)}")
-        loaded = load(model, progress=say, **load_options)
+        loaded = load(model, progress=say, **loading)
         print_assumptions(loaded, quiet)
         result = examine(loaded, prompt=prompt or (), original=original, progress=say)
     show_results([result], json, json_path, html_path, quiet)

@@ -51,16 +51,15 @@ def info(
 
     Of a checkpoint that leaves settings open: what it does say, and what has to be given.
     """
-    settings = options.settings_of_model(None, setting)
+    loading = options.load_options(None, setting, keys, ignore, device, trust_remote_code)
     from interp_toolkit.cli.progress import progress
     from interp_toolkit.models.about.info import describe
     from interp_toolkit.models.loading.infer import UnsaidError
     from interp_toolkit.models.loading.loader import load
 
-    load_options = {"device": device, "trust_remote_code": trust_remote_code, **settings}
     try:
         with progress(quiet=False) as say:
-            loaded = load(model, keys=keys, ignore=ignore or (), progress=say, **load_options)
+            loaded = load(model, progress=say, **loading)
     except UnsaidError as open_:
         asked = [f"--set {n}={need.example}: {need.what}" for n, need in open_.needed.items()]
         _print_rows(

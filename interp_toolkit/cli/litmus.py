@@ -37,8 +37,8 @@ def litmus(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the test in the --out folder.")
     ] = False,
-    json: study.Json = None,
-    html: study.Html = None,
+    json: options.Json = None,
+    html: options.Html = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:

@@ -32,6 +32,14 @@ Ignore = Annotated[
         metavar="NAME", help="A tensor of the checkpoint to leave out.", show_default=False
     ),
 ]
+Config = Annotated[
+    str | None,
+    typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
+]
+Json = Annotated[
+    str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
+]
+Html = Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")]
 _OPTIONS_OF_LOAD = (
     "source",
     "device",
@@ -61,8 +69,15 @@ def key_values(pairs: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def settings_of_model(config: str | None, pairs: Iterable[str]) -> dict[str, Any]:
-    """What --config and --set say about a model; --set goes first.
+def load_options(
+    config: str | None,
+    pairs: Iterable[str],
+    keys: str | None,
+    ignore: list[str] | None,
+    device: str,
+    trust_remote_code: bool,
+) -> dict[str, Any]:
+    """What `load` takes beside a model's name: what --config and --set say, --set first, and more.
 
     Raises InputError where they cannot be read, or name what is no setting but an option.
     """
@@ -70,7 +85,8 @@ def settings_of_model(config: str | None, pairs: Iterable[str]) -> dict[str, Any
     for name in _OPTIONS_OF_LOAD:
         if name in settings:
             raise InputError(f"{name} is no setting of the model; see interp analyze --help")
-    return settings
+    how = {"device": device, "trust_remote_code": trust_remote_code}
+    return {**how, **settings, "keys": keys, "ignore": ignore or ()}
 
 
 def read_config(path: str | None) -> dict[str, Any]:

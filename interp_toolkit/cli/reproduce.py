@@ -26,6 +26,10 @@ def reproduce(
         int | None,
         typer.Option(help="How many of each model; default: the preset's.", min=1, max=100_000),
     ] = None,
+    first_seed: Annotated[
+        int,
+        typer.Option(help="The first of the seeds; the others follow it.", min=0, max=2**31),
+    ] = 0,
     workers: study.Workers = None,
     engine: study.EngineName = "local",
     address: study.Address = None,
@@ -37,8 +41,8 @@ def reproduce(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the study in the --out folder.")
     ] = False,
-    json: study.Json = None,
-    html: study.Html = None,
+    json: options.Json = None,
+    html: options.Html = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -52,7 +56,9 @@ def reproduce(
     found, given = _find(artefact, preset), _given(setting)
 
     def work(say: Callable[[str], None]) -> Any:
-        runner = study.runner(folder, workers, engine, address, device, resume, say, given)
+        runner = study.runner(
+            folder, workers, engine, address, device, resume, say, given, first_seed
+        )
         return found.run(preset, seeds, runner)
 
     outputs.run(work)

@@ -30,10 +30,6 @@ Address = Annotated[
         help="A Dask scheduler; default: a cluster of this machine, for the while.",
     ),
 ]
-Json = Annotated[
-    str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
-]
-Html = Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")]
 
 
 class Outputs:
@@ -88,6 +84,7 @@ def runner(
     resume: bool,
     say: Callable[[str], None],
     given: Mapping[str, Mapping[str, Any]] | None = None,
+    first_seed: int = 0,
 ) -> Any:
     """Where and how the jobs run (see `studies.jobs.runner.Runner`)."""
     from interp_toolkit.studies.jobs.engines import JobEngine
@@ -101,6 +98,7 @@ def runner(
         say=say,
         engine=JobEngine(engine, address),
         given=given,
+        first_seed=first_seed,
     )
 
 

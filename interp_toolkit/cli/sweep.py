@@ -27,8 +27,8 @@ def sweep(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the sweep in the folder.")
     ] = False,
-    json: study.Json = None,
-    html: study.Html = None,
+    json: options.Json = None,
+    html: options.Html = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:

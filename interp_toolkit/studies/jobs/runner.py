@@ -68,6 +68,7 @@ class Runner:
         say: is told which jobs are done.
         engine: what does the jobs.
         given: settings by recipe, in place of those that the study trains it with.
+        first_seed: the first of the seeds that the study takes; the others follow it.
 
     Raises:
         InputError: the folder cannot be made, or is no study's; or holds something and `resume`
@@ -84,6 +85,7 @@ class Runner:
         say: Callable[[str], None] = _unsaid,
         engine: JobEngine | None = None,
         given: Given | None = None,
+        first_seed: int = 0,
     ):
         if workers is not None and workers < 1:
             raise InputError(f"there must be one worker or more, not {workers}")
@@ -93,10 +95,15 @@ class Runner:
         if workers is None and not (self.engine.name == DASK and self.engine.address):
             self.workers = joblib.cpu_count() if device == "cpu" else 1
         self.folder, self.say = folder, say
+        self.first_seed = first_seed
         self.given: Given = given or {}
         self._trained: set[str] = set()
         if folder is not None:
             _check_folder(folder, resume)
+
+    def seeds(self, count: int) -> range:
+        """So many seeds, from the first."""
+        return range(self.first_seed, self.first_seed + count)
 
     def settings_for(self, recipe: str) -> Mapping[str, Any]:
         """What is given for a recipe that the study trains."""

@@ -107,7 +107,7 @@ class TableStudy:
 
     def run(self, preset: str, seeds: int | None, runner: Runner) -> TableResult:
         """Train, compare and judge; `seeds` overrides how many of each model."""
-        numbers = range(seeds or self.seeds[preset])
+        numbers = runner.seeds(seeds or self.seeds[preset])
         plan = {
             cell: [cell.job(preset, seed, runner.device) for seed in numbers]
             for cell in self._cells(preset, runner)
@@ -133,7 +133,9 @@ class TableStudy:
             probe=self.name,
             verdict=f"{self._verdict(preset, entries, judged, exact)} {given}".rstrip(),
             evidence=_evidence(judged, exact, self.notes),
-            provenance=study_provenance(self.name, f"{SOURCE} {self.where}", settings, 0),
+            provenance=study_provenance(
+                self.name, f"{SOURCE} {self.where}", settings, runner.first_seed
+            ),
             quantities=[*quantities(entries, judged=preset == PAPER), *exact],
             jobs=found,
             by_seed=by_seed(entries),

@@ -5,7 +5,7 @@ Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -52,10 +52,16 @@ class Experiment:
         settings.pop("seeds", None)
         return {**settings, **variant_of(self.recipe, self.variant)}
 
-    def job(self, preset: str, seed: int, device: str) -> Job:
-        """The job of one seed."""
+    def jobs(self, preset: str, seeds: Sequence[int], device: str) -> list[Job]:
+        """A job a seed; checkpoints are kept of the first of the causal ones."""
+        return [
+            self._job(preset, seed, device, evolution=self is CAUSAL and seed == seeds[0])
+            for seed in seeds
+        ]
+
+    def _job(self, preset: str, seed: int, device: str, *, evolution: bool) -> Job:
         settings = self.settings(preset)
-        if self is CAUSAL and seed == 0:
+        if evolution:
             settings["checkpoints"] = CHECKPOINTS
         steps = find("recipes", self.recipe).config(**settings).steps
         return Job(

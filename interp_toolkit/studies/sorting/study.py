@@ -44,8 +44,7 @@ def reproduce_sorting(preset: str, seeds: int | None, runner: Runner) -> StudyRe
     """Train, test and compare; `seeds` overrides how many of each kind of model."""
     chosen = [e for e in EXPERIMENTS if preset in e.seeds]
     jobs = {
-        e: [e.job(preset, seed, runner.device) for seed in range(seeds or e.seeds[preset])]
-        for e in chosen
+        e: e.jobs(preset, runner.seeds(seeds or e.seeds[preset]), runner.device) for e in chosen
     }
     found = runner.run([job for mine in jobs.values() for job in mine])
     trained = [(e, [found[job.name] for job in mine]) for e, mine in jobs.items()]
@@ -66,7 +65,7 @@ def reproduce_sorting(preset: str, seeds: int | None, runner: Runner) -> StudyRe
             reason=missed(quantities),
             algorithm={e.name: _counts(seeds) for e, seeds in trained},
         ),
-        provenance=study_provenance("sorting", SOURCE, settings, 0),
+        provenance=study_provenance("sorting", SOURCE, settings, runner.first_seed),
         quantities=quantities,
         jobs=found,
         by_seed=_by_seed(trained),

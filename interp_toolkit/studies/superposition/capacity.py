@@ -75,13 +75,16 @@ def reproduce_capacity(preset: str, seeds: int | None, runner: Runner) -> StudyR
     """Find N for every power and dimension of the preset; `seeds` overrides how many starts."""
     dimensions, n_seeds = DIMENSIONS[preset], seeds or SEEDS[preset]
     jobs = {
-        (relu, power, d): [_job(relu, power, d, seed, runner.device) for seed in range(n_seeds)]
+        (relu, power, d): [
+            _job(relu, power, d, seed, runner.device) for seed in runner.seeds(n_seeds)
+        ]
         for relu in (True, False)
         for power, ds in dimensions.items()
         for d in ds
     }
+    (seed,) = runner.seeds(1)
     free = [
-        Job(f"free-p{p}", free_job, {"power": p, "d": FREE_D, "n": FREE_N, "seed": 0}, cost=20.0)
+        Job(f"free-p{p}", free_job, {"power": p, "d": FREE_D, "n": FREE_N, "seed": seed}, cost=20.0)
         for p in FREE_POWERS
     ]
     values = runner.run([*(job for mine in jobs.values() for job in mine), *free])
@@ -106,7 +109,7 @@ def reproduce_capacity(preset: str, seeds: int | None, runner: Runner) -> StudyR
             },
             tight_frames=_tight(found),
         ),
-        provenance=study_provenance(NAME, SOURCE, settings, 0),
+        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=quantities,
         jobs=values,
         by_seed=_by_seed(found),

@@ -53,9 +53,9 @@ Measured = Sequence[tuple[Setting, Sequence[Values]]]
 def reproduce_superposition(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
     """Build and measure every setting; `seeds` overrides how often."""
     n_seeds = seeds or SEEDS
-    jobs = {s: [s.job(seed) for seed in range(n_seeds if s.seeded else 1)] for s in SETTINGS}
-    by_density = [density_job(p, seed) for p in DENSITIES for seed in range(n_seeds)]
-    by_width = [width_job(d, seed) for d in WIDTHS for seed in range(n_seeds)]
+    jobs = {s: [s.job(seed) for seed in runner.seeds(n_seeds if s.seeded else 1)] for s in SETTINGS}
+    by_density = [density_job(p, seed) for p in DENSITIES for seed in runner.seeds(n_seeds)]
+    by_width = [width_job(d, seed) for d in WIDTHS for seed in runner.seeds(n_seeds)]
     found = runner.run([*(j for mine in jobs.values() for j in mine), *by_density, *by_width])
     measured = [(s, [found[job.name] for job in mine]) for s, mine in jobs.items()]
     quantities = [q for setting, values in measured for q in _quantities(setting, values)]
@@ -71,7 +71,10 @@ def reproduce_superposition(preset: str, seeds: int | None, runner: Runner) -> S
             beats_affine={row.name: row.beats_affine for row in rows},
         ),
         provenance=study_provenance(
-            NAME, SOURCE, {"preset": preset, "seeds": n_seeds, "dtype": "float64"}, 0
+            NAME,
+            SOURCE,
+            {"preset": preset, "seeds": n_seeds, "dtype": "float64"},
+            runner.first_seed,
         ),
         quantities=quantities,
         jobs=found,

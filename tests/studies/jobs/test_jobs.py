@@ -169,3 +169,8 @@ def test_places_that_cannot_be_used(toy, tmp_path: Path) -> None:
 def test_a_lock_left_behind_is_no_content_of_a_folder(toy, tmp_path: Path) -> None:
     (tmp_path / ".lock").touch()
     assert Runner(tmp_path, workers=1).run(toy.jobs_of(toy.draws, 1, n=4))
+
+
+def test_seeds_start_where_they_are_told_to(tmp_path: Path) -> None:
+    assert list(Runner(tmp_path, workers=1).seeds(2)) == [0, 1]
+    assert list(Runner(tmp_path, workers=1, first_seed=7).seeds(3)) == [7, 8, 9]

@@ -69,14 +69,16 @@ def test_every_number_is_of_the_model_that_is_kept(short, tmp_path: Path) -> Non
 
 def test_the_plan_names_recipes_and_variants_that_exist() -> None:
     for preset in find("artefacts", "sorting").presets:
-        jobs = [e.job(preset, seed, "cpu") for e in EXPERIMENTS for seed in (0, 1)]
+        jobs = [job for e in EXPERIMENTS for job in e.jobs(preset, (0, 1), "cpu")]
         assert len({job.name for job in jobs}) == len(jobs)
         for job in jobs:
             settings = dict(job.arguments["settings"])
             find("recipes", job.arguments["recipe"]).config(**settings)
             assert "seeds" not in settings
-    kept = [e.job("small", 0, "cpu").arguments["settings"].get("checkpoints") for e in EXPERIMENTS]
-    assert kept == [sorting_experiments.CHECKPOINTS] + [None] * (len(EXPERIMENTS) - 1)
+    jobs = [job for e in EXPERIMENTS for job in e.jobs("small", (5, 6), "cpu")]
+    kept = [job.arguments["settings"].get("checkpoints") for job in jobs]
+    assert kept == [sorting_experiments.CHECKPOINTS] + [None] * (len(jobs) - 1)
+    assert [job.arguments["seed"] for job in jobs[:2]] == [5, 6]
 
 
 def test_failures_are_pooled_over_seeds_with_an_exact_interval() -> None:

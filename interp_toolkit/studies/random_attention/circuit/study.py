@@ -65,7 +65,7 @@ def reproduce_circuit(preset: str, seeds: int | None, runner: Runner) -> StudyRe
             function=frozen_circuit,
             arguments={"settings": settings, "seed": seed, "device": runner.device},
         )
-        for seed in range(seeds or SEEDS[preset])
+        for seed in runner.seeds(seeds or SEEDS[preset])
     ]
     found = runner.run(jobs)
     values = [found[job.name] for job in jobs]
@@ -80,7 +80,7 @@ def reproduce_circuit(preset: str, seeds: int | None, runner: Runner) -> StudyRe
             seeds=outcomes,
             heads=[seed["parts"] for seed in values],
         ),
-        provenance=study_provenance(NAME, f"{SOURCE} figure 3", run, 0),
+        provenance=study_provenance(NAME, f"{SOURCE} figure 3", run, runner.first_seed),
         quantities=_quantities(values, judged=preset == "paper"),
         jobs=found,
         by_seed=_by_seed(values, outcomes),

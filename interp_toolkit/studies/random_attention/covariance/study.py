@@ -156,7 +156,7 @@ def reproduce_sde(preset: str, seeds: int | None, runner: Runner) -> StudyResult
     sizes = PRESETS[preset]
     n_seeds = seeds or sizes.seeds
     jobs = {
-        (kind, sampler): [_job(kind, sampler, sizes, seed) for seed in range(n_seeds)]
+        (kind, sampler): [_job(kind, sampler, sizes, seed) for seed in runner.seeds(n_seeds)]
         for kind in KINDS
         for sampler in SAMPLERS
     }
@@ -183,7 +183,7 @@ def reproduce_sde(preset: str, seeds: int | None, runner: Runner) -> StudyResult
                 "tails, so that sampled variances at larger τ say little",
             },
         ),
-        provenance=study_provenance(NAME, SOURCE, settings, 0),
+        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=quantities,
         jobs=values,
         by_seed=by_seed(drawn),

@@ -94,7 +94,8 @@ def reproduce_depth(preset: str, seeds: int | None, runner: Runner) -> StudyResu
     n_seeds = seeds or PRESETS[preset].seeds
     jobs = {
         (initialisation, variant): [
-            _job(preset, variant, initialisation, seed, runner.device) for seed in range(n_seeds)
+            _job(preset, variant, initialisation, seed, runner.device)
+            for seed in runner.seeds(n_seeds)
         ]
         for initialisation in INITIALISATIONS
         for variant in THEIRS
@@ -116,7 +117,7 @@ def reproduce_depth(preset: str, seeds: int | None, runner: Runner) -> StudyResu
             not_shown="trained models, and text: the source's numbers are of language models on "
             "Wikitext; it does not say whether they were trained, nor how covariance is normalised",
         ),
-        provenance=study_provenance(NAME, SOURCE, settings, 0),
+        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=quantities,
         jobs=values,
         by_seed=_by_seed(found),

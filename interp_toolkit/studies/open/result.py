@@ -1,0 +1,71 @@
+"""What a study of an open question returns: its claims, each with its interval, and every number.
+
+Status: `answered` where every claim is confirmed or refuted, `partly_answered` where some are, and
+`undecided` where none is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from interp_toolkit.results import Evidence, Result, Status, Table
+from interp_toolkit.studies.open.finding import Finding, findings_table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class OpenEvidence(Evidence):
+    """What the answer to an open question rests on.
+
+    Attributes:
+        judgements: the outcome of every claim, by its words.
+    """
+
+    judgements: Mapping[str, str]
+
+
+def open_evidence(findings: Sequence[Finding]) -> OpenEvidence:
+    """The status of a study with these findings."""
+    open_ = [f.claim for f in findings if f.judgement == "undecided"]
+    status: Status = "partly_answered"
+    if not open_:
+        status = "answered"
+    elif len(open_) == len(findings):
+        status = "undecided"
+    reason = f"{len(open_)} of {len(findings)} claims are undecided" if open_ else None
+    return OpenEvidence(status, {f.claim: f.judgement for f in findings}, reason=reason)
+
+
+@dataclass(frozen=True)
+class OpenResult(Result):
+    """The answer to a question that a source leaves open.
+
+    Attributes:
+        question: in one sentence.
+        findings: the claims that were fixed before, and what came of them.
+        jobs: what each job found, by its name: every seed's numbers.
+        details: tables of what was measured.
+    """
+
+    question: str
+    findings: Sequence[Finding]
+    jobs: Mapping[str, Mapping[str, Any]]
+    details: Sequence[Table] = ()
+
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"details"})
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a claim."""
+        import pandas as pd
+
+        rows = [dataclasses.asdict(f) | {"judgement": f.judgement} for f in self.findings]
+        return pd.DataFrame(rows)
+
+    def tables(self) -> list[Table]:
+        """The claims; what was measured."""
+        return [findings_table(self.findings), *self.details]
