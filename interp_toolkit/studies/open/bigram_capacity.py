@@ -129,12 +129,19 @@ def quality(
 
 
 def capacity(loads: Sequence[float], aucs: Sequence[float]) -> float:
-    """The load at which the AUC crosses ENOUGH, on a logarithmic scale; the ends' beyond them."""
+    """The load at which the AUC first falls below ENOUGH, on a logarithmic scale.
+
+    The first load where it is below there already, the last where it never is.
+    """
     x, y = np.log(np.array(loads)), np.array(aucs)
     below = np.flatnonzero(y < ENOUGH)
-    place = int(np.clip(below[0] if len(below) else len(x) - 1, 1, len(x) - 1))
-    slope = (y[place] - y[place - 1]) / (x[place] - x[place - 1])
-    return float(np.exp(x[place] + (ENOUGH - y[place]) / min(slope, -1e-9)))
+    if not len(below):
+        return float(loads[-1])
+    place = int(below[0])
+    if place == 0:
+        return float(loads[0])
+    share = (y[place - 1] - ENOUGH) / (y[place - 1] - y[place])
+    return float(np.exp(x[place - 1] + share * (x[place] - x[place - 1])))
 
 
 def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
