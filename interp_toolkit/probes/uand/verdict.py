@@ -188,10 +188,17 @@ def joined(sites: Sequence[SiteSummary], focus: int) -> str:
 
 def composed_words(composed: Sequence[ComposedSummary]) -> str:
     """What later layers make of the ANDs of earlier ones; empty where none was asked."""
-    return "".join(
-        f" With {_several(len(c.features), c.depth - 1)} that earlier layers compute as features, "
-        f"{c.site.hook}: {_counts(c.site, _main(c.site))}"
-        for c in composed
+    return "".join(_composed(c, len(composed)) for c in composed)
+
+
+def _composed(found: ComposedSummary, n_looks: int) -> str:
+    main = _main(found.site)
+    random = ""
+    if main in ("computed", "absent") and found.site.random_mean_worst:
+        random = f" {_random(found.site, n_looks)}"
+    return (
+        f" With {_several(len(found.features), found.depth - 1)} that earlier layers compute as "
+        f"features, {found.site.hook}: {_counts(found.site, main)}{random}"
     )
 
 
