@@ -52,7 +52,7 @@ TWO_HEADS: Mapping[str, tuple[tuple[int, int], tuple[float, float], tuple[int, i
 
 
 @dataclass(frozen=True)
-class Kind:
+class RandomLayers:
     """Random layers that differ from the theorem's in one condition.
 
     Attributes:
@@ -92,15 +92,15 @@ class Kind:
 
 
 KINDS = {
-    "one-head": Kind("one head", expected=True),
-    "norm-before": Kind("one head behind a LayerNorm", {"normalization_type": "LN"}, expected=True),
-    "norm-after": Kind("one head, then a LayerNorm", {"normalization_type": "LN"}, hook=AFTER_NORM),
-    "sees-a-bit": Kind("one head, read at the second bit", position=SECOND_BIT),
-    "mlp": Kind(
+    "one-head": RandomLayers("one head", expected=True),
+    "norm-before": RandomLayers("one head behind a LayerNorm", {"normalization_type": "LN"}, expected=True),
+    "norm-after": RandomLayers("one head, then a LayerNorm", {"normalization_type": "LN"}, hook=AFTER_NORM),
+    "sees-a-bit": RandomLayers("one head, read at the second bit", position=SECOND_BIT),
+    "mlp": RandomLayers(
         "one head and a ReLU MLP",
         {"attn_only": False, "d_mlp": D_MLP, "act_fn": "relu", "biases": True},
     ),
-    "two-heads": Kind("two heads", {"n_heads": 2}),
+    "two-heads": RandomLayers("two heads", {"n_heads": 2}),
 }
 
 
