@@ -93,8 +93,12 @@ class RandomLayers:
 
 KINDS = {
     "one-head": RandomLayers("one head", expected=True),
-    "norm-before": RandomLayers("one head behind a LayerNorm", {"normalization_type": "LN"}, expected=True),
-    "norm-after": RandomLayers("one head, then a LayerNorm", {"normalization_type": "LN"}, hook=AFTER_NORM),
+    "norm-before": RandomLayers(
+        "one head behind a LayerNorm", {"normalization_type": "LN"}, expected=True
+    ),
+    "norm-after": RandomLayers(
+        "one head, then a LayerNorm", {"normalization_type": "LN"}, hook=AFTER_NORM
+    ),
     "sees-a-bit": RandomLayers("one head, read at the second bit", position=SECOND_BIT),
     "mlp": RandomLayers(
         "one head and a ReLU MLP",
