@@ -218,9 +218,9 @@ def _foretells(seeds: Sequence[Values], level: float) -> Finding:
 def spearman(x: Sequence[float], y: Sequence[float], level: float) -> tuple[float, float, float]:
     """Spearman's correlation, and Fisher's interval with Bonett and Wright's (2000) spread."""
     n = len(x)
-    value = float(stats.spearmanr(x, y).statistic) if n > 2 else math.nan
-    if not math.isfinite(value):
+    if n < 3 or len(set(x)) == 1 or len(set(y)) == 1:
         return 0.0, -1.0, 1.0
+    value = float(stats.spearmanr(x, y).statistic)
     if n < 5:
         return value, -1.0, 1.0
     spread = math.sqrt((1 + value**2 / 2) / (n - 3))
