@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from interp_toolkit.circuits.sorting.evidence_figures import evolution
+from interp_toolkit.circuits.sorting.evidence_figures import evolution, qk_along_training
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
@@ -34,7 +34,12 @@ from interp_toolkit.studies.sorting.figures import accuracy_by_seed, loss_curves
 
 SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
 MILLION = 1_000_000
-TESTS = {"random": "random lists right", "hard": "hard lists right", "sets": "all sets right"}
+TESTS = {
+    "random": "random lists right",
+    "hard": "hard lists right",
+    "sets": "all sets right",
+    "two_values": "lists of two values right",
+}
 
 Values = Mapping[str, Any]
 Trained = Sequence[tuple[Experiment, Sequence[Values]]]
@@ -69,7 +74,7 @@ def reproduce_sorting(preset: str, seeds: int | None, runner: Runner) -> StudyRe
         quantities=quantities,
         jobs=found,
         by_seed=_by_seed(trained),
-        examples=[_algorithms(trained), _failures(trained)],
+        examples=[_algorithms(trained), _failures(trained), _hardest(trained)],
         plots=_figures(trained),
     )
 
@@ -95,6 +100,9 @@ def _quantities(experiment: Experiment, seeds: Sequence[Values]) -> list[Quantit
     for test in seeds[0]["tests"]:
         shares = [values["tests"][test]["lists_right"] for values in seeds]
         rows.append(compare(name, TESTS[test], shares, experiment.shares.get(test)))
+    held_out = [values["held_out"] for values in seeds if values["held_out"] is not None]
+    if held_out:
+        rows.append(compare(name, "sets held out, right", held_out))
     rates = [MILLION * values["search"]["rate"] for values in seeds]
     rows.append(
         compare(
@@ -136,7 +144,18 @@ def _perfect(values: Values) -> bool:
 
 
 def _by_seed(trained: Trained) -> Table:
-    columns = ["experiment", "seed", "loss", "random %", "hard %", "sets %", "wrong", "low", "high"]
+    columns = [
+        "experiment",
+        "seed",
+        "loss",
+        "random %",
+        "hard %",
+        "sets %",
+        "two values %",
+        "wrong",
+        "low",
+        "high",
+    ]
     rows = []
     for experiment, seeds in trained:
         for values in seeds:
@@ -175,13 +194,30 @@ def _failures(trained: Trained) -> Table:
     return Table("Lists sorted wrongly, the first of each seed", columns, rows)
 
 
+def _hardest(trained: Trained) -> Table:
+    rows = [
+        [
+            e.name,
+            values["seed"],
+            *(" ".join(map(str, x[k])) for k in ("given", "output")),
+            x["loss"],
+        ]
+        for e, seeds in trained
+        for values in seeds[:1]
+        for x in values["hardest"]
+    ]
+    columns = ["experiment", "seed", "list", "output", "loss"]
+    caption = "Of all sets, or of all lists of two values: the greatest loss, nats an item."
+    return Table("Lists with the greatest loss, of the first seeds", columns, rows, caption)
+
+
 def _figures(trained: Trained) -> list[Figure]:
     figures = [accuracy_by_seed([(e.name, e.shares, seeds) for e, seeds in trained])]
     figures += [loss_curves(e.name, e.loss, seeds) for e, seeds in trained]
     for _, seeds in trained:
         steps = [EvolutionStep(**step) for v in seeds for step in v.get("evolution", ())]
         if steps:
-            figures.append(evolution(steps))
+            figures += [evolution(steps), qk_along_training(steps)]
     return figures
 
 
