@@ -151,3 +151,14 @@ def test_scores_in_two_groups() -> None:
     assert found.high.tolist() == [False, True, False, True]
     assert found.error == pytest.approx(0.2 / (2 * (0.7 + 0.2)))
     assert split_scores(np.ones(3), np.ones(3), np.ones(3)) is None
+
+
+@pytest.mark.parametrize("name", ["induction", "skip-bigrams"])
+def test_heads_of_another_kind_select_nothing(name: str) -> None:
+    """Induction heads attend by what stands before a token, bigram heads by graded scores."""
+    model = it.load(f"toy:{name}")
+    rows = np.random.default_rng(0).integers(0, 20, (300, 12))
+    data = FeatureData(rows, np.zeros((300, 0), dtype=bool), ())
+    found = UNIVERSAL_KEYS(model, data=data, features="embeddings", shuffles=0)
+    assert found.status == "not_detected"
+    assert found.evidence.reason == "the scores make no two groups"
