@@ -60,11 +60,9 @@ def _median(rows: Rows, name: str, of: str) -> float:
 
 
 def _verdict(rows: Rows, capacity: Mapping[str, Any]) -> str:
-    noises = ", ".join(
-        f"{_median(rows, f'noise {x:g} on the weights, own readoffs, 2 on', 'worst'):.2f} and "
-        f"{_median(rows, f'noise {x:g} on the weights, fitted readoffs, 2 on', 'worst'):.2f} at "
-        f"{x:g}"
-        for x in (NOISES[0], NOISES[-1])
+    own, fitted = (
+        [_median(rows, f"noise {x:g} on the weights, {kind}", "rms") for x in NOISES]
+        for kind in ("own readoffs, 2 on", "fitted readoffs, held out, 3 on")
     )
     sums = ", ".join(
         f"{_median(rows, f'sum of {k} ANDs of disjoint pairs, 4 on', 'worst'):.2f} for {k}"
@@ -79,8 +77,10 @@ def _verdict(rows: Rows, capacity: Mapping[str, Any]) -> str:
     return (
         f"Of {len(exact)} rows measured on all inputs, {below} are below 1/4 after each gate's "
         f"best gain and bias. Interference on a neuron (rms) as features a neuron and axis grow: "
-        f"{fires}; the source's limit, m of order d0 sqrt(d), is 1. Noise on the weights: worst "
-        f"error of own and fitted readoffs {noises}. Sums of ANDs (worst): {sums}; the source asks "
+        f"{fires}; the source's limit, m of order d0 sqrt(d), is 1. Noise of {NOISES[-1]:g} on "
+        f"the weights takes the rms of the construction's own readoffs from {own[0]:.3f} to "
+        f"{own[-1]:.3f}, of readoffs fitted anew, held out, from {fitted[0]:.3f} to "
+        f"{fitted[-1]:.3f}. Sums of ANDs (worst): {sums}; the source asks "
         f"for errors below 1/k a term. Squares hold m ~ exp({capacity['slope']:.3f} sqrt(d)) "
         f"random f-vectors with cosines within {capacity['cosine']:g}, {m:,.0f} with {d:,} "
         "neurons. The source gives no figures."
