@@ -248,9 +248,11 @@ def _comparison(quantities: Sequence[Quantity], whose: str) -> Table:
     caption = f"Ours is the median over seeds; reached: it is at least as good as {whose}."
     if any(q.expected for q in quantities):
         caption = "Ours is the median over seeds; reached: it is within the range."
+    title = f"{whose.capitalize()} beside ours"
     if all(q.theirs is None and q.expected is None for q in quantities):
+        title = "What was measured"
         caption = "Ours is the median over seeds; the source gives no figures to hold it against."
-    return Table(f"{whose.capitalize()} beside ours", columns, rows, caption)
+    return Table(title, columns, rows, caption)
 
 
 def _theirs(quantity: Quantity) -> str | None:
