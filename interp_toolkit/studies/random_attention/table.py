@@ -147,7 +147,10 @@ class TableStudy:
     def _cells(self, preset: str, runner: Runner) -> list[TableCell]:
         """With what is given; raises InputError where that makes models alike that are compared."""
         own = self.cells[preset]
-        cells = [cell.with_settings(preset, runner.settings_for(cell.recipe)) for cell in own]
+        cells = [
+            cell.with_settings(preset, runner.settings_for(cell.recipe, cell.variant))
+            for cell in own
+        ]
         before, after = (
             {json.dumps([c.recipe, c.settings(preset)], sort_keys=True) for c in each}
             for each in (own, cells)
