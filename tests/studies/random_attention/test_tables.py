@@ -269,6 +269,40 @@ def test_what_is_claimed_of_mixit_along_the_pairs() -> None:
     assert "20.00 % at 16 (a guess: 10.00 %)" in scaling.FIGURE_2.remark(made)
 
 
+def test_the_fall_along_the_pairs_is_judged_over_seeds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Three seeds of the ends, one of the rest; frozen-qk falls by 0.5, the others hardly."""
+
+    def made(
+        *, folder: Path, recipe: str, settings: Mapping[str, Any], seed: int, device: str
+    ) -> Outcome:
+        values = dict(
+            made_run(
+                folder=folder, recipe=recipe, settings=settings, seed=seed, device=device
+            ).values
+        )
+        lost = 0.5 if settings["variant"] == "frozen-qk" else 0.01 * seed
+        if settings["variant"] == "frozen-mlp":
+            lost = 0.45 * seed
+        accuracy = 1.0 - (lost + 0.01 * seed if settings["most_pairs"] == 16 else 0.0)
+        return Outcome({**values, "measured": {**values["measured"], "value": accuracy}})
+
+    monkeypatch.setattr(cells, "train_variant", made)
+    result = scaling.FIGURE_2.run("small", None, Runner(tmp_path, workers=1))
+    assert len(result.jobs) == 4 * 4 + 2 * 3 * 2
+    standard, frozen_mlp = result.findings
+    assert standard.value == pytest.approx(0.5 - 0.01)
+    # t of 2 degrees of freedom at 97.5 % coverage, times the spread 0.01 over sqrt(3)
+    assert standard.value - standard.low == pytest.approx(6.2053 * 0.01 / 3**0.5, rel=1e-4)
+    assert (standard.judgement, frozen_mlp.judgement) == ("confirmed", "undecided")
+    assert "is confirmed against standard" in result.verdict
+    assert set(result.evidence.judgements.values()) == {"confirmed", "undecided"}
+    assert result.quantities[0].seeds == 1  # the table itself has one of each
+    one = scaling.FIGURE_2.run("small", 1, Runner(workers=1))
+    assert {f.judgement for f in one.findings} == {"undecided"}
+
+
 def test_the_source_against_itself_is_said() -> None:
     shown = scaling.TABLE_11
     [cell] = [
