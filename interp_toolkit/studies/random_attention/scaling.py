@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
-from interp_toolkit.results import Figure
+from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.random_attention.cells import TableCell
 from interp_toolkit.studies.random_attention.claimed import SeedClaim, between
@@ -45,6 +46,7 @@ def _depth_cells(preset: str) -> list[TableCell]:
                 "layers": depth,
                 **(SMALL_DEPTH | SMALL_BY_VARIANT[variant] if small else {}),
             },
+            look=True,
         )
         for depth, theirs in DEPTHS.items()
         if not (small and depth > 8)
@@ -70,6 +72,54 @@ def _by_depth(entries: Entries) -> list[Figure]:
     ]
 
 
+def _likeness_of(entry: Entry, when: str, measure: str) -> float | None:
+    """The median over seeds of how alike hidden states are, where it was measured."""
+    found = [seed["likeness"][when][measure] for seed in entry.seeds if "likeness" in seed]
+    return statistics.median(found) if found else None
+
+
+def _likeness_table(entries: Entries) -> list[Table]:
+    rows = [
+        [
+            *(entry.cell.member, entry.cell.differs["layers"], 100 * entry.median),
+            *(_likeness_of(entry, when, "cosine") for when in ("untrained", "trained")),
+            *(_likeness_of(entry, "trained", m) for m in ("covariance", "normed covariance")),
+        ]
+        for entry in sorted(entries, key=lambda e: (e.cell.member, e.cell.differs["layers"]))
+    ]
+    columns = ["model", "layers", "accuracy %", "cosine, untrained", "cosine, trained"]
+    columns += ["covariance, trained", "behind the norm"]
+    caption = (
+        "These very models on test rows: how alike the hidden states of different tokens of a row "
+        "are behind the last block (see table 6), the median over seeds. Covariance: over "
+        "coordinates, before the final norm and behind it."
+    )
+    return [Table("Accuracy and collapse", columns, rows, caption)]
+
+
+def _collapse(entries: Entries) -> str:
+    """Accuracy beside how alike hidden states are, from the shallowest to the deepest."""
+    said = []
+    for member in ("random", "mixit"):
+        mine = sorted(
+            (e for e in entries if e.cell.member == member), key=lambda e: e.cell.differs["layers"]
+        )
+        ends = [mine[0], mine[-1]]
+        cosines = [
+            _likeness_of(e, when, "cosine") for when in ("untrained", "trained") for e in ends
+        ]
+        if None in cosines:
+            return ""
+        start, start_deep, end, end_deep = cosines
+        depths = " to ".join(str(e.cell.differs["layers"]) for e in ends)
+        accuracies = " to ".join(written(e.median, "share") for e in ends)
+        said.append(
+            f"{member}, {depths} layers: {start:.3f} to {start_deep:.3f} untrained and "
+            f"{end:.3f} to {end_deep:.3f} trained, accuracy {accuracies}"
+        )
+    return f"Mean cosine of different tokens' hidden states in these models: {'; '.join(said)}."
+
+
 TABLE_5 = TableStudy(
     name="random-attention/table-5",
     summary="decimal addition by depth: mixit and the random transformer",
@@ -79,6 +129,8 @@ TABLE_5 = TableStudy(
         "small": SMALLER,
         "paper": "The source searched for its hyperparameters at each depth; ours are one set.",
     },
+    remark=_collapse,
+    beside=_likeness_table,
     figures=_by_depth,
 )
 

@@ -98,6 +98,7 @@ class TableStudy:
         claims: what the source says, where it is not to be read from its figures.
         remark: a further sentence of the verdict.
         over_seeds: further claims, with intervals.
+        beside: further tables.
         exact: quantities that need no training.
         figures: to show.
     """
@@ -113,6 +114,7 @@ class TableStudy:
     claims: Callable[[Entries], list[Claim]] = source_claims
     remark: Callable[[Entries], str] = lambda entries: ""
     over_seeds: SeedClaims | None = None
+    beside: Callable[[Entries], list[Table]] = lambda entries: []
     exact: Callable[[], list[Quantity]] = list
     figures: Callable[[Entries], list[Figure]] = _bars
 
@@ -168,7 +170,7 @@ class TableStudy:
             quantities=[*quantities(entries, judged=preset == PAPER), *exact],
             jobs=found,
             by_seed=by_seed(entries),
-            examples=[ordering_table(pairs), *self._known()],
+            examples=[*self.beside(entries), ordering_table(pairs), *self._known()],
             plots=self.figures(entries),
             shaped=self.shape(entries),
             findings=findings,

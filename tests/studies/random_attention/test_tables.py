@@ -57,7 +57,13 @@ def settings_of(cell: TableCell, preset: str, cache: Path) -> dict[str, Any]:
 
 
 def made_run(
-    *, folder: Path, recipe: str, settings: Mapping[str, Any], seed: int, device: str
+    *,
+    folder: Path,
+    recipe: str,
+    settings: Mapping[str, Any],
+    seed: int,
+    device: str,
+    look: bool = False,
 ) -> Outcome:
     """In place of a training: standard models are right, others hardly ever."""
     loss = recipe == "toy-text"
@@ -131,6 +137,30 @@ def test_a_cell_is_trained_and_measured_as_it_says(recipe: str, tmp_path: Path) 
     if recipe == "memorization":
         bits = 8 * 8 * 3 * measured["value"] / trained
         assert outcome.values["bits_per_parameter"] == pytest.approx(bits)
+
+
+def test_table_5_looks_at_its_own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How alike hidden states are, beside the accuracy, in a model of a step or two."""
+    monkeypatch.setattr(TableCell, "settings", tiny_settings)
+    result = scaling.TABLE_5.run("small", 1, Runner(tmp_path, workers=1))
+    assert all(job.keys() >= {"likeness"} for job in result.jobs.values())
+    table = result.examples[0]
+    assert table.title == "Accuracy and collapse"
+    assert [row[:2] for row in table.rows] == [
+        ["mixit", 2],
+        ["mixit", 8],
+        ["random", 2],
+        ["random", 8],
+    ]
+    found = next(j for name, j in result.jobs.items() if "random" in name and "layers-8" in name)
+    assert table.rows[3][3:5] == [found["likeness"][w]["cosine"] for w in ("untrained", "trained")]
+    assert "random, 2 to 8 layers: " in result.verdict
+
+
+def tiny_settings(cell: TableCell, preset: str) -> dict[str, Any]:
+    """The cell's own, but two steps of a small model."""
+    own = dict(cell.differs) | {"variant": cell.variant, "steps": 2, "rows": 4, "d_model": 16}
+    return own | {"heads": 2, "examples": 50, "test_examples": 20}
 
 
 @pytest.mark.slow
