@@ -1,9 +1,9 @@
 """Lists of values to sort, drawn in batches on any device, and their sorted order.
 
-Three distributions: items independent and uniform; "hard" lists, whose items come from a random
-support (see `data.supports`), so that repeats and close values are common; and uniform lists
-without repeats. Every draw is a fixed sequence of tensor operations of fixed shapes: no rejection,
-and nothing waits for the device.
+Four distributions: items independent and uniform; "hard" lists, whose items come from a random
+support (see `data.supports`), so that repeats and close values are common; uniform lists without
+repeats; and lists of exactly two values. Every draw is a fixed sequence of tensor operations of
+fixed shapes: no rejection, and nothing waits for the device.
 Values are int64, as later look-ups by them need; a narrower type was no faster over draw, sort and
 look-up together.
 """
@@ -24,8 +24,8 @@ from torch import Tensor
 from interp_toolkit.data.supports import MAX_TABLE_VALUES, SCATTERED, support_table
 from interp_toolkit.errors import InputError
 
-ListKind = Literal["uniform", "hard", "distinct"]
-KINDS: tuple[ListKind, ...] = ("uniform", "hard", "distinct")
+ListKind = Literal["uniform", "hard", "distinct", "two-valued"]
+KINDS: tuple[ListKind, ...] = ("uniform", "hard", "distinct", "two-valued")
 MAX_SETS = 10_000_000
 
 
@@ -88,7 +88,8 @@ class ListSource:
 
     Attributes:
         kind: "uniform": items independent and uniform; "hard": items uniform from a random
-            support; "distinct": uniform among the lists without repeats.
+            support; "distinct": uniform among the lists without repeats; "two-valued": a pair of
+            values, how many items have the smaller one, and their order uniform.
         n_values: items are 0 to n_values - 1.
         shortest, longest: lengths are uniform in this range, ends included.
 
@@ -120,6 +121,9 @@ class ListSource:
                 "shorten the lists or allow repeats"
             )
 
+        if self.kind == "two-valued" and (self.n_values < 2 or self.shortest < 2):
+            raise InputError("lists of two values need two items and two values to choose from")
+
     def draw(self, n: int, generator: torch.Generator) -> Lists:
         """`n` independent lists, on the generator's device.
 
@@ -131,6 +135,8 @@ class ListSource:
             values = torch.randint(self.n_values, size, generator=generator, device=device)
         elif self.kind == "distinct":
             values = _distinct(n, self.longest, self.n_values, generator)
+        elif self.kind == "two-valued":
+            return _two_valued(self, n, generator)
         elif self.n_values <= MAX_TABLE_VALUES:
             values = _hard_by_table(size, self.n_values, generator)
         else:
@@ -163,6 +169,37 @@ def all_sets(n_values: int, size: int) -> Lists:
     items = itertools.chain.from_iterable(itertools.combinations(range(n_values), size))
     values = np.fromiter(items, dtype=np.int64, count=n_sets * size).reshape(n_sets, size)
     return Lists(torch.from_numpy(values), torch.full((n_sets,), size), n_values)
+
+
+def all_two_valued(n_values: int, size: int) -> Lists:
+    """Every multiset of `size` items of exactly two values once, ascending.
+
+    Raises InputError when there are none, or more than MAX_SETS.
+    """
+    if n_values < 2 or size < 2:
+        raise InputError(f"{size} items of {n_values} values cannot have exactly two of them")
+    n_sets = math.comb(n_values, 2) * (size - 1)
+    if n_sets > MAX_SETS:
+        raise InputError(f"there are {n_sets} multisets of {size} items of two values: too many")
+    rows = [
+        [low] * copies + [high] * (size - copies)
+        for low, high in itertools.combinations(range(n_values), 2)
+        for copies in range(1, size)
+    ]
+    return Lists.from_rows(rows, n_values)
+
+
+def _two_valued(source: ListSource, n: int, generator: torch.Generator) -> Lists:
+    """Lists of exactly two values, of the source's lengths."""
+    device, longest = generator.device, source.longest
+    lengths = torch.randint(source.shortest, longest + 1, (n,), generator=generator, device=device)
+    pair = _ascending(_distinct(n, 2, source.n_values, generator))
+    share = torch.rand(n, generator=generator, dtype=torch.float64, device=device)
+    copies = 1 + (share * (lengths - 1)).long()
+    items = torch.arange(longest, device=device)
+    values = torch.where(items < copies[:, None], pair[:, :1], pair[:, 1:])
+    values = values.masked_fill(items >= lengths[:, None], source.n_values)
+    return Lists(values, lengths, source.n_values).shuffled(generator)
 
 
 def _hard_by_table(

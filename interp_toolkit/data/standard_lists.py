@@ -7,7 +7,7 @@ import math
 import torch
 
 from interp_toolkit.data.list_layout import ListLayout
-from interp_toolkit.data.lists import ListKind, Lists, ListSource, all_sets
+from interp_toolkit.data.lists import ListKind, Lists, ListSource, all_sets, all_two_valued
 
 STANDARD_SIZE = 4000
 TEST_SEED = 2**32 - 1  # no training seed: the same seed would draw the lists trained on
@@ -46,6 +46,19 @@ def standard_sets(
     if distinct and sum(math.comb(layout.n_values, k) for k in sizes) <= MAX_SETS_TESTED:
         sets["sets"] = _joined([all_sets(layout.n_values, k) for k in sizes]).shuffled(generator)
     return sets
+
+
+def two_valued_sets(layout: ListLayout, seed: int = TEST_SEED) -> Lists | None:
+    """Every multiset of exactly two values once, in a random order of items.
+
+    None where lists have one item only, or there are more than MAX_SETS_TESTED.
+    """
+    sizes = range(max(2, layout.shortest), layout.longest + 1)
+    n_sets = sum(math.comb(layout.n_values, 2) * (k - 1) for k in sizes)
+    if not 0 < n_sets <= MAX_SETS_TESTED:
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    return _joined([all_two_valued(layout.n_values, k) for k in sizes]).shuffled(generator)
 
 
 def _joined(parts: list[Lists]) -> Lists:

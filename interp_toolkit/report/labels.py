@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 LABELS: Mapping[str, str] = {
     "smallest_gap": "smallest gap that counts",
-    "one_head_theorem": "one-head theorem",
+    "heads_theorem": "theorem on heads",
     "denominator_residual": "denominators' relative error",
     "cover_chance": "Cover's chance, points in general position",
     "labelings": "other labelings of these points",
@@ -44,5 +44,5 @@ LABELS: Mapping[str, str] = {
 
 
 def label_of(name: str) -> str:
-    """A field's name for people, such as "one-head theorem" of `one_head_theorem`."""
+    """A field's name for people, such as "theorem on heads" of `heads_theorem`."""
     return LABELS.get(name, name.replace("_", " "))

@@ -254,6 +254,8 @@ def _theirs(quantity: Quantity) -> str | None:
     if quantity.expected is None:
         return shown(quantity.theirs, quantity.unit)
     low, high = (shown(x, quantity.unit) for x in quantity.expected)
+    if math.isinf(quantity.expected[1]):
+        return f"at least {low}"
     allowed = f" (± {quantity.tolerance:g})" if quantity.tolerance else ""
     return f"{low if low == high else f'{low} to {high}'}{allowed}"
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from scipy import stats
 
-from interp_toolkit.data.lists import Lists, ListSource, all_sets
-from interp_toolkit.data.standard_lists import fresh_generator
+from interp_toolkit.data.list_layout import parse_layout
+from interp_toolkit.data.lists import Lists, ListSource, all_sets, all_two_valued
+from interp_toolkit.data.standard_lists import fresh_generator, two_valued_sets
 from interp_toolkit.data.supports import MAX_TABLE_VALUES, alias_table, support_probabilities
 from interp_toolkit.errors import InputError
 
@@ -158,7 +159,7 @@ def test_uniform_lists_are_uniform_and_so_are_lengths():
     assert chi_square(counted(drawn), exact) > UNLIKELY
 
 
-@pytest.mark.parametrize("kind", ["uniform", "hard", "distinct"])
+@pytest.mark.parametrize("kind", ["uniform", "hard", "distinct", "two-valued"])
 @pytest.mark.parametrize("n_values", [6, MAX_TABLE_VALUES + 1, 3000])
 def test_what_is_drawn_is_in_range_and_beyond_a_list_there_is_nothing(kind, n_values):
     lists = ListSource(kind, n_values, 2, 5).draw(500, generator())
@@ -174,9 +175,10 @@ def test_what_is_drawn_is_in_range_and_beyond_a_list_there_is_nothing(kind, n_va
         assert row[length:] == [n_values] * (5 - length)
         assert ascending == sorted(row[:length]) + row[length:]
         assert kind != "distinct" or len(set(row[:length])) == length
+        assert kind != "two-valued" or len(set(row[:length])) == 2
 
 
-@pytest.mark.parametrize("kind", ["uniform", "hard", "distinct"])
+@pytest.mark.parametrize("kind", ["uniform", "hard", "distinct", "two-valued"])
 def test_a_seed_settles_the_lists_and_sorting_leaves_them(kind):
     source = ListSource(kind, 12, 3, 6)
     first, again, other = (source.draw(64, generator(seed)) for seed in (4, 4, 5))
@@ -242,3 +244,35 @@ def test_lists_to_look_at_are_none_of_a_training_seed() -> None:
     assert not fresh & trained
     low = source.draw(3, torch.Generator().manual_seed(2**32)).values
     assert torch.equal(low, source.draw(3, torch.Generator().manual_seed(0)).values)
+
+
+def test_two_valued_lists_have_every_pair_count_and_order_alike():
+    drawn = ListSource("two-valued", 3, 2, 3).draw(N_DRAWN, generator())
+    exact = {}
+    for length in (2, 3):
+        for pair in itertools.combinations(range(3), 2):
+            for copies in range(1, length):
+                orders = set(
+                    itertools.permutations([pair[0]] * copies + [pair[1]] * (length - copies))
+                )
+                for order in orders:
+                    exact[order] = 1 / 2 / 3 / (length - 1) / len(orders)
+    assert chi_square(counted(drawn), exact) > UNLIKELY
+
+
+def test_all_multisets_of_two_values_once():
+    found = {tuple(row) for row in all_two_valued(4, 3).values.tolist()}
+    brute = {
+        row for row in itertools.combinations_with_replacement(range(4), 3) if len(set(row)) == 2
+    }
+    assert found == brute
+    assert len(all_two_valued(10, 10)) == 405
+    standard = two_valued_sets(parse_layout("10 list10 11 sorted10", d_vocab=12, d_vocab_out=10))
+    assert len(standard) == 405
+    assert (
+        two_valued_sets(parse_layout("64 list50 65 sorted50", d_vocab=66, d_vocab_out=64)) is None
+    )  # 98,784 of them
+    with pytest.raises(InputError, match="exactly two"):
+        all_two_valued(10, 1)
+    with pytest.raises(InputError, match="two items"):
+        ListSource("two-valued", 10, 1, 10)

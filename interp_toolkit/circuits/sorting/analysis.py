@@ -13,16 +13,20 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from interp_toolkit.circuits.sorting import evidence_figures, figures
+from interp_toolkit.circuits.sorting.evaluation import hardest
 from interp_toolkit.circuits.sorting.evolution import (
     EvolutionStep,
     checkpoint_files,
     sorting_evolution,
 )
 from interp_toolkit.circuits.sorting.fingerprint import SortingFingerprint, sorting_fingerprint
+from interp_toolkit.circuits.sorting.measures.reading import ListReading, read
 from interp_toolkit.circuits.sorting.measures.weight_tables import separator_line_of_weights
 from interp_toolkit.circuits.sorting.result import SortingResult
 from interp_toolkit.circuits.sorting.verdict import evidence_of
 from interp_toolkit.data import FeatureData
+from interp_toolkit.data.list_layout import ListLayout
+from interp_toolkit.data.lists import Lists
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
 from interp_toolkit.models.about.record import record_of
@@ -47,6 +51,9 @@ class SortingOptions(Options):
     )
     checkpoints: Annotated[str | Path | None, Flag(metavar="FOLDER")] = Field(
         None, description="Checkpoints along training, for the evolution."
+    )
+    given: Annotated[Words | None, Flag("--list", metavar='"8 8 8 9 9"')] = Field(
+        None, description="A list of your own, as token ids: sort it, and draw its pattern."
     )
     nulls: int = Field(NULLS, ge=0, description="Re-initialised models to compare with.")
 
@@ -83,6 +90,10 @@ def run(
         memory=options.memory,
         progress=progress,
     )
+    own = None
+    if options.given is not None:
+        lists = _lists_of(options.given, found.layout)
+        own = hardest(model, found.layout, lists)[0], read(model, found.layout, lists)
     steps: list[EvolutionStep] = []
     if checkpoints is not None:
         steps = sorting_evolution(
@@ -118,32 +129,58 @@ def run(
         layout=str(found.layout),
         lines=found.lines,
         evolution=steps,
+        regions=found.regions,
+        positions=found.positions,
+        hardest=found.hardest,
+        given=own and own[0],
         notes=found.notes,
         weights=found.weights,
-        plots=_plots(found, steps),
+        plots=_plots(found, steps, own and own[1]),
     )
 
 
-def _plots(found: SortingFingerprint, steps: Sequence[EvolutionStep]) -> list[Figure]:
+def _lists_of(words: Sequence[str], layout: ListLayout) -> Lists:
+    """The one list that the words are; raises InputError where the layout has no such list."""
+    values = dict(zip(map(layout.token_name, layout.values), range(layout.n_values), strict=True))
+    unknown = [word for word in words if word not in values]
+    if unknown:
+        names = list(values)
+        raise InputError(f"--list: {unknown[0]!r} is no value; they are {names[0]} to {names[-1]}")
+    if not layout.shortest <= len(words) <= layout.longest:
+        sizes = {layout.shortest, layout.longest}
+        raise InputError(
+            f"--list: it has {len(words)} items; lists have {' to '.join(map(str, sorted(sizes)))}"
+        )
+    return Lists.from_rows([[values[word] for word in words]], layout.n_values)
+
+
+def _plots(
+    found: SortingFingerprint, steps: Sequence[EvolutionStep], own: ListReading | None
+) -> list[Figure]:
     tables, n_values = found.weights, found.layout.n_values
     plots = [
         evidence_figures.mark_scale(found.marks),
         figures.logit_line(found.lines.gamma_over_beta, found.lines.fit_r2),
     ]
-    longest = int(found.example.lists.lengths.argmax())
+    example = found.example if own is None else own
+    longest = int(example.lists.lengths.argmax())
     needed = sorted(found.heads, key=lambda head: head.lists_right_without)[:MOST_HEADS]
     for head in sorted(h.head for h in needed):
         plots += [
             figures.qk_by_item(tables, head),
             figures.ov_map(tables, head),
             figures.ov_curves(tables, head),
-            figures.pattern(found.example, head, longest),
+            figures.pattern(example, head, longest),
         ]
     if len(tables.source_names) > n_values:
         line = separator_line_of_weights(tables, found.layout)
         ratio = found.lines.separator_ratio
         plots.append(figures.separator_lines(ratio, line, tables.source_names[n_values:]))
-    return [*plots, evidence_figures.evolution(steps)] if steps else plots
+    if steps:
+        plots.append(evidence_figures.evolution(steps))
+        if any(step.qk for step in steps):
+            plots.append(evidence_figures.qk_along_training(steps))
+    return plots
 
 
 def _unfit(model: Any, data: FeatureData | None) -> str | None:

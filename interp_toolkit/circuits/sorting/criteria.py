@@ -13,14 +13,15 @@ source's, they can show others too: so the null beside each criterion is to be r
     algorithm 2 (argmax of f_k): logits have the form β f(x) + γ x, with γ/β a line in k of slope 1;
         each value's OV output has a kink at the value; swapped tokens leave the output as it is.
 
-An algorithm is *shown* when all its criteria are strong, *traced* when at most one is absent;
-criteria that cannot be told, as on lists of two, are left out, if enough remain. A criterion with
-an interval (the swaps', of a few hundred answers) is strong or absent only if both its ends are:
-one that reaches from weak to strong is weak, one that reaches below weak is undecided, which counts
-as no evidence.
-The verdict: one shown and not the other: that one. Both shown, or one traced with two criteria or
-more of the other, and a strong one of each: mixed. Anything else, or a model that does not sort:
-neither.
+An algorithm is *shown* when all its criteria are strong. It is *there* when the causal one among
+them, what the output follows when the previous token is swapped, and at least one more are weak or
+strong, and beyond every re-initialised model; copying does not count for that, since the second
+algorithm's heads copy as well. Criteria that cannot be told, as on lists of two, are left out, if
+enough remain. A criterion with an interval (the swaps', of a few hundred answers) is strong or
+absent only if both its ends are: one that reaches from weak to strong is weak, one that reaches
+below weak is undecided, which counts as no evidence.
+The verdict: one shown and not the other: that one. Both shown, or both there: mixed. Anything else,
+or a model that does not sort: neither.
 Where a re-initialised model's own criteria would name the same algorithm, had it sorted, they say
 nothing of this one: the verdict then is that they are uninformative.
 A model sorts when it closes half the gap between the better of two guesses (the most frequent value
@@ -38,6 +39,8 @@ State = Literal["strong", "weak", "undecided", "absent", "unknown"]
 Interval = tuple[float, float]
 MIN_GREATER: Algorithm = "min_greater_than_previous"
 ARGMAX: Algorithm = "argmax_piecewise_linear"
+CAUSAL = {MIN_GREATER: "follows_token", ARGMAX: "follows_position"}
+SHARED = "copy_score"  # which the other algorithm's heads show too
 FEWEST = {MIN_GREATER: 3, ARGMAX: 2}  # known criteria; of the first's, copying is the second's too
 CLOSED = 0.5  # of the gap between a guess and all items right, to be called sorting
 
@@ -119,6 +122,15 @@ class Criterion:
     low: float | None = None
     high: float | None = None
 
+    @property
+    def beyond_null(self) -> bool:
+        """Whether it is nearer to strong than in every re-initialised model, its interval too."""
+        if self.value is None or self.null is None:
+            return self.value is not None
+        if self.strong >= self.weak:
+            return (self.value if self.low is None else self.low) > self.null
+        return (self.value if self.high is None else self.high) < self.null
+
 
 def criteria_of(
     metrics: Mapping[str, float | None],
@@ -164,10 +176,17 @@ def shown(criteria: Sequence[Criterion], algorithm: Algorithm) -> bool:
     return len(states) >= FEWEST[algorithm] and all(state == "strong" for state in states)
 
 
-def traced(criteria: Sequence[Criterion], algorithm: Algorithm) -> bool:
-    """Whether two known criteria of the algorithm, and all but one, are there."""
-    there = count_there(criteria, algorithm)
-    return there >= 2 and there >= len(_known(criteria, algorithm)) - 1
+def there(criteria: Sequence[Criterion], algorithm: Algorithm) -> bool:
+    """Whether its causal criterion and another of its own are there, beyond the null."""
+    own = [
+        m.name
+        for m in criteria
+        if m.algorithm == algorithm
+        and m.name != SHARED
+        and m.state in ("strong", "weak")
+        and m.beyond_null
+    ]
+    return CAUSAL[algorithm] in own and len(own) >= 2
 
 
 def count_there(criteria: Sequence[Criterion], algorithm: Algorithm) -> int:
@@ -187,12 +206,8 @@ def decide(criteria: Sequence[Criterion], sorts: bool) -> Algorithm:
     first, second = shown(criteria, MIN_GREATER), shown(criteria, ARGMAX)
     if first != second:
         return MIN_GREATER if first else ARGMAX
-    either = traced(criteria, MIN_GREATER) or traced(criteria, ARGMAX)
-    both = all(
-        count_there(criteria, algorithm) >= 2 and "strong" in _known(criteria, algorithm)
-        for algorithm in (MIN_GREATER, ARGMAX)
-    )
-    return "mixed" if first or (either and both) else "neither"
+    both = there(criteria, MIN_GREATER) and there(criteria, ARGMAX)
+    return "mixed" if first or both else "neither"
 
 
 def _known(criteria: Sequence[Criterion], algorithm: Algorithm) -> list[State]:

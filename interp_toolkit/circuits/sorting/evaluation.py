@@ -51,6 +51,26 @@ class ListAccuracy:
     n: int
 
 
+@dataclass(frozen=True)
+class SortedList:
+    """A list and what a model makes of it, as token ids.
+
+    Attributes:
+        given, output, correct: the list, the model's own output, the sorted list.
+        loss: mean cross-entropy of an item, in nats, the items before given as they should be.
+    """
+
+    given: tuple[int, ...]
+    output: tuple[int, ...]
+    correct: tuple[int, ...]
+    loss: float
+
+    @property
+    def right(self) -> bool:
+        """Whether every item is."""
+        return self.output == self.correct
+
+
 class Counterexample(NamedTuple):
     """A list that a model sorts wrongly, its output, and the right one, all as token ids."""
 
@@ -104,7 +124,7 @@ def list_accuracy(
         lists_right += int(judged.list_right.sum())
         items_right += int(judged.item_right.sum())
         n_items += int(batch.lengths.sum())
-        loss += float(judged.loss)
+        loss += float(judged.loss.sum())
     low, high = clopper_pearson(lists_right, len(lists))
     return ListAccuracy(
         lists_right=lists_right / len(lists),
@@ -166,6 +186,37 @@ def counterexamples(
     return Counterexamples(n, failed, failed / n, low, high, tuple(examples))
 
 
+def hardest(
+    model: Model,
+    layout: ListLayout,
+    lists: Lists,
+    keep: int = 10,
+    memory: int | str | None = None,
+) -> list[SortedList]:
+    """The lists with the greatest loss an item, the worst first.
+
+    Args:
+        model: any TransformerLens model.
+        layout: of its rows.
+        lists: to sort.
+        keep: how many of them.
+        memory: bound for a batch, such as "4GiB".
+
+    Raises:
+        InputError: lists, layout and model do not fit together.
+    """
+    _check_model(model, layout)
+    size = _batch_size(model, layout, memory)
+    found = [torch.zeros(0, dtype=torch.float64)]
+    for start in range(0, len(lists), size):
+        batch = lists.take(slice(start, start + size)).to(device_of(model))
+        found.append((_judge(model, layout, layout.rows(batch)).loss / batch.lengths).cpu())
+    losses = torch.cat(found)
+    worst = losses.argsort(descending=True, stable=True)[:keep]
+    shown = _shown(model, layout, lists.take(worst))
+    return [SortedList(*s, float(losses[w])) for s, w in zip(shown, worst, strict=True)]
+
+
 def greedy_outputs(model: Model, layout: ListLayout, lists: Lists) -> Int[Tensor, "row item"]:
     """The token ids that a model answers, its own answers fed back; -1 beyond a list's length.
 
@@ -191,7 +242,7 @@ def greedy_outputs(model: Model, layout: ListLayout, lists: Lists) -> Int[Tensor
 class _Judged(NamedTuple):
     item_right: Bool[Tensor, "row item"]
     list_right: Bool[Tensor, " row"]
-    loss: Float[Tensor, ""]  # summed over items
+    loss: Float[Tensor, " row"]  # summed over items
 
 
 def _judge(model: Model, layout: ListLayout, rows: ListRows) -> _Judged:
@@ -203,7 +254,7 @@ def _judge(model: Model, layout: ListLayout, rows: ListRows) -> _Judged:
     return _Judged(
         item_right=right & rows.present,
         list_right=(right | ~rows.present).all(dim=1),
-        loss=-log_p.masked_fill(~rows.present, 0).sum(),
+        loss=-log_p.masked_fill(~rows.present, 0).sum(1),
     )
 
 

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from interp_toolkit import plots
 from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Criterion
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
+from interp_toolkit.circuits.sorting.figures import FAINTEST, MOST_MAPS, PER_ROW
 from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
 from interp_toolkit.results import Figure
 
@@ -18,7 +21,7 @@ CURVES = (
     ("above_lift", "attention above the previous", 0),
     ("smallest_lift", "smallest first", 0),
     ("follows_token", "output follows a swapped token", 0),
-    ("follows_position", "a swapped token leaves the output", 0),
+    ("follows_position", "a swapped token leaves the output", 1),
     ("copy_score", "copy score", 0),
     ("logit_fit_r2", "logits as β f + γ x, R²", 1),
     ("kink_r2", "kink at the value, R²", 1),
@@ -103,6 +106,32 @@ def evolution(steps: Sequence[EvolutionStep]) -> Figure:
         + (f". Step 0 is drawn at {first / 2:g}." if any(s.step == 0 for s in steps) else ".")
     )
     return Figure("Evolution along training", caption, data, layout)
+
+
+def qk_along_training(steps: Sequence[EvolutionStep]) -> Figure:
+    """Average QK maps of the first seed at some checkpoints, each row's best key at 0."""
+    seed = min(step.seed for step in steps)
+    mine = [step for step in steps if step.seed == seed and step.qk]
+    count = min(MOST_MAPS, len(mine))
+    chosen = [mine[i] for i in sorted({round(i) for i in np.linspace(0, len(mine) - 1, count)})]
+    places = plots.beside(len(chosen), PER_ROW)
+    titles = [p.heading(f"step {s.step}") for p, s in zip(places, chosen, strict=True)]
+    layout: plots.Part = {"annotations": titles, "height": 90 + 270 * -(-len(chosen) // PER_ROW)}
+    data: list[plots.Part] = []
+    for place, step in zip(places, chosen, strict=True):
+        scores = np.array(step.qk)
+        z = plots.rounded(scores - scores.max(1, keepdims=True))
+        cells = plots.heatmap(None, None, z, "score", low=FAINTEST, high=0)
+        cells |= plots.hover("query %{y}, key %{x}<br>%{z} nats below the best")
+        data.append(cells | {"showscale": place.number == 0} | place.trace)
+        down = plots.axis("previous value" if place.leftmost else "") | plots.DOWNWARD
+        across = plots.axis("key value" if place.lowest else "")
+        layout |= place.layout(across | plots.BARE, down | plots.BARE)
+    caption = (
+        "From the weights of head 0, averaged over output items, each row less its largest. An "
+        "upper triangle is algorithm 1's filter; one colour is algorithm 2's equal attention."
+    )
+    return Figure("QK along training", caption, data, layout)
 
 
 def _name(mark: Criterion) -> str:

@@ -16,6 +16,7 @@ from typing import Any
 
 from interp_toolkit.circuits.sorting.fingerprint import find_layout, read_lists
 from interp_toolkit.circuits.sorting.measures.measure import measure
+from interp_toolkit.circuits.sorting.measures.weight_tables import weight_tables
 from interp_toolkit.data.list_layout import ListLayout
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
@@ -33,11 +34,13 @@ class EvolutionStep:
         seed: of the training run.
         step: updates done.
         metrics: by name, as `measure` gives them; None where one cannot be told.
+        qk: of head 0, scores from each value to each value, the mean over output items.
     """
 
     seed: int
     step: int
     metrics: Mapping[str, float | None]
+    qk: Sequence[Sequence[float]] = ()
 
 
 def sorting_evolution(
@@ -75,7 +78,10 @@ def sorting_evolution(
         found = find_layout(model, layout)
         apart = bool(record_of(model).made_for.distinct) if distinct is None else distinct
         reading = read_lists(model, found, apart, lists, seed)
-        steps.append(EvolutionStep(run, step, measure(model, reading, seed=seed).metrics))
+        tables = weight_tables(model, found, reading)
+        metrics = measure(model, reading, tables, seed=seed).metrics
+        qk = tables.average_qk(0)[:, : found.n_values]
+        steps.append(EvolutionStep(run, step, metrics, qk.tolist()))
     return sorted(steps, key=lambda at: (at.seed, at.step))
 
 

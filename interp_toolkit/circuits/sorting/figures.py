@@ -23,15 +23,19 @@ MOST_CURVES = 15  # of OV; more values than that are drawn in steps
 def qk_by_item(tables: WeightTables, head: int = 0) -> Figure:
     """Scores of values against keys for some output items, each row's best key at 0."""
     n_items = tables.qk.shape[1]
-    items = _some(n_items, MOST_MAPS)
+    items: list[int | None] = [*_some(n_items, MOST_MAPS - 1), None]
     places = plots.beside(len(items), PER_ROW)
     data: list[plots.Part] = []
     layout: plots.Part = {
-        "annotations": [p.heading(f"item {i}") for p, i in zip(places, items, strict=True)],
+        "annotations": [
+            p.heading("average" if i is None else f"item {i}")
+            for p, i in zip(places, items, strict=True)
+        ],
         "height": 90 + 270 * -(-len(items) // PER_ROW),
     }
     for place, item in zip(places, items, strict=True):
-        scores, queries = tables.qk[head, item], list(tables.query_names)
+        scores = tables.average_qk(head) if item is None else tables.qk[head, item]
+        queries = list(tables.query_names)
         if item == 0 and tables.first_query is not None:
             scores, queries = scores[:1], [tables.first_query]
         down = plots.axis("query token" if place.leftmost else "", "category") | plots.DOWNWARD
@@ -45,9 +49,9 @@ def qk_by_item(tables: WeightTables, head: int = 0) -> Figure:
         cells |= plots.SILENT_HOLES | {"showscale": place.number == 0}
         data.append(cells | place.trace)
     caption = (
-        "From the weights: attention scores by output item, each row less its largest. Filtering "
-        "for values above the previous one is a bright upper triangle, brightest next to the "
-        "diagonal; equal attention to all values is one colour."
+        "From the weights: attention scores by output item, each row less its largest; last their "
+        "average over items. Filtering for values above the previous one is a bright upper "
+        "triangle, brightest next to the diagonal; equal attention to all values is one colour."
     )
     return Figure(f"QK by position of {head_name(0, head)}", caption, data, layout)
 

@@ -23,10 +23,11 @@ from interp_toolkit.circuits.sorting.criteria import (
     decide,
     sorts,
 )
-from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
-from interp_toolkit.circuits.sorting.kinds import accuracies
+from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, SortedList, hardest
+from interp_toolkit.circuits.sorting.kinds import accuracies, hard_lists
 from interp_toolkit.circuits.sorting.measures.head_parts import HeadFingerprint, head_parts
-from interp_toolkit.circuits.sorting.measures.measure import Measures, measure
+from interp_toolkit.circuits.sorting.measures.measure import Measures, Region, measure
+from interp_toolkit.circuits.sorting.measures.positions import PositionShares, position_shares
 from interp_toolkit.circuits.sorting.measures.reading import ListReading, read, require_one_layer
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables, weight_tables
 from interp_toolkit.circuits.sorting.verdict import Alike, sentence
@@ -77,6 +78,9 @@ class SortingFingerprint:
         layout: of the rows.
         lines: by output item.
         weights: what the weights say.
+        regions: attention and swaps by halves of the previous values.
+        positions: how much positions matter to each head's weights.
+        hardest: the test lists with the greatest loss, of the sets or of lists of two values.
         example: a few lists, for pictures.
         notes: what a reader must know.
     """
@@ -93,6 +97,9 @@ class SortingFingerprint:
     layout: ListLayout
     lines: Lines
     weights: WeightTables
+    regions: Sequence[Region]
+    positions: Sequence[PositionShares]
+    hardest: Sequence[SortedList]
     example: ListReading
     notes: tuple[str, ...]
 
@@ -179,6 +186,9 @@ def sorting_fingerprint(
         layout=layout,
         lines=Lines(measured.line.ratio, measured.line.r2, _separator_ratios(per_head)),
         weights=tables,
+        regions=measured.regions,
+        positions=position_shares(model, layout),
+        hardest=hardest(model, layout, hard_lists(layout, distinct), memory=memory),
         example=_first(reading, EXAMPLES),
         notes=_notes(tables, measured, reading),
     )

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
 from interp_toolkit.data.list_layout import ListLayout
 from interp_toolkit.data.lists import Lists
-from interp_toolkit.data.standard_lists import standard_sets
+from interp_toolkit.data.standard_lists import standard_sets, two_valued_sets
 from interp_toolkit.models.model import Model
 
 #: between the intervals: a model made for repeats can do a few points worse on them (the source's
@@ -39,6 +39,8 @@ def accuracies(
 ) -> tuple[bool, Mapping[str, ListAccuracy]]:
     """Whether the lists are distinct, and how well a model sorts the test sets.
 
+    Of lists with repeats, every multiset of two values is a set of its own ("two_values"): the
+    source's causal model fails there.
     Where that was not known, one figure of the other kind of list is added: "repeats" (uniform
     lists that have some) beside the sets of distinct lists, "distinct" beside the others.
 
@@ -56,7 +58,7 @@ def accuracies(
         return list_accuracy(model, layout, lists, memory)
 
     if distinct is not None or layout.longest > layout.n_values:
-        told = standard_sets(layout, bool(distinct))
+        told = standard_sets(layout, bool(distinct)) | _two_values(layout, bool(distinct))
         return bool(distinct), {name: right(lists) for name, lists in told.items()}
     sets, free = standard_sets(layout, True), standard_sets(layout, False)
     apart, repeating = right(sets.pop("random")), with_repeats(free["random"])
@@ -64,4 +66,21 @@ def accuracies(
     if other is not None and distinct_only(apart, other):
         rest = {name: right(lists) for name, lists in sets.items()}
         return True, {"random": apart, **rest, "repeats": other}
+    free |= _two_values(layout, False)
     return False, {**{name: right(lists) for name, lists in free.items()}, "distinct": apart}
+
+
+def hard_lists(layout: ListLayout, distinct: bool) -> Lists:
+    """The test lists to look for the greatest loss among: sets, or multisets of two values.
+
+    Where these are too many to list: the hard lists, or the random ones.
+    """
+    found = standard_sets(layout, distinct) | _two_values(layout, distinct)
+    names = ("sets", "two_values", "hard", "random")
+    return next(found[name] for name in names if name in found)
+
+
+def _two_values(layout: ListLayout, distinct: bool) -> dict[str, Lists]:
+    """The multisets of two values, by name, where there are some."""
+    lists = None if distinct else two_valued_sets(layout)
+    return {} if lists is None else {"two_values": lists}

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Algorithm, Criterion, State
-from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
+from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, SortedList
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.circuits.sorting.fingerprint import Lines
 from interp_toolkit.circuits.sorting.measures.head_parts import HeadFingerprint
+from interp_toolkit.circuits.sorting.measures.measure import Region
+from interp_toolkit.circuits.sorting.measures.positions import PositionShares
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
 from interp_toolkit.results import Result, Table, head_name
 
@@ -37,6 +39,10 @@ class SortingResult(Result):
         layout: of the rows, in words.
         lines: what is drawn against the output item.
         evolution: the metrics at checkpoints along training, if there were any.
+        regions: attention and swaps by halves of the previous values.
+        positions: how much positions matter to each head's weights.
+        hardest: the test lists with the greatest loss.
+        given: the list that was asked for, and what the model makes of it.
         weights: the tables of weights; not in the JSON.
     """
 
@@ -50,6 +56,10 @@ class SortingResult(Result):
     layout: str
     lines: Lines
     evolution: Sequence[EvolutionStep]
+    regions: Sequence[Region]
+    positions: Sequence[PositionShares]
+    hardest: Sequence[SortedList]
+    given: SortedList | None
     weights: WeightTables = field(repr=False)
 
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"weights"})
@@ -70,8 +80,14 @@ class SortingResult(Result):
     def tables(self) -> list[Table]:
         """The marks, the accuracy, the heads where there are several, and all numbers."""
         tables = [mark_table(self.marks), accuracy_table(self.accuracy)]
+        if self.given is not None:
+            tables.append(list_table("The list", [self.given]))
         if len(self.heads) > 1:
             tables.append(head_table(self.heads))
+        if self.regions:
+            tables.append(region_table(self.regions))
+        tables.append(position_table(self.positions))
+        tables.append(list_table("Lists with the greatest loss", self.hardest))
         return [*tables, metric_table(self.metrics, self.null)]
 
 
@@ -117,6 +133,58 @@ def accuracy_table(accuracy: Mapping[str, ListAccuracy]) -> Table:
         rows,
         "Low and high: the 95% interval of whole lists right. Loss: nats an item.",
     )
+
+
+def list_table(title: str, lists: Sequence[SortedList]) -> Table:
+    """Lists, what the model makes of them, and their loss."""
+    rows = [
+        [*(" ".join(map(str, ids)) for ids in (x.given, x.output, x.correct)), x.right, x.loss]
+        for x in lists
+    ]
+    columns = ["list", "output", "sorted", "right", "loss"]
+    return Table(title, columns, rows, "Token ids; loss: nats an item, on the right prefix.")
+
+
+def region_table(regions: Sequence[Region]) -> Table:
+    """Attention and swaps where the previous value is small, and where it is large."""
+    rows = []
+    for region in regions:
+        values = f"{region.lowest} to {region.highest}"
+        swaps = region.swaps
+        cells: list[float | None] = [None] * 7
+        if swaps is not None:
+            token, position = swaps.intervals.values()
+            cells = [swaps.n, swaps.token, *token, swaps.position, *position]
+        rows.append([values, region.above_lift, *cells])
+    columns = ["previous value", "above, lift", "swaps"]
+    columns += ["follow token", "low", "high", "follow position", "low ", "high "]
+    caption = (
+        "The lower and the upper half of the values apart. Above, lift: attention to values above "
+        "the previous one, 0 as uniform attention, 1 all of it. Swaps: of the previous token, to a "
+        "value of this half; the shares that follow it or the position, with 95% intervals."
+    )
+    return Table("By previous value", columns, rows, caption)
+
+
+def position_table(positions: Sequence[PositionShares]) -> Table:
+    """How much of the scores and of what is written depends on tokens and on places."""
+    rows = [
+        [
+            head_name(0, p.head),
+            *(100 * x for x in (p.qk_key, p.qk_query, p.qk_query_place, p.qk_key_place)),
+            100 * p.order_kept,
+            *(100 * x for x in (p.ov_token, p.ov_place)),
+        ]
+        for p in positions
+    ]
+    columns = ["head", "QK: key %", "+ query %", "+ query's place %", "+ key's place %"]
+    columns += ["order kept %", "OV: token %", "place %"]
+    caption = (
+        "From the weights: shares of the variance of attention scores (what all keys share is no "
+        "part) and of what values write to the logits. Order kept: of two keys' order for a query, "
+        "how often it is the same wherever the query stands."
+    )
+    return Table("What tokens and positions matter", columns, rows, caption)
 
 
 def head_table(heads: Sequence[HeadFingerprint]) -> Table:

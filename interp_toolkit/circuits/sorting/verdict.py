@@ -18,6 +18,7 @@ _PHRASES = {
 _KINDS = {  # by the name of a test set, and whether its lists are distinct
     ("random", False): "random lists",
     ("hard", False): "hard lists",
+    ("two_values", False): "lists of two values",
     ("distinct", False): "random lists without repeats",
     ("random", True): "random lists without repeats",
     ("sets", True): "sets",

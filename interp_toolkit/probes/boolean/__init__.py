@@ -1,6 +1,6 @@
 """Where a boolean function of features can be read: `--probe xor`, `and`, `or`, `boolean`.
 
 Read `inputs` (prompts, labels, places), `reading` (the activations of a site), `measure` and
-`sites` (one site), `theorem` (one head cannot do XOR), `attribution` (which heads carry it),
+`sites` (one site), `theorem` (too few heads), `attribution` (which heads carry it),
 `verdict`, `analysis`.
 """

@@ -1,7 +1,7 @@
 """The analysis of a boolean function on a model: `interp analyze MODEL --probe xor`.
 
 Steps: make or take the data; read the activations of every site asked for, site by site; measure
-each (`measure`); claim the one-head theorem exactly where it holds (`theorem`); correct the
+each (`measure`); claim the theorem on heads exactly where it holds (`theorem`); correct the
 held-out figures for the number of sites; at the site that says most, split the score by head and
 take heads away (`attribution`); repeat the question on re-initialised copies of the model.
 Source: "How many attention heads do you need to do XOR?".

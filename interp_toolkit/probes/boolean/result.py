@@ -93,14 +93,15 @@ class SiteVerdict:
         position: token position; None when it differs from row to row.
         function: the function's name, or its truth table.
         separability: of the classes, with its witness.
-        basis: what its status rests on: "points" (a witness on the activations) or "theorem" (one
-            head, verified through its denominators where the points alone left it undecided).
+        basis: what its status rests on: "points" (a witness on the activations) or "theorem" (too
+            few heads, verified through denominators where the points alone left it undecided).
         accuracy: of the probe, held out if there is held-out data, else on the points.
-        denominators: the softmax denominators as a certificate, where the one-head theorem applies
+        denominators: the softmax denominators as a certificate, where the theorem on heads applies
             and it verifies; None elsewhere.
         denominator_residual: distance of the two combinations under the softmax denominators,
             over the largest activation's norm; None where the theorem does not apply.
         theorem: "applies", or the hypothesis that fails.
+        heads_needed: at least, for the function, where it applies.
         n_rows: rows of data.
         same_input: whether the very same prompt has both labels.
         labelings: the null of other labelings; on sampled data of shuffled labels, where Cover's
@@ -121,6 +122,7 @@ class SiteVerdict:
     denominators: Certificate | None
     denominator_residual: float | None
     theorem: str
+    heads_needed: int | None
     n_rows: int
     same_input: bool
     labelings: LabelingNull | None
@@ -227,7 +229,7 @@ class BooleanEvidence(Evidence):
         certificate_residual: distance of the certificate's two combinations, over the largest
             activation's norm.
         smallest_gap: that counts at this precision, in activation units.
-        one_head_theorem: "applies", or the hypothesis that fails.
+        heads_theorem: "applies", or the hypothesis that fails.
         denominator_residual: relative error of the softmax denominators as a certificate.
         cover_chance: that random labels of as many points in general position are separable; says
             little of points in special position, whose labelings are counted beside.
@@ -240,7 +242,7 @@ class BooleanEvidence(Evidence):
     witness: str | None
     certificate_residual: float | None
     smallest_gap: float
-    one_head_theorem: str
+    heads_theorem: str
     denominator_residual: float | None
     cover_chance: float
     labelings: LabelingNull | None

@@ -1,4 +1,4 @@
-"""The verdict at each site: its measurement, the one-head theorem, nulls over sites and copies."""
+"""The verdict at each site: its measurement, the theorem on heads, nulls over sites and copies."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.estimators.separability import check_separability
 from interp_toolkit.probes.estimators.witness import Certificate
 from interp_toolkit.stats import max_statistic_p_values
+from interp_toolkit.threshold_degree import threshold_degree
 
 
 def in_reinitialised(
@@ -75,7 +76,7 @@ def site_verdict(
     found: SiteMeasurement,
     read: SiteReader,
 ) -> SiteVerdict:
-    """One site: its measurement, and the one-head theorem where its hypotheses hold there.
+    """One site: its measurement, and the theorem on heads where its hypotheses hold there.
 
     Where the points alone leave it undecided, a certificate by the theorem decides.
     """
@@ -113,6 +114,7 @@ def site_verdict(
         denominators=by_head,
         denominator_residual=residual,
         theorem=fails or "applies",
+        heads_needed=None if fails else threshold_degree(table).degree,
         n_rows=len(data),
         same_input=contradictory and _same_prompt_both_ways(data, table, place),
         labelings=found.labelings,

@@ -45,7 +45,7 @@ def evidence_of(site: SiteVerdict) -> BooleanEvidence:
         witness=witness,
         certificate_residual=site.certificate.residual if site.certificate else None,
         smallest_gap=found.floor,
-        one_head_theorem=site.theorem,
+        heads_theorem=site.theorem,
         denominator_residual=site.denominator_residual,
         cover_chance=found.chance,
         labelings=site.labelings,
@@ -100,10 +100,7 @@ def _about(function: str, site: SiteVerdict) -> str:
         residual = certificate.residual if certificate else 0.0
         theorem = ""
         if site.theorem == "applies":
-            theorem = (
-                " No head alone could do it, whatever its weights: its softmax denominators are "
-                f"such weights (relative error {site.denominator_residual:.1g})."
-            )
+            theorem = _too_few(site)
         return (
             f"{function} is not linearly separable {where}, on {_inputs(site)}: convex "
             "combinations of the two classes coincide to "
@@ -111,6 +108,18 @@ def _about(function: str, site: SiteVerdict) -> str:
         )
     return (
         f"Undecided whether {function} is linearly separable {where}: {site.separability.reason}."
+    )
+
+
+def _too_few(site: SiteVerdict) -> str:
+    """What the theorem adds, in a sentence."""
+    subject, whose = "No head alone", "its softmax denominators"
+    if site.heads_needed != 2:
+        subject = f"No layer of fewer than {site.heads_needed} heads"
+        whose = "products of the softmax denominators"
+    return (
+        f" {subject} could do it, whatever its weights: {whose} are such weights "
+        f"(relative error {site.denominator_residual:.1g})."
     )
 
 

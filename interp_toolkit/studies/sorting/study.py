@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from interp_toolkit.circuits.sorting.evidence_figures import evolution
+from interp_toolkit.circuits.sorting.evidence_figures import evolution, qk_along_training
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
@@ -34,7 +34,12 @@ from interp_toolkit.studies.sorting.figures import accuracy_by_seed, loss_curves
 
 SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
 MILLION = 1_000_000
-TESTS = {"random": "random lists right", "hard": "hard lists right", "sets": "all sets right"}
+TESTS = {
+    "random": "random lists right",
+    "hard": "hard lists right",
+    "sets": "all sets right",
+    "two_values": "lists of two values right",
+}
 
 Values = Mapping[str, Any]
 Trained = Sequence[tuple[Experiment, Sequence[Values]]]
@@ -136,7 +141,18 @@ def _perfect(values: Values) -> bool:
 
 
 def _by_seed(trained: Trained) -> Table:
-    columns = ["experiment", "seed", "loss", "random %", "hard %", "sets %", "wrong", "low", "high"]
+    columns = [
+        "experiment",
+        "seed",
+        "loss",
+        "random %",
+        "hard %",
+        "sets %",
+        "two values %",
+        "wrong",
+        "low",
+        "high",
+    ]
     rows = []
     for experiment, seeds in trained:
         for values in seeds:
@@ -181,7 +197,7 @@ def _figures(trained: Trained) -> list[Figure]:
     for _, seeds in trained:
         steps = [EvolutionStep(**step) for v in seeds for step in v.get("evolution", ())]
         if steps:
-            figures.append(evolution(steps))
+            figures += [evolution(steps), qk_along_training(steps)]
     return figures
 
 

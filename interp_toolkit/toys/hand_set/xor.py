@@ -45,12 +45,30 @@ def xor_2head(score: float = 1.0, dtype: torch.dtype = torch.float64) -> Transfo
     """
     A = math.exp(score)
     equal, different = 2 * A / (2 * A + 1), 2 * A / (A + 2)
+    model = two_heads((ZERO, ONE), (score, score), (ZERO, ONE), dtype)
+    _read_out(model, {ZERO: 1.0, ONE: 1.0}, threshold=(equal + different) / 2)
+    return model
+
+
+def two_heads(
+    tokens: tuple[int, int],
+    scores: tuple[float, float],
+    axes: tuple[int, int],
+    dtype: torch.dtype = torch.float64,
+) -> Transformer:
+    """Two heads, each of which looks for a token and writes its attention on it along an axis.
+
+    Args:
+        tokens: what each looks for.
+        scores: of that token, for each head; others score 0.
+        axes: where each writes.
+        dtype: of the weights.
+    """
     model = _empty(n_heads=2, dtype=dtype)
-    for head, token in enumerate((ZERO, ONE)):
+    for head, (token, score, axis) in enumerate(zip(tokens, scores, axes, strict=True)):
         _look_for(model, head, token, score)
         _set(model.blocks[0].attn.W_V, (head, token, 0), 1.0)
-        _set(model.blocks[0].attn.W_O, (head, 0, token), 1.0)
-    _read_out(model, {ZERO: 1.0, ONE: 1.0}, threshold=(equal + different) / 2)
+        _set(model.blocks[0].attn.W_O, (head, 0, axis), 1.0)
     return model
 
 

@@ -199,7 +199,8 @@ def test_checkpoints_are_part_of_the_analysis(checkpoints):
     model = load(checkpoints / "seed-0-step-000100.safetensors")
     assert SORTING.unfit(model, None) is None
     result = SORTING(model, checkpoints=checkpoints, nulls=1)
-    assert result.figures()[-1].title == "Evolution along training"
+    titles = [figure.title for figure in result.figures()]
+    assert titles[-2:] == ["Evolution along training", "QK along training"]
     assert len(json.loads(json.dumps(result.to_dict()))["evolution"]) == 4
 
 
@@ -243,7 +244,47 @@ def test_of_many_values_and_items_some_are_drawn():
     )
     maps = figures.qk_by_item(tables)
     assert [note["text"] for note in maps.layout["annotations"]] == [
-        f"<b>item {item}</b>" for item in (0, 6, 12, 17, 23, 29)
+        *(f"<b>item {item}</b>" for item in (0, 7, 14, 22, 29)),
+        "<b>average</b>",
     ]
     curves = [trace["name"] for trace in figures.ov_curves(tables).data]
     assert (len(curves), curves[0], curves[-1]) == (15, "0", "39")
+
+
+def test_a_list_of_ones_own_is_sorted_and_drawn(argmax):
+    found = SORTING(load("toy:sort-argmax"), given="3 1 4 1 5", nulls=0)
+    assert found.given.output == found.given.correct == (1, 1, 3, 4, 5)
+    assert found.given.right
+    table = next(t for t in found.tables() if t.title == "The list")
+    assert table.rows[0][:4] == ["3 1 4 1 5", "1 1 3 4 5", "1 1 3 4 5", True]
+    assert "on the list 3 1 4 1 5" in titled(found, "Pattern").caption
+    assert argmax.given is None
+    for words, message in (("3 x", "'x' is no value"), (" ".join("1" * 11), "11 items")):
+        with pytest.raises(InputError, match=message):
+            SORTING(load("toy:sort-argmax"), given=words, nulls=0)
+
+
+def test_the_trained_causal_model_fails_lists_of_two_values():
+    """As the source's did, on the very list that it names."""
+    words = "8 8 8 8 8 9 9 9 9 8"
+    found = SORTING(load("toy:sort-causal-trained"), given=words, nulls=0)
+    assert not found.given.right
+    assert found.accuracy["two_values"].n == 405
+    assert 0.9 < found.accuracy["two_values"].lists_right < 1
+    worst = found.hardest[0]
+    assert not worst.right
+    assert len(set(worst.given)) == 2
+    losses = [x.loss for x in found.hardest]
+    assert losses == sorted(losses, reverse=True)
+    assert [(r.lowest, r.highest) for r in found.regions] == [(0, 4), (5, 9)]
+    assert all(0 <= r.swaps.token + r.swaps.position <= 1 for r in found.regions)
+    together = sum(r.swaps.n * r.swaps.token for r in found.regions)
+    whole = found.metrics["follows_token"] * sum(r.swaps.n for r in found.regions)
+    assert together == pytest.approx(whole)
+
+
+def test_qk_along_training_is_drawn_from_checkpoints(checkpoints):
+    steps = sorting_evolution(checkpoints, lists=50)
+    figure = evidence_figures.qk_along_training(steps)
+    assert len(figure.data) == 2  # of the first seed
+    assert all(np.shape(trace["z"]) == (10, 10) for trace in figure.data)

@@ -23,9 +23,11 @@ def marks(first: str, second: str) -> list[Criterion]:
     """Marks of algorithm 1 and of algorithm 2 by their states' initials."""
     states = {s[0]: s for s in STATES}
     return [
-        Criterion(algorithm, f"m{i}", 0.0, None, 0.0, 0.0, states[letter], "")
+        Criterion(algorithm, rule.name, 0.0, None, 0.0, 0.0, states[letter], "")
         for algorithm, letters in ((MIN_GREATER, first), (ARGMAX, second))
-        for i, letter in enumerate(letters)
+        for rule, letter in zip(
+            (r for r in RULES if r.algorithm == algorithm), letters, strict=False
+        )
     ]
 
 
@@ -40,11 +42,15 @@ def marks(first: str, second: str) -> list[Criterion]:
         ("ssss", "sssss", "mixed"),
         ("wwsw", "wwsws", "mixed"),
         ("awsw", "wwsws", "mixed"),
-        ("ssaw", "saaaw", "mixed"),
+        ("ssaw", "saaaw", "neither"),
+        ("aaws", "wwsws", "neither"),
+        ("aawa", "wwsws", "neither"),
+        ("wawa", "wwsws", "mixed"),
+        ("wwsw", "wwssa", "neither"),
         ("aaws", "saaaw", "neither"),
         ("sssw", "aaaaw", "neither"),
         ("ssas", "awaaw", "neither"),
-        ("wwww", "wswsw", "neither"),
+        ("wwww", "wswsw", "mixed"),
         ("aaaa", "aaaaa", "neither"),
         ("", "wsss", "neither"),
         ("suuu", "aaaaa", "neither"),
@@ -97,6 +103,22 @@ def test_in_place_there_are_no_marks_of_what_follows_an_output() -> None:
 )
 def test_sorting_is_half_way_from_a_guess_to_all(right, guess, verdict) -> None:
     assert sorts(right, guess) is verdict
+
+
+def test_copying_and_what_untrained_models_show_too_make_no_mix() -> None:
+    """Both algorithms' heads copy, and re-initialised models follow a swapped token at times."""
+    values = {"copy_score": 1.0, "above_lift": 0.3, "follows_token": 0.4, "kink_r2": 0.5}
+    values |= {"follows_position": 0.5, "smallest_lift": 0.0}
+    null = {"above_lift": [0.1], "follows_token": [0.2], "kink_r2": [0.1]}
+    null |= {"follows_position": [0.2]}
+    assert decide(criteria_of(values, null, autoregressive=True), sorts=True) == "mixed"
+    for name in ("above_lift", "follows_token", "kink_r2", "follows_position"):
+        as_untrained = null | {name: [values[name]]}
+        found = criteria_of(values, as_untrained, autoregressive=True)
+        assert decide(found, sorts=True) == "neither", name
+    interval = {"follows_token": (0.19, 0.6)}  # reaches into the null
+    found = criteria_of(values, null, autoregressive=True, intervals=interval)
+    assert decide(found, sorts=True) == "neither"
 
 
 def test_an_undecided_criterion_is_known_and_no_evidence() -> None:

@@ -34,7 +34,7 @@ def test_two_heads_are_separable_with_the_known_gap(tiny_xor_model) -> None:
     assert site.accuracy == 1
     normal = np.abs(site.hyperplane.direction)
     np.testing.assert_allclose(normal, [0.5**0.5, 0.5**0.5, 0], atol=1e-6)
-    assert site.theorem == "the layer has 2 heads"
+    assert site.theorem == "2 heads are not too few"
     assert site.denominator_residual is None
     # 01 and 10 coincide here (no positions), so every other labeling contradicts itself.
     assert site.labelings == LabelingNull(separable=0, tried=4, contradictory=4)

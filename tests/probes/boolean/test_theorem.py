@@ -12,7 +12,9 @@ from interp_toolkit.data import truth_table
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.probes.boolean import theorem
+from interp_toolkit.probes.estimators.boolean import parity_table, truth_values
 from interp_toolkit.probes.estimators.separability import FLOORS, Separability, check_separability
+from interp_toolkit.threshold_degree import threshold_degree
 
 SITE = "blocks.0.hook_resid_post"
 TASK = {"tokens": {"0": 0, "1": 1, "query": 2}}
@@ -121,7 +123,7 @@ def test_three_hundred_random_two_head_models_all_separate_it() -> None:
         gap = verdict.hyperplane.verify(X[XOR], X[~XOR])
         assert gap > verdict.floor
         assert gap == pytest.approx(verdict.margin, rel=1e-9)
-        assert theorem.why_not(model, DATA, "0110", SITE, QUERY) == "the layer has 2 heads"
+        assert theorem.why_not(model, DATA, "0110", SITE, QUERY) == "2 heads are not too few"
 
 
 def test_read_at_x2_one_head_separates_it_and_the_theorem_is_not_claimed() -> None:
@@ -196,7 +198,8 @@ def test_the_hypotheses_are_checked_one_by_one() -> None:
 
     assert why(model) is None
     assert why(model, table="1001") is None
-    assert why(model, table="0111") == "the function is not XOR"
+    assert why(model, table="0111") == "one head is not too few"
+    assert why(variant(n_heads=2)) == "2 heads are not too few"
     assert why(variant(n_layers=2)) == "the model has 2 layers"
     mlp = variant(attn_only=False, d_mlp=4, act_fn="relu")
     assert why(mlp) == "the layer has an MLP"
@@ -207,6 +210,52 @@ def test_the_hypotheses_are_checked_one_by_one() -> None:
     assert why(variant(n_ctx=4), data=repeated, position=3) is None
     half = truth_table({**TASK, "layout": ["a", "query"]})
     assert "truth table" in why(model, data=half, position=1)
+
+
+@pytest.mark.parametrize(("n_bits", "heads"), [(3, 1), (3, 2), (4, 2), (4, 3), (5, 4)])
+def test_parity_needs_a_head_for_every_bit(n_bits: int, heads: int) -> None:
+    """One fewer, and products of the denominators bring the classes together; with all, they do
+    not meet (in float64, where the layer is wide enough for the heads to differ)."""
+    table = parity_table(n_bits)
+    data = truth_table({**TASK, "layout": [*"abcde"[:n_bits], "query"]})
+    odd = truth_values(table, data.features)
+    rng = np.random.default_rng(n_bits + 10 * heads)
+    for _ in range(10):
+        model = random_model(
+            rng, heads=heads, width=16, d_head=4, n_ctx=n_bits + 1,
+            positional_embedding_type="standard",
+        )  # fmt: skip
+        assert theorem.why_not(model, data, table, SITE, n_bits) is None
+        Z = theorem.denominators(model, data, table, n_bits)
+        assert isinstance(Z, theorem.Denominators)
+        _, cache = model.run_with_cache(torch.tensor(data.token_matrix()))
+        X = cache[SITE][:, n_bits].detach().numpy()
+        assert Z.certificate(X[odd], X[~odd]).residual <= 1e-13 * np.linalg.norm(X, axis=1).max()
+        assert Z.sum_difference < 1e-13
+        assert check_separability(X[odd], X[~odd]).status != "separable"
+
+
+def test_with_uneven_weights_where_the_function_is_no_parity(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The weights mu of the degree's certificate are needed: denominators alone do not do."""
+    table = "01100000"  # XOR of the last two where the first is 0: degree 2, so one head fails
+    data = truth_table({**TASK, "layout": ["a", "b", "c", "query"]})
+    true = truth_values(table, data.features)
+    mu = threshold_degree(table).weights
+    assert sorted(mu.tolist()) == [0, 0, 0, 0, 1, 1, 1, 1]
+    model = random_model(
+        np.random.default_rng(8), width=16, n_ctx=4, positional_embedding_type="standard"
+    )
+    Z = theorem.denominators(model, data, table, 3)
+    assert isinstance(Z, theorem.Denominators)
+    _, cache = model.run_with_cache(torch.tensor(data.token_matrix()))
+    X = cache[SITE][:, 3].detach().numpy()
+    assert Z.certificate(X[true], X[~true]).residual < 1e-13
+    monkeypatch.setattr(theorem, "_mu", lambda table, data: np.ones(len(data)))
+    wrong = theorem.denominators(model, data, table, 3)
+    assert isinstance(wrong, theorem.Denominators)
+    assert wrong.certificate(X[true], X[~true]).residual > 1e-4
 
 
 def test_a_query_that_sees_the_bits_is_found_by_looking_at_it() -> None:

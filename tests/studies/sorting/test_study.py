@@ -60,7 +60,7 @@ def test_every_number_is_of_the_model_that_is_kept(short, tmp_path: Path) -> Non
     assert [step["step"] for step in causal["evolution"]] == [0, 1, 20]
     shown = [figure.title for figure in result.figures()]
     assert shown[0] == "Accuracy by seed"
-    assert len(shown) == 4  # with a loss curve each, and the evolution
+    assert len(shown) == 5  # with a loss curve each, the evolution, QK along training
     assert "0 of 1 seeds sort every test list" in result.verdict
     assert result.status == "not_reached"
     assert json.loads(dumps([result]))["results"][0]["provenance"]["settings"]["searched"] == 500

@@ -99,7 +99,7 @@ def test_one_head_gets_three_of_four() -> None:
 
 def test_the_registry_knows_them_and_their_functions() -> None:
     for name, toy in registry.load_all("toys").items():
-        if "head" not in name:
+        if "head" not in name or len(toy.task["function"]) != 4:
             continue
         answers = toy.build()(INPUTS)[:, -1].argmax(-1)
         table = "".join(str(int(bit)) for bit in answers)

@@ -62,12 +62,24 @@ class AboveScores:
 
 
 def above_scores(
-    reading: ListReading, attention: Float[Tensor, "row item place"]
+    reading: ListReading,
+    attention: Float[Tensor, "row item place"],
+    previous: range | None = None,
 ) -> AboveScores | None:
-    """Scores of attention to the list's places; None where no output follows another."""
+    """Scores of attention to the list's places; None where no output follows another.
+
+    Args:
+        reading: the lists.
+        attention: to their places.
+        previous: count the outputs behind these values only; None: behind all.
+    """
     if not reading.layout.autoregressive or reading.layout.longest < 2:
         return None
-    at = torch.nonzero(reading.rows.present[:, 1:])
+    asked = reading.rows.present[:, 1:]
+    if previous is not None:
+        before = reading.rows.answer[:, :-1]
+        asked = asked & (before >= previous.start) & (before < previous.stop)
+    at = torch.nonzero(asked)
     tallies = [
         _tally(reading, attention, *at[start : start + QUERIES].T)
         for start in range(0, len(at), QUERIES)

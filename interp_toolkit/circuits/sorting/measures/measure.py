@@ -22,13 +22,29 @@ from interp_toolkit.circuits.sorting.measures.attention import (
 from interp_toolkit.circuits.sorting.measures.logit_line import LogitLine, logit_line
 from interp_toolkit.circuits.sorting.measures.ov_shapes import copy_score, piecewise_fits
 from interp_toolkit.circuits.sorting.measures.reading import HOOK_Z, ListReading
-from interp_toolkit.circuits.sorting.measures.swap import Swaps, swap_previous
+from interp_toolkit.circuits.sorting.measures.swap import SwapAnswers, Swaps, swap_previous
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables, weight_tables
 from interp_toolkit.circuits.weights.folding import read_through
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.transformer.collapsed import at_positions
 from interp_toolkit.models.weights.view import weights
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a model does where the previous value is one of some.
+
+    Attributes:
+        lowest, highest: these values.
+        above_lift: of its attention there (see `AboveScores`); None where it cannot be told.
+        swaps: what the output follows when one of them is put there; None of too few.
+    """
+
+    lowest: int
+    highest: int
+    above_lift: float | None
+    swaps: Swaps | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,12 +56,14 @@ class Measures:
         line: of the logits.
         separator: attention to the separator before the list, if there is one.
         swaps: what the output follows, for outputs that follow the list.
+        regions: attention and swaps by halves of the previous values; none where nothing follows.
     """
 
     metrics: Mapping[str, float | None]
     line: LogitLine
     separator: SeparatorLine | None
     swaps: Swaps | None
+    regions: tuple[Region, ...] = ()
 
     @property
     def intervals(self) -> Mapping[str, tuple[float, float]]:
@@ -76,10 +94,12 @@ def measure(
     ov = torch.einsum("h,hsv->sv", share.to(tables.ov), tables.ov)
     posted = torch.einsum("h,hsv->sv", share.to(tables.ov_posted), tables.ov_posted)
     logits = reading.undivided if head is None else head_logits(model, reading, head)
-    above = above_scores(reading, torch.einsum("h,rhip->rip", share, reading.at_list))
+    at_list = torch.einsum("h,rhip->rip", share, reading.at_list)
+    above = above_scores(reading, at_list)
     line = logit_line(reading, logits)
     separator = separator_line(reading, pattern)
-    swaps = swap_previous(model, reading, head=head, seed=seed)
+    answers = swap_previous(model, reading, head=head, seed=seed)
+    swaps = None if answers is None else answers.summary()
     fits = piecewise_fits(ov[: reading.layout.n_values])
     right = (reading.answers == reading.rows.answer)[reading.rows.present]
     metrics: dict[str, float | None] = {
@@ -109,7 +129,23 @@ def measure(
         "separator_rising": separator.rising if separator else None,
         "tables_residual": tables.residual,
     }
-    return Measures(metrics, line, separator, swaps)
+    return Measures(metrics, line, separator, swaps, _regions(reading, at_list, answers))
+
+
+def _regions(
+    reading: ListReading,
+    attention: Float[Tensor, "row item place"],
+    answers: SwapAnswers | None,
+) -> tuple[Region, ...]:
+    """The lower and the upper half of the previous values, apart."""
+    if answers is None:
+        return ()
+    n = reading.layout.n_values
+    found = []
+    for half in (range(n // 2), range(n // 2, n)):
+        above, swaps = above_scores(reading, attention, half), answers.summary(half)
+        found.append(Region(half[0], half[-1], above.above_lift if above else None, swaps))
+    return tuple(found)
 
 
 def _shares(tables: WeightTables, head: int | None) -> Float[Tensor, " head"]:

@@ -15,9 +15,10 @@ Zhong 2023).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.sorting.measures.reading import HOOK_Z, ListReading
@@ -53,10 +54,36 @@ class Swaps:
         return {name: clopper_pearson(share * self.n, self.n) for name, share in shares.items()}
 
 
+class SwapAnswers(NamedTuple):
+    """Every swap that tells the algorithms apart, and what the model answered.
+
+    Attributes:
+        swapped: the value that was put in place of the previous one.
+        token, position: whether the answer follows it, or the position.
+    """
+
+    swapped: Int[Tensor, " swap"]
+    token: Bool[Tensor, " swap"]
+    position: Bool[Tensor, " swap"]
+
+    def summary(self, swapped: range | None = None) -> Swaps | None:
+        """The shares, of swaps to these values or to all; None of too few."""
+        asked = torch.ones_like(self.token)
+        if swapped is not None:
+            asked = (self.swapped >= swapped.start) & (self.swapped < swapped.stop)
+        if int(asked.sum()) < FEWEST_SWAPS:
+            return None
+        return Swaps(
+            n=int(asked.sum()),
+            token=float(self.token[asked].double().mean()),
+            position=float(self.position[asked].double().mean()),
+        )
+
+
 def swap_previous(
     model: Model, reading: ListReading, *, head: int | None = None, seed: int = 0
-) -> Swaps | None:
-    """One swap a list; None where no output follows another, or too few swaps tell.
+) -> SwapAnswers | None:
+    """One swap a list; None where no output follows another.
 
     Args:
         model: the model that was read.
@@ -79,17 +106,15 @@ def swap_previous(
     by_position = answer.gather(1, item[:, None])[:, 0]
     by_token = _by_token(reading, usable, previous, item)
     tells = (by_token != by_position) & (by_token < layout.n_values)
-    if int(tells.sum()) < FEWEST_SWAPS:
+    if not bool(tells.any()):
         return None
     usable, item, previous = usable[tells], item[tells], previous[tells]
     place = rows.read[usable].gather(1, item[:, None])
     ids = torch.tensor(layout.values)
     changed = rows.tokens[usable].scatter(1, place, ids[previous][:, None])
     answers = _answers(model, rows.tokens[usable], changed, place, head)
-    return Swaps(
-        n=len(answers),
-        token=float((answers == ids[by_token[tells]]).double().mean()),
-        position=float((answers == ids[by_position[tells]]).double().mean()),
+    return SwapAnswers(
+        previous, answers == ids[by_token[tells]], answers == ids[by_position[tells]]
     )
 
 

@@ -70,6 +70,12 @@ class WeightTables:
     residual: float
     note: str
 
+    def average_qk(self, head: int) -> Float[Tensor, "query source"]:
+        """A head's scores from each value, the mean over the items that are read at values."""
+        first = 0 if self.first_query is None else 1
+        scores = self.qk[head, first:] if self.qk.shape[1] > first else self.qk[head]
+        return scores.mean(0)
+
 
 @torch.no_grad()
 def weight_tables(model: Model, layout: ListLayout, reading: ListReading) -> WeightTables:

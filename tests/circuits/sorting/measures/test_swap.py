@@ -6,10 +6,16 @@ import torch
 
 from interp_toolkit.circuits.sorting.measures import swap
 from interp_toolkit.circuits.sorting.measures.reading import ListReading, read
-from interp_toolkit.circuits.sorting.measures.swap import swap_previous
+from interp_toolkit.circuits.sorting.measures.swap import Swaps, swap_previous
 from interp_toolkit.data.list_layout import parse_layout
 from interp_toolkit.data.lists import Lists, ListSource
 from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater, sort_mixed
+
+
+def swaps_of(*args, **options) -> Swaps | None:
+    """The shares of all swaps; None where there are too few."""
+    answers = swap_previous(*args, **options)
+    return None if answers is None else answers.summary()
 
 
 def reading_of(model, text: str, kind: str, n: int = 300) -> ListReading:
@@ -21,7 +27,7 @@ def reading_of(model, text: str, kind: str, n: int = 300) -> ListReading:
 def test_min_greater_follows_the_token_alone() -> None:
     model = sort_min_greater()
     reading = reading_of(model, "15 list10 16 sorted10", "distinct")
-    found = swap_previous(model, reading)
+    found = swaps_of(model, reading)
     assert found is not None
     assert found.n > 150
     assert (found.token, found.position) == (1.0, 0.0)
@@ -29,7 +35,7 @@ def test_min_greater_follows_the_token_alone() -> None:
 
 def test_argmax_follows_the_position_alone() -> None:
     model = sort_argmax(bidirectional=False)
-    found = swap_previous(model, reading_of(model, "10 list10 11 sorted10", "hard"))
+    found = swaps_of(model, reading_of(model, "10 list10 11 sorted10", "hard"))
     assert found is not None
     assert (found.token, found.position) == (0.0, 1.0)
 
@@ -40,21 +46,21 @@ def test_of_two_heads_the_one_that_is_asked_for_is_patched() -> None:
     with torch.no_grad():
         model.blocks[0].attn.W_V[0] = 0.0
     reading = reading_of(model, "15 list10 16 sorted10", "distinct")
-    found = swap_previous(model, reading, head=1)
+    found = swaps_of(model, reading, head=1)
     assert found is not None
     assert found.token > 0.99
 
 
 def test_in_place_there_is_no_previous_token() -> None:
     model = sort_argmax()
-    assert swap_previous(model, reading_of(model, "10 list1-10 11 pad12", "hard")) is None
+    assert swaps_of(model, reading_of(model, "10 list1-10 11 pad12", "hard")) is None
 
 
 def test_a_head_that_does_nothing_follows_the_position() -> None:
     """Its output from the changed row changes nothing, so the answer stays the position's."""
     model = sort_min_greater(shares=(1.0, 0.0))
     reading = reading_of(model, "15 list10 16 sorted10", "distinct")
-    first, second = (swap_previous(model, reading, head=h) for h in (0, 1))
+    first, second = (swaps_of(model, reading, head=h) for h in (0, 1))
     assert first is not None
     assert second is not None
     assert first.token > 0.99
@@ -63,7 +69,7 @@ def test_a_head_that_does_nothing_follows_the_position() -> None:
 
 def test_the_mixed_model_follows_both() -> None:
     model = sort_mixed()
-    found = swap_previous(model, reading_of(model, "10 list10 11 sorted10", "hard", 1_000))
+    found = swaps_of(model, reading_of(model, "10 list10 11 sorted10", "hard", 1_000))
     assert found is not None
     assert found.token > 0.1
     assert found.position > 0.1
@@ -91,7 +97,7 @@ def test_algorithm_1_is_the_refined_one_on_repeats() -> None:
 
 def test_too_few_swaps_tell_nothing() -> None:
     model = sort_min_greater()
-    assert swap_previous(model, reading_of(model, "15 list10 16 sorted10", "distinct", 10)) is None
+    assert swaps_of(model, reading_of(model, "15 list10 16 sorted10", "distinct", 10)) is None
 
 
 def test_lists_of_two_cannot_be_swapped() -> None:
@@ -106,4 +112,4 @@ def test_lists_of_two_cannot_be_swapped() -> None:
         torch.ones(50, 2),
         torch.zeros(50, 1, 2, 6),
     )
-    assert swap_previous(None, reading) is None
+    assert swaps_of(None, reading) is None

@@ -1,0 +1,1 @@
+"""How many heads XOR needs: hand-set, random and trained layers: `interp reproduce xor`."""
