@@ -24,9 +24,11 @@ _OWN = {
 Given = Mapping[str, Mapping[str, Any]]
 
 
-def of_variant(given: Mapping[str, Any], variant: str) -> dict[str, Any]:
+def of_variant(given: Mapping[str, Any], variant: str | None) -> dict[str, Any]:
     """What is given for a variant of a recipe: for all of them, or for it alone, which counts."""
     shared = {key: value for key, value in given.items() if "." not in key}
+    if variant is None:
+        return shared
     own = {key.partition(".")[2]: v for key, v in given.items() if key.startswith(f"{variant}.")}
     return {**shared, **own}
 
@@ -43,9 +45,8 @@ def check_variants(recipe: str, given: Mapping[str, Any], trained: Collection[st
         known = find("recipes", recipe).variants
         if variant not in known:
             raise InputError(f"{recipe} has no variant {variant!r}{suggestion(variant, known)}")
-        raise InputError(
-            f"the study trains {recipe} as {' and '.join(sorted(trained))}, not as {variant}"
-        )
+        own = " and ".join(sorted(trained)) or "no variant of it"
+        raise InputError(f"the study trains {recipe} as {own}, not as {variant}")
 
 
 def as_read(

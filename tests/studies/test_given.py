@@ -134,6 +134,13 @@ def test_what_cannot_be_given_is_refused_before_anything_starts(
     assert not folder.exists()
 
 
+def test_a_recipe_that_is_trained_without_a_variant_takes_none(tmp_path: Path) -> None:
+    runner = Runner(tmp_path / "study", workers=1, given={"xor": {"steps": "5", "1-head.lr": "1"}})
+    assert runner.settings_for("xor") == {"steps": "5"}
+    with pytest.raises(InputError, match="trains xor as no variant of it, not as 1-head"):
+        runner.run([])
+
+
 def test_sweeps_and_litmus_tests_ask_for_their_texts_first(tmp_path: Path) -> None:
     folder = tmp_path / "study"
     text = {"text": str(tmp_path / "no such folder")}

@@ -106,9 +106,11 @@ class Runner:
         """So many seeds, from the first."""
         return range(self.first_seed, self.first_seed + count)
 
-    def settings_for(self, recipe: str, variant: str) -> Mapping[str, Any]:
-        """What is given for a recipe's variant that the study trains."""
-        self._trained.setdefault(recipe, set()).add(variant)
+    def settings_for(self, recipe: str, variant: str | None = None) -> Mapping[str, Any]:
+        """What is given for a recipe's variant that the study trains; None: it has none."""
+        trained = self._trained.setdefault(recipe, set())
+        if variant is not None:
+            trained.add(variant)
         return of_variant(self.given.get(recipe, {}), variant)
 
     def run(self, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
