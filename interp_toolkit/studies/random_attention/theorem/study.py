@@ -310,6 +310,17 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
             overturned_by="an MLP behind fixed mixing that does no better than a linear map",
         ),
         SeedClaim(
+            f"W_V and MLP, {most_block} heads: frozen-qk's error over MixiT's is below 1 in "
+            "retrieval",
+            [
+                error(of, "frozen-qk", block, most_block, "retrieval")
+                / error(of, "mixit", block, most_block, "retrieval")
+                for of in found
+            ],
+            below=1.0,
+            overturned_by="fixed mixing that retrieves as well at this size",
+        ),
+        SeedClaim(
             f"frozen-qk without positions, W_V and MLP, {most_block} heads: the token before is "
             f"missed by more than 0.6 (the least there can be: {WITHOUT_ORDER:.3f})",
             [
@@ -363,7 +374,7 @@ def _quantities(found: Seeds, sizes: TheoremSizes) -> list[Quantity]:
 def _verdict(found: Seeds, findings: Sequence[Finding], sizes: TheoremSizes) -> str:
     n = len(FUNCTIONS)
     exponents = sorted(findings[:n], key=lambda f: f.value)
-    first, still, _, qk, mixit, beats, order = findings[n:]
+    first, still, _, qk, mixit, beats, retrieves, order = findings[n:]
     counts = {word: sum(f.judgement == word for f in findings) for word in ("confirmed", "refuted")}
     linear, bent = (
         max(of["nonlinearity"][heads] for of in found) for heads in ("mixit", "frozen-qk")
@@ -377,13 +388,15 @@ def _verdict(found: Seeds, findings: Sequence[Finding], sizes: TheoremSizes) -> 
         f"MixiT's attention is linear to {linear:.0e} (frozen-qk's is off by {bent:.2f}), and with "
         f"W_V alone {most} of its heads leave {between(still)} of what {FROM} leave.",
         f"With an MLP behind the heads, {most_block} leave at most {between(qk)} of one head's "
-        f"error in frozen-qk and {between(mixit)} in MixiT.",
+        f"error in frozen-qk and {between(mixit)} in MixiT; in retrieval frozen-qk's error is "
+        f"{between(retrieves)} of MixiT's.",
         f"Without positions frozen-qk misses the token before by {between(order)}.",
     ]
     if beats.judgement == mixit.judgement == "confirmed":
         text.append(
             "So what the source says of MixiT, that it can fit linear functions alone, is so of "
-            "its attention and not of its layer, whose MLP fits the others on rows this short."
+            "its attention and not of its layer, which with its MLP is below any linear map's "
+            "error in every function, on rows this short."
         )
     if first.judgement == "confirmed":
         text.append("And the theorem needs its MLP, which the proof does not use.")

@@ -179,7 +179,7 @@ def test_without_order_the_token_before_has_this_much_left() -> None:
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
     result = study.reproduce_theorem("small", 2, Runner(tmp_path, workers=1))
-    assert len(result.findings) == 12
+    assert len(result.findings) == 13
     exact = [q for q in result.quantities if q.expected is not None]
     assert [q.reached for q in exact] == [True, True]
     assert "MixiT's attention is linear to" in result.verdict
