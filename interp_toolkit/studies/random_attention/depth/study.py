@@ -225,6 +225,7 @@ def _quantities(found: Found, start: str) -> list[Quantity]:
 
 def _verdict(found: Found, main: Sequence[Quantity], sizes: DepthSizes) -> str:
     random, mixit = (medians(found, MAIN, variant) for variant in THEIRS)
+    covariances = [medians(found, MAIN, variant, "covariance") for variant in THEIRS]
     others = "; ".join(
         f"{medians(found, start, 'random')[0]:.2g} to {medians(found, start, 'random')[-1]:.2g} "
         f"with {start}"
@@ -238,9 +239,17 @@ def _verdict(found: Found, main: Sequence[Quantity], sizes: DepthSizes) -> str:
         f"{DEPTHS[-1]} the mean cosine between hidden states of different tokens goes from "
         f"{random[0]:.2f} to {random[-1]:.2f} in the random transformer and from {mixit[0]:.4f} to "
         f"{mixit[-1]:.4f} in MixiT (weights {MAIN}); how far the first collapses depends on how "
-        f"weights start ({others}), and MixiT stays below {_above(largest):g} in all. Of the "
+        f"weights start ({others}), and MixiT stays below {_above(largest):g} in all. Their "
+        f"covariance before the norm goes from {_ends(covariances[0])} and from "
+        f"{_ends(covariances[1])}; the source's, of unknown scale, from {_ends(THEIRS['random'])} "
+        f"and from {_ends(THEIRS['mixit'])}. Of the "
         f"ratios that can be held against the source, {tally(main)}"
     )
+
+
+def _ends(values: Sequence[float]) -> str:
+    """The shallowest and the deepest."""
+    return f"{values[0]:.2g} to {values[-1]:.2g}"
 
 
 def _above(value: float) -> float:
