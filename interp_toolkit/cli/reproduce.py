@@ -23,7 +23,9 @@ def reproduce(
     setting: Annotated[
         list[str],
         options.repeated(
-            "--set", metavar="RECIPE.KEY=VALUE", help="A setting of a recipe that is trained."
+            "--set",
+            metavar="RECIPE[.VARIANT].KEY=VALUE",
+            help="A setting of a recipe that is trained, or of one of its variants.",
         ),
     ],
     preset: Annotated[
@@ -120,12 +122,13 @@ def _all(
 
 
 def _given(pairs: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Settings by recipe."""
+    """Settings by recipe, each by `KEY` or `VARIANT.KEY`."""
     for pair in pairs:
-        recipe, _, key = pair.partition("=")[0].partition(".")
-        if not (recipe and key and "=" in pair):
+        parts = pair.partition("=")[0].split(".")
+        if "=" not in pair or len(parts) not in (2, 3) or not all(parts):
             raise InputError(
-                f"--set {pair!r} is not RECIPE.KEY=VALUE, such as --set retrieval.steps=50"
+                f"--set {pair!r} is not RECIPE.KEY=VALUE or RECIPE.VARIANT.KEY=VALUE, such as "
+                "--set retrieval.steps=50 or --set retrieval.frozen-qk.lr=0.01"
             )
     found: dict[str, dict[str, str]] = {}
     for name, value in options.key_values(pairs).items():

@@ -1,7 +1,7 @@
 """Every artefact, one after the other, with a page of what came out: `interp reproduce all`.
 
     FOLDER/jobs/NAME/         the jobs of an artefact, as `--out` keeps them, to go on with
-    FOLDER/results/NAME.json  its verdict, figures theirs beside ours, findings, settings; no jobs
+    FOLDER/results/NAME.json  its verdict, figures theirs beside ours, findings, settings, tables
     FOLDER/results/README.md  a line for each
 
 An artefact that cannot be made here (a text that is not on this machine) is told and passed over.
@@ -22,7 +22,7 @@ from interp_toolkit.atomic import replacing
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
 from interp_toolkit.report.json import to_json
-from interp_toolkit.results import Result
+from interp_toolkit.results import Result, jsonable
 from interp_toolkit.studies.jobs.runner import Runner
 
 JOBS, RESULTS = "jobs", "results"
@@ -120,6 +120,10 @@ def _write_result(result: Result, path: Path) -> None:
     for one in document["results"]:
         for left_out in LEFT_OUT:
             one.pop(left_out, None)
+        one["tables"] = [
+            {"title": t.title, "columns": list(t.columns), "rows": jsonable(t.rows)}
+            for t in result.tables()
+        ]
     _write(path, json.dumps(document, allow_nan=False, indent=1) + "\n")
 
 

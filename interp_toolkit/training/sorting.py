@@ -13,6 +13,7 @@ experiment 1.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
@@ -25,7 +26,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.sorting.evaluation import list_accuracy
 from interp_toolkit.data.list_layout import ListLayout, ListRows, parse_layout
-from interp_toolkit.data.lists import MAX_SETS, ListKind, Lists, ListSource, all_sets
+from interp_toolkit.data.lists import MAX_SETS, ListKind, Lists, ListSource, all_sets, joined
 from interp_toolkit.data.standard_lists import fresh_generator, standard_sets, two_valued_sets
 from interp_toolkit.models.transformer.collapsed import at_positions, table_logits, tables_pay
 from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
@@ -52,7 +53,8 @@ class SortTraining(TrainingSettings):
         loss_floor: each item's loss counts as at least this much (nats), so that items which are
             right already no longer pull.
         lists: what lists with repeats are drawn from: "hard", the source's; "uniform", with which
-            it says a causal model does poorly; "two-valued", what it says was missing.
+            it says a causal model does poorly; "two-valued"; "hard-and-two-valued", half of each,
+            which it says would mend its failures.
         held_out_sets: of distinct lists, so many sets of values are never trained on.
         fixed_query: one query, learned, at every position: W_Q is zero and b_Q starts as a row of
             what W_Q would have been.
@@ -75,7 +77,7 @@ class SortTraining(TrainingSettings):
     normalization: Literal["LN", "RMS"] | None = None
     batch: int = Field(1_024, ge=1, le=10_000_000)
     loss_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
-    lists: Literal["hard", "uniform", "two-valued"] = "hard"
+    lists: Literal["hard", "uniform", "two-valued", "hard-and-two-valued"] = "hard"
     held_out_sets: int = Field(0, ge=0)
     fixed_query: bool = False
 
@@ -87,7 +89,7 @@ class SortTraining(TrainingSettings):
             raise ValueError(
                 f"{self.longest} distinct items need as many values; n_values is {self.n_values}"
             )
-        if self.lists == "two-valued" and self.shortest < 2:
+        if "two-valued" in self.lists and self.shortest < 2:
             raise ValueError("lists of two values have two items or more; give shortest")
         if self.held_out_sets:
             self._check_held_out()
@@ -112,8 +114,9 @@ class SortTraining(TrainingSettings):
 
     @property
     def source(self) -> ListSource:
-        """The lists to train on: distinct ones, or of the kind that `lists` says."""
-        kind: ListKind = "distinct" if self.distinct else self.lists
+        """The lists to train on: distinct ones, or of the kind that `lists` says first."""
+        lists = "hard" if self.lists == "hard-and-two-valued" else self.lists
+        kind: ListKind = "distinct" if self.distinct else lists
         return ListSource(kind, self.n_values, self.shortest, self.longest)
 
     @property
@@ -185,9 +188,14 @@ class Sorting(Problem):
 
     def draw(self, generator: torch.Generator) -> ListRows:
         """Rows of a fresh batch of lists."""
+        n = self.config.batch
+        if self.config.lists == "hard-and-two-valued" and not self.config.distinct:
+            beside = dataclasses.replace(self.source, kind="two-valued")
+            halves = self.source.draw(n - n // 2, generator), beside.draw(n // 2, generator)
+            return self.layout.rows(joined(halves))
         if self.trained_on is None:
-            return self.layout.rows(self.source.draw(self.config.batch, generator))
-        size, device = (self.config.batch,), generator.device
+            return self.layout.rows(self.source.draw(n, generator))
+        size, device = (n,), generator.device
         rows = torch.randint(len(self.trained_on), size, generator=generator, device=device)
         return self.layout.rows(self.trained_on.to(device).take(rows).shuffled(generator))
 
@@ -356,6 +364,7 @@ CAUSAL = _recipe(
         "fixed-query": {**ADAMW, "steps": 5_000, "fixed_query": True},
         "fixed-query-adam": {"fixed_query": True},
         "uniform": {"lists": "uniform"},
+        "with-two-valued": {"lists": "hard-and-two-valued"},
         "plateau": {"schedule": "plateau"},
     },
 )

@@ -87,6 +87,8 @@ def test_json_to_standard_output_is_alone_there(call) -> None:
         (["toy-studi"], "did you mean toy-study?"),
         (["toy-study", "--preset", "papr"], "toy-study has no preset 'papr'; did you mean paper?"),
         (["toy-study", "--set", "steps=5"], "'steps=5' is not RECIPE.KEY=VALUE"),
+        (["toy-study", "--set", "a.b.c.d=5"], "RECIPE.VARIANT.KEY=VALUE, such as"),
+        (["toy-study", "--set", "retrieval..lr=5"], "is not RECIPE.KEY=VALUE"),
         (["toy-study", "--set", "xor.steps=5"], "the study takes no settings of recipes"),
         (["random-attention"], "random-attention/figure-2, random-attention/figure-3, "),
         (["random-attention/tabel-1"], "did you mean random-attention/table-1 or"),

@@ -10,13 +10,16 @@ import pytest
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
+from interp_toolkit.studies.jobs.attempt import Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.litmus.study import litmus
+from interp_toolkit.studies.random_attention import cells
 from interp_toolkit.studies.random_attention.cells import TableCell
 from interp_toolkit.studies.random_attention.circuit import study as circuit
 from interp_toolkit.studies.random_attention.tables import GENERATED
 from interp_toolkit.studies.sweep.file import SweepFile
 from interp_toolkit.studies.sweep.study import sweep
+from interp_toolkit.training.engine.final_score import FinalScore
 
 Arguments = Mapping[str, Mapping[str, Any]]
 
@@ -52,6 +55,38 @@ def test_every_cell_of_the_recipe_has_them(tmp_path: Path, monkeypatch: pytest.M
         assert job == {**before, "settings": {**before["settings"], **more}}
 
 
+def test_a_variant_has_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    given = {"retrieval": {"frozen-qk.lr": "2e-2", "lr": "1e-2", "mixit.heads": "4"}}
+    without = planned("random-attention/table-1", {}, tmp_path, monkeypatch)
+    jobs = planned("random-attention/table-1", given, tmp_path, monkeypatch)
+    by_variant = {"frozen-qk": {"lr": 0.02}, "mixit": {"lr": 0.01, "heads": 4}}
+    for job, before in zip(jobs, without, strict=True):
+        more: Mapping[str, Any] = {}
+        if job["recipe"] == "retrieval":
+            more = by_variant.get(job["settings"]["variant"], {"lr": 0.01})
+        assert job == {**before, "settings": {**before["settings"], **more}}
+
+
+def test_what_a_variant_is_given_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cells, "train_variant", made_run)
+    runner = Runner(tmp_path, workers=1, given={"retrieval": {"frozen-qk.lr": "2e-2"}})
+    result = find("artefacts", "random-attention/table-1").run("small", 1, runner)
+    assert result.verdict.endswith("place of the study's own: retrieval.frozen-qk.lr=2e-2.")
+    settings = result.provenance.settings
+    assert settings["given"] == {"retrieval": {"frozen-qk.lr": "2e-2"}}
+    assert settings["models"]["retrieval-frozen-qk"]["settings"]["lr"] == 0.02
+    assert settings["models"]["retrieval-standard"]["settings"]["lr"] == 5e-3
+
+
+def made_run(
+    *, folder: Path, recipe: str, settings: Mapping[str, Any], seed: int, device: str
+) -> Outcome:
+    """In place of a training."""
+    measured = FinalScore("accuracy", 0.5, "higher", "share", 0.1, 100, "guess")
+    values = {"seed": seed, "measured": vars(measured), "loss": 1.0, "trainable": 1}
+    return Outcome({**values, "curve": {"step": [1], "loss": [1.0]}})
+
+
 def test_the_circuit_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [job] = planned(circuit.NAME, {"retrieval": {"steps": "50"}}, tmp_path, monkeypatch)
     assert job["settings"]["steps"] == 50
@@ -72,10 +107,20 @@ def test_given_text_is_not_called_generated(tmp_path: Path) -> None:
         ("table-1", "retrieval", "steps", "x", "steps = 'x': it must be a valid integer$"),
         ("table-1", "retrieval", "variant", "mixit", "retrieval.variant cannot be set"),
         ("table-1", "k-hop", "seed", "3", "k-hop.seed cannot be set: .* --seeds"),
+        ("table-1", "k-hop", "mixit.seed", "3", "k-hop.seed cannot be set: .* --seeds"),
+        ("table-1", "k-hop", "mixt.lr", "1", "k-hop has no variant 'mixt'; did you mean mixit?"),
+        ("table-1", "k-hop", "mixit.lrr", "1", "k-hop has no setting 'lrr'"),
+        ("table-1", "k-hop", "mixit.lr", "x", "lr = 'x': it must be a valid number"),
+        ("table-5", "decimal-addition", "standard.lr", "1", "as mixit and random, not as standard"),
+        ("figure-3", "retrieval", "mixit.lr", "1", "trains retrieval as frozen-qk, not as mixit"),
+        ("sde", "retrieval", "mixit.lr", "1", "the study takes no settings of recipes"),
+        ("table-6", "toy-text", "standard.lr", "1", "as mixit and random, not as standard"),
         ("figure-2", "retrieval", "most_pairs", "3", "compares models by their most_pairs"),
         ("figure-3", "retrieval", "variant", "mixit", "retrieval.variant cannot be set"),
         ("figure-3", "k-hop", "steps", "5", "the study trains retrieval, not k-hop"),
-        ("table-6", "retrieval", "steps", "5", "the study takes no settings of recipes"),
+        ("sde", "retrieval", "steps", "5", "the study takes no settings of recipes"),
+        ("table-6", "retrieval", "steps", "5", "the study trains toy-text, not retrieval"),
+        ("table-6", "toy-text", "text", "no/such/folder", "there is no folder no/such/folder"),
         ("table-2", "toy-text", "text", "no/such/folder", "there is no folder no/such/folder"),
     ],
 )
@@ -87,6 +132,13 @@ def test_what_cannot_be_given_is_refused_before_anything_starts(
     with pytest.raises(InputError, match=says):
         find("artefacts", f"random-attention/{artefact}").run("small", 1, runner)
     assert not folder.exists()
+
+
+def test_a_recipe_that_is_trained_without_a_variant_takes_none(tmp_path: Path) -> None:
+    runner = Runner(tmp_path / "study", workers=1, given={"xor": {"steps": "5", "1-head.lr": "1"}})
+    assert runner.settings_for("xor") == {"steps": "5"}
+    with pytest.raises(InputError, match="trains xor as no variant of it, not as 1-head"):
+        runner.run([])
 
 
 def test_sweeps_and_litmus_tests_ask_for_their_texts_first(tmp_path: Path) -> None:

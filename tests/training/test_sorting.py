@@ -133,6 +133,10 @@ def test_other_lists_to_train_on() -> None:
     assert float(values.mean()) == pytest.approx(10 * (1 - 0.9**10), abs=0.15)
     given = drawn(problem_of("sort-causal", batch=200, lists="two-valued")).tokens[:, 1:11]
     assert all(len(set(row)) == 2 for row in given.tolist())
+    both = problem_of("sort-causal", batch=201, lists="hard-and-two-valued")
+    given = drawn(both).tokens[:, 1:11].tolist()
+    assert all(len(set(row)) == 2 for row in given[101:])
+    assert any(len(set(row)) > 2 for row in given[:101])
 
 
 def test_sets_that_are_held_out_are_never_drawn_and_are_tested_apart() -> None:

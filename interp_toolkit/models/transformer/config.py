@@ -23,7 +23,8 @@ from pydantic import (
 Normalization = Literal["LN", "LNPre", "RMS", "RMSPre"]
 ActivationName = Literal["relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "silu"]
 Positions = Literal["standard", "shortformer", "rotary", "none"]
-MixingVariance = Literal["1/(d_head m)", "1/(n m)", "1/sqrt(n m)"]
+MixingVariance = Literal["1/(d_head m)", "1/(n m)", "1/sqrt(n m)", "1/m unshaped"]
+UNSHAPED: MixingVariance = "1/m unshaped"
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -44,8 +45,8 @@ class TransformerConfig(BaseModel):
         unembed_bias: whether the unembedding has a bias; None: as `biases` says.
         tied_embeddings: the unembedding is the embedding's transpose and no parameter of its own.
         mixing: None, or the variance of the entries of fixed random mixing matrices that stand in
-            for queries, keys and softmax, with n = d_model and m = n_ctx (see
-            `models.transformer.mixing`).
+            for queries, keys and softmax, with n = d_model and m = n_ctx; "1/m unshaped" leaves
+            out the identity and the centring (see `models.transformer.mixing`).
 
     Examples:
         >>> cfg = TransformerConfig(

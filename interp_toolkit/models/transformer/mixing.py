@@ -9,7 +9,9 @@ in `models.transformer.attention`; there are no queries, keys or scores.
 
 Source: "Is random attention sufficient for sequence modeling?", section 2, eq. 2.3, in its causal
 form; "1/(d_head m)" is the variance of the authors' released code, "1/(n m)" that of the proof
-(A.4), "1/sqrt(n m)" that of eq. 2.3 as printed.
+(A.4), "1/sqrt(n m)" that of eq. 2.3 as printed. "1/m unshaped" is what section 2 begins with, and
+what the others are a remedy for: W alone, of variance 1/m, without identity and centring; its rows
+sum to anything.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from transformer_lens.hook_points import HookPoint
 
 from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.models.transformer.attention import project
-from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.config import UNSHAPED, TransformerConfig
 from interp_toolkit.models.transformer.layers import bias, fire, weight
 
 
@@ -42,6 +44,7 @@ class MixingAttention(nn.Module):
         super().__init__()
         self.std = math.sqrt(mixing_variance(cfg))
         self.causal = cfg.attention_dir == "causal"
+        self.shaped = cfg.mixing != UNSHAPED
         self.W_V = weight(cfg, cfg.n_heads, cfg.d_model, cfg.d_head)
         self.W_O = weight(cfg, cfg.n_heads, cfg.d_head, cfg.d_model)
         self.b_V = bias(cfg, cfg.n_heads, cfg.d_head)
@@ -59,7 +62,8 @@ class MixingAttention(nn.Module):
         drawn = torch.randn(
             self.mixing.shape, generator=generator, dtype=torch.float64, device=device
         )
-        self.mixing.copy_(mixing_matrices(drawn * self.std, causal=self.causal))
+        matrices = mixing_matrices(drawn * self.std, causal=self.causal, shaped=self.shaped)
+        self.mixing.copy_(matrices)
 
     def forward(
         self, x: Float[Tensor, "batch pos d_model"], position: None = None
@@ -98,7 +102,7 @@ class MixingAttention(nn.Module):
     def _of_length(self, n_pos: int) -> Float[Tensor, "head n_pos n_pos"]:
         """The mixing matrices of a sequence of this length."""
         mixing = self.mixing[:, :n_pos, :n_pos]
-        if self.causal or n_pos == self.mixing.shape[1]:
+        if self.causal or not self.shaped or n_pos == self.mixing.shape[1]:
             return mixing
         return mixing - (mixing.sum(-1, keepdim=True) - 1) / n_pos
 
@@ -119,18 +123,24 @@ def mixing_variance(cfg: TransformerConfig) -> float:
         "1/(d_head m)": 1 / (cfg.d_head * m),
         "1/(n m)": 1 / (n * m),
         "1/sqrt(n m)": 1 / math.sqrt(n * m),
+        UNSHAPED: 1 / m,
     }
     assert cfg.mixing is not None
     return named[cfg.mixing]
 
 
 def mixing_matrices(
-    drawn: Float[Tensor, "*head m m"], *, causal: bool = True
+    drawn: Float[Tensor, "*head m m"], *, causal: bool = True, shaped: bool = True
 ) -> Float[Tensor, "*head m m"]:
-    """I + W - W̄ of random matrices W: each row centred over the keys that its query sees."""
+    """I + W - W̄ of random matrices W: each row centred over the keys that its query sees.
+
+    Not `shaped`: W itself, on those keys.
+    """
     m = drawn.shape[-1]
     seen = torch.ones(m, m, dtype=drawn.dtype, device=drawn.device)
     seen = seen.tril() if causal else seen
     kept = drawn * seen
+    if not shaped:
+        return kept
     centred = (kept - kept.sum(-1, keepdim=True) / seen.sum(-1, keepdim=True)) * seen
     return centred + torch.eye(m, dtype=drawn.dtype, device=drawn.device)

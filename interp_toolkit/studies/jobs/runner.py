@@ -25,7 +25,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.studies.jobs.attempt import Attempt, Job, Outcome, attempt
 from interp_toolkit.studies.jobs.engines import DASK, LOCAL, JobEngine, attempts
 from interp_toolkit.studies.jobs.job_files import JobFiles
-from interp_toolkit.studies.recipe_settings import Given
+from interp_toolkit.studies.recipe_settings import Given, check_variants, of_variant
 from interp_toolkit.training.engine.folder_lock import LOCK, locked
 
 __all__ = ["Attempt", "JobEngine", "Job", "Outcome", "Runner"]
@@ -67,7 +67,8 @@ class Runner:
         resume: take over what an earlier, killed or smaller run left in the folder.
         say: is told which jobs are done.
         engine: what does the jobs.
-        given: settings by recipe, in place of those that the study trains it with.
+        given: settings by recipe, of all variants or (`VARIANT.KEY`) of one, in place of those
+            that the study trains it with.
         first_seed: the first of the seeds that the study takes; the others follow it.
 
     Raises:
@@ -97,7 +98,7 @@ class Runner:
         self.folder, self.say = folder, say
         self.first_seed = first_seed
         self.given: Given = given or {}
-        self._trained: set[str] = set()
+        self._trained: dict[str, set[str]] = {}
         if folder is not None:
             _check_folder(folder, resume)
 
@@ -105,10 +106,12 @@ class Runner:
         """So many seeds, from the first."""
         return range(self.first_seed, self.first_seed + count)
 
-    def settings_for(self, recipe: str) -> Mapping[str, Any]:
-        """What is given for a recipe that the study trains."""
-        self._trained.add(recipe)
-        return self.given.get(recipe, {})
+    def settings_for(self, recipe: str, variant: str | None = None) -> Mapping[str, Any]:
+        """What is given for a recipe's variant that the study trains; None: it has none."""
+        trained = self._trained.setdefault(recipe, set())
+        if variant is not None:
+            trained.add(variant)
+        return of_variant(self.given.get(recipe, {}), variant)
 
     def run(self, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
         """The values of every job, by its name, in the order of the jobs.
@@ -157,6 +160,8 @@ class Runner:
                 if trained
                 else f"the study takes no settings of recipes, such as of {recipe}"
             )
+        for recipe, settings in self.given.items():
+            check_variants(recipe, settings, self._trained[recipe])
 
     def _kept(
         self, jobs: Sequence[Job], files: JobFiles, place: Path, apart: bool, before: int

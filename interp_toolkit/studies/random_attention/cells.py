@@ -16,16 +16,19 @@ from typing import Any
 
 from interp_toolkit.registry import find
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
+from interp_toolkit.studies.random_attention.depth.likeness import before_and_after
 from interp_toolkit.studies.recipe_settings import as_read
 from interp_toolkit.studies.result import Better, Unit
 from interp_toolkit.studies.train_seed import train_seed, variant_of
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
 from interp_toolkit.training.engine.final_score import final_score_of
 from interp_toolkit.training.engine.run_files import end_run
+from interp_toolkit.training.tasks.problem import TaskProblem
 from interp_toolkit.training.tasks.verdict import BITS
 from interp_toolkit.training.text.settings import GENERATED
 
 SOURCE = "Is random attention sufficient for sequence modeling?"
+LOOKED_AT = 64  # test rows
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +45,7 @@ class TableCell:
         bits: the source's bits per parameter, where it gives them.
         remark: what else must be known.
         given: by the user, in place of the preset's and of what differs from it.
+        look: whether to say how alike its hidden states are (see `depth.likeness`); of a task.
     """
 
     group: str
@@ -55,6 +59,7 @@ class TableCell:
     bits: float | None = None
     remark: str = ""
     given: Mapping[str, Any] = field(default_factory=dict)
+    look: bool = False
 
     def with_settings(self, preset: str, given: Mapping[str, Any]) -> TableCell:
         """The cell with settings that the user gives.
@@ -84,13 +89,20 @@ class TableCell:
                 "settings": settings,
                 "seed": seed,
                 "device": device,
+                **({"look": True} if self.look else {}),
             },
             cost=float(config.steps * config.layers * config.rows * math.sqrt(config.d_model)),
         )
 
 
 def train_variant(
-    *, folder: Path, recipe: str, settings: Mapping[str, Any], seed: int, device: str
+    *,
+    folder: Path,
+    recipe: str,
+    settings: Mapping[str, Any],
+    seed: int,
+    device: str,
+    look: bool = False,
 ) -> Outcome:
     """Train one seed of a variant and say what it reaches.
 
@@ -100,8 +112,9 @@ def train_variant(
         settings: what differs from the recipe's defaults.
         seed: of the model and its batches.
         device: where to train.
+        look: whether to say how alike hidden states are, before and after; of a task's recipe.
     """
-    _, run = train_seed(recipe, settings, seed, device, folder)
+    config, run = train_seed(recipe, settings, seed, device, folder)
     end_run(folder)
     values: dict[str, Any] = {
         "seed": seed,
@@ -111,4 +124,7 @@ def train_variant(
         **{name: run.training[name] for name in (BITS,) if name in run.training},
         "curve": run.training["curve"],
     }
+    if look:
+        problem = TaskProblem(config, seed)
+        values["likeness"] = before_and_after(problem, run.model, LOOKED_AT)
     return Outcome(values, run.model, run.task, run.training)

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 
-from interp_toolkit.results import Figure
+from interp_toolkit.results import Figure, Table
+from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.random_attention.cells import TableCell
+from interp_toolkit.studies.random_attention.claimed import SeedClaim, between
 from interp_toolkit.studies.random_attention.entries import Entry, tasks_down, written
 from interp_toolkit.studies.random_attention.figures import lines
 from interp_toolkit.studies.random_attention.ordering import Claim
-from interp_toolkit.studies.random_attention.table import TableStudy
+from interp_toolkit.studies.random_attention.table import SeedClaims, TableStudy
 from interp_toolkit.studies.random_attention.tables import (
     ALL,
     GENERATED,
@@ -43,6 +46,7 @@ def _depth_cells(preset: str) -> list[TableCell]:
                 "layers": depth,
                 **(SMALL_DEPTH | SMALL_BY_VARIANT[variant] if small else {}),
             },
+            look=True,
         )
         for depth, theirs in DEPTHS.items()
         if not (small and depth > 8)
@@ -68,6 +72,54 @@ def _by_depth(entries: Entries) -> list[Figure]:
     ]
 
 
+def _likeness_of(entry: Entry, when: str, measure: str) -> float | None:
+    """The median over seeds of how alike hidden states are, where it was measured."""
+    found = [seed["likeness"][when][measure] for seed in entry.seeds if "likeness" in seed]
+    return statistics.median(found) if found else None
+
+
+def _likeness_table(entries: Entries) -> list[Table]:
+    rows = [
+        [
+            *(entry.cell.member, entry.cell.differs["layers"], 100 * entry.median),
+            *(_likeness_of(entry, when, "cosine") for when in ("untrained", "trained")),
+            *(_likeness_of(entry, "trained", m) for m in ("covariance", "normed covariance")),
+        ]
+        for entry in sorted(entries, key=lambda e: (e.cell.member, e.cell.differs["layers"]))
+    ]
+    columns = ["model", "layers", "accuracy %", "cosine, untrained", "cosine, trained"]
+    columns += ["covariance, trained", "behind the norm"]
+    caption = (
+        "These very models on test rows: how alike the hidden states of different tokens of a row "
+        "are behind the last block (see table 6), the median over seeds. Covariance: over "
+        "coordinates, before the final norm and behind it."
+    )
+    return [Table("Accuracy and collapse", columns, rows, caption)]
+
+
+def _collapse(entries: Entries) -> str:
+    """Accuracy beside how alike hidden states are, from the shallowest to the deepest."""
+    said = []
+    for member in ("random", "mixit"):
+        mine = sorted(
+            (e for e in entries if e.cell.member == member), key=lambda e: e.cell.differs["layers"]
+        )
+        ends = [mine[0], mine[-1]]
+        cosines = [
+            _likeness_of(e, when, "cosine") for when in ("untrained", "trained") for e in ends
+        ]
+        if None in cosines:
+            return ""
+        start, start_deep, end, end_deep = cosines
+        depths = " to ".join(str(e.cell.differs["layers"]) for e in ends)
+        accuracies = " to ".join(written(e.median, "share") for e in ends)
+        said.append(
+            f"{member}, {depths} layers: {start:.3f} to {start_deep:.3f} untrained and "
+            f"{end:.3f} to {end_deep:.3f} trained, accuracy {accuracies}"
+        )
+    return f"Mean cosine of different tokens' hidden states in these models: {'; '.join(said)}."
+
+
 TABLE_5 = TableStudy(
     name="random-attention/table-5",
     summary="decimal addition by depth: mixit and the random transformer",
@@ -77,6 +129,8 @@ TABLE_5 = TableStudy(
         "small": SMALLER,
         "paper": "The source searched for its hyperparameters at each depth; ours are one set.",
     },
+    remark=_collapse,
+    beside=_likeness_table,
     figures=_by_depth,
 )
 
@@ -189,6 +243,45 @@ def _pair_claims(entries: Entries) -> list[Claim]:
     ]
 
 
+#: the fewest and the most pairs at which the fall is measured; both are in their preset
+ENDS: Mapping[str, tuple[int, int]] = {"small": (2, 16), "paper": (2, 30)}
+
+
+def _at_an_end(cell: TableCell) -> bool:
+    """Whether the claim of the fall needs a cell; mixit is not in it."""
+    ends = {pairs for both in ENDS.values() for pairs in both}
+    return cell.variant != "mixit" and cell.differs["most_pairs"] in ends
+
+
+def _fall_claims(entries: Entries) -> list[SeedClaim]:
+    """By how much more frozen-qk's accuracy falls from the fewest pairs to the most, by seed."""
+    by = {(entry.cell.member, most_pairs(entry)): entry.values for entry in entries}
+    first, last = min(map(most_pairs, entries)), max(map(most_pairs, entries))
+
+    def falls(variant: str) -> list[float]:
+        return [a - b for a, b in zip(by[variant, first], by[variant, last], strict=True)]
+
+    return [
+        SeedClaim(
+            f"from {first:g} to {last:g} pairs the accuracy of frozen-qk falls by more than that "
+            f"of {other}",
+            [a - b for a, b in zip(falls("frozen-qk"), falls(other), strict=True)],
+            above=0.0,
+            overturned_by=f"{other} losing as much, with the same training",
+        )
+        for other in ("standard", "frozen-mlp")
+    ]
+
+
+def _said_of_falls(findings: Sequence[Finding]) -> str:
+    standard, frozen_mlp = findings
+    return (
+        "That frozen-qk falls off faster with the pairs, the source's claim, is "
+        f"{standard.judgement} against standard (its accuracy falls by {between(standard)} more) "
+        f"and {frozen_mlp.judgement} against frozen-mlp ({between(frozen_mlp)}; {standard.units})."
+    )
+
+
 def guess(entry: Entry) -> float:
     """What naming any value of the context reaches, as the run recorded it."""
     recorded = entry.measured[0].guess
@@ -244,5 +337,6 @@ FIGURE_2 = TableStudy(
     shape=tasks_down,
     claims=_pair_claims,
     remark=_falls,
+    over_seeds=SeedClaims(_at_an_end, {"small": 3, "paper": 3}, _fall_claims, _said_of_falls),
     figures=_by_pairs,
 )

@@ -11,7 +11,9 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.open.finding import Finding, findings_table
 from interp_toolkit.studies.random_attention.cells import SOURCE, TableCell
+from interp_toolkit.studies.random_attention.claimed import SeedClaim, judged
 from interp_toolkit.studies.random_attention.entries import (
     Entry,
     by_seed,
@@ -49,15 +51,35 @@ class TableResult(StudyResult):
 
     Attributes:
         shaped: the table as the source prints it, theirs / ours.
+        findings: claims with an interval over seeds, where the study makes any.
     """
 
     shaped: Table = field(kw_only=True)
+    findings: Sequence[Finding] = field(default=(), kw_only=True)
 
     omit_from_json: ClassVar[frozenset[str]] = StudyResult.omit_from_json | {"shaped"}
 
     def tables(self) -> list[Table]:
         """As the source prints it, then as every study has them."""
-        return [self.shaped, *super().tables()]
+        claims = [findings_table(self.findings)] if self.findings else []
+        return [self.shaped, *claims, *super().tables()]
+
+
+@dataclass(frozen=True)
+class SeedClaims:
+    """Claims that are judged by an interval over seeds, which needs more than one.
+
+    Attributes:
+        about: whether a cell is needed for them.
+        seeds: how many of such a cell, by preset, unless the user says.
+        make: the claims, from these cells with all their seeds.
+        say: what came of them, in a sentence.
+    """
+
+    about: Callable[[TableCell], bool]
+    seeds: Mapping[str, int]
+    make: Callable[[Entries], list[SeedClaim]]
+    say: Callable[[Sequence[Finding]], str]
 
 
 @dataclass(frozen=True)
@@ -75,6 +97,8 @@ class TableStudy:
         shape: the table as the source prints it.
         claims: what the source says, where it is not to be read from its figures.
         remark: a further sentence of the verdict.
+        over_seeds: further claims, with intervals.
+        beside: further tables.
         exact: quantities that need no training.
         figures: to show.
     """
@@ -89,6 +113,8 @@ class TableStudy:
     shape: Callable[[Entries], Table] = models_down
     claims: Callable[[Entries], list[Claim]] = source_claims
     remark: Callable[[Entries], str] = lambda entries: ""
+    over_seeds: SeedClaims | None = None
+    beside: Callable[[Entries], list[Table]] = lambda entries: []
     exact: Callable[[], list[Quantity]] = list
     figures: Callable[[Entries], list[Figure]] = _bars
 
@@ -109,15 +135,20 @@ class TableStudy:
         """Train, compare and judge; `seeds` overrides how many of each model."""
         numbers = runner.seeds(seeds or self.seeds[preset])
         plan = {
-            cell: [cell.job(preset, seed, runner.device) for seed in numbers]
+            cell: [
+                cell.job(preset, seed, runner.device)
+                for seed in runner.seeds(seeds or self._seeds_of(cell, preset))
+            ]
             for cell in self._cells(preset, runner)
         }
         jobs = {job.name: job for mine in plan.values() for job in mine}
         check_texts(jobs.values(), runner)
         found = runner.run(list(jobs.values()))
-        entries = [Entry(cell, [found[job.name] for job in mine]) for cell, mine in plan.items()]
+        whole = [Entry(cell, [found[job.name] for job in mine]) for cell, mine in plan.items()]
+        entries = [Entry(entry.cell, entry.seeds[: len(numbers)]) for entry in whole]
+        findings = self._findings(whole)
         members = ranges(entries)
-        judged = [
+        pairs = [
             judge(claim, members[claim.group][claim.first], members[claim.group][claim.second])
             for claim in self.claims(entries)
         ]
@@ -131,23 +162,41 @@ class TableStudy:
         }
         return TableResult(
             probe=self.name,
-            verdict=f"{self._verdict(preset, entries, judged, exact)} {given}".rstrip(),
-            evidence=_evidence(judged, exact, self.notes),
+            verdict=f"{self._verdict(preset, entries, pairs, exact, findings)} {given}".rstrip(),
+            evidence=_evidence(pairs, exact, self.notes, findings),
             provenance=study_provenance(
                 self.name, f"{SOURCE} {self.where}", settings, runner.first_seed
             ),
             quantities=[*quantities(entries, judged=preset == PAPER), *exact],
             jobs=found,
             by_seed=by_seed(entries),
-            examples=[ordering_table(judged), *self._known()],
+            examples=[*self.beside(entries), ordering_table(pairs), *self._known()],
             plots=self.figures(entries),
             shaped=self.shape(entries),
+            findings=findings,
         )
+
+    def _seeds_of(self, cell: TableCell, preset: str) -> int:
+        """How many of a cell, where the user does not say."""
+        own = self.seeds[preset]
+        if self.over_seeds is None or not self.over_seeds.about(cell):
+            return own
+        return max(own, self.over_seeds.seeds[preset])
+
+    def _findings(self, entries: Entries) -> list[Finding]:
+        """What came of the claims over seeds."""
+        if self.over_seeds is None:
+            return []
+        asked = [entry for entry in entries if self.over_seeds.about(entry.cell)]
+        return judged(self.over_seeds.make(asked))
 
     def _cells(self, preset: str, runner: Runner) -> list[TableCell]:
         """With what is given; raises InputError where that makes models alike that are compared."""
         own = self.cells[preset]
-        cells = [cell.with_settings(preset, runner.settings_for(cell.recipe)) for cell in own]
+        cells = [
+            cell.with_settings(preset, runner.settings_for(cell.recipe, cell.variant))
+            for cell in own
+        ]
         before, after = (
             {json.dumps([c.recipe, c.settings(preset)], sort_keys=True) for c in each}
             for each in (own, cells)
@@ -160,9 +209,15 @@ class TableStudy:
         return cells
 
     def _verdict(
-        self, preset: str, entries: Entries, judged: Sequence[Judged], exact: Sequence[Quantity]
+        self,
+        preset: str,
+        entries: Entries,
+        pairs: Sequence[Judged],
+        exact: Sequence[Quantity],
+        findings: Sequence[Finding],
     ) -> str:
-        parts = [sentence(judged), _counts(exact), self.remark(entries), self.limits[preset]]
+        claims = self.over_seeds.say(findings) if self.over_seeds else ""
+        parts = [sentence(pairs), _counts(exact), claims, self.remark(entries), self.limits[preset]]
         return " ".join(part for part in parts if part)
 
     def _known(self) -> list[Table]:
@@ -180,11 +235,13 @@ class TableEvidence(Evidence):
         ordering: whether the source's order holds, by group.
         pairs: every pair that the source orders.
         known: what must be known, by what it is of.
+        judgements: the outcome of every claim over seeds, by its words.
     """
 
     ordering: Mapping[str, Outcome]
     pairs: Sequence[Judged]
     known: Mapping[str, str]
+    judgements: Mapping[str, str]
 
 
 def _counts(exact: Sequence[Quantity]) -> str:
@@ -196,12 +253,19 @@ def _counts(exact: Sequence[Quantity]) -> str:
 
 
 def _evidence(
-    judged: Sequence[Judged], exact: Sequence[Quantity], notes: Mapping[str, str]
+    pairs: Sequence[Judged],
+    exact: Sequence[Quantity],
+    notes: Mapping[str, str],
+    findings: Sequence[Finding],
 ) -> TableEvidence:
-    groups = list(dict.fromkeys(pair.claim.group for pair in judged))
-    ordering = {g: of_group([pair for pair in judged if pair.claim.group == g]) for g in groups}
+    groups = list(dict.fromkeys(pair.claim.group for pair in pairs))
+    ordering = {g: of_group([pair for pair in pairs if pair.claim.group == g]) for g in groups}
     outcomes: list[Outcome] = list(ordering.values())
     outcomes += ["reached" if q.reached else "not_reached" for q in exact]
     return TableEvidence(
-        status=status_of(outcomes), ordering=ordering, pairs=judged, known=dict(notes)
+        status=status_of(outcomes),
+        ordering=ordering,
+        pairs=pairs,
+        known=dict(notes),
+        judgements={f.claim: f.judgement for f in findings},
     )

@@ -32,7 +32,8 @@ class VariantTraining(TrainingSettings):
     Attributes:
         variant: which weights there are, and which of them learn.
         layers, heads, d_model: of the model; heads share d_model out.
-        mixing_variance: of mixit's matrices, n = d_model, m = the task's positions.
+        mixing_variance: of mixit's matrices, n = d_model, m = the task's positions; "1/m unshaped"
+            leaves out the identity and the centring.
         biases: whether attention and MLP have biases.
         tied: whether the unembedding is the embedding's transpose.
         initial_std: of the initial weights; 0: 1/sqrt(d_model).

@@ -265,3 +265,19 @@ def test_the_unembedding_bias_is_an_option_of_its_own():
         TransformerConfig(**SHAPE, d_mlp=4, act_fn="relu", gate_biases=True)
     with pytest.raises(ValidationError, match="one vocabulary"):
         config(tied_embeddings=True, d_vocab_out=5)
+
+
+@pytest.mark.parametrize("direction", ["causal", "bidirectional"])
+def test_unshaped_mixing_is_what_is_drawn(direction):
+    """Of variance 1/m on the keys that are seen: no identity, no centring, at every length."""
+    cfg = config(n_layers=1, n_ctx=64, n_heads=6, d_head=2, mixing="1/m unshaped", dtype="float64")
+    model = Transformer(cfg.model_copy(update={"attention_dir": direction}))
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.named_parameters():
+        if "W_" in name:
+            torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    drawn = torch.randn(6, 64, 64, generator=generator, dtype=torch.float64) / 8
+    own = drawn.tril() if direction == "causal" else drawn
+    assert_close(model.blocks[0].attn.mixing, own)
+    _, cache = model.run_with_cache(torch.zeros(1, 5, dtype=torch.int64))
+    assert_close(cache["pattern", 0][0], own[:, :5, :5])

@@ -57,7 +57,13 @@ def settings_of(cell: TableCell, preset: str, cache: Path) -> dict[str, Any]:
 
 
 def made_run(
-    *, folder: Path, recipe: str, settings: Mapping[str, Any], seed: int, device: str
+    *,
+    folder: Path,
+    recipe: str,
+    settings: Mapping[str, Any],
+    seed: int,
+    device: str,
+    look: bool = False,
 ) -> Outcome:
     """In place of a training: standard models are right, others hardly ever."""
     loss = recipe == "toy-text"
@@ -131,6 +137,30 @@ def test_a_cell_is_trained_and_measured_as_it_says(recipe: str, tmp_path: Path) 
     if recipe == "memorization":
         bits = 8 * 8 * 3 * measured["value"] / trained
         assert outcome.values["bits_per_parameter"] == pytest.approx(bits)
+
+
+def test_table_5_looks_at_its_own_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How alike hidden states are, beside the accuracy, in a model of a step or two."""
+    monkeypatch.setattr(TableCell, "settings", tiny_settings)
+    result = scaling.TABLE_5.run("small", 1, Runner(tmp_path, workers=1))
+    assert all(job.keys() >= {"likeness"} for job in result.jobs.values())
+    table = result.examples[0]
+    assert table.title == "Accuracy and collapse"
+    assert [row[:2] for row in table.rows] == [
+        ["mixit", 2],
+        ["mixit", 8],
+        ["random", 2],
+        ["random", 8],
+    ]
+    found = next(j for name, j in result.jobs.items() if "random" in name and "layers-8" in name)
+    assert table.rows[3][3:5] == [found["likeness"][w]["cosine"] for w in ("untrained", "trained")]
+    assert "random, 2 to 8 layers: " in result.verdict
+
+
+def tiny_settings(cell: TableCell, preset: str) -> dict[str, Any]:
+    """The cell's own, but two steps of a small model."""
+    own = dict(cell.differs) | {"variant": cell.variant, "steps": 2, "rows": 4, "d_model": 16}
+    return own | {"heads": 2, "examples": 50, "test_examples": 20}
 
 
 @pytest.mark.slow
@@ -267,6 +297,40 @@ def test_what_is_claimed_of_mixit_along_the_pairs() -> None:
         ("frozen-qk", "mixit"),
     ]
     assert "20.00 % at 16 (a guess: 10.00 %)" in scaling.FIGURE_2.remark(made)
+
+
+def test_the_fall_along_the_pairs_is_judged_over_seeds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Three seeds of the ends, one of the rest; frozen-qk falls by 0.5, the others hardly."""
+
+    def made(
+        *, folder: Path, recipe: str, settings: Mapping[str, Any], seed: int, device: str
+    ) -> Outcome:
+        values = dict(
+            made_run(
+                folder=folder, recipe=recipe, settings=settings, seed=seed, device=device
+            ).values
+        )
+        lost = 0.5 if settings["variant"] == "frozen-qk" else 0.01 * seed
+        if settings["variant"] == "frozen-mlp":
+            lost = 0.45 * seed
+        accuracy = 1.0 - (lost + 0.01 * seed if settings["most_pairs"] == 16 else 0.0)
+        return Outcome({**values, "measured": {**values["measured"], "value": accuracy}})
+
+    monkeypatch.setattr(cells, "train_variant", made)
+    result = scaling.FIGURE_2.run("small", None, Runner(tmp_path, workers=1))
+    assert len(result.jobs) == 4 * 4 + 2 * 3 * 2
+    standard, frozen_mlp = result.findings
+    assert standard.value == pytest.approx(0.5 - 0.01)
+    # t of 2 degrees of freedom at 97.5 % coverage, times the spread 0.01 over sqrt(3)
+    assert standard.value - standard.low == pytest.approx(6.2053 * 0.01 / 3**0.5, rel=1e-4)
+    assert (standard.judgement, frozen_mlp.judgement) == ("confirmed", "undecided")
+    assert "is confirmed against standard" in result.verdict
+    assert set(result.evidence.judgements.values()) == {"confirmed", "undecided"}
+    assert result.quantities[0].seeds == 1  # the table itself has one of each
+    one = scaling.FIGURE_2.run("small", 1, Runner(workers=1))
+    assert {f.judgement for f in one.findings} == {"undecided"}
 
 
 def test_the_source_against_itself_is_said() -> None:

@@ -25,6 +25,7 @@ from interp_toolkit.studies.random_attention.circuit.job import (
     PREVIOUS,
     RECIPE,
     RETRIEVING,
+    VARIANT,
     best,
     frozen_circuit,
     settings_of,
@@ -58,7 +59,7 @@ Found = Literal["confirmed", "undecided", "not_detected"]
 
 def reproduce_circuit(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
     """Train, score, ablate; `seeds` overrides how many models."""
-    settings = settings_of(preset, DIFFERS[preset], runner.settings_for(RECIPE))
+    settings = settings_of(preset, DIFFERS[preset], runner.settings_for(RECIPE, VARIANT))
     jobs = [
         Job(
             name=f"frozen-qk-circuit-seed-{seed}",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
+from interp_toolkit.models.transformer.config import MixingVariance
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.random_attention.variants import MLP_FACTOR, Variant, variant_config
 
@@ -34,7 +35,12 @@ class DepthSizes:
 
 
 def untrained(
-    variant: Variant, depth: int, sizes: DepthSizes, initialisation: str, seed: int
+    variant: Variant,
+    depth: int,
+    sizes: DepthSizes,
+    initialisation: str,
+    seed: int,
+    mixing: MixingVariance = "1/(d_head m)",
 ) -> Transformer:
     """A model of this depth as it starts."""
     n = sizes.d_model
@@ -46,6 +52,7 @@ def untrained(
         d_model=n,
         n_ctx=sizes.n_ctx,
         d_vocab=sizes.d_vocab,
+        mixing=mixing,
         initial_std=std,
         seed=seed,
     )

@@ -9,7 +9,7 @@ import pytest
 
 from interp_toolkit.report.html import to_html
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.random_attention.depth import study
+from interp_toolkit.studies.random_attention.depth import on_text, study
 from interp_toolkit.studies.random_attention.depth.models import INITIALISATIONS, MAIN, untrained
 
 SIZES = study.DepthSizes(128, 4, 48, 300, 4, 1)
@@ -49,14 +49,30 @@ def test_random_transformers_collapse_and_mixit_does_not() -> None:
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.PRESETS, "small", study.DepthSizes(32, 2, 12, 50, 2, 1))
     monkeypatch.setattr(study, "DEPTHS", (1, 2, 3, 4, 5))
-    result = study.reproduce_depth("small", 1, Runner(tmp_path, workers=1))
-    assert len(result.jobs) == 2 * len(INITIALISATIONS)
+    monkeypatch.setitem(on_text.TEXT_DEPTHS, "small", (1, 2))
+    tiny = {"documents": 40, "test_documents": 10, "vocabulary": 300, "length": 16}
+    tiny |= {"d_model": 16, "rows": 4, "cache": str(tmp_path / "text")}
+    given = {"toy-text": {**{key: str(value) for key, value in tiny.items()}, "mixit.steps": "3"}}
+    monkeypatch.setattr(on_text, "SMALL", {"steps": 2})
+    result = study.reproduce_depth("small", 1, Runner(tmp_path / "out", workers=1, given=given))
+    assert len(result.jobs) == 2 * len(INITIALISATIONS) + 4
+    mixit = result.jobs["text-mixit-layers-2-seed-0"]
+    assert mixit["untrained"] != mixit["trained"]
+    assert result.verdict.endswith("toy-text.mixit.steps=3.")
+    assert "On text, weights 0.02, from 1 layers to 2 layers: random transformer" in result.verdict
+    assert result.evidence.on_text["mixit, 2 layers"]["trained"] == mixit["trained"]
+    assert [row[:2] for row in result.examples[1].rows] == [
+        ["MixiT", 1],
+        ["MixiT", 2],
+        ["random transformer", 1],
+        ["random transformer", 2],
+    ]
     ratios = [q for q in result.quantities if q.theirs is not None]
     assert [round(q.theirs, 3) for q in ratios[:2]] == [0.019, 24.945]
     assert {q.of for q in ratios} == {f"ratios, weights {start}" for start in INITIALISATIONS}
     beside = result.examples[0]
     assert beside.rows[0][2:] == pytest.approx([0.218, 1.450, 2.075, 1.946, 5.438])
-    assert "trained models" in result.evidence.not_shown
+    assert result.evidence.not_shown.endswith("the text here is generated")
     [figure] = result.figures()
     go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
     assert "Theirs and ours by depth" in to_html([result])

@@ -1,0 +1,75 @@
+"""How alike a model's hidden states of different tokens are behind the last block, in three ways.
+
+Of every pair of positions of a row whose tokens differ, h and h' the hidden states of width n:
+
+    cosine             h·h' / |h||h'|: no scale; behind the final RMS norm it is the same, and the
+                       product h·h'/n is then this cosine too, for gains of 1
+    covariance         mean over the n coordinates of (h - h̄)(h' - h̄'), h̄ the mean of h's own
+                       coordinates, before the final norm: it has the residual stream's scale, which
+                       grows with depth
+    normed covariance  the same behind the final norm
+
+The source's "covariance between hidden representations of different tokens", averaged within a row
+and then over rows, is one of these or another: it does not say which, nor of which scale.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp_toolkit.models.transformer.transformer import Transformer
+
+MEASURES = ("cosine", "covariance", "normed covariance")
+AT_ONCE = 32  # rows
+
+
+@torch.no_grad()
+def likeness(model: Transformer, tokens: Int[Tensor, "row pos"]) -> dict[str, float]:
+    """Every measure: the mean over a row's pairs, then over rows that have any."""
+    found: dict[str, list[float]] = {name: [] for name in MEASURES}
+    for part in torch.split(tokens, AT_ONCE):
+        hidden = model(part, stop_at_layer=model.cfg.n_layers)
+        normed = model.ln_final(hidden)
+        differ = part[:, :, None] != part[:, None]
+        for name, x in zip(MEASURES, (_directions(normed), hidden, normed), strict=True):
+            products = x if name == "cosine" else x - x.mean(-1, keepdim=True)
+            scale = 1 if name == "cosine" else x.shape[-1]
+            found[name] += _mean_of_pairs(products, differ, scale)
+    return {name: float(np.mean(values)) for name, values in found.items()}
+
+
+def _directions(x: Float[Tensor, "row pos d"]) -> Float[Tensor, "row pos d"]:
+    units: Tensor = x / x.norm(dim=-1, keepdim=True).clamp_min(torch.finfo(x.dtype).tiny)
+    return units
+
+
+def _mean_of_pairs(
+    x: Float[Tensor, "row pos d"], differ: Bool[Tensor, "row pos pos"], scale: int
+) -> list[float]:
+    products = (x @ x.transpose(1, 2)).double() / scale
+    return [
+        float(one[which].mean()) for one, which in zip(products, differ, strict=True) if which.any()
+    ]
+
+
+def before_and_after(problem: Any, trained: Transformer, n_rows: int) -> dict[str, Any]:
+    """Likeness on test rows of a training problem: of its model as it started, and as trained.
+
+    Args:
+        problem: made anew from the seed; its test rows are token ids, or have them.
+        trained: its model behind the training.
+        n_rows: of the test, at most.
+    """
+    rows = problem.test_rows
+    tokens = (rows if isinstance(rows, Tensor) else rows.tokens)[:n_rows]
+    tokens = tokens.to(problem.config.device).long()
+    return {
+        "untrained": likeness(problem.model, tokens),
+        "trained": likeness(trained, tokens),
+        "rows": len(tokens),
+    }

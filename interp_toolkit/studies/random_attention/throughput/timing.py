@@ -1,0 +1,139 @@
+"""Training steps a second of model variants of one shape, taken in turn in one process.
+
+A step is the next-token loss on random tokens, its gradient and an AdamW update of what the variant
+trains. Every round times a few steps of each variant, one after another, so that whatever else the
+machine does falls on all of them; what is compared is a round's ratio.
+
+What is frozen saves its weights' gradients and its optimiser steps, no more: gradients still pass
+through queries and keys to what is trained in front of them. `frozen_share` says which share of the
+matrix products' arithmetic that is, a bound on what frozen-qk can gain by it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.random_attention.variants import Variant, freeze, variant_config
+
+TIMED: tuple[Variant, ...] = ("standard", "frozen-qk", "mixit")
+LR = 1e-4
+
+Loss = Callable[[torch.Tensor], Any]
+Steps = Callable[[], float]
+
+
+@dataclass(frozen=True)
+class TimingSizes:
+    """What is timed.
+
+    Attributes:
+        n_layers, d_model, n_heads, n_ctx, d_vocab: of the models.
+        rows: of a batch.
+        steps: of a variant in a round.
+        rounds: how many, beside one that is not counted.
+    """
+
+    n_layers: int
+    d_model: int
+    n_heads: int
+    n_ctx: int
+    d_vocab: int
+    rows: int
+    steps: int
+    rounds: int
+
+    def config(
+        self, variant: Variant, seed: int, dtype: torch.dtype = torch.float32
+    ) -> TransformerConfig:
+        """A variant of this shape."""
+        return variant_config(
+            variant,
+            n_layers=self.n_layers,
+            n_heads=self.n_heads,
+            d_model=self.d_model,
+            n_ctx=self.n_ctx,
+            d_vocab=self.d_vocab,
+            dtype=dtype,
+            seed=seed,
+        )
+
+    def tokens(self, seed: int, device: str) -> torch.Tensor:
+        """A batch of random tokens."""
+        generator = torch.Generator().manual_seed(seed)
+        return torch.randint(self.d_vocab, (self.rows, self.n_ctx), generator=generator).to(device)
+
+
+def variant_loss(cfg: TransformerConfig, variant: Variant, device: str) -> tuple[Loss, Any]:
+    """The loss of a model that trains what the variant trains, and its parameters."""
+    model = Transformer(cfg).to(device)
+    model.check_tokens = False
+    freeze(model, variant)
+    return lambda tokens: model(tokens, return_type="loss"), model.parameters()
+
+
+def stepper(loss: Loss, parameters: Any, tokens: torch.Tensor, steps: int) -> Steps:
+    """Takes so many steps and says how many that is a second."""
+    trained = [p for p in parameters if p.requires_grad]
+    optimiser = torch.optim.AdamW(trained, lr=LR)
+
+    def run() -> float:
+        _wait(tokens)
+        start = time.perf_counter()
+        for _ in range(steps):
+            optimiser.zero_grad()
+            loss(tokens).backward()
+            optimiser.step()
+        _wait(tokens)
+        return steps / (time.perf_counter() - start)
+
+    return run
+
+
+def rates(timed: Mapping[str, Steps], rounds: int) -> dict[str, list[float]]:
+    """Steps a second of each, by round; one round before is not counted."""
+    for run in timed.values():
+        run()
+    found: dict[str, list[float]] = {name: [] for name in timed}
+    for _ in range(rounds):
+        for name, run in timed.items():
+            found[name].append(run())
+    return found
+
+
+def variant_rates(sizes: TimingSizes, seed: int, device: str) -> dict[str, list[float]]:
+    """Steps a second of every variant, by round, with models and tokens of a seed."""
+    tokens = sizes.tokens(seed, device)
+    timed: dict[str, Steps] = {
+        variant: stepper(
+            *variant_loss(sizes.config(variant, seed), variant, device), tokens, sizes.steps
+        )
+        for variant in TIMED
+    }
+    return rates(timed, sizes.rounds)
+
+
+def gains(of: Mapping[str, Sequence[float]], variant: str) -> list[float]:
+    """By round, by how much more steps a variant does than the standard, as a share."""
+    return [a / b - 1 for a, b in zip(of[variant], of["standard"], strict=True)]
+
+
+def frozen_share(cfg: TransformerConfig) -> float:
+    """Weight gradients of W_Q and W_K over all matrix products of a standard step."""
+    assert cfg.d_mlp is not None
+    projections = 4 * cfg.d_model * cfg.n_heads * cfg.d_head
+    pattern = 2 * cfg.n_ctx * cfg.n_heads * cfg.d_head
+    layer = projections + pattern + 3 * cfg.d_model * cfg.d_mlp
+    whole = 3 * (cfg.n_layers * layer + cfg.d_model * cfg.d_vocab)
+    return cfg.n_layers * projections / 2 / whole
+
+
+def _wait(tokens: torch.Tensor) -> None:
+    if tokens.is_cuda:
+        torch.cuda.synchronize()

@@ -1,0 +1,125 @@
+"""Partly random heads: what is frozen stays, what is trained moves, when it may; the study."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import plotly.graph_objects as go
+import pytest
+import torch
+
+from interp_toolkit.report.html import to_html
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.open.partly_random_heads import study
+from interp_toolkit.studies.open.partly_random_heads.training import (
+    Condition,
+    PartlyFrozen,
+    settings_of,
+)
+from interp_toolkit.training.engine.trainer import fit
+from interp_toolkit.training.tasks.problem import TaskProblem
+
+TINY: dict[str, Any] = {
+    **study.SETTINGS["small"],
+    "d_model": 8,
+    "rows": 4,
+    "steps": 4,
+    "log_every": 2,
+    "most_pairs": 2,
+    "symbols": 8,
+    "test_examples": 10,
+    "warm_up": 0,
+}
+
+
+def moved(condition: Condition, steps: int = 3) -> dict[str, list[bool]]:
+    """By parameter, which of its heads (or which parameter as a whole) training changed."""
+    config = settings_of({**TINY, "steps": steps}, condition)
+    problem = PartlyFrozen(config, 0, condition)
+    before = {name: p.detach().clone() for name, p in problem.model.named_parameters()}
+    fit(problem, config, 0)
+    found = {}
+    for name, p in problem.model.named_parameters():
+        changed = (p != before[name]).flatten(1) if p.ndim == 3 else (p != before[name])[None]
+        found[name] = [bool(one.any()) for one in changed]
+    return found
+
+
+@pytest.mark.parametrize("trained", [(0, 0), (2, 0), (0, 1), (1, 1), (2, 2)])
+def test_the_first_heads_of_a_layer_are_trained_and_no_bit_of_the_others(
+    trained: tuple[int, int],
+) -> None:
+    found = moved(Condition("", trained))
+    for layer, number in enumerate(trained):
+        for name in ("W_Q", "W_K"):
+            assert found.pop(f"blocks.{layer}.attn.{name}") == [h < number for h in range(2)]
+    assert all(all(heads) for heads in found.values())
+
+
+def test_unfreezing_begins_after_its_share_of_the_steps() -> None:
+    config = settings_of({**TINY, "rows": 64}, Condition("", (2, 2), since=0.5))
+    problem = PartlyFrozen(config, 0, Condition("", (2, 2), since=0.5))
+    W_Q = problem.model.blocks[1].attn.W_Q
+    generator = torch.Generator().manual_seed(0)
+    seen = []
+    for _ in range(4):
+        problem.model.zero_grad()
+        torch.autograd.backward(problem.loss(problem.draw(generator)))
+        seen.append(bool(W_Q.grad.any()))
+    assert seen == [False, False, True, True]
+
+
+def test_all_trained_is_the_standard_recipe() -> None:
+    condition = Condition("", (2, 2))
+    config = settings_of(TINY, condition)
+    models = []
+    for problem in (PartlyFrozen(config, 1, condition), TaskProblem(config, 1)):
+        fit(problem, config, 1)
+        models.append(problem.model.state_dict())
+    for name, weight in models[0].items():
+        torch.testing.assert_close(weight, models[1][name], rtol=0, atol=0)
+
+
+def test_queries_and_keys_start_at_their_scale() -> None:
+    for condition in study.conditions(2):
+        config = settings_of({**TINY, "d_model": 64}, condition)
+        problem = PartlyFrozen(config, 0, condition)
+        block = problem.model.blocks[0].attn
+        assert block.W_Q.std().item() == pytest.approx(condition.qk_std, rel=0.1)
+        assert block.W_V.std().item() == pytest.approx(0.05, rel=0.1)
+
+
+def made(**accuracy: float) -> dict[str, list[dict[str, Any]]]:
+    """Three seeds of every condition, 0.01 apart, with these medians or 0.95."""
+    return {
+        c.name: [
+            {"accuracy": accuracy.get(c.name.split(",")[0], 0.95) + 0.01 * s, "guess": 0.45}
+            for s in (-1, 0, 1)
+        ]
+        for c in study.conditions(2)
+    }
+
+
+def test_claims_from_made_accuracies() -> None:
+    found = made(none=0.4)
+    outcomes = [f.judgement for f in study.judged(study.claims(found))]
+    assert outcomes[0] == "confirmed"
+    assert outcomes[1] == "refuted"  # the first layer alone at 0.95
+    assert outcomes[2:4] == ["confirmed", "undecided"]  # 0.95 over three seeds is not sure of 0.9
+    assert outcomes[7] == "refuted"  # the sharp start at 0.4
+
+
+def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(study.SETTINGS, "small", TINY)
+    result = study.partly_random_heads("small", 2, Runner(tmp_path, workers=1, first_seed=5))
+    assert len(result.jobs) == 2 * 8
+    assert {job["seed"] for job in result.jobs.values()} == {5, 6}
+    assert len(result.findings) == 8
+    assert "Retrieval of 2 pairs, two layers of 2 heads" in result.verdict
+    table = result.details[0]
+    assert [row[0] for row in table.rows] == [c.name for c in study.conditions(2)]
+    for figure in result.figures():
+        go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
+    assert study.QUESTION in str(result.to_dict())
+    assert "Accuracy by what is trained" in to_html([result])

@@ -1,0 +1,89 @@
+"""Throughput: what is timed, counted arithmetic, and figures from made rates."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import plotly.graph_objects as go
+import pytest
+import torch
+
+from interp_toolkit.report.html import to_html
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.random_attention.throughput import study
+from interp_toolkit.studies.random_attention.throughput.timing import (
+    TimingSizes,
+    frozen_share,
+    gains,
+    rates,
+    stepper,
+    variant_loss,
+)
+
+TINY = TimingSizes(2, 8, 2, 6, 11, rows=2, steps=1, rounds=3)
+
+
+def test_rounds_are_taken_in_turn_and_the_first_is_not_counted() -> None:
+    order: list[str] = []
+
+    def made(name: str):
+        def run() -> float:
+            order.append(name)
+            return float(len(order))
+
+        return run
+
+    found = rates({"standard": made("standard"), "mixit": made("mixit")}, 2)
+    assert order == ["standard", "mixit"] * 3
+    assert found == {"standard": [3.0, 5.0], "mixit": [4.0, 6.0]}
+    assert gains(found, "mixit") == pytest.approx([1 / 3, 0.2])
+
+
+@pytest.mark.parametrize("variant", ["standard", "frozen-qk", "mixit"])
+def test_a_step_trains_what_the_variant_trains(variant: str) -> None:
+    loss, parameters = variant_loss(TINY.config(variant, 0), variant, "cpu")
+    parameters = list(parameters)
+    before = [p.detach().clone() for p in parameters]
+    tokens = TINY.tokens(0, "cpu")
+    assert stepper(loss, parameters, tokens, 1)() > 0
+    moved = [not torch.equal(a, b) for a, b in zip(before, parameters, strict=True)]
+    assert moved == [p.requires_grad for p in parameters]
+    assert all(moved) == (variant != "frozen-qk")
+
+
+def test_the_frozen_share_is_counted() -> None:
+    """Products of one token's step by hand: forward, and twice that backward."""
+    cfg = TINY.config("standard", 0)
+    qkvo, scores, mlp = 4 * 8 * 8, 2 * 6 * 8, 3 * 8 * 32
+    whole = 3 * (2 * (qkvo + scores + mlp) + 8 * 11)
+    assert frozen_share(cfg) == pytest.approx(2 * (2 * 8 * 8) / whole)
+
+
+def test_study_from_made_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def made(sizes: TimingSizes, seed: int, device: str) -> dict[str, list[float]]:
+        return {
+            "standard": [10.0, 20.0, 30.0],
+            "frozen-qk": [11.0, 22.0 + seed, 33.0],
+            "mixit": [9.0, 30.0, 31.0 - seed],
+        }
+
+    monkeypatch.setattr(study, "variant_rates", made)
+    result = study.reproduce_throughput("small", 3, Runner(tmp_path, workers=1))
+    frozen, mixit = result.findings
+    assert frozen.value == pytest.approx(0.1)  # rounds' medians: 10 %, whatever the second does
+    assert mixit.value == pytest.approx((1 / 30 + 0.0 - 1 / 30) / 3, abs=1e-12)
+    assert (frozen.judgement, mixit.judgement) == ("undecided", "undecided")
+    assert frozen.high == float("inf")  # seeds that do not differ say nothing of how they do
+    assert "frozen-qk trains +10.0 %" in result.verdict
+    assert all(q.reached is None for q in result.quantities)
+    paper = study.reproduce_throughput("paper", 3, Runner(workers=1))
+    assert [q.reached for q in paper.quantities[:2]] == [False, False]
+
+
+def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(study.PRESETS, "small", TINY)
+    result = study.reproduce_throughput("small", 2, Runner(tmp_path, workers=1))
+    assert len(result.jobs["throughput"]["repeats"]) == 2
+    [figure] = result.figures()
+    go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
+    assert "Every repeat" in to_html([result])
