@@ -26,7 +26,7 @@ from interp_toolkit.auditing.claims import (
     as_claim,
     read_claims,
 )
-from interp_toolkit.auditing.direction import audit_direction
+from interp_toolkit.auditing.direction.audit import audit_direction
 from interp_toolkit.auditing.figures import interval_figure
 from interp_toolkit.auditing.ground import Ground, ground_on
 from interp_toolkit.auditing.heads import audit_head

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from interp_toolkit.auditing import circuit, direction, heads
+from interp_toolkit.auditing import circuit, heads
 from interp_toolkit.auditing.claims import (
     MOST_CLAIMS,
     AlgorithmClaim,
@@ -15,6 +15,7 @@ from interp_toolkit.auditing.claims import (
     HeadsClaim,
     PairClaim,
 )
+from interp_toolkit.auditing.direction.audit import KINDS
 from interp_toolkit.auditing.parts import coverage_of
 from interp_toolkit.errors import InputError
 
@@ -26,7 +27,7 @@ def asserted_of(claim: BaseClaim) -> tuple[str, ...]:
     if isinstance(claim, CircuitClaim):
         return circuit.ASSERTED[claim.says]
     if isinstance(claim, DirectionClaim):
-        return direction.ASSERTED[claim.says]
+        return KINDS[claim.says].asserted
     if isinstance(claim, PairClaim):
         return ("matters",)
     assert isinstance(claim, AlgorithmClaim)

@@ -1,8 +1,10 @@
-"""`interp reproduce ARTEFACT`: a table or figure of a source document, theirs beside ours."""
+"""`interp reproduce ARTEFACT`: a document's table or figure, theirs beside ours; or all."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -10,9 +12,14 @@ import typer
 from interp_toolkit.cli import options, study
 from interp_toolkit.errors import InputError, suggestion
 
+ALL, ALL_FOLDER = "all", "reproduced"
+PRESETS = ("small", "paper")
+
 
 def reproduce(
-    artefact: Annotated[str, typer.Argument(help="What to make again (interp list artefacts).")],
+    artefact: Annotated[
+        str, typer.Argument(help="What to make again (interp list artefacts), or all.")
+    ],
     setting: Annotated[
         list[str],
         options.repeated(
@@ -51,9 +58,15 @@ def reproduce(
     """Make a document's table or figure again, over several seeds, and compare.
 
     A study that is killed goes on where it was with --resume, if it has an --out folder; with a
-    larger --seeds, a finished one is extended.
+    larger --seeds, a finished one is extended. `all` makes every artefact, keeps them in a folder
+    (default: reproduced) with a page of results, and goes on with --resume as well.
     """
     outputs = study.Outputs(json, html, quiet, {})
+    if artefact == ALL:
+        if setting or seeds is not None:
+            raise InputError("all are made as their presets say: leave out --set and --seeds")
+        _all(preset, first_seed, workers, engine, address, device, out, resume, outputs)
+        return
     folder = study.folder_of(out, resume)
     found, given = _find(artefact, preset), _given(setting)
 
@@ -64,6 +77,48 @@ def reproduce(
         return found.run(preset, seeds, runner)
 
     outputs.run(work)
+
+
+def _all(
+    preset: str,
+    first_seed: int,
+    workers: int | None,
+    engine: str,
+    address: str | None,
+    device: str,
+    out: str | None,
+    resume: bool,
+    outputs: study.Outputs,
+) -> None:
+    """Every artefact, each kept as it is done."""
+    from interp_toolkit.registry import names
+
+    folder = study.folder_of(out, resume, default=Path(ALL_FOLDER))
+    assert folder is not None
+    if preset not in PRESETS:
+        raise InputError(f"there is no preset {preset!r}{suggestion(preset, PRESETS)}")
+    if not folder.parent.is_dir():
+        raise InputError(f"--out {folder}: there is no folder {folder.parent}")
+    if not resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise InputError(
+            f"--out {folder} is not empty: give --resume to go on there, or another folder"
+        )
+    left = []
+
+    def work(say: Callable[[str], None]) -> list[Any]:
+        from interp_toolkit.studies.reproduce_all import reproduce_all, summary
+
+        def runner_for(place: Path) -> Any:
+            return study.runner(
+                place, workers, engine, address, device, place.exists(), say, {}, first_seed
+            )
+
+        made = reproduce_all(names("artefacts"), preset, folder, runner_for, say)
+        left.append(summary(made))
+        return [one.result for one in made if one.result is not None]
+
+    outputs.run(work)
+    print(f"{left[0]}\nresults: {folder / 'results' / 'README.md'}", file=sys.stderr)
 
 
 def _given(pairs: Sequence[str]) -> dict[str, dict[str, str]]:

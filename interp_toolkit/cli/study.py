@@ -54,15 +54,16 @@ class Outputs:
         options.check_apart({"--json": self._json_path, "--html": self._html_path}, read)
 
     def run(self, work: Callable[[Callable[[str], None]], Any]) -> None:
-        """Do the work, which is given a place to say how far it is, and show its result."""
+        """Do the work, which is given a place to say how far it is, and show its results."""
         from interp_toolkit.cli.progress import progress
 
         began = time.monotonic()
         with progress(self._quiet) as say:
-            result = work(say)
+            found = work(say)
+        results = found if isinstance(found, list) else [found]
         if not self._quiet:
             print(f"done in {time.monotonic() - began:.0f} s", file=sys.stderr)
-        show_results([result], self._json, self._json_path, self._html_path, self._quiet)
+        show_results(results, self._json, self._json_path, self._html_path, self._quiet)
 
 
 def folder_of(out: str | None, resume: bool, *, default: Path | None = None) -> Path | None:

@@ -156,6 +156,17 @@ class ListSource:
         return Lists(values, lengths, self.n_values)
 
 
+def joined(parts: Sequence[Lists]) -> Lists:
+    """The lists of several batches of one alphabet, in this order."""
+    longest = max(part.values.shape[1] for part in parts)
+    n_values = parts[0].n_values
+    values = [
+        torch.nn.functional.pad(part.values, (0, longest - part.values.shape[1]), value=n_values)
+        for part in parts
+    ]
+    return Lists(torch.cat(values), torch.cat([part.lengths for part in parts]), n_values)
+
+
 def all_sets(n_values: int, size: int) -> Lists:
     """Every set of `size` distinct values once, ascending; the order of items is the caller's.
 

@@ -7,7 +7,7 @@ import math
 import torch
 
 from interp_toolkit.data.list_layout import ListLayout
-from interp_toolkit.data.lists import ListKind, Lists, ListSource, all_sets, all_two_valued
+from interp_toolkit.data.lists import ListKind, Lists, ListSource, all_sets, all_two_valued, joined
 
 STANDARD_SIZE = 4000
 TEST_SEED = 2**32 - 1  # no training seed: the same seed would draw the lists trained on
@@ -44,7 +44,7 @@ def standard_sets(
         for name, kind in kinds.items()
     }
     if distinct and sum(math.comb(layout.n_values, k) for k in sizes) <= MAX_SETS_TESTED:
-        sets["sets"] = _joined([all_sets(layout.n_values, k) for k in sizes]).shuffled(generator)
+        sets["sets"] = joined([all_sets(layout.n_values, k) for k in sizes]).shuffled(generator)
     return sets
 
 
@@ -58,14 +58,4 @@ def two_valued_sets(layout: ListLayout, seed: int = TEST_SEED) -> Lists | None:
     if not 0 < n_sets <= MAX_SETS_TESTED:
         return None
     generator = torch.Generator().manual_seed(seed)
-    return _joined([all_two_valued(layout.n_values, k) for k in sizes]).shuffled(generator)
-
-
-def _joined(parts: list[Lists]) -> Lists:
-    longest = max(part.values.shape[1] for part in parts)
-    n_values = parts[0].n_values
-    values = [
-        torch.nn.functional.pad(part.values, (0, longest - part.values.shape[1]), value=n_values)
-        for part in parts
-    ]
-    return Lists(torch.cat(values), torch.cat([part.lengths for part in parts]), n_values)
+    return joined([all_two_valued(layout.n_values, k) for k in sizes]).shuffled(generator)

@@ -92,21 +92,7 @@ def check_left_padding(
     mask = torch.ones_like(padded)
     mask[:, :PADS] = 0
     logits = bench.run(model, padded, attention_mask=mask)[:, PADS:]
-    difference = float((logits - plain[:4]).abs().max())
-    check = measured(
-        "conditions", name, difference, tolerance, float(plain.abs().max()), NOISE_BASIS
-    )
-    if check.answer == "failed":
-        check = Check(
-            "conditions",
-            name,
-            "differs",
-            "logits change: pad on the right",
-            difference,
-            tolerance,
-            NOISE_BASIS,
-        )
-    yield check
+    yield _told(name, logits - plain[:4], plain, tolerance, "logits change: pad on the right")
 
 
 def check_dtype(bench: Bench, copy: Any, plain: Tensor, tolerance: float) -> Iterator[Check]:
@@ -116,20 +102,9 @@ def check_dtype(bench: Bench, copy: Any, plain: Tensor, tolerance: float) -> Ite
     if before == torch.float64:
         yield Check("conditions", name, "not_applicable", "the model is in float64")
         return
-    with quiet():  # TransformerLens says that it moves
-        move(copy, torch.float64)
-        try:
-            wide = bench.run(copy)
-        finally:
-            move(copy, before)
-    difference = float((wide - plain).abs().max())
-    check = measured(
-        "conditions", name, difference, tolerance, float(plain.abs().max()), NOISE_BASIS
-    )
-    if check.answer == "failed":
-        said = f"{str(before).removeprefix('torch.')} is off by more than its rounding explains"
-        check = Check("conditions", name, "differs", said, difference, tolerance, NOISE_BASIS)
-    yield check
+    wide = _run_moved(bench, copy, torch.float64, before)
+    said = f"{str(before).removeprefix('torch.')} is off by more than its rounding explains"
+    yield _told(name, wide - plain, plain, tolerance, said)
 
 
 def check_device(
@@ -142,24 +117,26 @@ def check_device(
         yield Check("conditions", name, "not_applicable", "there is no other device here")
         return
     there = torch.device("cpu" if here.type != "cpu" else "cuda")
-    with quiet():
+    moved = _run_moved(bench, copy, there, here)
+    yield _told(name, moved - plain, plain, tolerance, f"not on {there.type}")
+
+
+def _run_moved(
+    bench: Bench, copy: Any, there: torch.dtype | torch.device, back: torch.dtype | torch.device
+) -> Tensor:
+    """The logits of a copy in another dtype or on another device; it is moved back."""
+    with quiet():  # TransformerLens says that it moves
         move(copy, there)
         try:
-            logits = bench.run(copy)
+            return bench.run(copy)
         finally:
-            move(copy, here)
-    difference = float((logits - plain).abs().max())
-    check = measured(
-        "conditions", name, difference, tolerance, float(plain.abs().max()), NOISE_BASIS
-    )
-    if check.answer == "failed":
-        check = Check(
-            "conditions",
-            name,
-            "differs",
-            f"not on {there.type}",
-            difference,
-            tolerance,
-            NOISE_BASIS,
-        )
-    yield check
+            move(copy, back)
+
+
+def _told(name: str, change: Tensor, plain: Tensor, tolerance: float, said: str) -> Check:
+    """A difference that is told, and is no fault."""
+    difference, scale = float(change.abs().max()), float(plain.abs().max())
+    check = measured("conditions", name, difference, tolerance, scale, NOISE_BASIS)
+    if check.answer != "failed":
+        return check
+    return Check("conditions", name, "differs", said, difference, tolerance, NOISE_BASIS)

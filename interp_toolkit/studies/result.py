@@ -164,12 +164,14 @@ class StudyResult(Result):
         jobs: what each job found, by its name: every seed's numbers.
         by_seed: a table of them.
         examples: further tables.
+        whose: what the figures held against are called: "theirs", where they are the document's.
     """
 
     quantities: Sequence[Quantity]
     jobs: Mapping[str, Mapping[str, Any]]
     by_seed: Table
     examples: Sequence[Table] = ()
+    whose: str = "theirs"
 
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"by_seed", "examples"})
 
@@ -181,18 +183,18 @@ class StudyResult(Result):
 
     def tables(self) -> list[Table]:
         """Theirs beside ours; every seed; further ones."""
-        return [_comparison(self.quantities), self.by_seed, *self.examples]
+        return [_comparison(self.quantities, self.whose), self.by_seed, *self.examples]
 
 
-def tally(quantities: Sequence[Quantity]) -> str:
-    """What was reached and what was not, in a sentence."""
+def tally(quantities: Sequence[Quantity], whose: str = "theirs") -> str:
+    """What was reached and what was not, in a sentence; `whose` as in `StudyResult`."""
     compared = [q for q in quantities if q.reached is not None]
     missed = [q for q in compared if not q.reached]
     text = f"the median seed reaches {len(compared) - len(missed)} of {len(compared)} figures"
     if not missed:
         return f"{text}."
     against = [
-        f"{q.of}: {q.name} {shown(q.median, q.unit)}, theirs {_theirs(q)} "
+        f"{q.of}: {q.name} {shown(q.median, q.unit)}, {whose} {_theirs(q)} "
         f"({q.seeds_reaching} of {q.seeds} seeds reach it)"
         for q in missed[:NAMED]
     ]
@@ -228,8 +230,8 @@ def study_provenance(
     )
 
 
-def _comparison(quantities: Sequence[Quantity]) -> Table:
-    columns = ["experiment", "quantity", "theirs", "ours", "range", "seeds", "outcome", "remark"]
+def _comparison(quantities: Sequence[Quantity], whose: str) -> Table:
+    columns = ["experiment", "quantity", whose, "ours", "range", "seeds", "outcome", "remark"]
     rows = [
         [
             q.of,
@@ -243,10 +245,12 @@ def _comparison(quantities: Sequence[Quantity]) -> Table:
         ]
         for q in quantities
     ]
-    caption = "Ours is the median over seeds; reached: it is at least as good as theirs."
+    caption = f"Ours is the median over seeds; reached: it is at least as good as {whose}."
     if any(q.expected for q in quantities):
-        caption = "Ours is the median over seeds; reached: it is within their range."
-    return Table("Theirs beside ours", columns, rows, caption)
+        caption = "Ours is the median over seeds; reached: it is within the range."
+    if all(q.theirs is None and q.expected is None for q in quantities):
+        caption = "Ours is the median over seeds; the source gives no figures to hold it against."
+    return Table(f"{whose.capitalize()} beside ours", columns, rows, caption)
 
 
 def _theirs(quantity: Quantity) -> str | None:

@@ -23,7 +23,7 @@ from interp_toolkit.models.transformer.transformer import Transformer, next_toke
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.training.engine.problem import Problem
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
-from interp_toolkit.training.engine.settings import Betas, TrainingSettings
+from interp_toolkit.training.engine.settings import Betas, Schedule, TrainingSettings
 from interp_toolkit.training.engine.trainer import Fitted
 
 SOLVED = 0.95  # accuracy on the second repeat
@@ -60,7 +60,7 @@ class InductionTraining(TrainingSettings):
     rows: int = Field(64, ge=1, le=1_000_000)
     steps: int = Field(2_000, ge=1)
     lr: float = Field(0.01, gt=0, le=10, allow_inf_nan=False)
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
+    schedule: Schedule = "linear"
     warm_up: int = Field(50, ge=0)
     optimiser: Literal["adam", "adamw"] = "adamw"
     betas: Betas = (0.9, 0.98)

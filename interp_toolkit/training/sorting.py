@@ -13,6 +13,8 @@ experiment 1.
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
@@ -24,15 +26,15 @@ from torch import Tensor
 
 from interp_toolkit.circuits.sorting.evaluation import list_accuracy
 from interp_toolkit.data.list_layout import ListLayout, ListRows, parse_layout
-from interp_toolkit.data.lists import ListKind, ListSource
-from interp_toolkit.data.standard_lists import standard_sets
+from interp_toolkit.data.lists import MAX_SETS, ListKind, Lists, ListSource, all_sets, joined
+from interp_toolkit.data.standard_lists import fresh_generator, standard_sets, two_valued_sets
 from interp_toolkit.models.transformer.collapsed import at_positions, table_logits, tables_pay
 from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.training.engine.problem import Problem
 from interp_toolkit.training.engine.seeds import train_seeds
-from interp_toolkit.training.engine.settings import Betas, TrainingSettings
+from interp_toolkit.training.engine.settings import Betas, Schedule, TrainingSettings
 from interp_toolkit.training.engine.trainer import Fitted
 
 
@@ -50,12 +52,16 @@ class SortTraining(TrainingSettings):
         batch: lists a step.
         loss_floor: each item's loss counts as at least this much (nats), so that items which are
             right already no longer pull.
+        lists: what lists with repeats are drawn from: "hard", the source's; "uniform", with which
+            it says a causal model does poorly; "two-valued"; "hard-and-two-valued", half of each,
+            which it says would mend its failures.
+        held_out_sets: of distinct lists, so many sets of values are never trained on.
         fixed_query: one query, learned, at every position: W_Q is zero and b_Q starts as a row of
             what W_Q would have been.
     """
 
     optimiser: Literal["adam", "adamw"] = "adamw"
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "cosine"
+    schedule: Schedule = "cosine"
     lr: float = Field(3e-3, gt=0, le=10, allow_inf_nan=False)
     final_lr: float = Field(3e-5, ge=0, allow_inf_nan=False)
     weight_decay: float = Field(1e-4, ge=0, allow_inf_nan=False)
@@ -71,6 +77,8 @@ class SortTraining(TrainingSettings):
     normalization: Literal["LN", "RMS"] | None = None
     batch: int = Field(1_024, ge=1, le=10_000_000)
     loss_floor: float = Field(0.0, ge=0, allow_inf_nan=False)
+    lists: Literal["hard", "uniform", "two-valued", "hard-and-two-valued"] = "hard"
+    held_out_sets: int = Field(0, ge=0)
     fixed_query: bool = False
 
     @model_validator(mode="after")
@@ -81,7 +89,18 @@ class SortTraining(TrainingSettings):
             raise ValueError(
                 f"{self.longest} distinct items need as many values; n_values is {self.n_values}"
             )
+        if "two-valued" in self.lists and self.shortest < 2:
+            raise ValueError("lists of two values have two items or more; give shortest")
+        if self.held_out_sets:
+            self._check_held_out()
         return self
+
+    def _check_held_out(self) -> None:
+        if not (self.distinct and self.shortest == self.longest):
+            raise ValueError("held_out_sets are of distinct lists of one length")
+        n_sets = math.comb(self.n_values, self.longest)
+        if n_sets > MAX_SETS or self.held_out_sets >= n_sets:
+            raise ValueError(f"of {n_sets} sets, {self.held_out_sets} cannot be held out")
 
     @property
     def layout(self) -> ListLayout:
@@ -95,8 +114,9 @@ class SortTraining(TrainingSettings):
 
     @property
     def source(self) -> ListSource:
-        """The lists to train on: distinct ones, or the source's harder ones."""
-        kind: ListKind = "distinct" if self.distinct else "hard"
+        """The lists to train on: distinct ones, or of the kind that `lists` says first."""
+        lists = "hard" if self.lists == "hard-and-two-valued" else self.lists
+        kind: ListKind = "distinct" if self.distinct else lists
         return ListSource(kind, self.n_values, self.shortest, self.longest)
 
     @property
@@ -128,7 +148,7 @@ class SortCausal(SortTraining):
     lr: float = Field(1e-3, gt=0, le=10, allow_inf_nan=False)
     final_lr: float = Field(1e-4, ge=0, allow_inf_nan=False)
     optimiser: Literal["adam", "adamw"] = "adam"
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "exponential"
+    schedule: Schedule = "exponential"
     betas: Betas = (0.9, 0.999)
     steps: int = Field(9_000, ge=1)
 
@@ -158,6 +178,7 @@ class Sorting(Problem):
     def __init__(self, config: SortTraining, seed: int):
         self.config = config
         self.layout, self.source = config.layout, config.source
+        self.trained_on = set_split(config)[0] if config.held_out_sets else None
         self.model = Transformer(config.model_config_of(seed)).to(config.device)
         if config.fixed_query:
             fix_query(self.model)
@@ -167,7 +188,16 @@ class Sorting(Problem):
 
     def draw(self, generator: torch.Generator) -> ListRows:
         """Rows of a fresh batch of lists."""
-        return self.layout.rows(self.source.draw(self.config.batch, generator))
+        n = self.config.batch
+        if self.config.lists == "hard-and-two-valued" and not self.config.distinct:
+            beside = dataclasses.replace(self.source, kind="two-valued")
+            halves = self.source.draw(n - n // 2, generator), beside.draw(n // 2, generator)
+            return self.layout.rows(joined(halves))
+        if self.trained_on is None:
+            return self.layout.rows(self.source.draw(n, generator))
+        size, device = (n,), generator.device
+        rows = torch.randint(len(self.trained_on), size, generator=generator, device=device)
+        return self.layout.rows(self.trained_on.to(device).take(rows).shuffled(generator))
 
     def logits(self, batch: ListRows) -> Float[Tensor, "row item logit"]:
         """What the model answers where it is read."""
@@ -181,6 +211,14 @@ class Sorting(Problem):
         if self.config.loss_floor:
             losses = losses.clamp(min=self.config.loss_floor)
         return (losses * batch.present).sum() / batch.present.sum()
+
+
+def set_split(config: SortTraining) -> tuple[Lists, Lists]:
+    """The sets that are trained on and those held out, which are the same for every seed."""
+    sets = all_sets(config.n_values, config.longest)
+    order = torch.randperm(len(sets), generator=fresh_generator(0))
+    held_out, rest = order[: config.held_out_sets], order[config.held_out_sets :]
+    return sets.take(rest), sets.take(held_out)
 
 
 def item_losses(
@@ -207,6 +245,15 @@ def fix_query(model: Transformer) -> None:
     attn.W_Q.requires_grad_(False)
 
 
+#: the test lists of the kind that is trained on
+TESTED_ON: Mapping[ListKind, str] = {
+    "hard": "hard",
+    "uniform": "random",
+    "distinct": "random",
+    "two-valued": "two_values",
+}
+
+
 class SeedScores(NamedTuple):
     """How a trained model does.
 
@@ -214,12 +261,16 @@ class SeedScores(NamedTuple):
         loss: nats an item, on the test lists of the kind it was trained on.
         random, hard, sets: share of whole lists right, on the source's test lists; None where a
             kind does not exist (`data.standard_lists`).
+        two_values: of all multisets of two values.
+        held_out: of the sets that were not trained on.
     """
 
     loss: float
-    random: float | None
-    hard: float | None
-    sets: float | None
+    random: float | None = None
+    hard: float | None = None
+    sets: float | None = None
+    two_values: float | None = None
+    held_out: float | None = None
 
     @property
     def solved(self) -> bool:
@@ -228,14 +279,17 @@ class SeedScores(NamedTuple):
 
 
 def evaluate(model: Transformer, config: SortTraining) -> SeedScores:
-    """Loss and accuracy on the source's test lists."""
-    found = {
-        name: list_accuracy(model, config.layout, lists)
-        for name, lists in standard_sets(config.layout, config.distinct).items()
-    }
-    trained_on = found["random" if config.distinct else "hard"]
-    shares = {name: f.lists_right for name, f in found.items()}
-    return SeedScores(trained_on.loss, shares.get("random"), shares.get("hard"), shares.get("sets"))
+    """Loss and accuracy on the source's test lists, lists of two values, and sets held out."""
+    lists = standard_sets(config.layout, config.distinct)
+    pairs = None if config.distinct else two_valued_sets(config.layout)
+    if pairs is not None:
+        lists["two_values"] = pairs
+    if config.held_out_sets:
+        lists["held_out"] = set_split(config)[1].shuffled(fresh_generator(0))
+    found = {name: list_accuracy(model, config.layout, some) for name, some in lists.items()}
+    kind = TESTED_ON[config.source.kind]
+    trained_on = found.get(kind, found["random"])
+    return SeedScores(trained_on.loss, **{name: f.lists_right for name, f in found.items()})
 
 
 def train(config: SortTraining, session: Session, *, recipe: str) -> TrainingRun:
@@ -261,7 +315,13 @@ def train(config: SortTraining, session: Session, *, recipe: str) -> TrainingRun
 
 
 def _verdict(config: SortTraining, best: Mapping[str, Any], solved: list[bool]) -> str:
-    names = {"random": "random lists", "hard": "hard lists", "sets": "sets"}
+    names = {
+        "random": "random lists",
+        "hard": "hard lists",
+        "sets": "sets",
+        "two_values": "lists of two values",
+        "held_out": "sets held out",
+    }
     right = ", ".join(f"{best[k]:.2%} of {name}" for k, name in names.items() if k in best)
     return (
         f"{sum(solved)} of {config.seeds} seeds sort every test list; the best one's loss is "
@@ -302,13 +362,17 @@ CAUSAL = _recipe(
         "wide": {"d_model": 300},
         "wide-clipped": {"d_model": 300, "loss_floor": 0.02},
         "fixed-query": {**ADAMW, "steps": 5_000, "fixed_query": True},
+        "fixed-query-adam": {"fixed_query": True},
+        "uniform": {"lists": "uniform"},
+        "with-two-valued": {"lists": "hard-and-two-valued"},
+        "plateau": {"schedule": "plateau"},
     },
 )
 DISTINCT = _recipe(
     "sort-distinct",
     "one layer sorts ten distinct ones of 0-14, writing after the list",
     SortDistinct,
-    {"adamw": {}, "post": POST},
+    {"adamw": {}, "post": POST, "held-out": {"held_out_sets": 300}},
 )
 BIDIRECTIONAL = _recipe(
     "sort-bidirectional",

@@ -5,7 +5,9 @@ import pytest
 import torch
 
 import interp_toolkit as it
-from interp_toolkit.auditing.direction import function_of, random_directions, read_part
+from interp_toolkit.auditing.direction.carries import read_part
+from interp_toolkit.auditing.direction.common import random_directions
+from interp_toolkit.auditing.direction.reads import function_of
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig

@@ -119,6 +119,63 @@ def test_artefacts_are_listed(call, monkeypatch: pytest.MonkeyPatch, capfd) -> N
     assert "sorting" in listed
 
 
+@pytest.fixture(name="two_artefacts")
+def only_two(monkeypatch: pytest.MonkeyPatch):
+    """The toy study, in a room of its own name, and one that cannot be made."""
+    group = "interp_toolkit.artefacts"
+    two = [
+        EntryPoint("toys/study", "toy_study:TOY", group),
+        EntryPoint("unlucky", "toy_study:UNLUCKY", group),
+    ]
+    real = registry.entry_points
+
+    def patched(group: str):
+        return two if group.endswith("artefacts") else real(group=group)
+
+    monkeypatch.setattr(registry, "entry_points", patched)
+    registry._entries.cache_clear()
+    yield
+    registry._entries.cache_clear()
+
+
+def test_all_of_them_with_a_page_of_results(call, two_artefacts, tmp_path: Path) -> None:
+    folder = tmp_path / "all"
+    code, out, err = call("all", "--workers", 1, "--out", folder)
+    assert code == 0
+    assert "Theirs beside ours" in out
+    assert "1 of 2 artefacts made; not made: unlucky (refuses-0: seed 0 is unlucky)" in " ".join(
+        err.split()
+    )
+    document = (folder / "results/toys/study.json").read_text()
+    [result] = json.loads(document)["results"]
+    assert result["quantities"]
+    assert "jobs" not in result
+    page = (folder / "results/README.md").read_text(encoding="utf-8")
+    assert "| toys/study | small | partly reached | the median seed reaches 1 of 2" in page
+    assert "| unlucky | small | not made | refuses-0: seed 0 is unlucky |" in page
+    code, _, err = call("all", "--workers", 1, "--out", folder, "--resume")
+    assert code == 0
+    assert "2 of 2 jobs were done before" in err
+    assert (folder / "results/toys/study.json").read_text() == document
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--seeds", "3"], "leave out --set and --seeds"),
+        (["--preset", "papr"], "did you mean paper?"),
+        (["--out", "no/such/folder"], "there is no folder no/such"),
+        (["--out", "."], "is not empty: give --resume"),
+    ],
+)
+def test_what_all_does_not_take(call, tmp_path, monkeypatch, arguments, says) -> None:
+    (tmp_path / "kept").touch()
+    monkeypatch.chdir(tmp_path)
+    code, out, err = call("all", *arguments)
+    assert (code, out) == (2, "")
+    assert says in one_line(err)
+
+
 def interp(*arguments: object, **environment: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-c", WITH_TOY, *map(str, arguments)],

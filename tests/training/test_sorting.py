@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,6 +18,7 @@ from interp_toolkit.training.sorting import (
     SortTraining,
     evaluate,
     item_losses,
+    set_split,
 )
 
 RECIPES = ("sort-causal", "sort-distinct", "sort-bidirectional")
@@ -122,6 +125,67 @@ def test_training_lists_are_the_sources() -> None:
     assert float(values.mean()) < 4.5
     given = drawn(problem_of("sort-distinct", batch=100)).tokens[:, 1:11]
     assert all(len(set(row)) == 10 for row in given.tolist())
+
+
+def test_other_lists_to_train_on() -> None:
+    given = drawn(problem_of("sort-causal", batch=2_000, lists="uniform")).tokens[:, 1:11]
+    values = torch.tensor([len(set(row)) for row in given.tolist()], dtype=torch.float64)
+    assert float(values.mean()) == pytest.approx(10 * (1 - 0.9**10), abs=0.15)
+    given = drawn(problem_of("sort-causal", batch=200, lists="two-valued")).tokens[:, 1:11]
+    assert all(len(set(row)) == 2 for row in given.tolist())
+    both = problem_of("sort-causal", batch=201, lists="hard-and-two-valued")
+    given = drawn(both).tokens[:, 1:11].tolist()
+    assert all(len(set(row)) == 2 for row in given[101:])
+    assert any(len(set(row)) > 2 for row in given[:101])
+
+
+def test_sets_that_are_held_out_are_never_drawn_and_are_tested_apart() -> None:
+    problem = problem_of("sort-distinct", batch=4_000, held_out_sets=2_900)
+    drawn_sets = {tuple(sorted(row)) for row in drawn(problem).tokens[:, 1:11].tolist()}
+    rest, held_out = set_split(problem.config)
+    assert len(rest) + len(held_out) == 3_003
+    assert drawn_sets == {tuple(row) for row in rest.values.tolist()}
+    assert not drawn_sets & {tuple(row) for row in held_out.values.tolist()}
+    found = evaluate(problem.model, problem.config)
+    assert found.held_out is not None
+    assert found.held_out < 0.5
+    assert not SeedScores(0.1, random=1.0, held_out=0.99).solved
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"held_out_sets": 3_003}, "3003 sets, 3003 cannot be held out"),
+        ({"held_out_sets": 3, "distinct": False}, "distinct lists of one length"),
+        ({"lists": "two-valued", "shortest": 1}, "two items or more"),
+    ],
+)
+def test_lists_that_cannot_be_had(settings, message) -> None:
+    with pytest.raises(ValueError, match=message):
+        SortTraining(**({"n_values": 15, "distinct": True} | settings))
+
+
+def test_a_run_on_a_plateau_resumes_exactly(tmp_path) -> None:
+    """The rate follows the losses, which are kept."""
+    settings = {"schedule": "plateau", "steps": 60, "batch": 16, "log_every": 1, "save_every": 6}
+    settings |= {"lr": 1e-9, "final_lr": 1e-10}  # nothing falls: the rate is lowered
+    recipe = find("recipes", "sort-causal")
+    whole = recipe.train(recipe.config(**settings), Session(tmp_path / "whole"))
+    lines = [json.loads(x) for x in (tmp_path / "whole/metrics.jsonl").read_text().splitlines()]
+    assert lines[-1]["lr"] < lines[0]["lr"]
+
+    class StoppedError(Exception):
+        pass
+
+    def stop(at) -> None:
+        if at.step == 45:
+            raise StoppedError
+
+    with pytest.raises(StoppedError):
+        recipe.train(recipe.config(**settings), Session(tmp_path / "cut", report=stop))
+    again = recipe.train(recipe.config(**settings), Session(tmp_path / "cut", resume=True))
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[name])
 
 
 @pytest.mark.parametrize(("distinct", "kind"), [(False, "hard"), (True, "random")])

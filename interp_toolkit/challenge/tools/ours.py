@@ -22,6 +22,7 @@ from interp_toolkit.challenge.tools.tool import Answer
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import activations
+from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.estimators.separability import check_separability
 
 YES, NO = 0.95, 0.05
@@ -177,8 +178,7 @@ def _threshold(model: Model, data: FeatureData, item: Direction) -> float:
         found[batch.index.numpy()] = batch[item.hook].double().numpy()
     along = found @ item.vector
     columns = np.stack([data.column(name) for name in item.features], axis=1)
-    number = columns @ (1 << np.arange(len(item.features))[::-1])
-    told = np.array([item.table[int(n)] == "1" for n in number])
+    told = truth_values(item.table, columns)
     if told.all() or not told.any():
         return 0.5
     status = check_separability(along[told][:, None], along[~told][:, None]).status

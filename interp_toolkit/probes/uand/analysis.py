@@ -30,13 +30,14 @@ from interp_toolkit.options import Flag, Names, Options, Position
 from interp_toolkit.probes.estimators.boolean import check_table
 from interp_toolkit.probes.uand import figures
 from interp_toolkit.probes.uand.claims import counts, main_claim
+from interp_toolkit.probes.uand.composed import Composer, Depth
 from interp_toolkit.probes.uand.errors import PairErrors
 from interp_toolkit.probes.uand.gates import check_gates, measure_gates
 from interp_toolkit.probes.uand.intersections import Intersections
 from interp_toolkit.probes.uand.layers import Layer, read_layer
-from interp_toolkit.probes.uand.result import SiteSummary, UANDResult
+from interp_toolkit.probes.uand.result import ComposedSummary, SiteSummary, UANDResult
 from interp_toolkit.probes.uand.site import FOLDS, SiteErrors, Split, measure_site, split
-from interp_toolkit.probes.uand.verdict import evidence_of, joined, verdict
+from interp_toolkit.probes.uand.verdict import composed_words, evidence_of, joined, verdict
 from interp_toolkit.registry import Analysis
 
 NEURONS = "blocks.*.mlp.hook_post"
@@ -67,6 +68,11 @@ class UANDOptions(FeatureOptions, Options):
     most_rows: int = Field(30_000, ge=1, description="Places to look at; more are drawn from.")
     most_features: int = Field(
         1_000, ge=2, description="Features to look at; of more, those that are on most often."
+    )
+    most_ands: int = Field(
+        64,
+        ge=0,
+        description="ANDs of earlier layers that a later one is asked for ANDs of; 0: it is not.",
     )
 
     @model_validator(mode="after")
@@ -126,6 +132,7 @@ def run(
     sites: list[SiteErrors] = []
     summaries: list[SiteSummary] = []
     asked: list[list[dict[str, Any]]] = []
+    composer, composed = Composer(samples.names, rows, options.most_ands), list[ComposedSummary]()
     for hook in names:
         layer = read_layer(model, samples, hook, options.memory)
         progress(f"layer {len(sites) + 1} of {len(names)}: {hook}")
@@ -139,6 +146,14 @@ def run(
         sites.append(site)
         summaries.append(_summary(site))
         asked.append(_gates(wanted, samples, options.table, layer, rows))
+        deeper = composer.follow(
+            layer,
+            site,
+            level=options.level,
+            reinitialisations=options.reinitialisations,
+            progress=progress,
+        )
+        composed += [_composed(found) for found in deeper]
     focus = max(
         range(len(sites)),
         key=lambda k: (summaries[k].counts["computed"], -summaries[k].mean_worst),
@@ -150,7 +165,10 @@ def run(
     ) | {"features_sha256": None if chosen is None else chosen.sha256}
     return UANDResult(
         probe="uand",
-        verdict=verdict(summaries[focus], main, len(summaries)) + joined(summaries, focus),
+        verdict=verdict(summaries[focus], main, len(summaries))
+        + joined(summaries, focus)
+        + composed_words(composed)
+        + "".join(f" {gate['said']}" for gate in asked[focus] if gate["said"]),
         evidence=evidence_of(summaries[focus], main, places=len(samples), held_out=FOLDS),
         provenance=provenance(model, _described(data, samples), settings, seed),
         features={"count": len(samples.names), "source": samples.source, "left_out": left_out},
@@ -161,6 +179,7 @@ def run(
         gates=asked[focus],
         focus=focus,
         every_pair=_every_pair(sites[focus], samples.names),
+        composed=composed,
         notes=[f"left out: {left_out}"] if left_out else [],
         plots=_plots(sites[focus], summaries, samples.names),
     )
@@ -225,6 +244,13 @@ def _summary(site: SiteErrors) -> SiteSummary:
         behind_attention=site.behind_attention,
         shuffled_read=site.shuffled_read,
         intersections=None if site.intersections is None else _described_sets(site.intersections),
+        higher_fan_in=None if site.higher is None else dataclasses.asdict(site.higher),
+    )
+
+
+def _composed(found: Depth) -> ComposedSummary:
+    return ComposedSummary(
+        found.depth, found.names, found.left_out, found.computed(), _summary(found.site)
     )
 
 
@@ -243,7 +269,8 @@ def _described_sets(found: Intersections) -> dict[str, Any]:
         "level": found.level,
         "scatter": found.scatter,
         "bias": found.bias,
-        "targeted": bool(found.targeted.any()),
+        "universal": found.universal,
+        "targeted": not found.universal and bool(found.targeted.any()),
         "named_count": int(found.named.sum()),
         "named_seen": int(named.sum()),
         "separated": int(found.errors.separated[named].sum()),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp_toolkit.epsilon import epsilon
+from interp_toolkit.epsilon import AFFINE, epsilon
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.uand.readoff import UANDReadoff
 from interp_toolkit.probes.uand.site import Split
+from interp_toolkit.truth_polynomial import mobius
+
+Readoff = tuple[Float[np.ndarray, " d"], float]
 
 MOST_FEATURES = 6  # of a gate: 2^k readoffs make one table
 
@@ -55,7 +58,8 @@ def measure_gates(
     """Each gate's errors on held-out rows, read at the layer together with its input.
 
     An AND is read off the layer alone; other functions also need their single features, which a
-    layer may not keep, so these are read off the layer and its input side by side.
+    layer may not keep, so these are read off the layer and its input side by side: through their
+    ANDs, and, as "fitted", by one readoff fitted to the function itself. "said" is what follows.
     """
     if not gates:
         return []
@@ -68,6 +72,7 @@ def measure_gates(
             "function": table or "AND",
             **found,
             "input": None if at_input is None else at_input["worst_after_offset"],
+            "said": None if table is None else _said(gate, names, table, found, rows),
         }
         for gate, found, at_input in zip(gates, here, before, strict=True)
     ]
@@ -94,18 +99,52 @@ def _gate_errors(
     truth: Bool[np.ndarray, " held_out"] = (
         on.all(axis=1) if table is None else truth_values(table, on)
     )
-    missing = {"worst": None, "worst_after_offset": None, "rms": None, "true": int(truth.sum())}
-    try:
-        direction, intercept = readoff.truth_table_readoff(table or _and(len(gate)), gate)
-    except InputError:  # never together in the rows fitted on
-        return missing
-    found = epsilon((held_out @ direction + intercept)[:, None], truth[:, None])
-    return {
-        "worst": found.worst,
-        "worst_after_offset": found.worst_after_offset,
-        "rms": found.rms,
-        "true": int(truth.sum()),
-    }
+
+    def measured(read: Callable[[str, Sequence[int]], Readoff]) -> dict[str, float | None]:
+        try:
+            direction, intercept = read(table or _and(len(gate)), gate)
+        except InputError:  # never together in the rows fitted on
+            return dict.fromkeys(("worst", "worst_after_offset", "rms"))
+        found = epsilon((held_out @ direction + intercept)[:, None], truth[:, None])
+        kept = found.worst, found.worst_after_offset, found.rms
+        return dict(zip(("worst", "worst_after_offset", "rms"), kept, strict=True))
+
+    fitted = None if table is None else measured(readoff.fitted_readoff)
+    through = measured(readoff.truth_table_readoff)
+    return {**through, "true": int(truth.sum()), "fitted": fitted}
+
+
+def _said(
+    gate: Sequence[int],
+    names: Sequence[str],
+    table: str,
+    found: Mapping[str, Any],
+    rows: Split,
+) -> str:
+    """Whether the function can be read off, and if not, what stands in the way."""
+    through, fitted = found["worst_after_offset"], found["fitted"]["worst_after_offset"]
+    name = f"{table} of {', '.join(names[k] for k in gate)}"
+    ways = {"through its ANDs": through, "fitted to itself": fitted}
+    known = {way: error for way, error in ways.items() if error is not None}
+    if known and min(known.values()) < AFFINE:
+        way = min(known, key=lambda w: known[w])
+        return f"{name} is read off {way}, the worst error {known[way]:.3g} after offset."
+    on = rows.labels[rows.fitted]
+    terms = {places: c for places, c in mobius(table).items() if len(places) > 1}
+    count = {places: int(on[:, [gate[k] for k in places]].all(axis=1).sum()) for places in terms}
+    parts = [f"{name} cannot be read off to better than 1/4 here"]
+    if terms:
+        rarest = min(terms, key=lambda places: count[places])
+        total = sum(map(abs, terms.values()))
+        parts.append(
+            f"through its ANDs their errors add up with weights of {total} in all, and the AND of "
+            f"{', '.join(names[gate[k]] for k in rarest)}, weight {terms[rarest]}, is true on "
+            f"{count[rarest]:,} of the {len(on):,} rows fitted on"
+        )
+    shown = [f"{way} {error:.3g}" for way, error in known.items()]
+    if shown:
+        parts.append(f"worst errors after offset: {', '.join(shown)}")
+    return f"{'; '.join(parts)}."
 
 
 def _and(n_features: int) -> str:

@@ -6,25 +6,35 @@ and the AND of two features is read off the neurons that listen to both, with th
 typical bias -a, the sets are found where these numbers have two levels, 0 and a: cut at a/2, each
 side has its mean within NEAR of its level and scatters by no more than SCATTER, both in units of a.
 Normal or uniform weights never do: what lies above the cut is a tail's end, or the rest too wide.
-Pairs that share more neurons than sets of their sizes would by chance (hypergeometric) are gates
-that the layer was built for; where none do, it is universal.
-Source: "Computation in superposition", sections 1.2 and 1.3.
+Where nearly all pairs share a neuron the layer is universal. Else pairs that share more neurons
+than sets of their sizes would by chance (hypergeometric) are gates that it was built for. (Features
+in superposition that are alike share more neurons than chance in a universal layer too.)
+With a bias of -(k-1) times the upper level, neurons fire where k of their features are on, and the
+ANDs of k features are read along the neurons that k share (`find_higher`).
+Source: "Computation in superposition", sections 1.2 to 1.4.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
+from interp_toolkit.epsilon import gate_after_offset
 from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.probes.uand.tiles import TileErrors, gathered, tiles_of
 from interp_toolkit.stats import benjamini_yekutieli
 
 NEAR = 0.2
 SCATTER = 0.3
+UNIVERSAL = 0.9  # share of all pairs that share a neuron, from which on a layer is universal
+FAN_INS = (3, 4)  # that are looked for beside 2
+MOST_GATES = 2_000  # of a higher fan-in that are measured
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +60,42 @@ class Intersections:
     errors: PairErrors
 
     @property
+    def universal(self) -> bool:
+        """Whether nearly all pairs share a neuron, so that it is not made for some of them."""
+        return bool((self.shared > 0).mean() >= UNIVERSAL)
+
+    @property
     def named(self) -> Bool[np.ndarray, " pair"]:
-        """The pairs it computes: the targeted ones, or, where there are none, all that share."""
-        return self.targeted if self.targeted.any() else self.shared > 0
+        """The pairs it computes: all that share, or of a layer that is not universal the targets.
+
+        Of one without targets, all that share too.
+        """
+        all_of_them = self.universal or not self.targeted.any()
+        return self.shared > 0 if all_of_them else self.targeted
+
+
+@dataclass(frozen=True, eq=False)
+class HigherFanIn:
+    """The construction for ANDs of three features or more.
+
+    Attributes:
+        fan_in: features of a gate.
+        level, scatter, bias: as in `Intersections`.
+        gates: how many sets of so many features share a neuron.
+        measured: of these, how many had an error: on together in held-out rows, a sample of many.
+        separated: of the measured, those whose scores lie apart.
+        worst, worst_after_offset: of the measured; NaN without any.
+    """
+
+    fan_in: int
+    level: float
+    scatter: float
+    bias: float
+    gates: int
+    measured: int
+    separated: int
+    worst: float
+    worst_after_offset: float
 
 
 def feature_weights(
@@ -82,18 +125,10 @@ def find_intersections(
         pairs: whose readoffs to measure.
         level: of the false discoveries among targeted pairs.
     """
-    typical = -float(np.median(bias))
-    connected = weights > typical / 2
-    if typical <= 0 or not connected.any():
+    found = _two_levels(weights, bias, 2)
+    if found is None:
         return None
-    upper = float(weights[connected].mean())
-    if not (
-        abs(upper - typical) <= NEAR * typical
-        and abs(weights[~connected].mean()) <= NEAR * typical
-        and weights[connected].std() <= SCATTER * typical
-        and weights[~connected].std() <= SCATTER * typical
-    ):
-        return None
+    connected, upper, typical = found
     as_numbers = connected.astype(np.float64)
     counts = (as_numbers @ as_numbers.T)[pairs[:, 0], pairs[:, 1]].astype(np.int64)
     if not counts.any():
@@ -107,6 +142,83 @@ def find_intersections(
         targeted=_more_than_chance(connected, counts, pairs, level),
         errors=_measure(connected, counts, activations / upper, features, pairs),
     )
+
+
+def find_higher(
+    weights: Float[np.ndarray, "feature neuron"],
+    bias: Float[np.ndarray, " neuron"],
+    activations: Float[np.ndarray, "n neuron"],
+    features: Bool[np.ndarray, "n feature"],
+    seed: int,
+) -> HigherFanIn | None:
+    """The construction for a fan-in above 2, measured on held-out rows; None where it is not there.
+
+    Arguments as in `find_intersections`; the seed is of the gates that are measured.
+    """
+    for fan_in in FAN_INS:
+        found = _two_levels(weights, bias, fan_in)
+        if found is None or len(weights) < fan_in:
+            continue
+        connected, upper, typical = found
+        gates = _gates_of(connected, fan_in, seed)
+        shared = np.stack([connected[list(gate)].all(axis=0) for gate in gates])
+        truth = np.stack([features[:, list(gate)].all(axis=1) for gate in gates], axis=1)
+        some = shared.any(axis=1)
+        if not some.any():
+            return None
+        share = float(some.mean())
+        kept = some & truth.any(axis=0)
+        readoffs = shared[kept] / shared[kept].sum(axis=1, keepdims=True)
+        scores = activations @ readoffs.T.astype(activations.dtype) / upper
+        truth = truth[:, kept]
+        least = gate_after_offset(scores, truth)
+        on = np.where(truth, scores, np.inf).min(axis=0)
+        off = np.where(truth, -np.inf, scores).max(axis=0)
+        return HigherFanIn(
+            fan_in=fan_in,
+            level=upper,
+            scatter=float(np.sqrt(np.mean((weights - upper * connected) ** 2))),
+            bias=-typical,
+            gates=round(share * math.comb(len(weights), fan_in)),
+            measured=int(kept.sum()),
+            separated=int((on > off).sum()),
+            worst=float(np.abs(scores - truth).max()) if kept.any() else float("nan"),
+            worst_after_offset=float(np.nanmax(least)) if kept.any() else float("nan"),
+        )
+    return None
+
+
+def _gates_of(
+    connected: Bool[np.ndarray, "feature neuron"], fan_in: int, seed: int
+) -> Sequence[Sequence[int]]:
+    """All sets of so many features, or a random sample of them."""
+    m = len(connected)
+    if math.comb(m, fan_in) <= MOST_GATES:
+        return list(combinations(range(m), fan_in))
+    rng = np.random.default_rng(seed)
+    return [np.sort(rng.choice(m, fan_in, replace=False)).tolist() for _ in range(MOST_GATES)]
+
+
+def _two_levels(
+    weights: Float[np.ndarray, "feature neuron"], bias: Float[np.ndarray, " neuron"], fan_in: int
+) -> tuple[Bool[np.ndarray, "feature neuron"], float, float] | None:
+    """Which weights are up, their mean, and the bias below nothing; None where no two levels are.
+
+    The levels are 0 and a / (k - 1), a being the bias below nothing and k the fan-in.
+    """
+    below = -float(np.median(bias))
+    level = below / (fan_in - 1)
+    connected = weights > level / 2
+    if below <= 0 or not connected.any() or connected.all():
+        return None
+    upper = float(weights[connected].mean())
+    fits = (
+        abs(upper - level) <= NEAR * level
+        and abs(weights[~connected].mean()) <= NEAR * level
+        and weights[connected].std() <= SCATTER * level
+        and weights[~connected].std() <= SCATTER * level
+    )
+    return (connected, upper, below) if fits else None
 
 
 def _more_than_chance(

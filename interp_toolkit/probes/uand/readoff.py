@@ -30,6 +30,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from interp_toolkit.epsilon import Epsilon
 from interp_toolkit.errors import InputError
+from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.probes.uand.inputs import checked, checked_gate, checked_pairs, numbers
 from interp_toolkit.probes.uand.tiles import Tile, TileErrors, gathered, tiles_of
@@ -146,6 +147,33 @@ class UANDReadoff(BaseEstimator):
         weights = np.array([terms[gate] for gate in gates], dtype=float)
         return weights @ directions, float(constant + weights @ intercepts)
 
+    def fitted_readoff(
+        self, table: str, features: Sequence[int]
+    ) -> tuple[Float[np.ndarray, " d"], float]:
+        """Direction and intercept of a boolean function, fitted to its own values.
+
+        `truth_table_readoff` adds up its ANDs' errors; this takes the function as one gate, and
+        says nothing of inputs unlike those fitted on.
+
+        Args:
+            table: 2^k bits, the first feature most significant.
+            features: the k features by number.
+
+        Raises:
+            InputError: a table that does not fit, features that are not there, or a function that
+                is true on none of the rows fitted on.
+        """
+        check_is_fitted(self)
+        if 2 ** len(features) != len(table):
+            raise InputError(f"the table {table} does not fit {len(features)} features")
+        chosen = checked_gate(features, self._features.shape[1])
+        rows = np.flatnonzero(truth_values(table, self._features[:, chosen]))
+        if not len(rows):
+            raise InputError(f"the table {table} is true on none of the rows fitted on")
+        whitened, share = self._towards(rows)
+        [direction] = self._whitening.directions(whitened[None])
+        return direction, float(share - direction @ self._whitening.mean)
+
     def epsilon(self, X: Any, features: Any, pairs: Any = None) -> Epsilon:
         """The errors over all pairs; arguments and errors as `errors`, which has them by pair."""
         return self.errors(X, features, pairs).epsilon()
@@ -221,6 +249,12 @@ class UANDReadoff(BaseEstimator):
         if not len(rows):
             names = ", ".join(map(str, chosen))
             raise InputError(f"features {names} are never on together in the rows fitted on")
+        return self._towards(rows)
+
+    def _towards(
+        self, rows: Int[np.ndarray, " true"]
+    ) -> tuple[Float[np.ndarray, " d"], np.floating[Any]]:
+        """The same of what is true on these of the rows fitted on."""
         total = self._rows[rows].sum(axis=0)
         boosted = (self._rows[rows] * self._boost[rows, None]).sum(axis=0)
         own = (self._norms * self._boost)[rows].sum(keepdims=True)

@@ -34,6 +34,7 @@ class SiteSummary:
             may have brought.
         shuffled_read: pairs called read although their labels were shuffled.
         intersections: the 0/1 construction, if the weights are it.
+        higher_fan_in: the same for ANDs of three features or more.
     """
 
     hook: str
@@ -48,6 +49,26 @@ class SiteSummary:
     behind_attention: bool
     shuffled_read: int
     intersections: Record | None
+    higher_fan_in: Record | None = None
+
+
+@dataclass(frozen=True)
+class ComposedSummary:
+    """A layer asked for ANDs of ANDs: of those that earlier layers compute.
+
+    Attributes:
+        depth: 2 for ANDs of ANDs of features, 3 for ANDs of those, and so on.
+        features: the ANDs that were taken as features, by name.
+        left_out: ANDs that were there too, more than are taken.
+        computed: pairs of them whose AND is computed at the layer, by name.
+        site: the layer's numbers for these features.
+    """
+
+    depth: int
+    features: Sequence[str]
+    left_out: int
+    computed: Sequence[str]
+    site: SiteSummary
 
 
 @dataclass(frozen=True)
@@ -89,6 +110,7 @@ class UANDResult(Result):
         epsilon: of that layer, as in `SiteSummary`.
         layers: every layer.
         gates: readoffs asked for by name: ANDs of several features, or a truth table.
+        composed: later layers, asked for ANDs of what earlier ones compute.
         focus: the number of the layer that the verdict is about.
         every_pair: all pairs of that layer, for `to_frame`.
     """
@@ -101,6 +123,7 @@ class UANDResult(Result):
     gates: Sequence[Record]
     focus: int
     every_pair: Mapping[str, Sequence[Any]]
+    composed: Sequence[ComposedSummary] = ()
 
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"every_pair"})
 
@@ -114,6 +137,8 @@ class UANDResult(Result):
         """The layers; the errors by control; the best pairs; the gates asked for."""
         site = self.layers[self.focus]
         found = [self._layer_table(), _controls(site), _classes(site), self._pairs()]
+        if self.composed:
+            found.insert(1, self._composed())
         return [*found, self._gates()] if self.gates else found
 
     def _layer_table(self) -> Table:
@@ -135,6 +160,18 @@ class UANDResult(Result):
         columns = [*columns, "ε", "random", "p"]
         return Table("Pairs of features", columns, rows, caption, highlight=[self.focus])
 
+    def _composed(self) -> Table:
+        claims = ["computed", "before", "absent", "undecided", "unseen"]
+        rows = [
+            [c.site.hook, c.depth, len(c.features), *(c.site.counts[claim] for claim in claims)]
+            for c in self.composed
+        ]
+        caption = (
+            "ANDs that earlier layers compute, taken as features: pairs of these by claim. Depth "
+            "2: ANDs of ANDs of features."
+        )
+        return Table("ANDs of ANDs", ["layer", "depth", "features", *claims], rows, caption)
+
     def _pairs(self) -> Table:
         columns = ["first", "second", "claim", "worst", "after offset", "at the input", "together"]
         keys = ["first", "second", "claim", "worst", "worst_after_offset", "input", "together"]
@@ -147,6 +184,11 @@ class UANDResult(Result):
         keys = ["gate", "function", "worst", "worst_after_offset", "rms", "true", "input"]
         rows = [[gate[key] for key in keys] for gate in self.gates]
         caption = "Readoffs made of ANDs; true: held-out inputs on which the function is true."
+        if any(gate["fitted"] for gate in self.gates):
+            columns += ["fitted to itself", "after offset"]
+            for row, gate in zip(rows, self.gates, strict=True):
+                row += [gate["fitted"][key] for key in ("worst", "worst_after_offset")]
+            caption += " Fitted to itself: one readoff for the whole function."
         return Table("Gates asked for", columns, rows, caption)
 
 

@@ -27,8 +27,10 @@ from interp_toolkit.probes.uand.claims import (
 )
 from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.probes.uand.intersections import (
+    HigherFanIn,
     Intersections,
     feature_weights,
+    find_higher,
     find_intersections,
 )
 from interp_toolkit.probes.uand.layers import Layer
@@ -55,6 +57,7 @@ class SiteErrors:
         random_statistics: the random layers'.
         shuffled_read: pairs whose shuffled labels would have been called read.
         intersections: the construction, if the weights are it.
+        higher: the same for ANDs of three features or more.
     """
 
     hook: str
@@ -70,6 +73,7 @@ class SiteErrors:
     random_statistics: Float[np.ndarray, " draw"]
     shuffled_read: int
     intersections: Intersections | None
+    higher: HigherFanIn | None
 
     @property
     def p_better(self) -> float:
@@ -140,6 +144,7 @@ def measure_site(
         for draw in range(reinitialisations):
             progress(f"{layer.hook}: random layer {draw + 1} of {reinitialisations}")
             statistics.append(compare(layer.reinitialised(rows.seed + draw)))
+    intersections, higher = _constructions(layer, rows, pairs, level)
     return SiteErrors(
         hook=layer.hook,
         input_name=layer.input_name,
@@ -153,7 +158,8 @@ def measure_site(
         statistic=statistic,
         random_statistics=np.array(statistics),
         shuffled_read=int((is_read(mixed.errors) & (mixed.q <= level)).sum()),
-        intersections=_intersections(layer, rows, pairs, level),
+        intersections=intersections,
+        higher=higher,
     )
 
 
@@ -215,12 +221,16 @@ def _some(
     return np.sort(rng.choice(items, most, replace=False))
 
 
-def _intersections(layer: Layer, rows: Split, pairs: Pairs, level: float) -> Intersections | None:
+def _constructions(
+    layer: Layer, rows: Split, pairs: Pairs, level: float
+) -> tuple[Intersections | None, HigherFanIn | None]:
+    """The source's construction in the weights: of pairs, or of more features."""
     if layer.plain_pre is None:
-        return None
+        return None, None
     weights, bias = feature_weights(layer.plain_pre[rows.fitted], rows.labels[rows.fitted])
     held_out = layer.activations[rows.held_out], rows.labels[rows.held_out]
-    return find_intersections(weights, bias, *held_out, pairs, level)
+    found = find_intersections(weights, bias, *held_out, pairs, level)
+    return found, find_higher(weights, bias, *held_out, rows.seed) if found is None else None
 
 
 def _share(as_far: Bool[np.ndarray, " draw"]) -> float:

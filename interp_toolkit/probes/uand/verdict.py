@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-from interp_toolkit.probes.uand.result import SiteSummary, UANDEvidence
+from interp_toolkit.probes.uand.result import ComposedSummary, SiteSummary, UANDEvidence
 from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
 
@@ -58,6 +59,8 @@ def verdict(site: SiteSummary, main: str, n_layers: int) -> str:
         sentences.append(_random(site, n_layers))
     if site.intersections is not None:
         sentences.append(_construction(site))
+    if site.higher_fan_in is not None:
+        sentences.append(_higher(site.higher_fan_in))
     return " ".join(sentences)
 
 
@@ -133,23 +136,42 @@ def _random(site: SiteSummary, n_layers: int) -> str:
 def _construction(site: SiteSummary) -> str:
     found = site.intersections
     assert found is not None
+    kind = "construction of universal AND" if found["universal"] else "construction"
     which = "targeted pairs" if found["targeted"] else "pairs, all that share a neuron"
     levels = f"levels 0 and {found['level']:.3g}, and {found['named_count']:,} {which}"
     if found["worst"] is None:
         return (
-            f"Its weights are those of the construction by intersections, {levels}, none of which "
+            f"Its weights are those of the {kind} by intersections, {levels}, none of which "
             "is on together in the rows held out."
         )
     errors = f"worst error {found['worst']:.3g}, {found['worst_after_offset']:.3g} after offset"
     separated = f"{found['separated']:,} of the {found['named_seen']:,} seen ({errors})"
     if 2 * found["separated"] < found["named_seen"]:
         return (
-            f"Its weights are those of the construction by intersections, {levels}, but the "
+            f"Its weights are those of the {kind} by intersections, {levels}, but the "
             f"readoffs along shared neurons separate only {separated}."
         )
+    universal = ", as universal AND is" if found["universal"] else ""
     return (
-        f"It is built by intersections: {levels}; the readoffs along shared neurons separate "
-        f"{separated}."
+        f"It is built by intersections{universal}: {levels}; the readoffs along shared neurons "
+        f"separate {separated}."
+    )
+
+
+def _higher(found: Mapping[str, Any]) -> str:
+    """The construction for more than two features."""
+    k = found["fan_in"]
+    text = (
+        f"Its weights are those of the construction for ANDs of {k} features, not of two: levels 0 "
+        f"and {found['level']:.3g} under a bias of {found['bias']:.3g}, and {found['gates']:,} "
+        f"sets of {k} that share a neuron"
+    )
+    if not found["measured"]:
+        return f"{text}, none of those looked at on together in the rows held out."
+    return (
+        f"{text}; the readoffs along shared neurons separate {found['separated']:,} of the "
+        f"{found['measured']:,} measured (worst error {found['worst']:.3g}, "
+        f"{found['worst_after_offset']:.3g} after offset)."
     )
 
 
@@ -158,4 +180,36 @@ def joined(sites: Sequence[SiteSummary], focus: int) -> str:
     others = [s.counts["computed"] for k, s in enumerate(sites) if k != focus]
     if not others:
         return ""
-    return f" Of the {len(others)} other layers, {sum(n > 0 for n in others)} compute any."
+    return (
+        f" Of the {len(others)} other layers, {sum(n > 0 for n in others)} compute any AND of two "
+        "features."
+    )
+
+
+def composed_words(composed: Sequence[ComposedSummary]) -> str:
+    """What later layers make of the ANDs of earlier ones; empty where none was asked."""
+    return "".join(_composed(c, len(composed)) for c in composed)
+
+
+def _composed(found: ComposedSummary, n_looks: int) -> str:
+    main = _main(found.site)
+    random = ""
+    if main in ("computed", "absent") and found.site.random_mean_worst:
+        random = f" {_random(found.site, n_looks)}"
+    return (
+        f" With {_several(len(found.features), found.depth - 1)} that earlier layers compute as "
+        f"features, {found.site.hook}: {_counts(found.site, main)}{random}"
+    )
+
+
+def _several(count: int, depth: int) -> str:
+    kind = "ANDs" if depth == 1 else f"ANDs of depth {depth}"
+    return f"the {count:,} {kind}"
+
+
+def _main(site: SiteSummary) -> str:
+    """The claim to begin with: as `claims.main_claim`, but computed before all."""
+    order = ("computed", "before", "absent", "undecided")
+    if site.counts["computed"]:
+        return "computed"
+    return max(order, key=lambda claim: site.counts[claim])

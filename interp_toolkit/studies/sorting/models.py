@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from interp_toolkit.circuits.sorting.evaluation import counterexamples
+from interp_toolkit.circuits.sorting.evaluation import counterexamples, hardest
 from interp_toolkit.circuits.sorting.evolution import sorting_evolution
 from interp_toolkit.circuits.sorting.fingerprint import sorting_fingerprint
+from interp_toolkit.circuits.sorting.kinds import hard_lists
 from interp_toolkit.studies.jobs.attempt import Outcome
 from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.training.engine.run_files import end_run, kept_checkpoints
+from interp_toolkit.training.sorting import TESTED_ON, evaluate
 
 EXAMPLES = 3  # wrongly sorted lists that are kept of each model
 
@@ -42,12 +44,14 @@ def sorting_model(
     tests = fingerprint.accuracy
     values: dict[str, Any] = {
         "seed": seed,
-        "loss": tests["random" if distinct else "hard"].loss,
+        "loss": tests[TESTED_ON[config.source.kind]].loss,
         "tests": tests,
         "search": search,
         "algorithm": fingerprint.algorithm,
         "algorithm_verdict": fingerprint.verdict,
         "metrics": fingerprint.metrics,
+        "hardest": hardest(run.model, layout, hard_lists(layout, distinct), keep=EXAMPLES),
+        "held_out": evaluate(run.model, config).held_out if config.held_out_sets else None,
         "curve": run.training["curve"],
     }
     if kept_checkpoints(folder):

@@ -74,7 +74,7 @@ def reproduce_sorting(preset: str, seeds: int | None, runner: Runner) -> StudyRe
         quantities=quantities,
         jobs=found,
         by_seed=_by_seed(trained),
-        examples=[_algorithms(trained), _failures(trained)],
+        examples=[_algorithms(trained), _failures(trained), _hardest(trained)],
         plots=_figures(trained),
     )
 
@@ -100,6 +100,9 @@ def _quantities(experiment: Experiment, seeds: Sequence[Values]) -> list[Quantit
     for test in seeds[0]["tests"]:
         shares = [values["tests"][test]["lists_right"] for values in seeds]
         rows.append(compare(name, TESTS[test], shares, experiment.shares.get(test)))
+    held_out = [values["held_out"] for values in seeds if values["held_out"] is not None]
+    if held_out:
+        rows.append(compare(name, "sets held out, right", held_out))
     rates = [MILLION * values["search"]["rate"] for values in seeds]
     rows.append(
         compare(
@@ -189,6 +192,23 @@ def _failures(trained: Trained) -> Table:
     ]
     columns = ["experiment", "seed", "list", "output", "sorted"]
     return Table("Lists sorted wrongly, the first of each seed", columns, rows)
+
+
+def _hardest(trained: Trained) -> Table:
+    rows = [
+        [
+            e.name,
+            values["seed"],
+            *(" ".join(map(str, x[k])) for k in ("given", "output")),
+            x["loss"],
+        ]
+        for e, seeds in trained
+        for values in seeds[:1]
+        for x in values["hardest"]
+    ]
+    columns = ["experiment", "seed", "list", "output", "loss"]
+    caption = "Of all sets, or of all lists of two values: the greatest loss, nats an item."
+    return Table("Lists with the greatest loss, of the first seeds", columns, rows, caption)
 
 
 def _figures(trained: Trained) -> list[Figure]:

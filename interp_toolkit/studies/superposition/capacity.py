@@ -9,6 +9,7 @@ Source: "Computation in superposition", section 2.
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Mapping, Sequence
@@ -98,9 +99,10 @@ def reproduce_capacity(preset: str, seeds: int | None, runner: Runner) -> StudyR
     }
     slopes = {relu: {p: slope(found, relu, p) for p in dimensions} for relu in (True, False)}
     middle = found.get((True, 2, FREE_D), [])
+    with_relu = medians(found, relu=True)
     return StudyResult(
         probe=NAME,
-        verdict=_verdict(found, slopes),
+        verdict=f"{_verdict(found, slopes)}{_judgement(with_relu)}",
         evidence=CapacityEvidence(
             status="described",
             growth={
@@ -108,12 +110,14 @@ def reproduce_capacity(preset: str, seeds: int | None, runner: Runner) -> StudyR
                 for relu, by_power in slopes.items()
             },
             tight_frames=_tight(found),
+            laws=laws(with_relu[2]) if 2 in with_relu else {},
+            alike=alike(with_relu),
         ),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=quantities,
         jobs=values,
         by_seed=_by_seed(found),
-        examples=[_growth(slopes)],
+        examples=[_growth(slopes), *_law_table(with_relu)],
         plots=[
             capacity_figure(medians(found, relu=True), relu=True),
             capacity_figure(medians(found, relu=False), relu=False),
@@ -139,10 +143,14 @@ class CapacityEvidence(Evidence):
     Attributes:
         growth: slopes of N against d, with a ReLU and without, by power.
         tight_frames: whether the vectors found are tight frames.
+        laws: of N at p = 2 with a ReLU: by law, what is in front and the scatter (see `laws`).
+        alike: dimensions at which two powers keep as many, with the powers.
     """
 
     growth: Mapping[str, Any]
     tight_frames: Any
+    laws: Mapping[str, Any]
+    alike: Sequence[Sequence[int]]
 
 
 def medians(found: Found, *, relu: bool) -> dict[int, dict[int, float]]:
@@ -161,6 +169,68 @@ def slope(found: Found, relu: bool, power: int) -> float | None:
         return None
     d, n = np.log(np.array(points, dtype=float)).T
     return float(np.polyfit(d, n, 1)[0])
+
+
+def laws(by_d: Mapping[int, float]) -> dict[str, dict[str, float]]:
+    """Three laws for N against d, from SLOPE_FROM on: what is in front, and how they scatter.
+
+    Scatter: the standard deviation of ln N about the law, 0 where it fits; empty for fewer than
+    three dimensions.
+    """
+    points = [(d, n) for d, n in by_d.items() if d >= SLOPE_FROM]
+    if len(points) < 3:
+        return {}
+    d, n = np.array(points, dtype=float).T
+    found = {}
+    for name, shape in (("a d", d), ("a d ln d", d * np.log(d))):
+        left = np.log(n / shape)
+        found[name] = {"a": float(np.exp(left.mean())), "scatter": float(left.std())}
+    k, constant = np.polyfit(np.log(d), np.log(n), 1)
+    left = np.log(n) - k * np.log(d) - constant
+    found["a d^k"] = {"a": float(np.exp(constant)), "k": float(k), "scatter": float(left.std())}
+    return found
+
+
+def alike(by_power: Mapping[int, Mapping[int, float]]) -> list[tuple[int, int, int]]:
+    """Dimensions at which two powers keep as many: (d, lower power, higher power)."""
+    powers = sorted(by_power)
+    return [
+        (d, p, q)
+        for p, q in itertools.pairwise(powers)
+        for d in by_power[p]
+        if d in by_power[q] and by_power[p][d] == by_power[q][d]
+    ]
+
+
+def still_exponential(by_d: Mapping[int, float]) -> bool:
+    """Whether ln N does not flatten: its slope against d is nowhere less than half the first."""
+    d, n = np.array(sorted(by_d.items()), dtype=float).T
+    slopes = np.diff(np.log(n)) / np.diff(d)
+    return bool((slopes >= slopes[0] / 2).all())
+
+
+def _judgement(by_power: Mapping[int, Mapping[int, float]]) -> str:
+    """What these counts say of the source's conjecture; empty where there are too few."""
+    fitted = laws(by_power[2]) if 2 in by_power else {}
+    if not fitted:
+        return ""
+    scatter = {name: law["scatter"] for name, law in fitted.items()}
+    first, last = min(d for d in by_power[2] if d >= SLOPE_FROM), max(by_power[2])
+    ratios = [by_power[2][d] / (d * math.log(d)) for d in (first, last)]
+    same = alike(by_power)
+    where = ", ".join(f"d = {d} (p = {p} and {q})" for d, p, q in same) or "nowhere"
+    steady = [p for p, by_d in by_power.items() if len(by_d) > 2 and still_exponential(by_d)]
+    bound = "holds as a bound here" if ratios[1] <= ratios[0] else "is not seen to hold as a bound"
+    return (
+        f" Of the source's O(d ln d) at p = 2: it {bound}, and is not the growth: N / (d ln d) "
+        f"goes from {ratios[0]:.2f} to {ratios[1]:.2f}, and ln N scatters by "
+        f"{scatter['a d ln d']:.3f} about a d ln d, {scatter['a d']:.3f} about a d and "
+        f"{scatter['a d^k']:.3f} about d^{fitted['a d^k']['k']:.2f}. Of its conjecture, the "
+        "minimum of an exponential that does not depend on p and a polynomial that does: a power "
+        f"of d for each p fits; of one exponential for all p there is no sign (two neighbouring "
+        f"powers keep as many at {where}; ln N keeps its slope for "
+        f"{', '.join(f'p = {p}' for p in steady) or 'no p'})."
+    )
 
 
 def _quantity(key: tuple[bool, int, int], starts: Sequence[Mapping[str, Any]]) -> Quantity:
@@ -196,7 +266,7 @@ def _verdict(found: Found, slopes: Mapping[bool, Mapping[int, float | None]]) ->
         text += "; without the ReLU p = 2 keeps exactly d"
     return (
         f"{text}. These are the best directions that Adam finds from random starts; the source "
-        "gives a conjecture and no numbers to hold them against."
+        "gives no numbers to hold them against."
     )
 
 
@@ -228,6 +298,13 @@ def _growth(slopes: Mapping[bool, Mapping[int, float | None]]) -> Table:
         "below p/2 say that these dimensions are not yet large."
     )
     return Table("Growth: N ~ d^k", ["output", "p", "k", "p/2"], rows, caption)
+
+
+def _law_table(by_power: Mapping[int, Mapping[int, float]]) -> list[Table]:
+    fitted = laws(by_power[2]) if 2 in by_power else {}
+    rows = [[name, law["a"], law.get("k"), law["scatter"]] for name, law in fitted.items()]
+    caption = f"With a ReLU, from d = {SLOPE_FROM} on; scatter: of ln N about the law."
+    return [Table("Laws for N at p = 2", ["law", "a", "k", "scatter"], rows, caption)][: len(rows)]
 
 
 CAPACITY = Artefact(

@@ -116,18 +116,27 @@ def write_heads(
     shares: Sequence[float] = (1.0,),
 ) -> Transformer:
     """Every head attends by the scores and writes its share; a share of 0 leaves a head at zero."""
+    for head, share in enumerate(shares):
+        if share != 0:
+            write_head(target, head, scores, share * writes)
+    return target.model
+
+
+def write_head(
+    target: ListModel,
+    head: int,
+    scores: Float[Tensor, "axis axis"],
+    writes: Float[Tensor, "token value"],
+) -> None:
+    """One head attends by the scores and writes."""
     model = target.model
     attn, scale = model.blocks[0].attn, model.cfg.attn_scale
     n_axes, d_vocab = len(scores), model.cfg.d_vocab
     columns = [n_axes + i for i in target.values]
-    for head, share in enumerate(shares):
-        if share == 0:
-            continue
-        attn.W_Q.data[head, :n_axes, :n_axes] = (scores * scale).to(model.cfg.dtype)
-        attn.W_K.data[head, :n_axes, :n_axes] = torch.eye(n_axes, dtype=model.cfg.dtype)
-        attn.W_V.data[head, :d_vocab, :d_vocab] = torch.eye(d_vocab, dtype=model.cfg.dtype)
-        attn.W_O.data[head, :d_vocab, columns] = (share * writes).to(model.cfg.dtype)
-    return model
+    attn.W_Q.data[head, :n_axes, :n_axes] = (scores * scale).to(model.cfg.dtype)
+    attn.W_K.data[head, :n_axes, :n_axes] = torch.eye(n_axes, dtype=model.cfg.dtype)
+    attn.W_V.data[head, :d_vocab, :d_vocab] = torch.eye(d_vocab, dtype=model.cfg.dtype)
+    attn.W_O.data[head, :d_vocab, columns] = writes.to(model.cfg.dtype)
 
 
 def autoregressive(

@@ -1,12 +1,13 @@
 """One-layer attention-only models that sort lists by hand-set weights, by a known algorithm.
 
-`sort_min_greater` outputs the least item greater than the one before, `sort_argmax` the place of
-the maximum of a sum of piecewise-linear functions, and `sort_mixed` filters as the first and sums
-as the second. Each docstring gives its attention and logits in closed form and derives from them
-for which lists it is right. In all of them n is the list's length, k counts the sorted items from
-0, p is the item before (sorted item k - 1; -1 for k = 0, when the query is a separator), x is a
-value, and D, A, w, Z are the docstring's own. Heads share the output: each attends as written here
-and writes its share of it; one with a share of 0 has weights of zero.
+`sort_min_greater` outputs the least item greater than the one before, `sort_refined` does so with
+repeats, `sort_argmax` outputs the place of the maximum of a sum of piecewise-linear functions, and
+`sort_mixed` filters as the first and sums as the third. Each docstring gives its attention and
+logits in closed form and derives from them for which lists it is right. In all of them n is the
+list's length, k counts the sorted items from 0, p is the item before (sorted item k - 1; -1 for
+k = 0, when the query is a separator), x is a value, and D, A, w, Z are the docstring's own. Heads
+share the output: each attends as written here and writes its share of it; one with a share of 0 has
+weights of zero.
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023), on its two
 algorithms, `min{>previous}` and `argmax f_k(x)`, and its hypothesis of a mix.
 """
@@ -28,6 +29,7 @@ from interp_toolkit.toys.sorting.list_heads import (
     blank,
     default_layout,
     fixed_length,
+    write_head,
     write_heads,
 )
 
@@ -87,6 +89,68 @@ def sort_min_greater(
     scores[torch.tensor(target.others)[:, None], target.values] = wanted
     writes[target.values] = gain * torch.eye(n_values, dtype=torch.float64)
     return write_heads(target, scores, writes, shares)
+
+
+def sort_refined(
+    n_values: int = 10,
+    length: int = 10,
+    *,
+    layout: str | None = None,
+    excluded: float = EXCLUDED,
+    gain: float = SUM_GAIN,
+    dtype: torch.dtype = torch.float64,
+) -> Transformer:
+    """Algorithm 1 refined for repeats, by three heads: the least item above p, or p again.
+
+    The source's `element_at_pos`: with m the least of the items above p, output m where at least
+    n - k items are above p, else p again. Let b = n - k - 0.5 and c = #{a > p}.
+        head 0   the items above p score 0, the query's own token ln b, all else -`excluded` and
+                 less; what is attended to writes 2 gain to its own logit
+        head 1   the same with the row's first separator in place of the query's token; items
+                 write -2 gain, the separator nothing: together with head 0, to the logit of p
+                     2 gain b / (c + b)
+                 and nothing else
+        head 2   of the items above p the least alone, which writes gain to its own logit
+    So p is the answer exactly where b > c, that is c < n - k, by gain 0.5 / (2b + 0.5) or more, up
+    to exp(-excluded). For k = 0 the query is a separator: heads 0 and 1 cancel, and head 2 finds
+    the least item.
+
+    Args:
+        n_values: size of the alphabet.
+        length: items of a list.
+        layout: of the rows, the sorted list after a separator; None: BOS, list, MOS, sorted list.
+            One that is given decides the length too.
+        excluded: by how much the score of what is not attended to is below an item's.
+        gain: scale of the logits.
+        dtype: of the parameters.
+    """
+    text = layout or default_layout(n_values, length)
+    target = autoregressive(text, n_values, (0.4, 0.3, 0.3), gain=gain, dtype=dtype)
+    n = fixed_length(target.layout)
+    carrier, words = _first_separator(target)
+    value = torch.arange(n_values)
+    greater = (value > value[:, None]).double()  # [query key]
+    values = torch.tensor(target.values)
+    copies = torch.eye(n_values, dtype=torch.float64)
+    by_value = target.no_scores()
+    _exclude(target, by_value, carrier, excluded)
+    by_value[:, carrier] = -excluded
+    by_value[values[:, None], target.values] = -excluded * (1 - greater)
+    own, other = by_value.clone(), by_value.clone()
+    for k, place in list(enumerate(target.reads))[1:]:
+        weight = math.log(n - k - 0.5)
+        own[place, place] = 2 * excluded + weight  # above its token's and its place's exclusion
+        other[place, carrier] = excluded + weight - math.log(words)
+    least = target.no_scores()
+    wanted = excluded * (1 + n_values - value).double()
+    least[values[:, None], target.values] = wanted * greater
+    least[torch.tensor(target.others)[:, None], target.values] = wanted
+    writes = target.no_writes()
+    writes[target.values] = gain * copies
+    write_head(target, 0, own, 2 * writes)
+    write_head(target, 1, other, -2 * writes)
+    write_head(target, 2, least, writes)
+    return target.model
 
 
 def sort_argmax(
@@ -241,6 +305,13 @@ SORT_MIN_GREATER = Toy(
     "sorts 10 distinct values of 15: the least item greater than the output before",
     sort_min_greater,
     MIN_GREATER_TASK,
+    SOURCE,
+)
+SORT_REFINED = Toy(
+    "sort-refined",
+    "sorts 10 values of 10: the least item above the output before, or that output again",
+    sort_refined,
+    task(default_layout(10, 10), False, "min-greater"),
     SOURCE,
 )
 SORT_ARGMAX = Toy(

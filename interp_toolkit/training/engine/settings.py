@@ -20,6 +20,8 @@ def _numbers(value: Any) -> Any:
     return value
 
 
+#: how the learning rate falls (see `training.engine.schedule`)
+Schedule = Literal["constant", "linear", "cosine", "exponential", "plateau"]
 Betas = Annotated[tuple[float, float], BeforeValidator(_numbers)]
 
 
@@ -30,7 +32,8 @@ class TrainingSettings(BaseModel):
         steps: updates of the weights.
         lr: the learning rate at its highest.
         final_lr: where the schedule falls to by the last step; a constant one stays at `lr`.
-        schedule: "constant", "linear", "cosine" or "exponential" (see `training.engine.schedule`).
+        schedule: "constant", "linear", "cosine", "exponential" or "plateau" (see
+            `training.engine.schedule`).
         warm_up: steps over which the learning rate rises from 0, on top of the schedule.
         optimiser: "adam" (weight decay as an L2 term in the gradient) or "adamw" (decoupled).
         betas, weight_decay: of the optimiser.
@@ -52,7 +55,7 @@ class TrainingSettings(BaseModel):
     steps: int = Field(5_000, ge=1)
     lr: float = Field(1e-3, gt=0, le=10, allow_inf_nan=False)
     final_lr: float = Field(0.0, ge=0, allow_inf_nan=False)
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "constant"
+    schedule: Schedule = "constant"
     warm_up: int = Field(0, ge=0)
     optimiser: Literal["adam", "adamw"] = "adam"
     betas: Betas = (0.9, 0.999)

@@ -26,7 +26,7 @@ from interp_toolkit.training.engine.cuda_graph import RecordedStep, records
 from interp_toolkit.training.engine.problem import Problem
 from interp_toolkit.training.engine.ranks import Ranks
 from interp_toolkit.training.engine.run_files import RunFiles
-from interp_toolkit.training.engine.schedule import learning_rate
+from interp_toolkit.training.engine.schedule import Plateau, learning_rate
 from interp_toolkit.training.engine.settings import TrainingSettings
 
 SMOOTHED_OVER = 10  # measurements
@@ -110,6 +110,7 @@ class _Fit:
         self.log_every, self.save_every = settings.log_interval(), settings.save_interval()
         self.kept = settings.kept_steps() if files is not None else frozenset()
         self.lines: list[dict[str, Any]] = []
+        self.plateau = Plateau(settings) if settings.schedule == "plateau" else None
         self.step, self.finished = 0, False
         self.began = time.monotonic()
 
@@ -137,7 +138,7 @@ class _Fit:
         """Save, keep, measure where it is time to, and move the weights."""
         if self.step in self.kept:
             self._keep()
-        _set_learning_rate(self.optimiser, learning_rate(self.settings, self.step))
+        _set_learning_rate(self.optimiser, self._rate())
         last = self.step == self.settings.steps
         if last or self.step % self.log_every == 0:
             loss = self._loss()
@@ -174,14 +175,22 @@ class _Fit:
                 f"the loss of seed {self.seed} is {measured['loss']} after {self.step} steps: "
                 "give a lower lr"
             )
-        lr = learning_rate(self.settings, self.step)
-        line = {"seed": self.seed, "step": self.step, "lr": lr, **measured}
+        line = {"seed": self.seed, "step": self.step, "lr": self._rate(), **measured}
         self.lines.append(line)
+        self._note(line)
         if self.ranks.writes and self.files is not None:
             self.files.metrics.add(line)
         if self.ranks.writes and self.report is not None:
             self.report(self.step, measured["loss"])
         return self._watched() < self.settings.target
+
+    def _rate(self) -> float:
+        return learning_rate(self.settings, self.step, self.plateau)
+
+    def _note(self, line: Mapping[str, Any]) -> None:
+        """What a schedule that follows the loss must know of a measurement."""
+        if self.plateau is not None:
+            self.plateau.measured(line["loss"])
 
     def _watched(self) -> float:
         """What the target is compared with."""
@@ -230,6 +239,8 @@ class _Fit:
                 if isinstance(group["lr"], Tensor):  # loaded on the CPU, unlike all the rest
                     group["lr"] = group["lr"].to(self.settings.device)
         self.lines = [dict(line) for line in state.lines]
+        for line in self.lines:
+            self._note(line)
         self.step, self.finished = state.step, state.finished
         self.began -= state.seconds
 

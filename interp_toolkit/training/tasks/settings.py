@@ -20,7 +20,7 @@ from interp_toolkit.toys.random_attention.variants import (
     variant_config,
     variant_model,
 )
-from interp_toolkit.training.engine.settings import Betas, TrainingSettings
+from interp_toolkit.training.engine.settings import Betas, Schedule, TrainingSettings
 
 #: a recipe's variants
 BY_VARIANT: dict[str, dict[str, str]] = {variant: {"variant": variant} for variant in VARIANTS}
@@ -55,7 +55,7 @@ class VariantTraining(TrainingSettings):
     rows: int = Field(128, ge=1, le=1_000_000)
     lr: float = Field(1e-3, gt=0, le=10, allow_inf_nan=False)
     optimiser: Literal["adam", "adamw"] = "adamw"
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "cosine"
+    schedule: Schedule = "cosine"
     warm_up: int = Field(50, ge=0)
     betas: Betas = (0.9, 0.98)
     weight_decay: float = Field(0.01, ge=0, allow_inf_nan=False)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from math import comb
-from typing import Literal
 
 from pydantic import Field, model_validator
 
 from interp_toolkit.data.composites import count_composites
-from interp_toolkit.training.engine.settings import TrainingSettings
+from interp_toolkit.training.engine.settings import Schedule, TrainingSettings
 
 #: the most bytes that a tensor of a step may take
 MOST_BYTES = 2**31
@@ -36,7 +35,7 @@ class UandTraining(TrainingSettings):
     rows: int = Field(4_096, ge=1, le=10_000_000)
     steps: int = Field(3_000, ge=1)
     lr: float = Field(0.02, gt=0, le=10, allow_inf_nan=False)
-    schedule: Literal["constant", "linear", "cosine", "exponential"] = "linear"
+    schedule: Schedule = "linear"
     seeds: int = Field(4, ge=1, le=100_000)
     seed: int = Field(0, ge=0, lt=2**30)
 

@@ -50,6 +50,13 @@ def test_the_two_toys_are_told_apart(min_greater, argmax):
     assert not argmax.distinct
 
 
+def test_the_first_algorithm_refined_for_repeats_is_named() -> None:
+    found = SORTING(load("toy:sort-refined"), nulls=2)
+    assert found.algorithm == "min_greater_than_previous"
+    assert found.status == "detected"
+    assert found.metrics["lists_right_two_values"] == 1
+
+
 def test_another_model_with_the_same_layout_is_neither():
     config = TransformerConfig(
         n_layers=1, n_heads=2, d_model=16, d_head=8, n_ctx=22, d_vocab=12, d_vocab_out=10,

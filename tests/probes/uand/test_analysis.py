@@ -410,6 +410,21 @@ def test_truth_tables_of_chosen_features():
     assert found.gates[0]["worst_after_offset"] < 0.3 < found.gates[0]["input"]
 
 
+def test_a_function_that_cannot_be_read_says_why():
+    """With at most 3 on, one input has any three features on: no readoff can be fitted to it."""
+    model = universal_and(M, 400, 0.25).as_model(3, [(0, 1)])
+    found = UAND(
+        model, data=inputs(most_on=3), gates=("f0,f1,f2",), table="01101001", reinitialisations=0
+    )
+    [gate] = found.gates
+    assert gate["worst"] > 1
+    assert gate["fitted"]["worst"] < gate["worst"]
+    assert gate["said"] in found.verdict
+    assert "weights of 10 in all, and the AND of f0, f1, f2, weight 4, is true on" in gate["said"]
+    columns = found.tables()[-1].columns
+    assert list(columns[-2:]) == ["fitted to itself", "after offset"]
+
+
 def test_any_hook_point_can_be_asked(constructed):
     found = UAND(
         constructed, data=inputs(), hooks=["resid_pre", "resid_mid", "z"], reinitialisations=2

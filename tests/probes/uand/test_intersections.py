@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import combinations
 
 import numpy as np
@@ -9,7 +10,11 @@ import pytest
 
 from interp_toolkit.data.composites import all_composites, sample_composites
 from interp_toolkit.epsilon import epsilon
-from interp_toolkit.probes.uand.intersections import feature_weights, find_intersections
+from interp_toolkit.probes.uand.intersections import (
+    feature_weights,
+    find_higher,
+    find_intersections,
+)
 
 
 def pairs_of(m):
@@ -103,3 +108,36 @@ def test_named_targets_are_false_at_the_stated_rate():
         for seed in range(200)
     ]
     assert np.mean(flagged) <= 0.05 + 3 * np.sqrt(0.05 * 0.95 / 200)
+
+
+def test_a_universal_layer_is_named_so_though_some_pairs_share_more_than_chance():
+    """Features that are alike share neurons in any layer; nearly all pairs share some."""
+    connections, on, pairs = bernoulli(8, 200, 0.3, 1), all_composites(8, 3), pairs_of(8)
+    connections[1] = connections[0]
+    found = found_in(connections, -np.ones(200), on, pairs)
+    assert found.targeted.any()
+    assert found.universal
+    assert found.named.all()
+
+
+@pytest.mark.parametrize("fan_in", [3, 4])
+def test_higher_fan_ins_are_found_and_read_along_shared_neurons(fan_in):
+    connections, on = bernoulli(7, 400, 0.5, 2), all_composites(7, fan_in + 1)
+    weights, bias = 0.1 * connections, np.full(400, -0.1 * (fan_in - 1))
+    activations = np.maximum(on @ weights + bias, 0)
+    assert find_intersections(weights, bias, activations, on, pairs_of(7), 0.05) is None
+    found = find_higher(weights, bias, activations, on, seed=0)
+    assert (found.fan_in, found.gates) == (fan_in, math.comb(7, fan_in))
+    gates = list(combinations(range(7), fan_in))
+    shared = np.stack([connections[list(gate)].all(axis=0) for gate in gates])
+    scores = np.maximum(on @ connections - fan_in + 1, 0) @ (shared / shared.sum(1)[:, None]).T
+    truth = np.stack([on[:, list(gate)].all(axis=1) for gate in gates], axis=1)
+    wanted = epsilon(scores, truth)
+    assert found.worst == pytest.approx(wanted.worst, rel=1e-9)
+    assert found.worst_after_offset == pytest.approx(wanted.worst_after_offset, rel=1e-9)
+
+
+def test_pairs_are_no_higher_fan_in():
+    connections, on = bernoulli(8, 200, 0.3, 1), all_composites(8, 3)
+    activations = np.maximum(on @ connections - 1, 0)
+    assert find_higher(connections, -np.ones(200), activations, on, seed=0) is None

@@ -99,3 +99,12 @@ TOY = Artefact(
     presets={"small": "40 steps", "paper": "80 steps", "long": "a million"},
     run=run,
 )
+
+
+def unlucky(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
+    """An artefact that cannot be made here."""
+    runner.run(jobs_of(refuses, 1))
+    raise AssertionError("the job refuses")
+
+
+UNLUCKY = Artefact("unlucky", "cannot be made", "nowhere", {"small": "never"}, unlucky)

@@ -110,6 +110,31 @@ def capacity_loss(d: int, power: int) -> float:
     return -tried[found]
 
 
+def test_each_law_is_named_where_it_holds() -> None:
+    dimensions = (4, 6, 8, 16, 32)
+    shapes = {"a d": lambda d: 2.5 * d, "a d ln d": lambda d: 1.5 * d * math.log(d)}
+    for name, law in shapes.items():
+        found = study.laws({d: law(d) for d in dimensions})
+        assert found[name]["scatter"] == pytest.approx(0, abs=1e-9)
+        assert found[name]["a"] == pytest.approx({"a d": 2.5, "a d ln d": 1.5}[name])
+    found = study.laws({d: 3 * d**1.2 for d in dimensions})
+    assert found["a d^k"]["k"] == pytest.approx(1.2)
+    assert min(found, key=lambda name: found[name]["scatter"]) == "a d^k"
+    assert study.laws({4: 1.0, 8: 2.0}) == {}
+
+
+def test_what_the_conjecture_would_look_like() -> None:
+    """One exponential for all p, and polynomials that leave it: seen where they are."""
+    exponential = {d: 2.0**d for d in (2, 3, 4, 6, 8)}
+    by_power = {
+        p: {d: min(n, float(d**k)) for d, n in exponential.items()} for p, k in ((2, 1), (4, 4))
+    }
+    by_power[8] = exponential
+    assert study.alike(by_power) == [(2, 4, 8), (3, 4, 8), (4, 4, 8), (6, 4, 8), (8, 4, 8)]
+    assert study.still_exponential(exponential)
+    assert not study.still_exponential({d: float(d**2) for d in (2, 3, 4, 6, 8)})
+
+
 @pytest.mark.slow
 def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(study, "DIMENSIONS", {"small": {2: (2, 4), 4: (2, 4)}})

@@ -118,7 +118,12 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(study, "WIDTHS", (1_024, 2_048))
     result = study.SUPERPOSITION.run("small", 2, Runner(tmp_path, workers=1))
     assert result.status == "reached"
-    assert result.verdict.startswith("The median seed reaches 9 of 9 figures.")
+    assert result.verdict.startswith(
+        "Held against this project's own earlier ranges (the source gives no figures), the median "
+        "seed reaches 9 of 9 figures."
+    )
+    assert result.tables()[0].title == "Earlier beside ours"
+    assert "theirs" not in result.tables()[0].columns
     rows = {row[0]: row for row in result.tables()[2].rows}
     assert list(rows) == [s.name for s in SETTINGS if s.slug.startswith(quick[::2])]
     assert rows["U-AND, d0 = 64, d = 1,024, p = 0.2"][-1] == "not better"

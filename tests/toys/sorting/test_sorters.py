@@ -135,6 +135,37 @@ def test_min_greater_gives_a_repeated_value_once() -> None:
     assert tokens[5:7] == [2, 4]
 
 
+@pytest.mark.parametrize(("n_values", "length"), [(2, 6), (4, 5), (6, 3)])
+def test_refined_sorts_every_multiset_with_its_margin(n_values: int, length: int) -> None:
+    """Stay or go on: gain against 2 gain b / (c + b), with b = n - k - 0.5."""
+    gain = 50.0
+    model = toys.sort_refined(n_values, length, gain=gain)
+    lists = list(itertools.combinations_with_replacement(range(n_values), length))
+    rows = [causal_row(shuffled(items, seed), n_values) for seed, items in enumerate(lists)]
+    logits, _ = run(model, rows)
+    for items, row in zip(lists, logits, strict=True):
+        for k, right in enumerate(items):
+            found = row[length + 1 + k]
+            assert int(found.argmax()) == right
+            if k == 0:
+                continue
+            p, b = items[k - 1], length - k - 0.5
+            above = [a for a in items if a > p]
+            stay = 2 * gain * b / (len(above) + b)
+            if above:
+                assert float(found[p]) == pytest.approx(stay, abs=1e-6)
+                assert float(found[min(above)]) == pytest.approx(gain, abs=1e-6)
+
+
+def test_refined_follows_the_token_and_not_the_position() -> None:
+    """At item 3 of 0 0 1 1 2, after a 0: three are above and two are left, so the least of them."""
+    model = toys.sort_refined(4, 5)
+    row = causal_row((0, 0, 1, 1, 2), 4)
+    row[5 + 1 + 3] = 0
+    logits, _ = run(model, [row])
+    assert int(logits[0, 5 + 1 + 3].argmax()) == 1
+
+
 @pytest.mark.parametrize("n_values", [2, 3, 6])
 def test_argmax_has_its_closed_form_in_place(n_values: int) -> None:
     longest, gain = 4, 3.0

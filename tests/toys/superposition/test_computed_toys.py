@@ -47,18 +47,18 @@ def test_gates_are_read_from_the_inputs_that_the_record_makes(name: str, fan_in:
 
 def test_the_stacked_circuit_computes_its_last_layer() -> None:
     model, stacked = load("toy:stacked-circuit"), computed_toys.stacked()
-    on = stacked.inputs(400, 4, seed=3)
-    rows = np.full((400, 5), 64)
-    rows[:, :4] = np.nonzero(on)[1].reshape(400, 4)
-    rows[:, 4] = 65
+    on = stacked.inputs(400, 5, seed=3)
+    rows = np.full((400, 6), 64)
+    rows[:, :5] = np.nonzero(on)[1].reshape(400, 5)
+    rows[:, 5] = 65
     logits, truth = last_logits(model, rows), stacked.exact(on)[-1]
     np.testing.assert_allclose(logits, stacked.scores(on)[-1][0], atol=1e-10)
     assert truth[:200].any(axis=1).all()
-    assert np.median(logits[truth]) > 0.6
-    assert 0.05 < np.sqrt(((logits - truth) ** 2).mean()) < 0.12
-    assert record_of(model).task["most_on"] == 4
+    assert np.median(logits[truth]) > 0.7
+    assert np.sqrt(((logits - truth) ** 2).mean()) < 0.08
+    assert record_of(model).task["most_on"] == 5
     known = model.ground_truth
-    assert (known.circuit, known.most_on) == (stacked.circuit, 4)
+    assert (known.circuit, known.most_on) == (stacked.circuit, 5)
     assert [f.shape for f in known.features] == [(64, 64), (48, 40)]
     _, cache = model.run_with_cache(torch.from_numpy(rows))
     held = cache[known.hooks[0]][:, -1, :1024].detach()

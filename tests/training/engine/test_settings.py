@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
 from interp_toolkit.training.engine.configure import configure
-from interp_toolkit.training.engine.schedule import learning_rate
+from interp_toolkit.training.engine.schedule import Plateau, learning_rate
 from interp_toolkit.training.engine.settings import TrainingSettings
 
 NAMES = ["constant", "linear", "cosine", "exponential"]
@@ -55,6 +55,20 @@ def test_a_linear_fall_to_nothing_after_a_warm_up() -> None:
     found = rates(schedule="linear", steps=10, lr=0.5, warm_up=4)
     assert found[:5] == pytest.approx([0.125, 0.225, 0.3, 0.35, 0.3])
     assert found[10] == 0
+
+
+def test_a_plateau_lowers_the_rate_by_half_a_decade_when_the_loss_stops_falling() -> None:
+    settings = TrainingSettings(steps=100, lr=1e-3, final_lr=1e-4, schedule="plateau")
+    plateau = Plateau(settings)
+    for loss in (1.0, 0.9, 0.8):
+        plateau.measured(loss)
+    seen = []
+    for _ in range(40):
+        plateau.measured(0.795)  # falls by less than 1 %
+        seen.append(learning_rate(settings, 50, plateau))
+    assert seen[9] == pytest.approx(1e-3)
+    assert seen[10] == pytest.approx(1e-3 * 10**-0.5)
+    assert seen[-1] == pytest.approx(1e-4)
 
 
 @pytest.mark.parametrize(

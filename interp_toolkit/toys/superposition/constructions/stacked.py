@@ -157,10 +157,7 @@ class StackedCircuit:
 
     def supports(self) -> list[tuple[int, ...]]:
         """The features of the input that each function of the last layer depends on."""
-        sets = [{i} for i in range(len(self.layers[0].features))]
-        for functions in self.circuit:
-            sets = [set().union(*(sets[i] for i in f.features)) for f in functions]
-        return [tuple(sorted(found)) for found in sets]
+        return supports(self.circuit, len(self.layers[0].features))
 
     def as_model(self, most_on: int, name: str = "stacked-circuit") -> Transformer:
         """One block a layer; the logits are the last layer's readoffs. See `stacked_model`.
@@ -215,6 +212,7 @@ def stacked_circuit(
     neurons_per_gate: int,
     dims: Sequence[int | None],
     *,
+    spread: bool = False,
     seed: int = 0,
 ) -> StackedCircuit:
     """The layers that execute a circuit.
@@ -225,6 +223,7 @@ def stacked_circuit(
         n_neurons: of each layer.
         neurons_per_gate: that each AND is given.
         dims: of the f-vectors of each layer's input; None: an axis for each feature.
+        spread: whether f-vectors are spread evenly, and not random.
         seed: of f-vectors and neurons.
 
     Raises:
@@ -240,7 +239,13 @@ def stacked_circuit(
         if not ands:
             raise InputError(f"layer {place} of the circuit has no AND or XOR to compute")
         computed = targeted_gates(
-            ands, n_in, n_neurons, neurons_per_gate, dims[place], seed=seed + place
+            ands,
+            n_in,
+            n_neurons,
+            neurons_per_gate,
+            dims[place],
+            spread=spread,
+            seed=seed + place,
         )
         rows = dict(zip(computed.gates, computed.readoffs(), strict=True))
 
@@ -279,6 +284,14 @@ def random_circuit(
         )
         n_in = width
     return circuit
+
+
+def supports(circuit: Circuit, n_features: int) -> list[tuple[int, ...]]:
+    """The features of the input that each function of the last layer depends on."""
+    sets = [{i} for i in range(n_features)]
+    for functions in circuit:
+        sets = [set().union(*(sets[i] for i in f.features)) for f in functions]
+    return [tuple(sorted(found)) for found in sets]
 
 
 def _ands(functions: Sequence[BooleanFunction], n_features: int) -> list[Gate]:

@@ -29,6 +29,7 @@ from interp_toolkit.toys.superposition.layers.gate_model import (
     mean_readoffs,
     own_axes,
     random_unit_features,
+    spread_features,
 )
 from interp_toolkit.toys.superposition.layers.gates import Gate, checked_gates
 from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
@@ -86,6 +87,7 @@ def targeted_gates(
     neurons_per_gate: int,
     d_in: int | None = None,
     *,
+    spread: bool = False,
     seed: int = 0,
 ) -> TargetedANDs:
     """A layer that computes these gates.
@@ -96,6 +98,7 @@ def targeted_gates(
         n_neurons: the width of the layer.
         neurons_per_gate: random neurons that each gate is given.
         d_in: axes of the input, for random unit f-vectors; None: an axis for each feature.
+        spread: whether the f-vectors are spread evenly (`spread_features`) and not random.
         seed: of the neurons and the f-vectors.
 
     Raises:
@@ -118,7 +121,8 @@ def targeted_gates(
         features = own_axes(n_features)
     else:
         check_interference(float(weights.square().sum()) / n_neurons, d_in)
-        features = random_unit_features(n_features, d_in, generator)
+        draw = spread_features if spread else random_unit_features
+        features = draw(n_features, d_in, generator)
     bias = torch.full((n_neurons,), 1.0 - max(map(len, known)), dtype=torch.float64)
     neurons = torch.zeros(len(known), n_neurons, dtype=torch.bool).scatter_(1, drawn, True)
     layer = FeatureLayer(features.T @ weights, bias, features)

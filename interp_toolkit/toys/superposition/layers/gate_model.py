@@ -23,6 +23,7 @@ from interp_toolkit.toys.superposition.layers.layer import (
 
 #: the most bytes that a construction's weights or its readoffs may take
 MOST_BYTES = 2**31
+SPREAD_STEPS = 50
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,6 +102,25 @@ def random_unit_features(
     check_bytes(n_features, d_in, "f-vectors")
     drawn = torch.randn(n_features, d_in, generator=generator, dtype=torch.float64)
     return torch.nn.functional.normalize(drawn, dim=1)
+
+
+def spread_features(
+    n_features: int, d_in: int, generator: torch.Generator
+) -> Float[Tensor, "feature d_in"]:
+    """F-vectors of length 1 that interfere less than random ones: a nearly tight frame.
+
+    From random ones, the rows are made of one length and the columns orthonormal in turn; the mean
+    square of inner products comes to (m - d) / (d (m - 1)), the least there is (Welch), not 1/d.
+
+    Raises InputError for more axes than features.
+    """
+    if d_in > n_features:
+        raise InputError(f"{n_features} features can be spread over as many axes, not {d_in}")
+    vectors = random_unit_features(n_features, d_in, generator)
+    for _ in range(SPREAD_STEPS):
+        U, _, V = torch.linalg.svd(vectors, full_matrices=False)
+        vectors = torch.nn.functional.normalize(U @ V, dim=1)
+    return vectors
 
 
 def own_axes(n_features: int) -> Float[Tensor, "feature d_in"]:

@@ -1,0 +1,217 @@
+"""Do answers rest on a direction? Interchange along it.
+
+The component along it is exchanged with the corrupted row's,
+    x' = x + ((x_corrupted - x) . u) u,    u = direction / |direction|,
+and the share of the way that the row's worth moves to the corrupted row's is measured (a ratio with
+Fieller's interval). Beside it: the component at the mean of the rows, at zero, and the other way
+round, from the clean row into the corrupted one.
+A direction may move the answers without the model using what it reads there: half of it follows the
+feature and goes nowhere, the other half is dormant, does not vary, and is what later layers read
+(Makelov, Lange and Nanda 2023, arXiv 2311.17030). So the part of the direction that later layers
+read (in the span of the worth's gradients along the way to the corrupted row) is exchanged by
+itself: where it does not vary with the feature, nothing moves, and the claim is refuted. Where
+later layers read a single direction, that is what is then exchanged, whatever the claim: a dormant
+part beside the true one at the same site cannot be told from it.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property, partial
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.auditing.direction.common import random_directions
+from interp_toolkit.auditing.direction.moving import MOVED, MovingAudit, Values
+from interp_toolkit.auditing.parts import (
+    Answer,
+    Part,
+    answer_of,
+    least_seen,
+    measured,
+    percent,
+    share_of_random,
+)
+from interp_toolkit.auditing.ratio import ratio_share
+from interp_toolkit.auditing.site import Rows
+from interp_toolkit.auditing.stable import stable_part
+from interp_toolkit.circuits.behaviour.words import Share
+from interp_toolkit.circuits.edges.faithfulness import ratio_interval
+
+READ_BY = 1 - 1e-6  # of the gradients' squared length: the span that later layers read in
+LEAST_READ = 1e-3  # of a direction's squared length, for that part of it to stand for it
+KEEPS = 0.5  # of what the direction moves: what its read part moves at least
+GRADED, STEPS = 64, 8  # rows, and steps of the way to the corrupted one, for gradients
+
+
+class CarryingAudit(MovingAudit):
+    """A claim that a direction carries what the corrupted rows differ in."""
+
+    least = 0.5
+    asserted = ("matters", "special")
+
+    @cached_property
+    def corrupted(self) -> Float[Tensor, "row d"]:
+        """What stands at the site on the corrupted rows."""
+        assert self.ground.prompts.corrupted is not None
+        return self.site.read(self.ground.prompts.corrupted)
+
+    @cached_property
+    def corrupted_worth(self) -> Values:
+        """Of each corrupted row."""
+        assert self.ground.prompts.corrupted is not None
+        return self.site.values(self.judged, self.ground.prompts.corrupted)
+
+    def exchanged(self, unit: Float[Tensor, " d"]) -> Values:
+        """Of each row, with the component along a direction exchanged."""
+        return self.changed(partial(_put, unit, self.corrupted @ unit))
+
+    @cached_property
+    def whole(self) -> Values:
+        """What corruption moves."""
+        found: np.ndarray = self.worth - self.corrupted_worth
+        return found
+
+    def moved(self, values: Values, coverage: float, less: Values | float = 0.0) -> Share:
+        """The share of the way from the clean rows' worth to the corrupted rows'."""
+        part = self.worth - values - less
+        mean = float(part.mean() / self.whole.mean())
+        if self.ground.exhaustive:
+            return Share(mean, mean, mean)
+        return ratio_share(part, self.whole, coverage)
+
+    def moving(self) -> list[Part]:
+        """Interchange along it."""
+        low, high = ratio_interval(self.whole, np.ones(len(self.whole)))
+        if low <= 0 <= high:
+            said = "corrupting the rows is not certain to move the answers, so nothing is carried"
+            return [
+                Part("matters", "not_testable", said, "intervened", True),
+                Part("special", "not_testable", said, "intervened", True),
+            ]
+        self.ground.progress("exchanging the direction")
+        values = self.exchanged(self.unit)
+        coverage = self.ground.coverage(2)
+        found = self.moved(values, coverage)
+        answer = answer_of(found.low, found.high, self.bound)
+        said = (
+            f"exchanged with the corrupted rows', it moves the {self.judged.name} "
+            f"{percent(found)} of the way; claimed: at least {self.bound:.0%}. {self._other_ways()}"
+        )
+        matters = measured("matters", answer, said, "intervened", found, self.bound, coverage, True)
+        effect = (self.worth - values) / self.whole.mean()
+        stable = stable_part(effect, self.bound, self.ground.groups, self.ground.rng(9))
+        return [matters, self._read_part(values), self._rest(), self._random_movers(), stable]
+
+    def _other_ways(self) -> str:
+        """Mean, zero, and the other way round."""
+        along = self.clean @ self.unit
+        mean = self.changed(partial(_put, self.unit, along.mean().expand(len(along))))
+        zero = self.changed(partial(_put, self.unit, torch.zeros(len(along), dtype=along.dtype)))
+        assert self.ground.prompts.corrupted is not None
+        put = partial(_put, self.unit, along)
+        back = self.site.values(self.judged, self.ground.prompts.corrupted, put)
+        whole = self.changed(lambda x, rows: self.corrupted[rows].to(x))
+        total = float(self.whole.mean())
+        restored = float((back - self.corrupted_worth).mean()) / total
+        shares = [float((self.worth - values).mean()) / total for values in (mean, zero, whole)]
+        return (
+            f"At the mean of all rows it moves {shares[0]:.0%}, at zero {shares[1]:.0%}; put into "
+            f"the corrupted rows it brings back {restored:.0%}. All that stands at the site, "
+            f"exchanged, moves {shares[2]:.0%}"
+        )
+
+    def _read_part(self, values: Values) -> Part:
+        """The part that later layers read, exchanged by itself; see the module."""
+        prompts, coverage = self.ground.prompts, self.ground.coverage(2)
+        drawn = self.ground.rng(16).permutation(len(prompts))[:GRADED]
+        rows = torch.from_numpy(np.sort(drawn))
+        clean, corrupted = self.clean[rows], self.corrupted[rows]
+        gradients = torch.cat(
+            [
+                self.site.gradients(
+                    self.judged, prompts.tokens, rows, clean + (corrupted - clean) * share
+                )
+                for share in (torch.arange(STEPS) + 0.5) / STEPS
+            ]
+        )
+        inside = read_part(self.unit, gradients)
+        if inside is None:
+            said = f"no gradient of the answers has a part along it, on {len(rows)} rows"
+            return Part("special", "undecided", said, "intervened", True, 0.0, bound=KEEPS)
+        share, unit = inside
+        alone = self.exchanged(unit)
+        found = self.moved(alone, coverage)
+        less = KEEPS * (self.worth - values)
+        more = self.moved(alone, coverage, less)
+        answer = answer_of(more.low, more.high, 0.0)
+        said = (
+            f"{share:.0%} of it (squared length) lies where later layers read; exchanged by "
+            f"itself, that part moves {percent(found)} of the way"
+            + {
+                "confirmed": "",
+                "refuted": ": what they read of it does not vary with the rows, it is dormant",
+            }.get(answer, ", so it is not told apart from a dormant one")
+        )
+        bound = found.mean - more.mean
+        return Part(
+            "special", answer, said, "intervened", True, found.mean, found.low, found.high,
+            bound, least_seen(more, coverage),
+        )  # fmt: skip
+
+    def _rest(self) -> Part:
+        """Everything but the direction exchanged."""
+
+        def change(x: Float[Tensor, "row d"], rows: Rows) -> Float[Tensor, "row d"]:
+            other, u = self.corrupted[rows].to(x), self.unit.to(x)
+            return other + ((x - other) @ u)[:, None] * u
+
+        coverage = self.ground.coverage(1)
+        found = self.moved(self.changed(change), coverage)
+        answer: Answer = "undecided"
+        if found.high <= 1 - self.bound:
+            answer = "confirmed"
+        elif found.low > 1 - self.bound:
+            answer = "refuted"
+        said = f"everything at the site but it, exchanged, moves {percent(found)} of the way"
+        return measured("all", answer, said, "intervened", found, 1 - self.bound, coverage, False)
+
+    def _random_movers(self) -> Part:
+        """Random directions with the activations' covariance, exchanged."""
+        drawn = random_directions(self.clean, MOVED, self.ground.rng(10))
+        total = float(self.whole.mean())
+        good = sum(
+            float((self.worth - self.exchanged(unit)).mean()) / total >= self.bound
+            for unit in drawn
+        )
+        said = f"{good} of {MOVED} random directions of these activations move as much"
+        return share_of_random(good, MOVED, said, "intervened", self.ground.coverage(1))
+
+
+def read_part(
+    unit: Float[Tensor, " d"], gradients: Float[Tensor, "row d"]
+) -> tuple[float, Float[Tensor, " d"]] | None:
+    """The part of a direction in the span of the gradients, at length 1, and its squared length.
+
+    The span is of as many principal directions as hold READ_BY of the gradients' squared length.
+    None where there is hardly any.
+    """
+    _, sizes, directions = torch.linalg.svd(gradients, full_matrices=False)
+    energy = sizes.square().cumsum(0)
+    if not float(energy[-1]) > 0:
+        return None
+    count = int((energy < READ_BY * energy[-1]).sum()) + 1
+    basis = directions[:count]
+    inside = basis.T @ (basis @ unit)
+    share = float(inside.square().sum())
+    return None if share < LEAST_READ else (share, inside / inside.norm())
+
+
+def _put(
+    unit: Float[Tensor, " d"], wanted: Float[Tensor, " all"], x: Float[Tensor, "row d"], rows: Rows
+) -> Float[Tensor, "row d"]:
+    """The component along a direction replaced."""
+    u = unit.to(x)
+    return x + (wanted[rows].to(x) - x @ u)[:, None] * u

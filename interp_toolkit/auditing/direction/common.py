@@ -1,0 +1,72 @@
+"""What every claim about a direction needs: its unit vector, what stands at its site, chance's."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.auditing.claims import DirectionClaim
+from interp_toolkit.auditing.ground import Ground
+from interp_toolkit.auditing.parts import Part, Question
+from interp_toolkit.auditing.site import VectorSite
+
+
+@dataclass(frozen=True, eq=False)
+class DirectionAudit(ABC):
+    """One direction.
+
+    Attributes:
+        claim: about it.
+        ground: what the claim is judged on.
+        site: where it stands.
+    """
+
+    #: what is claimed at least where nobody says
+    least: ClassVar[float]
+    #: the questions that the claim rests on
+    asserted: ClassVar[tuple[Question, ...]]
+
+    claim: DirectionClaim
+    ground: Ground
+    site: VectorSite
+
+    @abstractmethod
+    def parts(self) -> list[Part]:
+        """The parts of the claim."""
+
+    @property
+    def bound(self) -> float:
+        """What is claimed at least."""
+        return self.least if self.claim.at_least is None else self.claim.at_least
+
+    @cached_property
+    def unit(self) -> Float[Tensor, " d"]:
+        """The direction at length 1."""
+        vector = torch.tensor(self.claim.direction, dtype=torch.float64)
+        vector = vector / vector.abs().max()  # squares of large numbers overflow
+        length: Tensor = vector.norm()
+        return vector / length
+
+    @cached_property
+    def clean(self) -> Float[Tensor, "row d"]:
+        """What stands at the site."""
+        self.ground.progress(f"activations at {self.site.hook}")
+        return self.site.read(self.ground.prompts.tokens)
+
+
+def random_directions(
+    x: Float[Tensor, "row d"], n: int, rng: np.random.Generator
+) -> Float[Tensor, "n d"]:
+    """Unit vectors drawn with the covariance of these activations: where they vary, more often."""
+    centred = x - x.mean(0)
+    weights = torch.from_numpy(rng.standard_normal((n, len(x))))
+    drawn = weights @ centred
+    norms = drawn.norm(dim=1, keepdim=True)
+    return drawn / torch.where(norms > 0, norms, torch.ones_like(norms))

@@ -1,0 +1,66 @@
+"""What claims that answers rest on a direction share: rows' worth, as they are and changed."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+
+from interp_toolkit.auditing.direction.common import DirectionAudit
+from interp_toolkit.auditing.parts import Part
+from interp_toolkit.auditing.site import Change
+from interp_toolkit.circuits.behaviour.objective import AskedObjective, objective
+from interp_toolkit.errors import InterventionError
+
+Values = Float[np.ndarray, " row"]
+MOVED = 24  # random directions that are exchanged or added: a pass each
+
+
+class MovingAudit(DirectionAudit):
+    """A claim that answers rest on a direction."""
+
+    def parts(self) -> list[Part]:
+        """The parts of the claim."""
+        reason = self._unmovable()
+        if reason is not None:
+            return [Part(q, "not_testable", reason, "intervened", True) for q in self.asserted]
+        return self.moving()
+
+    @abstractmethod
+    def moving(self) -> list[Part]:
+        """The parts, where something can be moved."""
+
+    def _unmovable(self) -> str | None:
+        """Why nothing can be exchanged here."""
+        if (reason := self.ground.untestable) is not None:
+            return reason
+        prompts = self.ground.prompts
+        if prompts.answers is None:
+            return "these rows have no answers, so nothing is seen to move; give answers"
+        if self.claim.says == "carries" and prompts.corrupted is None:
+            return "these rows have no corrupted counterparts to exchange with; give corrupted"
+        if self.claim.says == "steers" and prompts.wrong is None:
+            return "these rows have no wrong answers to steer to; give wrong"
+        try:
+            self.site.require_effect()
+        except InterventionError as error:
+            return str(error)
+        return None
+
+    @cached_property
+    def judged(self) -> AskedObjective:
+        """What a row is worth."""
+        found, _ = objective(self.ground.model, self.ground.prompts, self.ground.memory)
+        assert isinstance(found, AskedObjective)
+        return found
+
+    @cached_property
+    def worth(self) -> Values:
+        """Of each row as it is."""
+        return self.site.values(self.judged, self.ground.prompts.tokens)
+
+    def changed(self, change: Change) -> Values:
+        """Of each row, changed."""
+        return self.site.values(self.judged, self.ground.prompts.tokens, change)

@@ -1,0 +1,177 @@
+"""Does a direction read a function of features?
+
+A threshold on the component along it, set on a part of the rows, is held against the function on
+the others. The claim is of a share of rows told right in each class, so that a rare class counts
+as much as the other. Beside it: random directions with the activations' own covariance (how often
+do they read as well), other functions of the same features, and the same direction in
+re-initialised models.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool
+
+from interp_toolkit.auditing.direction.common import DirectionAudit, random_directions
+from interp_toolkit.auditing.parts import (
+    Answer,
+    Part,
+    answer_of,
+    measured,
+    percent,
+    share_of_random,
+)
+from interp_toolkit.auditing.stable import stable_part
+from interp_toolkit.auditing.threshold import best_threshold, right_by_class, worst_class
+from interp_toolkit.circuits.behaviour.words import Share
+from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.models.running.interventions import reinitialised
+from interp_toolkit.probes.estimators.boolean import truth_values
+from interp_toolkit.stats import clopper_pearson
+
+RANDOM = 200  # directions that are read
+NULLS = 3  # re-initialised models
+TRAIN = 0.25  # of the rows, for thresholds
+MOST_FEATURES = 3  # whose functions are all looked at
+
+
+class ReadingAudit(DirectionAudit):
+    """A claim that a direction reads a function."""
+
+    least = 0.8
+    asserted = ("there",)
+
+    def parts(self) -> list[Part]:
+        """The parts of a claim that it reads a function."""
+        labels = self._labels()
+        if labels.all() or not labels.any():
+            said = f"{self.claim.function} is the same on all rows"
+            return [Part("there", "not_testable", said, "observed", True)]
+        train, test = self._split(labels)
+        if test is None:
+            said = f"{int(labels.sum())} of {len(labels)} rows are on: too few to set a threshold"
+            return [Part("there", "not_testable", said, "observed", True)]
+        right = right_by_class((self.clean @ self.unit).numpy(), labels, train, test)
+        _, reachable = best_threshold(
+            (self.clean @ self.unit).numpy()[test], np.asarray(labels[test])
+        )
+        there, least = self._there(right, reachable)
+        special = self._random_readers(labels, train, test)
+        stable = stable_part(least.astype(float), self.bound, None, self.ground.rng(6), "observed")
+        return [there, special, self._elsewhere(labels, train, test), stable]
+
+    def _labels(self) -> Bool[np.ndarray, " row"]:
+        """The function on each row."""
+        data, names = self.ground.data, self.claim.features
+        assert data is not None
+        if not names:
+            raise InputError("a claim that a direction reads something needs features")
+        return function_of(np.stack([data.column(name) for name in names], 1), self.claim.table)
+
+    def _split(self, labels: Bool[np.ndarray, " row"]) -> tuple[np.ndarray, np.ndarray | None]:
+        """Rows that thresholds are set on, and those they are judged on, of both classes."""
+        everything = np.arange(len(labels))
+        if self.ground.exhaustive:
+            return everything, everything
+        rng, train = self.ground.rng(7), []
+        for kind in (False, True):
+            rows = rng.permutation(np.flatnonzero(labels == kind))
+            if len(rows) < 4:
+                return everything, None
+            train += rows[: max(2, int(TRAIN * len(rows)))].tolist()
+        return np.array(sorted(train)), np.setdiff1d(everything, train)
+
+    def _there(
+        self, right: tuple[np.ndarray, np.ndarray], reachable: float
+    ) -> tuple[Part, np.ndarray]:
+        """The share told right in each class; and the worse class's rows.
+
+        What the threshold falls short of may be its fault: the claim is refuted only where no
+        threshold does it, on the very rows that are judged (`reachable`).
+        """
+        coverage = self.ground.coverage(1, 2)
+        shares = []
+        for rows in right:
+            hit, n = int(rows.sum()), len(rows)
+            low, high = clopper_pearson(hit, n, coverage)
+            exact = self.ground.exhaustive
+            shares.append(Share(hit / n, *((hit / n, hit / n) if exact else (low, high))))
+        answers = [answer_of(s.low, s.high, self.bound) for s in shares]
+        answer: Answer = "undecided"
+        fewest = min(len(rows) for rows in right)
+        most = clopper_pearson(reachable * fewest, fewest, coverage)[1]
+        most = reachable if self.ground.exhaustive else most
+        if "refuted" in answers and answer_of(most, most, self.bound) == "refuted":
+            answer = "refuted"
+        elif set(answers) == {"confirmed"}:
+            answer = "confirmed"
+        off, on = shares
+        worse = min(shares, key=lambda s: s.mean)
+        said = (
+            f"a threshold on it tells {percent(on)} of the rows where {self.claim.function} holds "
+            f"and {percent(off)} of the others; claimed: at least {self.bound:.0%} of each"
+        )
+        part = measured("there", answer, said, "observed", worse, self.bound, coverage, True)
+        return part, right[shares.index(worse)]
+
+    def _random_readers(
+        self, labels: Bool[np.ndarray, " row"], train: np.ndarray, test: np.ndarray
+    ) -> Part:
+        """Random directions with the activations' covariance."""
+        drawn = random_directions(self.clean, RANDOM, self.ground.rng(8))
+        scores = (self.clean @ drawn.T).numpy()
+        good = sum(
+            worst_class(right_by_class(scores[:, i], labels, train, test)) >= self.bound
+            for i in range(scores.shape[1])
+        )
+        said = f"{good} of {RANDOM} random directions of these activations read it as well"
+        return share_of_random(good, RANDOM, said, "observed", self.ground.coverage(1))
+
+    def _elsewhere(
+        self, labels: Bool[np.ndarray, " row"], train: np.ndarray, test: np.ndarray
+    ) -> Part:
+        """Other functions of the same features, and re-initialised models."""
+        data, names = self.ground.data, self.claim.features
+        assert data is not None
+        scores = (self.clean @ self.unit).numpy()
+        said = ""
+        if len(names) <= MOST_FEATURES:
+            columns = np.stack([data.column(name) for name in names], 1)
+            tables = [f"{n:0{2 ** len(names)}b}" for n in range(1, 2 ** (2 ** len(names)) - 1)]
+            functions = np.unique([function_of(columns, table) for table in tables], axis=0)
+            others = [f for f in functions if (f != labels).any() and (f == labels).any()]
+            others = [f for f in others if f[train].any() and not f[train].all()]
+            read = sum(
+                worst_class(right_by_class(scores, f, train, test)) >= self.bound for f in others
+            )
+            said = f"of {len(others)} other functions of these features it reads {read}; "
+        found = []
+        for seed in range(NULLS):
+            try:
+                with reinitialised(self.ground.model, seed):
+                    values = (self.site.read(self.ground.prompts.tokens) @ self.unit).numpy()
+            except InterventionError:
+                continue
+            if np.isfinite(values).all():
+                found.append(worst_class(right_by_class(values, labels, train, test)))
+        good = sum(value >= self.bound for value in found)
+        said += f"in {good} of {len(found)} re-initialised models it reads it too"
+        answer: Answer = "refuted" if good else "undecided"
+        return Part("special", answer, said, "intervened")
+
+
+def function_of(
+    columns: Bool[np.ndarray, "row feature"], table: str | None
+) -> Bool[np.ndarray, " row"]:
+    """A truth table's value on each row, or the one feature itself.
+
+    Raises InputError for a table of another length, or several features without one.
+    """
+    n = columns.shape[1]
+    if table is None:
+        if n > 1:
+            raise InputError(f"{n} features need a table of {2**n} digits, such as 0110 of two")
+        return columns[:, 0].astype(bool)
+    if len(table) != 2**n:
+        raise InputError(f"the table {table} has {len(table)} entries; {n} features need {2**n}")
+    return truth_values(table, columns)

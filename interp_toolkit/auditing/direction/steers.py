@@ -1,0 +1,76 @@
+"""Does a direction steer? It is added, times a factor.
+
+Measured is the share of rows that then prefer the wrong answer, of those that did not before,
+beside random directions of the same length.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_toolkit.auditing.direction.common import random_directions
+from interp_toolkit.auditing.direction.moving import MOVED, MovingAudit
+from interp_toolkit.auditing.parts import Part, answer_of, measured, percent, share_of_random
+from interp_toolkit.auditing.site import Rows
+from interp_toolkit.auditing.stable import stable_part
+from interp_toolkit.circuits.behaviour.objective import LogitDifference
+from interp_toolkit.circuits.behaviour.words import Share
+from interp_toolkit.errors import InputError
+from interp_toolkit.stats import clopper_pearson
+
+LONGEST_STEP = 1e6  # a component that is added: beyond it nothing but overflow is seen
+
+
+class SteeringAudit(MovingAudit):
+    """A claim that adding a direction turns answers."""
+
+    least = 0.5
+    asserted = ("matters",)
+
+    def moving(self) -> list[Part]:
+        """The direction added."""
+        assert isinstance(self.judged, LogitDifference)
+        step = torch.tensor(self.claim.direction, dtype=torch.float64) * self.claim.by
+        if not bool(step.isfinite().all()) or float(step.abs().max()) > LONGEST_STEP:
+            raise InputError(
+                f"the direction times by={self.claim.by:g} is too long to be added to activations"
+            )
+        before = self.worth > 0
+        if before.sum() < 4:
+            said = "the model prefers the answer on fewer than 4 rows: there is little to steer"
+            return [Part("matters", "not_testable", said, "intervened", True)]
+        self.ground.progress("steering along the direction")
+        turned = (self.changed(partial(_add, step)) < 0)[before]
+        coverage = self.ground.coverage(1)
+        hit, n = int(turned.sum()), len(turned)
+        ends = clopper_pearson(hit, n, coverage)
+        found = Share(hit / n, *((hit / n, hit / n) if self.ground.exhaustive else ends))
+        answer = answer_of(found.low, found.high, self.bound)
+        size = float(step.norm())
+        spread = float((self.clean @ self.unit).std()) or float("nan")
+        said = (
+            f"added with length {size:.3g} ({size / spread:.2g} standard deviations along it) it "
+            f"turns {percent(found)} of {n} rows to the wrong answer; claimed: at least "
+            f"{self.bound:.0%}"
+        )
+        matters = measured("matters", answer, said, "intervened", found, self.bound, coverage, True)
+        drawn = random_directions(self.clean, MOVED, self.ground.rng(11)) * size
+        good = sum(
+            float((self.changed(partial(_add, one)) < 0)[before].mean()) >= self.bound
+            for one in drawn
+        )
+        said = f"{good} of {MOVED} random directions of that length turn as many"
+        special = share_of_random(good, MOVED, said, "intervened", self.ground.coverage(1))
+        groups = None if self.ground.groups is None else self.ground.groups[before]
+        effect = turned.astype(float)
+        return [matters, special, stable_part(effect, self.bound, groups, self.ground.rng(12))]
+
+
+def _add(
+    step: Float[Tensor, " d"], x: Float[Tensor, "row d"], rows: Rows
+) -> Float[Tensor, "row d"]:
+    return x + step.to(x)

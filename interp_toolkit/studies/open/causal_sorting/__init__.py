@@ -1,0 +1,1 @@
+"""Why do causal models sort worse? `interp reproduce open/causal-sorting`."""

@@ -1,0 +1,221 @@
+"""How do errors grow when U-AND is stacked? Depth, neurons, rounding: `open/stacked-errors`.
+
+Circuits of ANDs and XORs are executed as in `superposition/stacking`, over more widths and seeds.
+Each seed has exponents of its own, by least squares on logarithms:
+
+    neurons   rms ~ d^-a, the mean exponent over the layers (from the second on in superposition,
+              since the circuit's input has an axis a feature)
+    depth     rms ~ L^b over layers 2 to 6, the mean over widths
+
+The question is of "Computation in superposition", section 1.3, which leaves it to future work.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from interp_toolkit.registry import Artefact
+from interp_toolkit.results import Table
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.open.exponents import exponent, in_words, over_seeds_finding
+from interp_toolkit.studies.open.finding import Finding, coverage_of_each
+from interp_toolkit.studies.open.result import OpenResult, open_evidence
+from interp_toolkit.studies.result import study_provenance
+from interp_toolkit.studies.superposition.stacking import (
+    ARMS,
+    AXES,
+    DEPTH,
+    FEATURES,
+    MOST_ON,
+    PER_GATE,
+    ROUNDING,
+    rms_at,
+    stacked_jobs,
+    stacking_figure,
+)
+
+NAME = "open/stacked-errors"
+SOURCE = "Computation in superposition, section 1.3 (left to future work)"
+QUESTION = "How do the errors of a circuit in superposition grow with its depth, and what helps?"
+SEEDS = 12
+NEURONS = (512, 1_024, 2_048, 4_096, 8_192)
+OWN, RANDOM, SPREAD = ARMS
+CLAIMS = 6
+
+Values = Mapping[str, Any]
+Exponents = Mapping[tuple[str, str, str], Sequence[float]]  # by way, rounding, "neurons" or "depth"
+
+
+def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
+    """Stack circuits, fit every seed's exponents, judge; `seeds` overrides how many circuits."""
+    numbers = runner.seeds(seeds or SEEDS)
+    found = runner.run(stacked_jobs(NEURONS, numbers))
+    values = list(found.values())
+    exponents = fit(values)
+    findings = judge(exponents)
+    settings = {
+        "preset": preset,
+        "seeds": len(numbers),
+        "neurons": list(NEURONS),
+        "features": FEATURES,
+        "neurons_per_gate": PER_GATE,
+        "axes": AXES,
+        "most_on": MOST_ON,
+    }
+    return OpenResult(
+        probe=NAME,
+        verdict=_verdict(findings),
+        evidence=open_evidence(findings),
+        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
+        question=QUESTION,
+        findings=findings,
+        jobs=found,
+        details=[_table(values), _exponent_table(exponents)],
+        notes=[
+            f"Circuits of {FEATURES} functions a layer, half ANDs, half XORs, {PER_GATE} neurons a "
+            f"gate and {DEPTH} layers; in superposition on {AXES} axes. Exponents are of this "
+            "range, and say nothing of circuits whose activity grows or dies out."
+        ],
+        plots=[stacking_figure(values, how) for how in ROUNDING],
+    )
+
+
+def fit(values: Sequence[Values]) -> Exponents:
+    """Every seed's exponents."""
+    seeds = sorted({v["seed"] for v in values})
+    widths = sorted({v["n_neurons"] for v in values})
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for arm in ARMS:
+        first = 1 if arm == OWN else 2
+        for how in ROUNDING:
+            for seed in seeds:
+                mine = [v for v in values if v["seed"] == seed]
+                rms = {n: [rms_at(mine, arm, n, how, k)[0] for k in _layers(mine)] for n in widths}
+                by_width = [
+                    exponent(widths, [rms[n][layer - 1] for n in widths])
+                    for layer in range(first, len(_layers(mine)) + 1)
+                ]
+                by_depth = [exponent(range(2, len(r) + 1), r[1:]) for r in rms.values()]
+                for kind, exponents in (("neurons", by_width), ("depth", by_depth)):
+                    found.setdefault((arm, how, kind), []).append(statistics.fmean(exponents))
+    return found
+
+
+def _layers(values: Sequence[Values]) -> range:
+    return range(1, len(values[0]["plain"]) + 1)
+
+
+def judge(exponents: Exponents) -> list[Finding]:
+    """The claims, fixed on seeds 0 to 11."""
+    level = coverage_of_each(CLAIMS)
+    some = exponents[OWN, "plain", "neurons"]
+    units = f"{len(some)} circuits"
+    saved = [
+        plain - rounded
+        for plain, rounded in zip(
+            exponents[RANDOM, "plain", "depth"], exponents[RANDOM, "rounded", "depth"], strict=True
+        )
+    ]
+    return [
+        over_seeds_finding(
+            "on axes of their own the error falls as the root of the neurons (exponent -0.65 to "
+            "-0.4)",
+            some,
+            level,
+            units=units,
+            above=-0.65,
+            below=-0.4,
+            overturned_by="an exponent near -1 or 0 at more neurons",
+        ),
+        over_seeds_finding(
+            "along random f-vectors it does not depend on the neurons (exponent -0.1 to 0.1)",
+            exponents[RANDOM, "plain", "neurons"],
+            level,
+            units=units,
+            above=-0.1,
+            below=0.1,
+            overturned_by="an error that falls with neurons at the same axes",
+        ),
+        over_seeds_finding(
+            "along random f-vectors it grows about as the depth does (exponent 0.9 to 1.5)",
+            exponents[RANDOM, "plain", "depth"],
+            level,
+            units=units,
+            above=0.9,
+            below=1.5,
+            overturned_by="errors that double every layer, or stop growing",
+        ),
+        over_seeds_finding(
+            "along f-vectors that are spread evenly it grows more slowly (exponent 0.4 to 0.9)",
+            exponents[SPREAD, "plain", "depth"],
+            level,
+            units=units,
+            above=0.4,
+            below=0.9,
+            overturned_by="the same growth as along random f-vectors",
+        ),
+        over_seeds_finding(
+            "rounding takes more than 0.4 off the exponent of depth along random f-vectors",
+            saved,
+            level,
+            units=units,
+            above=0.4,
+            overturned_by="rounded errors that grow as fast as others",
+        ),
+        over_seeds_finding(
+            "rounded and spread evenly it hardly grows (exponent below 0.5)",
+            exponents[SPREAD, "rounded", "depth"],
+            level,
+            units=units,
+            below=0.5,
+            overturned_by="an exponent of 0.5 or more at these loads",
+        ),
+    ]
+
+
+def _verdict(findings: Sequence[Finding]) -> str:
+    own, width, random, spread, saved, rounded = findings
+    return (
+        f"Errors grow as a power of the depth, exponent {in_words(random)} along random f-vectors "
+        f"and {in_words(spread)} along evenly spread ones; rounding every layer takes "
+        f"{in_words(saved)} off the first and leaves {in_words(rounded)} of the second. More "
+        f"neurons help only where nothing is in superposition: exponent {in_words(own)} there, "
+        f"{in_words(width)} in it."
+    )
+
+
+def _table(values: Sequence[Values]) -> Table:
+    widths = sorted({v["n_neurons"] for v in values})
+    rows = [
+        [
+            arm,
+            how,
+            n,
+            *(statistics.median(rms_at(values, arm, n, how, k)) for k in _layers(values)),
+        ]
+        for arm in ARMS
+        for how in ROUNDING
+        for n in widths
+    ]
+    columns = ["way", "readoffs", "neurons", *(f"layer {k}" for k in _layers(values))]
+    return Table("Root mean square errors", columns, rows, "Medians over seeds.")
+
+
+def _exponent_table(exponents: Exponents) -> Table:
+    rows = [
+        [arm, how, kind, statistics.fmean(found), min(found), max(found)]
+        for (arm, how, kind), found in exponents.items()
+    ]
+    columns = ["way", "readoffs", "of", "mean", "lowest seed", "highest seed"]
+    return Table("Exponents", columns, rows)
+
+
+STACKED_ERRORS = Artefact(
+    name=NAME,
+    summary="how errors grow when U-AND is stacked: depth, neurons, rounding",
+    source=SOURCE,
+    presets={"small": f"{SEEDS} circuits, {len(NEURONS)} widths; about 3 minutes"},
+    run=study,
+)

@@ -1,0 +1,144 @@
+"""Every artefact, one after the other, with a page of what came out: `interp reproduce all`.
+
+    FOLDER/jobs/NAME/         the jobs of an artefact, as `--out` keeps them, to go on with
+    FOLDER/results/NAME.json  its verdict, figures theirs beside ours, findings, settings, tables
+    FOLDER/results/README.md  a line for each
+
+An artefact that cannot be made here (a text that is not on this machine) is told and passed over.
+Files are written as soon as an artefact is done, and hold nothing that differs from run to run but
+the page's minutes.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interp_toolkit.atomic import replacing
+from interp_toolkit.errors import InputError
+from interp_toolkit.registry import find
+from interp_toolkit.report.json import to_json
+from interp_toolkit.results import Result, jsonable
+from interp_toolkit.studies.jobs.runner import Runner
+
+JOBS, RESULTS = "jobs", "results"
+LEFT_OUT = ("jobs", "plots")  # of a result's JSON: every seed's numbers
+
+
+@dataclass(frozen=True)
+class Made:
+    """An artefact that was asked for.
+
+    Attributes:
+        name: of the artefact.
+        preset: that was run.
+        result: None where it could not be made.
+        why_not: in a line; "" where it was.
+        seconds: this run's.
+    """
+
+    name: str
+    preset: str
+    result: Result | None
+    why_not: str
+    seconds: float
+
+
+def reproduce_all(
+    names: Iterable[str],
+    preset: str,
+    folder: Path,
+    runner_for: Callable[[Path], Runner],
+    say: Callable[[str], None],
+) -> list[Made]:
+    """Make every artefact and keep what came out.
+
+    Args:
+        names: of the artefacts.
+        preset: to run; of an artefact that has none of this name, its first.
+        folder: where jobs and results are kept.
+        runner_for: the runner of the jobs that are kept in this folder.
+        say: is told which artefact is being made.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    made: list[Made] = []
+    chosen = list(names)
+    for number, name in enumerate(chosen, 1):
+        say(f"{number} of {len(chosen)}: {name}")
+        found = _make(name, preset, folder, runner_for)
+        made.append(found)
+        if found.result is not None:
+            _write_result(found.result, folder / RESULTS / f"{name}.json")
+        _write(folder / RESULTS / "README.md", page(made))
+    return made
+
+
+def _make(name: str, preset: str, folder: Path, runner_for: Callable[[Path], Runner]) -> Made:
+    artefact = find("artefacts", name)
+    chosen = preset if preset in artefact.presets else next(iter(artefact.presets))
+    began = time.monotonic()
+    result, why_not = None, ""
+    try:
+        place = folder / JOBS / name.replace("/", "--")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        result = artefact.run(chosen, None, runner_for(place))
+    except InputError as error:
+        why_not = str(error)
+    return Made(name, chosen, result, why_not, time.monotonic() - began)
+
+
+def page(made: Iterable[Made]) -> str:
+    """A Markdown page with a line for each artefact."""
+    lines = [
+        "# What `interp reproduce all` found",
+        "",
+        "Each line is one artefact; its figures, theirs beside ours, are in the file of its name.",
+        "",
+        "| artefact | preset | outcome | verdict | minutes |",
+        "|---|---|---|---|---|",
+    ]
+    for one in made:
+        outcome = "not made" if one.result is None else one.result.status.replace("_", " ")
+        verdict = one.why_not if one.result is None else one.result.verdict
+        cells = [one.name, one.preset, outcome, _cell(verdict), f"{one.seconds / 60:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _write_result(result: Result, path: Path) -> None:
+    document = to_json([result])
+    for one in document["results"]:
+        for left_out in LEFT_OUT:
+            one.pop(left_out, None)
+        one["tables"] = [
+            {"title": t.title, "columns": list(t.columns), "rows": jsonable(t.rows)}
+            for t in result.tables()
+        ]
+    _write(path, json.dumps(document, allow_nan=False, indent=1) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as part:
+            Path(part).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error}") from error
+
+
+def summary(made: Iterable[Made]) -> str:
+    """How many could be made, and which not, in a sentence."""
+    chosen: list[Any] = list(made)
+    missing = [f"{one.name} ({one.why_not})" for one in chosen if one.result is None]
+    text = f"{len(chosen) - len(missing)} of {len(chosen)} artefacts made"
+    return f"{text}; not made: {'; '.join(missing)}" if missing else text

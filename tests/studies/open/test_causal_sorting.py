@@ -1,0 +1,74 @@
+"""Attention × optimiser: the plan, the ratios and the correlation, on models hardly trained."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+from scipy import stats
+
+from interp_toolkit.registry import find
+from interp_toolkit.report.html import to_html
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.open.causal_sorting import study
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory):
+    patch = pytest.MonkeyPatch()
+    patch.setattr(study, "STEPS", 6)
+    patch.setattr(study, "EARLY", 3)
+    patch.setattr(study, "SEARCHED", 200)
+    runner = Runner(tmp_path_factory.mktemp("causal"), workers=1, first_seed=2)
+    found = find("artefacts", "open/causal-sorting").run("small", 2, runner)
+    patch.undo()
+    return found
+
+
+@pytest.mark.slow
+def test_each_layout_is_trained_with_both_optimisers(result) -> None:
+    assert len(result.jobs) == 12
+    table = result.details[0]
+    assert [row[:3] for row in table.rows] == [
+        [layout, optimiser, 2] for layout in study.LAYOUTS for optimiser in study.OPTIMISERS
+    ]
+    assert all(go.Figure(f.data, f.layout) for f in result.figures())
+    assert "By attention and optimiser" in to_html([result])
+
+
+@pytest.mark.slow
+def test_two_seeds_of_six_steps_settle_no_foretelling(result) -> None:
+    assert result.findings[-1].judgement == "undecided"
+    assert "is not settled" in result.verdict
+    assert "confirmed" not in {f.judgement for f in result.findings[:4]}
+
+
+def seeds(*losses: float) -> list[dict]:
+    return [{"loss": x, "wrong": 0, "searched": 100} for x in losses]
+
+
+def test_a_ratio_of_losses_is_of_geometric_means() -> None:
+    first, second = ("causal", "Adam"), ("fixed query", "Adam")
+    found = {first: seeds(2.0, 8.0, 4.0), second: seeds(1.0, 2.0, 4.0)}
+    ratio = study._ratio(found, first, second, "so", 0.95, "3 seeds", above=1.0)
+    assert ratio.value == pytest.approx(2.0)
+    reach = stats.t.ppf(0.975, 2) * math.log(2) / math.sqrt(3)  # of either mean, in logarithms
+    assert math.log(ratio.high / 2) == pytest.approx(math.hypot(reach, reach))
+    assert ratio.judgement == "undecided"
+
+
+def test_spearman_intervals_cover_as_they_say() -> None:
+    """Of normal pairs with correlation 0.6, whose Spearman correlation is 6/π asin(0.3)."""
+    rng = np.random.default_rng(0)
+    truth = 6 / math.pi * math.asin(0.3)
+    covered = 0
+    for _ in range(600):
+        x = rng.normal(size=24)
+        y = 0.6 * x + 0.8 * rng.normal(size=24)
+        _, low, high = study.spearman(list(x), list(y), 0.95)
+        covered += low <= truth <= high
+    assert 0.92 <= covered / 600 <= 0.98
+    assert study.spearman([1.0, 2.0], [1.0, 2.0], 0.95)[1:] == (-1.0, 1.0)
+    assert study.spearman([1.0] * 9, [1.0] * 9, 0.95) == (0.0, -1.0, 1.0)

@@ -1,0 +1,62 @@
+"""Squares against ReLUs: equal neurons, known layers, and the study at small sizes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import plotly.graph_objects as go
+import pytest
+
+from interp_toolkit.registry import find
+from interp_toolkit.report.json import dumps
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.open import quadratic_or_relu as study
+
+
+def test_all_layers_have_as_many_neurons_and_squares_span_products() -> None:
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((60, 5))
+    found = study.layers(x, np.eye(5), rng)
+    assert set(found) == set(study.LAYERS)
+    assert {held.shape[1] for held in found.values()} == {15}
+    for name in ("squares", "random squares"):
+        fitted = np.linalg.lstsq(found[name], x[:, 1] * x[:, 3], rcond=None)[0]
+        np.testing.assert_allclose(found[name] @ fitted, x[:, 1] * x[:, 3], atol=1e-8)
+
+
+def test_with_an_axis_a_feature_squares_are_all_but_exact() -> None:
+    values = study.compared_job(folder=Path("x"), dim=8, load=1.0, seed=0).values
+    assert values["n_features"] == 8
+    assert values["squares"]["rms"] < values["relu"]["rms"]
+    assert values["squares"]["read"] > 0.9
+
+
+def test_ratios_are_geometric_means_over_widths() -> None:
+    values = [
+        {
+            "dim": dim,
+            "load": load,
+            "seed": 0,
+            "squares": {"rms": squares, "read": 0.9},
+            "random squares": {"rms": squares, "read": 0.9},
+            "relu": {"rms": 1.0, "read": 0.5},
+        }
+        for dim, squares in ((12, 0.25), (16, 1.0))
+        for load in study.LOADS
+    ]
+    found = study.fit(values)
+    assert found["squares 1"] == pytest.approx([0.5])
+    assert found["random 1.5"] == pytest.approx([1.0])
+    assert found["gap 1"] == pytest.approx([0.4])
+
+
+def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(study, "DIMS", (5, 6))
+    result = find("artefacts", "open/quadratic-or-relu").run("small", 2, Runner(workers=1))
+    assert len(result.findings) == study.CLAIMS
+    assert "As many squares have" in result.verdict
+    for figure in result.figures():
+        go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
+    assert json.loads(dumps([result]))["results"][0]["probe"] == "open/quadratic-or-relu"
