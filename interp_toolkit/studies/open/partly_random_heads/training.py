@@ -43,7 +43,7 @@ class Condition:
 
 
 class PartlyFrozen(TaskProblem):
-    """Retrieval with a model some of whose pairs are frozen.
+    """Retrieval with a model some of whose pairs are frozen; a target is one of its error.
 
     Attributes:
         steps: batches drawn so far.
@@ -51,6 +51,7 @@ class PartlyFrozen(TaskProblem):
     """
 
     capturable = False  # the steps are counted outside the model
+    watched = "error"
 
     def __init__(self, config: RetrievalTraining, seed: int, condition: Condition):
         super().__init__(config, seed)
@@ -64,6 +65,11 @@ class PartlyFrozen(TaskProblem):
         """A batch; counts it."""
         self.steps += 1
         return super().draw(generator)
+
+    def evaluate(self) -> dict[str, float]:
+        """Accuracy and error on some of the test rows."""
+        found = super().evaluate()
+        return {**found, "error": 1 - found["accuracy"]}
 
     def _masked(self, learns: Tensor) -> Any:
         def hook(gradient: Float[Tensor, "head d_model d_head"]) -> Tensor:

@@ -77,6 +77,7 @@ def test_all_trained_is_the_standard_recipe() -> None:
     for problem in (PartlyFrozen(config, 1, condition), TaskProblem(config, 1)):
         fit(problem, config, 1)
         models.append(problem.model.state_dict())
+    assert len(models[0]) > 10
     for name, weight in models[0].items():
         torch.testing.assert_close(weight, models[1][name], rtol=0, atol=0)
 
@@ -90,30 +91,48 @@ def test_queries_and_keys_start_at_their_scale() -> None:
         assert block.W_V.std().item() == pytest.approx(0.05, rel=0.1)
 
 
-def made(**accuracy: float) -> dict[str, list[dict[str, Any]]]:
-    """Three seeds of every condition, 0.01 apart, with these medians or 0.95."""
+def made(**accuracy: list[float]) -> dict[str, list[dict[str, Any]]]:
+    """Eight seeds of every condition, with these accuracies or 0.95."""
     return {
         c.name: [
-            {"accuracy": accuracy.get(c.name.split(",")[0], 0.95) + 0.01 * s, "guess": 0.45}
-            for s in (-1, 0, 1)
+            {"accuracy": value, "guess": 0.45}
+            for value in accuracy.get(c.name.replace(", ", "_").replace(" ", "_"), [0.95] * 8)
         ]
         for c in study.conditions(2)
     }
 
 
 def test_claims_from_made_accuracies() -> None:
-    found = made(none=0.4)
-    outcomes = [f.judgement for f in study.judged(study.claims(found))]
-    assert outcomes[0] == "confirmed"
-    assert outcomes[1] == "refuted"  # the first layer alone at 0.95
-    assert outcomes[2:4] == ["confirmed", "undecided"]  # 0.95 over three seeds is not sure of 0.9
-    assert outcomes[7] == "refuted"  # the sharp start at 0.4
+    fails = [0.5] * 8
+    found = made(none=fails, first_layer_all=fails, last_layer_one=[0.7] * 7 + [0.5])
+    none, first, last_one, one_each, _, late, sharp, gain = study.findings_of(found)
+    # of 0 of 8 seeds, each tail of 0.05/16: (1 - p)^8 = 1/320
+    assert (none.low, none.high) == pytest.approx((0.0, 1 - 320 ** (-1 / 8)))
+    assert (one_each.low, one_each.high) == pytest.approx((320 ** (-1 / 8), 1.0))
+    assert none.judgement == first.judgement == last_one.judgement == "confirmed"
+    assert last_one.value == pytest.approx(7 / 8)
+    assert late.judgement == "undecided"  # 8 of 8: from 0.49
+    assert sharp.judgement == "confirmed"
+    assert gain.value == pytest.approx((7 * 0.25 + 0.45) / 8)
+    assert gain.judgement == "confirmed"
+    text = study._verdict(study.findings_of(found), found, study.SETTINGS["small"])
+    assert "one pair of the last layer trained, none of the first: 7 (0.70)" in text
+    assert "So a single trained pair can be enough" in text
+    assert "Pairs unfrozen" not in text
+
+
+def test_a_seed_that_has_learnt_stops() -> None:
+    condition = Condition("", (2, 2))
+    config = settings_of({**TINY, "steps": 40, "target": 0.99}, condition)
+    fitted = fit(PartlyFrozen(config, 0, condition), config, 0)
+    assert fitted.stopped_early
+    assert fitted.measured["error"][-1] < 0.99 <= min(fitted.measured["error"][:-1], default=1)
 
 
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.SETTINGS, "small", TINY)
     result = study.partly_random_heads("small", 2, Runner(tmp_path, workers=1, first_seed=5))
-    assert len(result.jobs) == 2 * 8
+    assert len(result.jobs) == 2 * 7
     assert {job["seed"] for job in result.jobs.values()} == {5, 6}
     assert len(result.findings) == 8
     assert "Retrieval of 2 pairs, two layers of 2 heads" in result.verdict
