@@ -2,13 +2,16 @@
 
 For each head and query token: the scores of the keys' sets of features in two groups (`function`);
 the boolean function of the fewest features that tells the groups; whether, found without a fifth of
-the sets, it is right on that fifth; how often a function of as few features fits when the sets are
-shuffled; and how much of the attention, in rows not used before, goes to keys where it holds.
+the sets, it is right on that fifth; how often a function of as few features fits shuffled sets,
+corrected for all heads and query tokens (Holm 1979); and whether attention, in rows not used
+before, goes to keys where it holds: the excess over their share of the keys has an interval over
+rows (Student's t, Bonferroni), and has to be LEAST_GAIN of what is left above that share.
 Source: "Computation in superposition", section 1.6.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,14 +19,19 @@ import numpy as np
 from jaxtyping import Bool
 from pydantic import Field
 
+from interp_toolkit.circuits.universal_keys.attention import attention_on, shown
 from interp_toolkit.circuits.universal_keys.figures import attention_figure, score_figure
 from interp_toolkit.circuits.universal_keys.function import (
-    KeyFunction,
     TwoGroups,
+    chance_to_fit,
     least_function,
     split_scores,
 )
-from interp_toolkit.circuits.universal_keys.result import QueryFunction, UniversalKeysResult
+from interp_toolkit.circuits.universal_keys.result import (
+    Outcome,
+    QueryFunction,
+    UniversalKeysResult,
+)
 from interp_toolkit.circuits.universal_keys.rows import KeyRows, given_rows, made_rows
 from interp_toolkit.circuits.universal_keys.scores import KeyScores, key_scores
 from interp_toolkit.circuits.universal_keys.verdict import evidence_of, verdict
@@ -35,11 +43,11 @@ from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.options import FeatureOptions
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis
+from interp_toolkit.stats import LEVEL, holm
 
 SOURCE = "Computation in superposition, section 1.6"
 TASK = "universal-keys"
 LEFT_OUT = 5  # one set in so many is left out of the fit
-SHUFFLES = 19
 RIGHT = 0.95  # of the sets left out, for a function to be said to select
 
 
@@ -48,9 +56,6 @@ class UniversalKeysOptions(FeatureOptions, Options):
 
     position: int | None = Field(
         None, description="Place of the query; default: the data's own, else the last."
-    )
-    shuffles: int = Field(
-        SHUFFLES, ge=0, description="Shuffled sets of features to hold each function against."
     )
 
 
@@ -75,6 +80,8 @@ def run(
     vocabulary = int(model.cfg.d_vocab)
     task = dict(record_of(model).task or {})
     if data is None:
+        if options.position is not None:
+            raise InputError("--position is of the rows of --data; the model's own have theirs")
         if task.get("function") != TASK:
             raise InputError(
                 "no data: this model records no universal keys, so give rows of tokens (--data "
@@ -86,22 +93,26 @@ def run(
     else:
         rows = given_rows(data, features, vocabulary, options.position, options.seed)
     progress(f"attention of {len(rows.tokens):,} rows")
-    scores = key_scores(model, rows)
-    n_layers, n_heads = scores.low.shape[:2]
     found: list[QueryFunction] = []
-    for layer in range(n_layers):
-        for head in range(n_heads):
-            progress(f"head {layer}.{head}: {len(scores.queries)} query tokens")
-            found += [
-                _of_query(scores, rows, (layer, head), q, options)
-                for q in range(len(scores.queries))
-            ]
-    evidence = evidence_of(found, len(scores.queries), len(scores.sets))
+    for scores in key_scores(model, rows, options.memory):
+        n_queries, n_sets = len(scores.queries), len(scores.sets)
+        n_tests = int(model.cfg.n_layers) * int(model.cfg.n_heads) * n_queries
+        for at, layer in enumerate(scores.layers):
+            for head in range(int(model.cfg.n_heads)):
+                progress(f"head {layer}.{head}: {n_queries} query tokens")
+                found += [
+                    _of_query(scores, rows, (at, head), q, options.seed, n_tests)
+                    for q in range(n_queries)
+                ]
+        del scores  # before the next layers are
+    found = corrected(found)
+    evidence = evidence_of(found, n_queries, n_sets)
     plots = []
     if evidence.head is not None:
+        [scores] = key_scores(model, rows, options.memory, [evidence.head[0]])
         plots = [score_figure(scores, found, evidence.head), attention_figure(found, evidence.head)]
     settings = options.settings(features=None if features is None else features.source)
-    described = {"source": rows.source, "rows": len(rows.tokens), "sets": len(scores.sets)}
+    described = {"source": rows.source, "rows": len(rows.tokens), "sets": n_sets}
     return UniversalKeysResult(
         probe="universal-keys",
         verdict=verdict(found, evidence),
@@ -118,17 +129,17 @@ def _of_query(
     rows: KeyRows,
     head: tuple[int, int],
     query: int,
-    options: UniversalKeysOptions,
+    seed: int,
+    n_tests: int,
 ) -> QueryFunction:
-    """One head and query token; see the module."""
+    """One head (its layer by its place among those scored) and query token; see the module."""
     place = (*head, query)
     seen = ~np.isnan(scores.mean[place])
     on = scores.sets[seen]
     ends = (scores.low[place][seen], scores.high[place][seen], scores.mean[place][seen])
     split = split_scores(*ends)
-    base: dict[str, Any] = dict(
-        zip(("layer", "head", "query_token"), (*head, int(scores.queries[query])), strict=True)
-    )
+    own = scores.layers[head[0]], head[1], int(scores.queries[query])
+    base: dict[str, Any] = dict(zip(("layer", "head", "query_token"), own, strict=True))
     if split is None:
         return QueryFunction(**base, outcome="constant")
     base["error"] = split.error
@@ -137,29 +148,40 @@ def _of_query(
     function = least_function(on, split.high)
     if function is None:
         return QueryFunction(**base, outcome="no_function")
-    rng = np.random.default_rng(options.seed)
-    foretold = _foretold(on, split, rng)
-    shuffled = [
-        _as_few(least_function(on, rng.permutation(split.high)), function)
-        for _ in range(options.shuffles)
-    ]
+    foretold = _foretold(on, split, np.random.default_rng(seed))
     right = np.zeros(len(scores.sets), dtype=bool)
     right[seen] = function.values(on)
+    attention = attention_on(scores, rows, head, query, right, 1 - LEVEL / n_tests)
+    outcome: Outcome = "selects" if shown(attention) else "not_attended"
     return QueryFunction(
         **base,
-        outcome="selects" if foretold >= RIGHT else "not_foretold",
+        outcome=outcome if foretold >= RIGHT else "not_foretold",
         features=[rows.names[k] for k in function.features],
         table=function.table,
         others=function.others,
         foretold=foretold,
         right_sets=int(right.sum()),
-        chance=float(np.mean(shuffled)) if shuffled else None,
-        **_attention(scores, rows, head, query, right),
+        chance=chance_to_fit(on, split.high, len(function.features)),
+        **attention,
     )
 
 
-def _as_few(found: KeyFunction | None, function: KeyFunction) -> bool:
-    return found is not None and len(found.features) <= len(function.features)
+def corrected(found: Sequence[QueryFunction]) -> list[QueryFunction]:
+    """With p-values corrected for all heads and query tokens; what may be chance does not select.
+
+    Where no function fits, p is 1.
+    """
+    p = holm(np.array([1.0 if one.chance is None else one.chance for one in found]))
+    return [
+        one
+        if one.chance is None
+        else dataclasses.replace(
+            one,
+            p_value=float(corrected),
+            outcome="by_chance" if one.outcome == "selects" and corrected > LEVEL else one.outcome,
+        )
+        for one, corrected in zip(found, p, strict=True)
+    ]
 
 
 def _foretold(
@@ -180,35 +202,6 @@ def _foretold(
             known += int(said.sum())
             right += int((function.values(on[out]) == split.high[out])[said].sum())
     return right / known if known else 0.0
-
-
-def _attention(
-    scores: KeyScores,
-    rows: KeyRows,
-    head: tuple[int, int],
-    query: int,
-    right: Bool[np.ndarray, " set"],
-) -> dict[str, Any]:
-    """Attention on right keys in the second part's rows, and on keys where none is right."""
-    mine = np.flatnonzero((scores.query_of == query) & rows.second)
-    sets = scores.set_of[mine]
-    keys = sets >= 0
-    is_right = keys & right[np.maximum(sets, 0)]
-    pattern = scores.attention[head][mine]
-    some = is_right.any(axis=1)
-    on_right = (pattern * is_right).sum(axis=1)[some].astype(float)
-    on_keys = (pattern * keys).sum(axis=1)[~some].astype(float)
-    shares = is_right[some].sum(axis=1) / np.maximum(keys[some].sum(axis=1), 1)
-    return {
-        "on_right": _mean(on_right),
-        "on_right_least": float(on_right.min()) if len(on_right) else None,
-        "uniform": _mean(shares),
-        "on_wrong": _mean(on_keys),
-    }
-
-
-def _mean(values: Sequence[float] | np.ndarray) -> float | None:
-    return float(np.mean(values)) if len(values) else None
 
 
 def _unfit(model: Any, data: FeatureData | None) -> str | None:

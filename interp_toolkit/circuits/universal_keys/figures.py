@@ -20,7 +20,7 @@ def score_figure(
     points: dict[bool, list[tuple[int, float]]] = {False: [], True: []}
     for one in _of(found, head):
         query = int(np.flatnonzero(scores.queries == one.query_token)[0])
-        values = scores.mean[(*head, query)]
+        values = scores.mean[scores.layers.index(head[0]), head[1], query]
         values = np.sort(values[~np.isnan(values)])
         cut = len(values) - (one.right_sets or 0)
         for place, value in enumerate(values.tolist()):

@@ -4,6 +4,11 @@ Scores of sets of features make two groups where the largest gap between them is
 group, so that the worst error after the best gain and bias is below 1/4, which no affine function
 of two bits attains for their AND (see `epsilon`). The function is the smallest set of features on
 which high and low depend, and its truth table there; combinations that no key has are "?".
+
+Over all ways to hand the same values out to the sets, how often does a function of as few features
+fit? For k given features it fits where all sets of a combination are alike: as many ways as there
+are to choose combinations that hold together as many sets as are high. Their sum over all choices
+of k features, each over the number of all ways, bounds it.
 """
 
 from __future__ import annotations
@@ -100,6 +105,25 @@ def least_function(
             )
             return KeyFunction(fitting[0], table, len(fitting) - 1)
     return None
+
+
+def chance_to_fit(
+    on: Bool[np.ndarray, "set feature"], value: Bool[np.ndarray, " set"], size: int
+) -> float:
+    """How often a function of `size` features fits these values in random order, at most.
+
+    Exact for each choice of features, summed over the choices (see the module); 1 at most.
+    """
+    n_high = min(int(value.sum()), len(value) - int(value.sum()))
+    ways = 0.0
+    for chosen in combinations(range(on.shape[1]), size):
+        cells = np.bincount(_codes(on, chosen))
+        reached = np.zeros(n_high + 1)
+        reached[0] = 1
+        for cell in cells[(cells > 0) & (cells <= n_high)].tolist():
+            reached[cell:] = reached[cell:] + reached[:-cell]
+        ways += float(reached[n_high])
+    return min(1.0, int(ways) / comb(len(value), n_high))
 
 
 def _fits(

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from interp_toolkit.results import Evidence, Result, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Outcome = Literal["selects", "constant", "no_split", "no_function", "not_foretold"]
+Outcome = Literal[
+    "selects", "by_chance", "not_attended", "not_foretold", "no_function", "no_split", "constant"
+]
 
 
 @dataclass(frozen=True)
@@ -22,7 +24,9 @@ class QueryFunction:
         layer, head, query_token: which.
         outcome: "selects": it attends where a function holds; "constant": the one score is no
             function of features; "no_split": the scores make no two groups; "no_function": no
-            function of few features fits them; "not_foretold": one fits, and is wrong elsewhere.
+            function of few features fits them; "not_foretold": one fits, and is wrong elsewhere;
+            "not_attended": the scores tell where one holds, and attention is not shown to go
+            there; "by_chance": it does, and as simple a function would fit shuffled sets too.
         features: of the function, by name, the first the most significant digit of the table.
         table: its truth table; "?" where no key says.
         others: other sets of as many features that would do too.
@@ -31,10 +35,14 @@ class QueryFunction:
         foretold: the share of sets of features left out of the fit on which the function is right,
             of those with a combination that the fit knows.
         right_sets: on how many of the sets of features it holds.
-        chance: share of shuffled sets of features that a function of as few features fits too.
+        chance: of shuffled sets of features, the share that a function of as few features fits, at
+            most.
+        p_value: the same, corrected for all heads and query tokens.
         on_right: mean attention on keys where it holds, in rows of the second part that have some.
         on_right_least: the least of these.
         uniform: the share of such rows' keys that are right.
+        excess_low, excess_high: interval of the mean of `on_right` less that share, over rows; all
+            heads and query tokens together hold at 95 %. None of fewer than two rows.
         on_wrong: mean attention on keys in rows that have no right one; None without such rows.
     """
 
@@ -49,9 +57,12 @@ class QueryFunction:
     foretold: float | None = None
     right_sets: int | None = None
     chance: float | None = None
+    p_value: float | None = None
     on_right: float | None = None
     on_right_least: float | None = None
     uniform: float | None = None
+    excess_low: float | None = None
+    excess_high: float | None = None
     on_wrong: float | None = None
 
 
@@ -66,7 +77,7 @@ class KeysEvidence(Evidence):
         functions: different functions among them.
         sets: different sets of features among the keys.
         on_right: mean attention on right keys over these queries, in rows not used to find them.
-        chance: the largest share of shuffles that a function of as few features fits.
+        p_value: the largest of the functions', corrected for all heads and query tokens.
     """
 
     head: tuple[int, int] | None
@@ -75,7 +86,7 @@ class KeysEvidence(Evidence):
     functions: int
     sets: int
     on_right: float | None
-    chance: float | None
+    p_value: float | None
 
 
 @dataclass(frozen=True)
@@ -99,8 +110,8 @@ class UniversalKeysResult(Result):
     def tables(self) -> list[Table]:
         """The functions of the heads that select; every head."""
         shown = [one for one in self.functions if one.outcome == "selects"]
-        columns = ["head", "query", "features", "table", "holds on", "foretold", "chance"]
-        columns += ["on right", "least", "uniform", "on wrong"]
+        columns = ["head", "query", "features", "table", "holds on", "foretold", "p"]
+        columns += ["on right", "least", "uniform", "excess, low", "excess, high", "on wrong"]
         rows = [
             [
                 f"{one.layer}.{one.head}",
@@ -108,21 +119,22 @@ class UniversalKeysResult(Result):
                 ", ".join(one.features),
                 one.table,
                 one.right_sets,
-                *(one.foretold, one.chance, one.on_right, one.on_right_least),
-                *(one.uniform, one.on_wrong),
+                *(one.foretold, one.p_value, one.on_right, one.on_right_least),
+                *(one.uniform, one.excess_low, one.excess_high, one.on_wrong),
             ]
             for one in shown
         ]
         caption = (
             "Table: the first feature is the most significant digit; ? where no key says. Holds "
-            "on: sets of features. Foretold: right on sets left out of the fit. Chance: shuffled "
-            "sets that a function of as few features fits. On right: attention on keys where it "
-            "holds; uniform: their share of keys. On wrong: attention on keys where none is right."
+            "on: sets of features. Foretold: right on sets left out of the fit. p: a function of "
+            "as few features fits shuffled sets, corrected for all heads and queries. On right: "
+            "attention on keys where it holds; uniform: their share of keys; excess: the first "
+            "less the second. On wrong: attention on keys where none is right."
         )
         return [Table("What each query attends to", columns, rows, caption), self._heads()]
 
     def _heads(self) -> Table:
-        outcomes = ("selects", "not_foretold", "no_function", "no_split", "constant")
+        outcomes = get_args(Outcome)
         heads = sorted({(one.layer, one.head) for one in self.functions})
         rows = [
             [
@@ -137,5 +149,8 @@ class UniversalKeysResult(Result):
             ]
             for layer, head in heads
         ]
-        caption = "Query tokens by outcome. No split: the scores make no two groups."
+        caption = (
+            "Query tokens by outcome. Not attended: the scores tell where a function holds, and "
+            "attention is not shown to go there. No split: the scores make no two groups."
+        )
         return Table("Heads", ["head", *(o.replace("_", " ") for o in outcomes)], rows, caption)

@@ -86,7 +86,8 @@ def given_rows(
 ) -> KeyRows:
     """Rows of a user, with features of tokens.
 
-    Raises InputError for features that tokens do not tell, rows of several lengths, and too few.
+    Raises InputError for features that tokens do not tell, rows of several lengths, too few of
+    them, and a query that is outside them or has nothing before it.
     """
     if features.reads != TOKENS:
         raise InputError(f"{features.source}: universal keys need features of tokens")
@@ -97,9 +98,13 @@ def given_rows(
     if len(data) < LEAST_ROWS:
         raise InputError(f"{data.source}: {len(data)} rows; at least {LEAST_ROWS} are needed")
     if position is not None:
+        if not -length <= position < length:
+            raise InputError(f"--position {position} is outside rows of {length} tokens")
         places = np.full(len(data), position % length)
     else:
         places = data.positions if data.positions is not None else np.full(len(data), length - 1)
+    if not np.asarray(places).any():
+        raise InputError("the query is each row's first token: there is no key before it")
     labels = features.label(torch.arange(vocabulary)).cpu().numpy()
     kept = np.flatnonzero(labels.any(axis=0))
     order = np.random.default_rng(seed).permutation(len(data))

@@ -3,10 +3,12 @@
 One pass over the rows. Of the first part, the scores before the softmax: their lowest, highest and
 sum for each head, query token and set of features (the distinct rows of the token's features). Of
 the second, the attention itself, to be added up over right keys once functions are known.
+Layers are looked at as many at a time as the memory allows; the pass ends at the last of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +19,17 @@ from jaxtyping import Bool, Float, Int
 from interp_toolkit.circuits.universal_keys.rows import KeyRows
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import run
+from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.memory import (
+    bytes_per_row,
+    format_size,
+    parse_memory,
+    rows_that_fit,
+)
 
 BATCH = 256
+NUMBERS = 6  # of 8 bytes for a head, query and set: low, high, sum, mean and what they are made in
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,6 +37,7 @@ class KeyScores:
     """What was seen.
 
     Attributes:
+        layers: looked at, one an entry.
         queries: query tokens, one an entry.
         sets: the distinct sets of features among the keys.
         set_of: the number of each row's keys' sets; -1 at and after the query.
@@ -36,6 +46,7 @@ class KeyScores:
         attention: of each query to each place, in all rows.
     """
 
+    layers: tuple[int, ...]
     queries: Int[np.ndarray, " query"]
     sets: Bool[np.ndarray, "set feature"]
     set_of: Int[np.ndarray, "row pos"]
@@ -46,31 +57,78 @@ class KeyScores:
     attention: Float[np.ndarray, "layer head row pos"]
 
 
-def key_scores(model: Model, rows: KeyRows) -> KeyScores:
-    """Run the rows.
+@dataclass(frozen=True, eq=False)
+class _Shown:
+    """The sets and queries of the rows, as `KeyScores` has them, and which places are keys."""
 
-    Raises InputError for models whose scores or patterns cannot be seen.
+    queries: Int[np.ndarray, " query"]
+    sets: Bool[np.ndarray, "set feature"]
+    set_of: Int[np.ndarray, "row pos"]
+    query_of: Int[np.ndarray, " row"]
+    before: Bool[np.ndarray, "row pos"]
+
+
+def key_scores(
+    model: Model, rows: KeyRows, memory: int | str | None, layers: Sequence[int] | None = None
+) -> Iterator[KeyScores]:
+    """Run the rows: the scores of as many layers at a time as the memory holds.
+
+    Args:
+        model: whose attention scores can be seen.
+        rows: what it is shown.
+        memory: bound on what is kept, and on each pass.
+        layers: to look at; None: all.
+
+    Raises:
+        InputError: models whose scores or patterns cannot be seen; a layer's scores that are more
+            than the memory.
     """
-    cfg = model.cfg
-    n_layers, n_heads = int(cfg.n_layers), int(cfg.n_heads)
+    wanted = list(range(int(model.cfg.n_layers)) if layers is None else layers)
+    shown, room = _shown(rows), parse_memory(memory)
+    n_rows, n_pos = rows.tokens.shape
+    pairs = len(shown.queries) * len(shown.sets)
+    a_layer = int(model.cfg.n_heads) * (8 * NUMBERS * pairs + 4 * n_rows * n_pos)
+    if a_layer > room // 2:
+        raise InputError(
+            f"{len(shown.queries):,} query tokens and {len(shown.sets):,} sets of key features "
+            f"take {format_size(a_layer)} a layer, more than half of the {format_size(room)} of "
+            "memory allowed: raise --memory, or show fewer of them"
+        )
+    at_once = room // 2 // a_layer
+    for start in range(0, len(wanted), at_once):
+        chosen = tuple(wanted[start : start + at_once])
+        kept = 2 * len(chosen) * int(model.cfg.n_heads) * n_pos
+        a_row = bytes_per_row(model.cfg, n_pos, 4, logits=False, kept=kept)
+        batch = min(BATCH, rows_that_fit(room // 2, a_row, n_pos))
+        yield _scores_of(model, rows, shown, chosen, batch)
+
+
+def _shown(rows: KeyRows) -> _Shown:
     n_rows, n_pos = rows.tokens.shape
     before = np.arange(n_pos) < rows.places[:, None]
-    shown = np.unique(rows.tokens[before])
-    sets, numbers = np.unique(rows.features[shown], axis=0, return_inverse=True)
+    tokens = np.unique(rows.tokens[before])
+    sets, numbers = np.unique(rows.features[tokens], axis=0, return_inverse=True)
     of_token = np.full(len(rows.features), -1)
-    of_token[shown] = numbers.reshape(-1)
-    set_of = np.where(before, of_token[rows.tokens], -1)
+    of_token[tokens] = numbers.reshape(-1)
     own = rows.tokens[np.arange(n_rows), rows.places]
     queries, query_of = np.unique(own, return_inverse=True)
-    shape = n_layers, n_heads, len(queries), len(sets)
+    return _Shown(queries, sets, np.where(before, of_token[rows.tokens], -1), query_of, before)
+
+
+def _scores_of(
+    model: Model, rows: KeyRows, shown: _Shown, layers: tuple[int, ...], batch: int
+) -> KeyScores:
+    n_heads, (n_rows, n_pos) = int(model.cfg.n_heads), rows.tokens.shape
+    query_of, set_of = shown.query_of, shown.set_of
+    shape = len(layers), n_heads, len(shown.queries), len(shown.sets)
     low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
     total, count = np.zeros(shape), np.zeros(shape[2:])
-    attention = np.zeros((n_layers, n_heads, n_rows, n_pos), dtype=np.float32)
-    row, place = np.nonzero(before & ~rows.second[:, None])
+    attention = np.zeros((len(layers), n_heads, n_rows, n_pos), dtype=np.float32)
+    row, place = np.nonzero(shown.before & ~rows.second[:, None])
     np.add.at(count, (query_of[row], set_of[row, place]), 1)
-    for start in range(0, n_rows, BATCH):
-        part = slice(start, min(start + BATCH, n_rows))
-        scores, pattern = _pass(model, rows, part)
+    for start in range(0, n_rows, batch):
+        part = slice(start, min(start + batch, n_rows))
+        scores, pattern = _pass(model, rows, part, layers)
         attention[:, :, part] = pattern
         mine = (row >= part.start) & (row < part.stop)
         r, p = row[mine], place[mine]
@@ -82,40 +140,46 @@ def key_scores(model: Model, rows: KeyRows) -> KeyScores:
     never = count == 0
     low[:, :, never], high[:, :, never] = np.nan, np.nan
     mean = np.where(never, np.nan, total / np.maximum(count, 1))
-    return KeyScores(queries, sets, set_of, query_of, low, high, mean, attention)
+    return KeyScores(
+        layers, shown.queries, shown.sets, set_of, query_of, low, high, mean, attention
+    )
 
 
 def _pass(
-    model: Model, rows: KeyRows, part: slice
+    model: Model, rows: KeyRows, part: slice, layers: Sequence[int]
 ) -> tuple[Float[np.ndarray, "layer head row pos"], Float[np.ndarray, "layer head row pos"]]:
-    """Scores and pattern of the rows' queries, of all layers."""
-    n_layers = int(model.cfg.n_layers)
+    """Scores and pattern of the rows' queries, of these layers."""
     places = torch.from_numpy(rows.places[part])
     kept: dict[tuple[str, int], np.ndarray] = {}
     points = hook_points(model)
     hooks: list[tuple[Any, Any]] = []
-    for layer in range(n_layers):
+    for layer in layers:
         for kind in ("hook_attn_scores", "hook_pattern"):
             name = f"blocks.{layer}.attn.{kind}"
             if name not in points:
                 raise InputError(f"layer {layer} has no {kind}, so its heads cannot be looked at")
-
-            hooks.append((points[name], _keeping(kept, (kind, layer), places)))
+            is_last = layer == max(layers) and kind == "hook_pattern"
+            hooks.append((points[name], _keeping(kept, (kind, layer), places, is_last)))
     run(model, torch.from_numpy(rows.tokens[part]), hooks)
-    if len(kept) < 2 * n_layers:
+    if len(kept) < 2 * len(layers):
         raise InputError("fused attention hides the scores: load with interp_toolkit.load")
     both = [
-        np.stack([kept[kind, layer] for layer in range(n_layers)]).transpose(0, 2, 1, 3)
+        np.stack([kept[kind, layer] for layer in layers]).transpose(0, 2, 1, 3)
         for kind in ("hook_attn_scores", "hook_pattern")
     ]
     return both[0], both[1]
 
 
 def _keeping(
-    kept: dict[tuple[str, int], np.ndarray], key: tuple[str, int], places: torch.Tensor
+    kept: dict[tuple[str, int], np.ndarray],
+    key: tuple[str, int],
+    places: torch.Tensor,
+    is_last: bool,
 ) -> Any:
     def keep(value: Any, hook: Any) -> None:
         rows = torch.arange(len(value), device=value.device)
         kept[key] = value[rows, :, places.to(value.device)].detach().float().cpu().numpy()
+        if is_last:
+            raise StopForwardError
 
     return keep

@@ -5,8 +5,19 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from interp_toolkit.circuits.universal_keys.result import KeysEvidence, QueryFunction
-from interp_toolkit.stats import LEVEL
+from interp_toolkit.circuits.universal_keys.attention import left_open
+from interp_toolkit.circuits.universal_keys.result import KeysEvidence, Outcome, QueryFunction
+
+#: why no head selects, the outcome that comes nearest first
+REASONS: dict[Outcome, str] = {
+    "by_chance": "functions of as few features fit shuffled sets too",
+    "not_attended": "the scores tell where functions hold, attention hardly follows",
+    "not_foretold": "the functions that fit are wrong on sets of features left out",
+    "no_function": "no function of few features fits the scores",
+    "no_split": "the scores make no two groups",
+    "constant": "no head tells keys apart",
+}
+UNSEEN = "the scores tell where functions hold, and too few rows show where attention goes"
 
 
 def evidence_of(found: Sequence[QueryFunction], n_queries: int, n_sets: int) -> KeysEvidence:
@@ -16,38 +27,57 @@ def evidence_of(found: Sequence[QueryFunction], n_queries: int, n_sets: int) -> 
         if one.outcome == "selects":
             by_head.setdefault((one.layer, one.head), []).append(one)
     if not by_head:
-        outcomes = {one.outcome for one in found}
-        reason = {
-            "not_foretold": "the functions that fit are wrong on sets of features left out",
-            "no_function": "no function of few features fits the scores",
-            "no_split": "the scores make no two groups",
-        }
-        why = next((said for outcome, said in reason.items() if outcome in outcomes), None)
-        why = why or "no head tells keys apart"
-        return KeysEvidence("not_detected", None, 0, n_queries, 0, n_sets, None, None, reason=why)
+        nearest = next(why for why in REASONS if why in {one.outcome for one in found})
+        unseen = nearest == "not_attended" and any(
+            left_open(vars(one)) for one in found if one.outcome == "not_attended"
+        )
+        return KeysEvidence(
+            status="undecided" if unseen or nearest == "by_chance" else "not_detected",
+            head=None,
+            selecting=0,
+            queries=n_queries,
+            functions=0,
+            sets=n_sets,
+            on_right=None,
+            p_value=None,
+            reason=UNSEEN if unseen else REASONS[nearest],
+        )
     head = max(by_head, key=lambda h: len(by_head[h]))
     mine = by_head[head]
-    chances = [one.chance for one in mine if one.chance is not None]
-    attention = [one.on_right for one in mine if one.on_right is not None]
-    sure = not chances or max(chances) <= LEVEL
     return KeysEvidence(
-        status="detected" if sure else "undecided",
+        status="detected",
         head=head,
         selecting=len(mine),
         queries=n_queries,
-        functions=len({(tuple(one.features), one.table) for one in mine}),
+        functions=_different(mine),
         sets=n_sets,
-        on_right=statistics.fmean(attention) if attention else None,
-        chance=max(chances) if chances else None,
-        reason=None if sure else "functions of as few features fit shuffled sets too",
+        on_right=statistics.fmean(one.on_right for one in mine if one.on_right is not None),
+        p_value=max(one.p_value for one in mine if one.p_value is not None),
     )
+
+
+def _different(mine: Sequence[QueryFunction]) -> int:
+    """How many functions differ for certain: in features, or where both tables say something."""
+    kept: list[QueryFunction] = []
+    for one in mine:
+        if not any(_may_be_one(one, other) for other in kept):
+            kept.append(one)
+    return len(kept)
+
+
+def _may_be_one(one: QueryFunction, other: QueryFunction) -> bool:
+    if list(one.features) != list(other.features):
+        return False
+    cells = zip(one.table or "", other.table or "", strict=True)
+    return all(a == b or "?" in (a, b) for a, b in cells)
 
 
 def verdict(found: Sequence[QueryFunction], evidence: KeysEvidence) -> str:
     """Which head attends to what, and how well."""
     if evidence.head is None:
+        does = "attends" if evidence.status == "not_detected" else "is shown to attend"
         return (
-            f"No head attends by a boolean function of the key's features for any of the "
+            f"No head {does} by a boolean function of the key's features for any of the "
             f"{evidence.queries} query tokens: {evidence.reason}."
         )
     layer, head = evidence.head
@@ -56,26 +86,25 @@ def verdict(found: Sequence[QueryFunction], evidence: KeysEvidence) -> str:
     ]
     largest = max(len(one.features) for one in mine)
     least = min(one.foretold for one in mine if one.foretold is not None)
-    text = (
-        f"Head {layer}.{head} attends where a boolean function of the key's features holds, and "
-        f"the query token chooses which: so for {evidence.selecting} of {evidence.queries} query "
-        f"tokens, {evidence.functions} different functions of up to {largest} features, right on "
-        f"{100 * least:.0f} % or more of the sets of features left out of their fit"
+    uniform = statistics.fmean(one.uniform for one in mine if one.uniform is not None)
+    which = f"one function of {largest} features"
+    if evidence.functions > 1:
+        which = (
+            f"the query token chooses which, {evidence.functions} different functions of up to "
+            f"{largest} features"
+        )
+    return (
+        f"Head {layer}.{head} attends where a boolean function of the key's features holds, for "
+        f"{evidence.selecting} of {evidence.queries} query tokens: {which}, right on "
+        f"{100 * least:.0f} % or more of the sets of features left out of their fit. In rows not "
+        f"used for that, {_share(evidence.on_right)} of its attention is on keys where the "
+        f"function holds, which are {100 * uniform:.0f} % of the keys there. Functions of as few "
+        f"features fit shuffled sets with p = {evidence.p_value:.1g} at most, corrected for all "
+        "heads and query tokens."
     )
-    if evidence.on_right is not None:
-        uniform = statistics.fmean(one.uniform for one in mine if one.uniform is not None)
-        text += (
-            f". In rows not used for that, {_share(evidence.on_right)} of its attention is on "
-            f"keys where the function holds, which are {100 * uniform:.0f} % of the keys there"
-        )
-    if evidence.chance is not None:
-        text += (
-            f". Functions of as few features fit {100 * evidence.chance:.0f} % of shuffled sets at "
-            "most"
-        )
-    return f"{text}."
 
 
-def _share(value: float) -> str:
+def _share(value: float | None) -> str:
     """A share near 1 with as many digits as it takes to tell it from 1."""
+    value = value or 0.0
     return f"{100 * value:.4f} %" if value > 0.999 else f"{100 * value:.1f} %"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from itertools import product
+from itertools import combinations, product
 
 import numpy as np
 import plotly.graph_objects as go
@@ -13,8 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import interp_toolkit as it
-from interp_toolkit.circuits.universal_keys.analysis import UNIVERSAL_KEYS
-from interp_toolkit.circuits.universal_keys.function import least_function, split_scores
+from interp_toolkit.circuits.universal_keys import scores
+from interp_toolkit.circuits.universal_keys.analysis import UNIVERSAL_KEYS, corrected
+from interp_toolkit.circuits.universal_keys.attention import left_open, mean_interval, shown
+from interp_toolkit.circuits.universal_keys.function import (
+    chance_to_fit,
+    least_function,
+    split_scores,
+)
+from interp_toolkit.circuits.universal_keys.result import QueryFunction
+from interp_toolkit.circuits.universal_keys.verdict import evidence_of, verdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.errors import InputError
@@ -39,7 +47,7 @@ def reordered(table: str, features: tuple[int, ...]) -> str:
 
 @pytest.fixture(scope="module", params=["universal-keys", "universal-keys-separate"])
 def found(request: pytest.FixtureRequest):
-    return it.analyze(f"toy:{request.param}", "universal-keys", shuffles=3)
+    return it.analyze(f"toy:{request.param}", "universal-keys")
 
 
 def test_every_querys_function_is_the_one_the_model_was_made_with(found) -> None:
@@ -53,7 +61,9 @@ def test_every_querys_function_is_the_one_the_model_was_made_with(found) -> None
         assert all(a in (b, "?") for a, b in zip(one.table, wanted, strict=True))
         assert one.on_right_least > 0.999
         assert one.on_right > 10 * one.uniform or one.uniform > 0.05
-        assert one.chance == 0
+        assert one.chance <= one.p_value < 1e-9
+        assert one.excess_low > 0.5 * (1 - one.uniform)
+    assert "the query token chooses which, 6 different functions" in found.verdict
     assert {one.outcome for one in found.functions if one.layer == 0} == {"constant"}
 
 
@@ -73,10 +83,101 @@ def test_a_head_that_ignores_its_keys_selects_nothing() -> None:
         attn = model.blocks[1].attn
         generator = torch.Generator().manual_seed(0)
         attn.W_K.copy_(torch.randn(attn.W_K.shape, generator=generator))
-    found = UNIVERSAL_KEYS(model, shuffles=0)
+    found = UNIVERSAL_KEYS(model)
     assert found.status == "not_detected"
     assert found.evidence.reason
     assert "No head attends by a boolean function" in found.verdict
+
+
+def test_uniform_attention_selects_nothing_however_exact_the_scores() -> None:
+    """Scores a thousandth as large tell where each function holds, and attention is uniform."""
+    model = it.load("toy:universal-keys-separate")
+    with torch.no_grad():
+        model.blocks[1].attn.W_Q.mul_(1e-3)
+    found = UNIVERSAL_KEYS(model)
+    assert found.status == "not_detected"
+    mine = [one for one in found.functions if one.layer == 1]
+    assert {one.outcome for one in mine} == {"not_attended"}
+    for one in mine:
+        assert one.foretold > 0.95
+        assert one.on_right == pytest.approx(one.uniform, abs=0.01)
+        assert one.excess_high < 0.1
+    assert "attention hardly follows" in found.verdict
+
+
+def test_a_part_of_the_attention_is_enough_where_it_is_beyond_uniform() -> None:
+    model = it.load("toy:universal-keys-separate")
+    with torch.no_grad():
+        model.blocks[1].attn.W_Q.mul_(0.03)
+    found = UNIVERSAL_KEYS(model)
+    assert found.status == "detected"
+    assert found.evidence.on_right < 0.9
+
+
+@pytest.mark.parametrize("n_rows", [0, 1])
+def test_too_few_rows_leave_open_where_attention_goes(n_rows: int) -> None:
+    unknown = mean_interval(np.full(n_rows, 0.5), 0.95)
+    assert unknown == (None, None)
+    open_ = {"excess_low": None, "excess_high": None, "uniform": 0.2}
+    assert left_open(open_)
+    assert not shown(open_)
+    one = QueryFunction(1, 0, 5, "not_attended", uniform=0.2)
+    assert evidence_of([one], 1, 9).status == "undecided"
+
+
+def test_the_interval_of_a_mean_is_students() -> None:
+    low, high = mean_interval(np.array([1.0, 2.0, 4.0]), 0.9)
+    mean, half = 7 / 3, 2.919986 * np.std([1.0, 2.0, 4.0], ddof=1) / 3**0.5
+    assert (low, high) == pytest.approx((mean - half, mean + half), rel=1e-5)
+
+
+def test_a_function_that_chance_explains_is_undecided_and_one_query_chooses_nothing() -> None:
+    """Holm over heads and queries: p of 0.02 is not enough for the first of three."""
+
+    def one(head: int, chance: float | None) -> QueryFunction:
+        return QueryFunction(
+            *(0, head, 5, "selects" if chance is not None else "constant"),
+            features=["a", "b"],
+            table="0001",
+            foretold=1.0,
+            chance=chance,
+            on_right=0.9,
+            uniform=0.3,
+        )
+
+    [doubtful, *_] = corrected([one(0, 0.02), one(1, None), one(2, None)])
+    assert (doubtful.outcome, doubtful.p_value) == ("by_chance", pytest.approx(0.06))
+    evidence = evidence_of([doubtful], 1, 9)
+    assert evidence.status == "undecided"
+    assert "No head is shown to attend" in verdict([doubtful], evidence)
+    sure = corrected([one(0, 0.01), one(1, None)])
+    evidence = evidence_of(sure, 1, 9)
+    assert evidence.status == "detected"
+    assert "chooses which" not in verdict(sure, evidence)
+    assert "one function of 2 features" in verdict(sure, evidence)
+
+
+def test_functions_are_different_where_both_tables_speak() -> None:
+    made = [
+        QueryFunction(
+            0, 0, q, "selects", features=["a", "b"], table=table, on_right=1.0, p_value=0.0
+        )
+        for q, table in enumerate(["000?", "0001", "0110"])
+    ]
+    assert evidence_of(made, 3, 9).functions == 2
+
+
+def test_layers_are_looked_at_one_at_a_time_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scores, "NUMBERS", 600)  # as if there were more sets than this toy has
+    model = it.load("toy:universal-keys-separate")
+    whole = UNIVERSAL_KEYS(model)
+    rows = whole.provenance.data["rows"]
+    a_layer = 8 * 600 * 6 * whole.evidence.sets + 4 * rows * model.cfg.n_ctx
+    few = UNIVERSAL_KEYS(model, memory=2 * a_layer)
+    assert few.functions == whole.functions
+    assert few.figures() == whole.figures()
+    with pytest.raises(InputError, match="raise --memory"):
+        UNIVERSAL_KEYS(model, memory=a_layer)
 
 
 def random_model() -> Transformer:
@@ -94,9 +195,21 @@ def test_rows_and_features_of_a_users_own(tmp_path) -> None:
     sets = {f"f{i}": np.flatnonzero(truth.inputs[:, i]).tolist() for i in range(10)}
     path = tmp_path / "sets.json"
     path.write_text(json.dumps(sets), encoding="utf-8")
-    found = UNIVERSAL_KEYS(model, data=data, features=str(path), shuffles=0)
+    found = UNIVERSAL_KEYS(model, data=data, features=str(path))
     [one] = [one for one in found.functions if one.outcome == "selects"]
     assert (one.features, one.table) == (["f0", "f3"], "0001")
+
+
+def test_places_that_are_none_are_refused() -> None:
+    with pytest.raises(InputError, match="--position is of the rows of --data"):
+        UNIVERSAL_KEYS(it.load("toy:universal-keys-separate"), position=99)
+    model = random_model()
+    data = FeatureData([np.array([1, 2, 3])] * 20, np.zeros((20, 0), dtype=bool), ())
+    for place in (3, -4):
+        with pytest.raises(InputError, match="outside rows of 3 tokens"):
+            UNIVERSAL_KEYS(model, data=data, features="embeddings", position=place)
+    with pytest.raises(InputError, match="no key before it"):
+        UNIVERSAL_KEYS(model, data=data, features="embeddings", position=0)
 
 
 def test_what_is_refused() -> None:
@@ -108,6 +221,28 @@ def test_what_is_refused() -> None:
     few = FeatureData([np.array([1, 2])] * 2, np.zeros((2, 0), dtype=bool), ())
     with pytest.raises(InputError, match="at least 10"):
         UNIVERSAL_KEYS(random_model(), data=few, features="embeddings")
+
+
+@pytest.mark.parametrize(("size", "n_high"), [(0, 2), (1, 2), (1, 4), (2, 2), (2, 4), (3, 3)])
+def test_the_chance_to_fit_is_a_sum_over_choices_counted_by_hand(size: int, n_high: int) -> None:
+    """Of every way to call so many of eight sets high: those constant on each combination."""
+    cube = np.array(list(product((False, True), repeat=3)))
+    choices = list(combinations(range(3), size))
+    fits, any_fits, ways = 0, 0, 0
+    for high in combinations(range(8), n_high):
+        value = np.isin(np.arange(8), high)
+        found = [
+            all(
+                len({bool(value[i]) for i in range(8) if tuple(cube[i, list(c)]) == cell}) == 1
+                for cell in product((False, True), repeat=size)
+            )
+            for c in choices
+        ]
+        ways, fits, any_fits = ways + 1, fits + sum(found), any_fits + any(found)
+    value = np.arange(8) < n_high
+    chance = chance_to_fit(cube, value, size)
+    assert chance == pytest.approx(min(1.0, fits / ways))
+    assert chance >= any_fits / ways - 1e-12
 
 
 @settings(deadline=None, max_examples=60)
@@ -159,6 +294,6 @@ def test_heads_of_another_kind_select_nothing(name: str) -> None:
     model = it.load(f"toy:{name}")
     rows = np.random.default_rng(0).integers(0, 20, (300, 12))
     data = FeatureData(rows, np.zeros((300, 0), dtype=bool), ())
-    found = UNIVERSAL_KEYS(model, data=data, features="embeddings", shuffles=0)
+    found = UNIVERSAL_KEYS(model, data=data, features="embeddings")
     assert found.status == "not_detected"
     assert found.evidence.reason == "the scores make no two groups"
