@@ -35,7 +35,7 @@ from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.exponents import in_words, over_seeds_finding
+from interp_toolkit.studies.open.exponents import outcome_in_words, over_seeds_finding
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
 from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
 from interp_toolkit.studies.result import study_provenance
@@ -170,7 +170,7 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     }
     return OpenResult(
         probe=NAME,
-        verdict=_verdict(findings),
+        verdict=verdict(findings),
         evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         question=QUESTION,
@@ -211,7 +211,7 @@ def fit(values: Sequence[Values]) -> Fitted:
 def judge(fitted: Fitted) -> list[Finding]:
     """The claims, fixed on seeds 0 to 5."""
     level = coverage_of_each(CLAIMS)
-    claims: list[tuple[str, str, dict[str, float], str]] = [
+    claims: list[tuple[str, str, dict[str, Any], str]] = [
         (
             "svd",
             "the construction holds 0.2 to 0.45 bigrams for each of d x d_head numbers",
@@ -245,20 +245,56 @@ def judge(fitted: Fitted) -> list[Finding]:
     ]
     units = f"{len(fitted['svd'])} sets of bigrams"
     return [
-        over_seeds_finding(words, fitted[key], level, units=units, **bounds, overturned_by=said)
+        over_seeds_finding(
+            words,
+            fitted[key],
+            level,
+            units=units,
+            **bounds,
+            overturned_by=said,
+            factor=key != "full",
+        )
         for key, words, bounds, said in claims
     ]
 
 
-def _verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence[Finding]) -> str:
+    """A clause for each claim, by its judgement; whether they pass it first, where it is known."""
     svd, logistic, attention, gain, full = findings
-    return (
-        f"They pass it: the construction tells bigrams from other keys of a query (AUC {ENOUGH:g}) "
-        f"up to {in_words(svd)} bigrams for each of d x d_head numbers, heads trained on all pairs "
-        f"up to {in_words(logistic)} times that, heads trained as attention is up to "
-        f"{in_words(attention)} times. Signal to noise rises by {in_words(gain)}; at one bigram a "
-        f"number the AUC of trained attention is {in_words(full, 3)}."
+    outcomes = {logistic.judgement, attention.judgement}
+    answer = "They pass it" if outcomes == {"confirmed"} else "Whether they pass it is open"
+    if outcomes == {"refuted"}:
+        answer = "They do not hold 1.5 times as many"
+    built = outcome_in_words(
+        svd,
+        f"the construction tells bigrams from other keys of a query (AUC {ENOUGH:g}) up to this "
+        "many for each of d x d_head numbers:",
+        "the construction's capacity, in bigrams for each of d x d_head numbers, is not 0.2 to "
+        "0.45:",
+        "the construction's capacity, in bigrams for each of d x d_head numbers,",
     )
+    pairs, trained = (
+        outcome_in_words(
+            one,
+            f"heads trained {how} hold more, by a factor of",
+            f"heads trained {how} hold less than 1.5 times as many:",
+            f"by which factor heads trained {how} hold more",
+        )
+        for one, how in ((logistic, "on all pairs"), (attention, "as attention is"))
+    )
+    noise = outcome_in_words(
+        gain,
+        "Signal to noise rises by a factor of",
+        "Signal to noise does not rise by 1.1 to 1.5:",
+        "By which factor signal to noise rises",
+    )
+    filled = outcome_in_words(
+        full,
+        f"at one bigram a number the AUC of trained attention is below {ENOUGH:g}:",
+        f"at one bigram a number the AUC of trained attention is above {ENOUGH:g}:",
+        f"whether the AUC of trained attention is below {ENOUGH:g} at one bigram a number",
+    )
+    return f"{answer}: {built}; {pairs}; {trained}. {noise}; {filled}."
 
 
 def _median(values: Sequence[Values], head: str, load: float, of: str) -> float:

@@ -31,7 +31,7 @@ class Finding:
 
     Attributes:
         claim: in words, with its bound.
-        value, low, high: the estimate and its interval.
+        value, low, high: the estimate and its interval; NaN where nothing is known of it.
         units: what the interval is over, such as "64 seeds".
         above, below: the claim is that the quantity lies above the first and below the second.
         overturned_by: what a reader would have to see to give it up.
@@ -49,7 +49,8 @@ class Finding:
     check: bool = False
 
     def __post_init__(self) -> None:
-        if not self.low <= self.value <= self.high:
+        nothing = math.isnan(self.value) and self.high == math.inf
+        if not nothing and not self.low <= self.value <= self.high:
             raise ValueError(f"{self.claim}: {self.value} lies outside {self.low} to {self.high}")
         if not self.above < self.below:
             raise ValueError(

@@ -35,7 +35,7 @@ from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.exponents import in_words, over_seeds_finding
+from interp_toolkit.studies.open.exponents import outcome_in_words, over_seeds_finding
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
 from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
 from interp_toolkit.studies.result import study_provenance
@@ -120,7 +120,7 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     settings = {"preset": preset, "seeds": len(numbers), "dims": list(DIMS), "loads": list(LOADS)}
     return OpenResult(
         probe=NAME,
-        verdict=_verdict(findings),
+        verdict=verdict(findings),
         evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         question=QUESTION,
@@ -160,7 +160,7 @@ def fit(values: Sequence[Values]) -> Ratios:
 def judge(ratios: Ratios) -> list[Finding]:
     """The claims, fixed on seeds 0 to 7."""
     level = coverage_of_each(CLAIMS)
-    claims: list[tuple[str, str, dict[str, float], str]] = [
+    claims: list[tuple[str, str, dict[str, Any], str]] = [
         (
             "squares 1",
             "with an axis a feature squares have less than 0.6 of a ReLU layer's error",
@@ -195,19 +195,57 @@ def judge(ratios: Ratios) -> list[Finding]:
     ]
     units = f"{len(ratios['squares 1'])} draws"
     return [
-        over_seeds_finding(words, ratios[key], level, units=units, **bounds, overturned_by=said)
+        over_seeds_finding(
+            words,
+            ratios[key],
+            level,
+            units=units,
+            **bounds,
+            overturned_by=said,
+            factor=key != "gap 1",
+        )
         for key, words, bounds, said in claims
     ]
 
 
-def _verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence[Finding]) -> str:
+    """A clause for each claim, by its judgement."""
     none, some, many, random, gap = findings
-    return (
-        f"As many squares have {in_words(none)} of a random ReLU layer's error where every feature "
-        f"has an axis, and read {in_words(gap)} more of the pairs to below 1/4; with 1.5 features "
-        f"an axis {in_words(some)}, with 3 {in_words(many)}. Squares of random forms have "
-        f"{in_words(random)} of the error of those of axes and sums."
+    own = outcome_in_words(
+        none,
+        "As many squares have less of a random ReLU layer's error where every feature has an axis, "
+        "a share of",
+        "As many squares have 0.6 or more of a random ReLU layer's error where every feature has "
+        "an axis:",
+        "Which share of a random ReLU layer's error as many squares have where every feature has "
+        "an axis",
     )
+    more = outcome_in_words(
+        gap,
+        "and read more of the pairs to below 1/4, by",
+        "and read no more than 0.2 more of the pairs to below 1/4:",
+        "how many more of the pairs they read to below 1/4",
+    )
+    few, full = (
+        outcome_in_words(
+            one,
+            f"with {load} features an axis {said}, a share of",
+            f"with {load} features an axis it is not {bounds} of it:",
+            f"with {load} features an axis the share",
+        )
+        for one, load, said, bounds in (
+            (some, "1.5", "little less", "0.8 to 0.98"),
+            (many, "3", "about as much", "0.98 to 1.15"),
+        )
+    )
+    forms = outcome_in_words(
+        random,
+        "Squares of random forms are about as good as those of axes and sums, with this share of "
+        "their error:",
+        "Squares of random forms are not as good as those of axes and sums, or better:",
+        "Whether squares of random forms are as good as those of axes and sums",
+    )
+    return f"{own}; {more}; {few}; {full}. {forms}."
 
 
 def _median(values: Sequence[Values], dim: int, load: float, layer: str, of: str) -> float:

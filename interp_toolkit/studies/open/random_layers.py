@@ -37,9 +37,10 @@ from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.exponents import exponent, in_words, over_seeds_finding
+from interp_toolkit.studies.open.exponents import in_words, over_seeds_finding
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
 from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.power_law import exponent
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.toys.superposition.layers.density import choose_density
 
@@ -218,7 +219,7 @@ def judge(fitted: Fitted) -> list[Finding]:
     """The claims, fixed on seeds 0 to 7."""
     level = coverage_of_each(CLAIMS)
     units = f"{len(fitted['linear'])} draws"
-    claims: list[tuple[str, str, dict[str, float], str]] = [
+    claims: list[tuple[str, str, dict[str, Any], str]] = [
         (
             "gaussian",
             "a Gaussian ReLU layer needs a width about in proportion to the features (exponent "

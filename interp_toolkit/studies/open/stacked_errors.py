@@ -5,7 +5,10 @@ Each seed has exponents of its own, by least squares on logarithms:
 
     neurons   rms ~ d^-a, the mean exponent over the layers (from the second on in superposition,
               since the circuit's input has an axis a feature)
-    depth     rms ~ L^b over layers 2 to 6, the mean over widths
+    depth     rms ~ L^b over layers 2 to 6, the mean over widths: how steeply it grows there,
+              whatever the law
+    law       the rms residual of that power law less that of rms ~ g^L, both of ln rms, the mean
+              over widths: above 0 where a factor a layer fits better
 
 The question is of "Computation in superposition", section 1.3, which leaves it to future work.
 """
@@ -19,9 +22,13 @@ from typing import Any
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Table
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.exponents import exponent, in_words, over_seeds_finding
+from interp_toolkit.studies.open.exponents import (
+    outcome_in_words,
+    over_seeds_finding,
+)
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
 from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.power_law import exponent, exponential_residual, power_residual
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.studies.superposition.stacking import (
     ARMS,
@@ -42,10 +49,12 @@ QUESTION = "How do the errors of a circuit in superposition grow with its depth,
 SEEDS = 12
 NEURONS = (512, 1_024, 2_048, 4_096, 8_192)
 OWN, RANDOM, SPREAD = ARMS
-CLAIMS = 6
+CLAIMS = 7
 
 Values = Mapping[str, Any]
-Exponents = Mapping[tuple[str, str, str], Sequence[float]]  # by way, rounding, "neurons" or "depth"
+Exponents = Mapping[
+    tuple[str, str, str], Sequence[float]
+]  # by way, rounding, and "neurons", "depth" or "law"
 
 
 def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
@@ -66,7 +75,7 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     }
     return OpenResult(
         probe=NAME,
-        verdict=_verdict(findings),
+        verdict=verdict(findings),
         evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         question=QUESTION,
@@ -76,7 +85,8 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
         notes=[
             f"Circuits of {FEATURES} functions a layer, half ANDs, half XORs, {PER_GATE} neurons a "
             f"gate and {DEPTH} layers; in superposition on {AXES} axes. Exponents are of this "
-            "range, and say nothing of circuits whose activity grows or dies out."
+            "range: how steep the growth is, not that it is a power of the depth; they say "
+            "nothing of circuits whose activity grows or dies out."
         ],
         plots=[stacking_figure(values, how) for how in ROUNDING],
     )
@@ -97,9 +107,17 @@ def fit(values: Sequence[Values]) -> Exponents:
                     exponent(widths, [rms[n][layer - 1] for n in widths])
                     for layer in range(first, len(_layers(mine)) + 1)
                 ]
-                by_depth = [exponent(range(2, len(r) + 1), r[1:]) for r in rms.values()]
-                for kind, exponents in (("neurons", by_width), ("depth", by_depth)):
-                    found.setdefault((arm, how, kind), []).append(statistics.fmean(exponents))
+                deep = range(2, len(_layers(mine)) + 1)
+                of_seed = {
+                    "neurons": by_width,
+                    "depth": [exponent(deep, r[1:]) for r in rms.values()],
+                    "law": [
+                        power_residual(deep, r[1:]) - exponential_residual(deep, r[1:])
+                        for r in rms.values()
+                    ],
+                }
+                for kind, values_of in of_seed.items():
+                    found.setdefault((arm, how, kind), []).append(statistics.fmean(values_of))
     return found
 
 
@@ -120,8 +138,8 @@ def judge(exponents: Exponents) -> list[Finding]:
     ]
     return [
         over_seeds_finding(
-            "on axes of their own the error falls as the root of the neurons (exponent -0.65 to "
-            "-0.4)",
+            "on axes of their own the error falls about as the root of the neurons (exponent "
+            "-0.65 to -0.4)",
             some,
             level,
             units=units,
@@ -139,13 +157,23 @@ def judge(exponents: Exponents) -> list[Finding]:
             overturned_by="an error that falls with neurons at the same axes",
         ),
         over_seeds_finding(
-            "along random f-vectors it grows about as the depth does (exponent 0.9 to 1.5)",
+            "along random f-vectors it grows with depth, layers 2 to 6 (exponent 0.9 to 1.5)",
             exponents[RANDOM, "plain", "depth"],
             level,
             units=units,
             above=0.9,
             below=1.5,
             overturned_by="errors that double every layer, or stop growing",
+        ),
+        over_seeds_finding(
+            "and there neither a power of the depth nor a factor a layer fits much better (rms "
+            "residuals within 0.05 of each other)",
+            exponents[RANDOM, "plain", "law"],
+            level,
+            units=units,
+            above=-0.05,
+            below=0.05,
+            overturned_by="residuals further apart over more layers",
         ),
         over_seeds_finding(
             "along f-vectors that are spread evenly it grows more slowly (exponent 0.4 to 0.9)",
@@ -175,15 +203,54 @@ def judge(exponents: Exponents) -> list[Finding]:
     ]
 
 
-def _verdict(findings: Sequence[Finding]) -> str:
-    own, width, random, spread, saved, rounded = findings
-    return (
-        f"Errors grow as a power of the depth, exponent {in_words(random)} along random f-vectors "
-        f"and {in_words(spread)} along evenly spread ones; rounding every layer takes "
-        f"{in_words(saved)} off the first and leaves {in_words(rounded)} of the second. More "
-        f"neurons help only where nothing is in superposition: exponent {in_words(own)} there, "
-        f"{in_words(width)} in it."
+def verdict(findings: Sequence[Finding]) -> str:
+    """A clause for each claim, by its judgement."""
+    own, width, random, law, spread, saved, rounded = findings
+    axes = outcome_in_words(
+        own,
+        "On axes of their own the error falls about as the root of the neurons, exponent",
+        "On axes of their own the error does not fall as the root of the neurons, exponent",
+        "How the error falls with neurons on axes of their own",
     )
+    neurons = outcome_in_words(
+        width,
+        f"along {AXES} axes of random f-vectors more neurons do not help, exponent",
+        f"along {AXES} axes of random f-vectors it depends on the neurons, exponent",
+        f"whether more neurons help along {AXES} axes of random f-vectors",
+    )
+    grows = outcome_in_words(
+        random,
+        "There it grows from layer 2 to 6, by an exponent of",
+        "There it grows otherwise than claimed from layer 2 to 6, exponent",
+        "How it grows there from layer 2 to 6, by its exponent,",
+    )
+    shape = outcome_in_words(
+        law,
+        "these layers do not tell a power of the depth from a factor a layer, residuals differ by",
+        "a factor a layer fits better than a power of the depth, residuals differ by"
+        if law.value > 0
+        else "a power of the depth fits better than a factor a layer, residuals differ by",
+        "whether as a power or by a factor a layer",
+    )
+    even = outcome_in_words(
+        spread,
+        "Along evenly spread ones it grows more slowly, exponent",
+        "Along evenly spread ones it grows otherwise than claimed, exponent",
+        "Its exponent along evenly spread ones",
+    )
+    less = outcome_in_words(
+        saved,
+        "rounding every layer takes off the first exponent",
+        "rounding every layer takes less than 0.4 off the first exponent",
+        "what rounding every layer takes off the first exponent",
+    )
+    flat = outcome_in_words(
+        rounded,
+        "and leaves little of the second:",
+        "and leaves 0.5 or more of the second:",
+        "and what it leaves of the second",
+    )
+    return f"{axes}; {neurons}. {grows}; {shape}. {even}; {less}, {flat}."
 
 
 def _table(values: Sequence[Values]) -> Table:
@@ -209,7 +276,11 @@ def _exponent_table(exponents: Exponents) -> Table:
         for (arm, how, kind), found in exponents.items()
     ]
     columns = ["way", "readoffs", "of", "mean", "lowest seed", "highest seed"]
-    return Table("Exponents", columns, rows)
+    caption = (
+        "Law: the rms residual of ln rms about a power of the depth less that about a factor a "
+        "layer; above 0 where the factor fits better."
+    )
+    return Table("Exponents, and which law fits", columns, rows, caption)
 
 
 STACKED_ERRORS = Artefact(

@@ -14,6 +14,7 @@ from interp_toolkit.registry import find
 from interp_toolkit.report.json import dumps
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open import bigram_capacity as study
+from interp_toolkit.studies.open.finding import Finding
 
 
 def test_auc_within_queries_by_hand() -> None:
@@ -41,12 +42,43 @@ def test_training_beats_the_construction_where_it_is_full() -> None:
         assert values[name]["auc"] > values["svd"]["auc"] + 0.02
 
 
+def findings(low: float, high: float) -> list[Finding]:
+    """The study's claims of the interval 0.2 to 0.3, with these ends."""
+    return [
+        Finding(f"{i}", (low + high) / 2, low, high, "3 draws", above=0.2, below=0.3)
+        for i in range(study.CLAIMS)
+    ]
+
+
+def test_the_verdict_says_no_more_than_each_judgement() -> None:
+    undecided = study.verdict(findings(-1.0, 1.0))
+    assert undecided.startswith("Whether they pass it is open")
+    assert undecided.count("not known") == study.CLAIMS
+    assert study.verdict(findings(0.22, 0.28)).startswith("They pass it: ")
+    assert study.verdict(findings(0.0, 0.1)).startswith("They do not hold")
+    mixed = [*findings(0.22, 0.28)[:2], *findings(-1.0, 1.0)[2:]]
+    assert study.verdict(mixed).startswith("Whether they pass it is open")
+
+
+def test_capacities_and_ratios_stay_above_0() -> None:
+    fitted = {"full": [0.9, 0.95]}
+    for key in ("svd", "logistic beside", "attention beside", "gain"):
+        fitted[key] = [0.2, 2.0]
+    for found in study.judge(fitted)[:4]:
+        assert 0 < found.low < found.high
+        assert found.value == pytest.approx(0.4**0.5)
+
+
 def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("D_MODEL", 12), ("D_HEAD", 4), ("FEATURES", 30), ("STEPS", 30)):
         monkeypatch.setattr(study, name, value)
     result = find("artefacts", "open/bigram-capacity").run("small", 2, Runner(workers=1))
     assert len(result.findings) == study.CLAIMS
     assert "bigrams for each of d x d_head numbers" in result.verdict
+    undecided = sum(f.judgement == "undecided" for f in result.findings)
+    assert undecided > 0  # two sets of bigrams say little
+    assert result.verdict.count("not known") == undecided
+    assert not result.verdict.startswith("They pass it")
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
     assert json.loads(dumps([result]))["results"][0]["probe"] == "open/bigram-capacity"

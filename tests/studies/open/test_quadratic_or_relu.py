@@ -13,6 +13,7 @@ from interp_toolkit.registry import find
 from interp_toolkit.report.json import dumps
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open import quadratic_or_relu as study
+from interp_toolkit.studies.open.finding import Finding
 
 
 def test_all_layers_have_as_many_neurons_and_squares_span_products() -> None:
@@ -52,11 +53,29 @@ def test_ratios_are_geometric_means_over_widths() -> None:
     assert found["gap 1"] == pytest.approx([0.4])
 
 
+def findings(low: float, high: float) -> list[Finding]:
+    """The study's claims of the interval 0.2 to 0.3, with these ends."""
+    return [
+        Finding(f"{i}", (low + high) / 2, low, high, "3 draws", above=0.2, below=0.3)
+        for i in range(study.CLAIMS)
+    ]
+
+
+def test_the_verdict_says_no_more_than_each_judgement() -> None:
+    undecided = study.verdict(findings(-1.0, 1.0))
+    assert undecided.count("not known") == study.CLAIMS
+    assert "squares have less" not in undecided
+    assert "not known" not in study.verdict(findings(0.22, 0.28))
+    assert "squares have 0.6 or more" in study.verdict(findings(0.4, 0.5))
+
+
 def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "DIMS", (5, 6))
     result = find("artefacts", "open/quadratic-or-relu").run("small", 2, Runner(workers=1))
     assert len(result.findings) == study.CLAIMS
-    assert "As many squares have" in result.verdict
+    undecided = sum(f.judgement == "undecided" for f in result.findings)
+    assert undecided > 0  # two draws say little
+    assert result.verdict.count("not known") == undecided
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
     assert json.loads(dumps([result]))["results"][0]["probe"] == "open/quadratic-or-relu"
