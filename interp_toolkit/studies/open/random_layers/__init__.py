@@ -1,0 +1,1 @@
+"""Which random layers compute universal AND, and from which width."""
