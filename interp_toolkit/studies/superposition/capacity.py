@@ -18,11 +18,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from jaxtyping import Float
 
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.power_law import exponent
 from interp_toolkit.studies.result import Quantity, StudyResult, compare, study_provenance
 from interp_toolkit.studies.superposition.capacity_figures import (
     capacity_figure,
@@ -102,7 +104,7 @@ def reproduce_capacity(preset: str, seeds: int | None, runner: Runner) -> StudyR
     with_relu = medians(found, relu=True)
     return StudyResult(
         probe=NAME,
-        verdict=f"{_verdict(found, slopes)}{_judgement(with_relu)}",
+        verdict=f"{_verdict(found, slopes)}{judgement(with_relu)}",
         evidence=CapacityEvidence(
             status="described",
             growth={
@@ -143,7 +145,7 @@ class CapacityEvidence(Evidence):
     Attributes:
         growth: slopes of N against d, with a ReLU and without, by power.
         tight_frames: whether the vectors found are tight frames.
-        laws: of N at p = 2 with a ReLU: by law, what is in front and the scatter (see `laws`).
+        laws: of N at p = 2 with a ReLU: by law, its constants and the scatter (see `laws`).
         alike: dimensions at which two powers keep as many, with the powers.
     """
 
@@ -164,31 +166,41 @@ def medians(found: Found, *, relu: bool) -> dict[int, dict[int, float]]:
 
 def slope(found: Found, relu: bool, power: int) -> float | None:
     """The exponent k of N ~ d^k, least squares on logarithms, from SLOPE_FROM on; None: too few."""
-    points = [(d, n) for d, n in medians(found, relu=relu)[power].items() if d >= SLOPE_FROM]
-    if len(points) < 2:
-        return None
-    d, n = np.log(np.array(points, dtype=float)).T
-    return float(np.polyfit(d, n, 1)[0])
+    points = {d: n for d, n in medians(found, relu=relu)[power].items() if d >= SLOPE_FROM}
+    return exponent(points.keys(), points.values()) if len(points) > 1 else None
 
 
 def laws(by_d: Mapping[int, float]) -> dict[str, dict[str, float]]:
-    """Three laws for N against d, from SLOPE_FROM on: what is in front, and how they scatter.
+    """Laws for N against d, from SLOPE_FROM on: their constants, and how well they foretell.
 
-    Scatter: the standard deviation of ln N about the law, 0 where it fits; empty for fewer than
-    three dimensions.
+    Scatter: the root mean square of ln N about the law fitted without that dimension, 0 where it
+    holds; so a law with more constants has no advantage of its own. Empty for fewer than four
+    dimensions.
     """
     points = [(d, n) for d, n in by_d.items() if d >= SLOPE_FROM]
-    if len(points) < 3:
+    if len(points) < 4:
         return {}
     d, n = np.array(points, dtype=float).T
     found = {}
     for name, shape in (("a d", d), ("a d ln d", d * np.log(d))):
-        left = np.log(n / shape)
-        found[name] = {"a": float(np.exp(left.mean())), "scatter": float(left.std())}
-    k, constant = np.polyfit(np.log(d), np.log(n), 1)
-    left = np.log(n) - k * np.log(d) - constant
-    found["a d^k"] = {"a": float(np.exp(constant)), "k": float(k), "scatter": float(left.std())}
+        ones, left = np.ones((len(d), 1)), np.log(n / shape)
+        found[name] = {"a": float(np.exp(left.mean())), "scatter": _left_out(ones, left)}
+    for name, of, x in (("a d^k", "k", np.log(d)), ("a g^d", "g", d)):
+        steep, constant = np.polyfit(x, np.log(n), 1)
+        found[name] = {
+            "a": float(np.exp(constant)),
+            of: float(steep if of == "k" else np.exp(steep)),
+            "scatter": _left_out(np.column_stack([np.ones(len(d)), x]), np.log(n)),
+        }
     return found
+
+
+def _left_out(
+    design: Float[np.ndarray, "point constant"], wanted: Float[np.ndarray, " point"]
+) -> float:
+    """The rms error at each point of the least squares fit to the others (by the hat matrix)."""
+    hat = design @ np.linalg.pinv(design)
+    return float(np.sqrt(np.mean(((wanted - hat @ wanted) / (1 - np.diag(hat))) ** 2)))
 
 
 def alike(by_power: Mapping[int, Mapping[int, float]]) -> list[tuple[int, int, int]]:
@@ -209,27 +221,42 @@ def still_exponential(by_d: Mapping[int, float]) -> bool:
     return bool((slopes >= slopes[0] / 2).all())
 
 
-def _judgement(by_power: Mapping[int, Mapping[int, float]]) -> str:
+def judgement(by_power: Mapping[int, Mapping[int, float]]) -> str:
     """What these counts say of the source's conjecture; empty where there are too few."""
     fitted = laws(by_power[2]) if 2 in by_power else {}
     if not fitted:
         return ""
     scatter = {name: law["scatter"] for name, law in fitted.items()}
-    first, last = min(d for d in by_power[2] if d >= SLOPE_FROM), max(by_power[2])
-    ratios = [by_power[2][d] / (d * math.log(d)) for d in (first, last)]
-    same = alike(by_power)
-    where = ", ".join(f"d = {d} (p = {p} and {q})" for d, p, q in same) or "nowhere"
+    best = min(scatter, key=lambda name: scatter[name])
+    dimensions = sorted(d for d in by_power[2] if d >= SLOPE_FROM)
+    ratios = [by_power[2][d] / (d * math.log(d)) for d in dimensions]
+    falls = all(after <= before for before, after in itertools.pairwise(ratios))
+    steps = "falls with every dimension measured" if falls else "does not fall throughout"
+    where = ", ".join(f"d = {d} (p = {p} and {q})" for d, p, q in alike(by_power)) or "nowhere"
     steady = [p for p, by_d in by_power.items() if len(by_d) > 2 and still_exponential(by_d)]
-    bound = "holds as a bound here" if ratios[1] <= ratios[0] else "is not seen to hold as a bound"
     return (
-        f" Of the source's O(d ln d) at p = 2: it {bound}, and is not the growth: N / (d ln d) "
-        f"goes from {ratios[0]:.2f} to {ratios[1]:.2f}, and ln N scatters by "
-        f"{scatter['a d ln d']:.3f} about a d ln d, {scatter['a d']:.3f} about a d and "
-        f"{scatter['a d^k']:.3f} about d^{fitted['a d^k']['k']:.2f}. Of its conjecture, the "
-        "minimum of an exponential that does not depend on p and a polynomial that does: a power "
-        f"of d for each p fits; of one exponential for all p there is no sign (two neighbouring "
-        f"powers keep as many at {where}; ln N keeps its slope for "
-        f"{', '.join(f'p = {p}' for p in steady) or 'no p'})."
+        f" Of the source's O(d ln d) at p = 2: N / (d ln d) {steps}, from {ratios[0]:.2f} at d = "
+        f"{dimensions[0]} to {ratios[-1]:.2f} at {dimensions[-1]}, which bounds no larger d; "
+        f"each ln N is foretold from the others best by {best}, to {scatter[best]:.3f}, and to "
+        f"{scatter['a d ln d']:.3f} by a d ln d. Of its conjecture, the minimum of an exponential "
+        f"that does not depend on p and a polynomial that does: {_fitting(by_power)}; two "
+        f"neighbouring powers keep as many at {where}; ln N keeps its slope for "
+        f"{', '.join(f'p = {p}' for p in steady) or 'no p'}."
+    )
+
+
+def _fitting(by_power: Mapping[int, Mapping[int, float]]) -> str:
+    """Which p a power of d foretells better than an exponential, and which not."""
+    fitted = {p: laws(by_d) for p, by_d in by_power.items()}
+    known = {p: found for p, found in fitted.items() if found}
+    power = [p for p, f in known.items() if f["a d^k"]["scatter"] < f["a g^d"]["scatter"]]
+    groups = (
+        ("a power of d foretells N better than an exponential", power),
+        ("an exponential better", [p for p in known if p not in power]),
+        ("too few dimensions tell", [p for p in fitted if p not in known]),
+    )
+    return ", ".join(
+        f"{said} for p = {' and '.join(map(str, those))}" for said, those in groups if those
     )
 
 
@@ -302,9 +329,15 @@ def _growth(slopes: Mapping[bool, Mapping[int, float | None]]) -> Table:
 
 def _law_table(by_power: Mapping[int, Mapping[int, float]]) -> list[Table]:
     fitted = laws(by_power[2]) if 2 in by_power else {}
-    rows = [[name, law["a"], law.get("k"), law["scatter"]] for name, law in fitted.items()]
-    caption = f"With a ReLU, from d = {SLOPE_FROM} on; scatter: of ln N about the law."
-    return [Table("Laws for N at p = 2", ["law", "a", "k", "scatter"], rows, caption)][: len(rows)]
+    rows = [
+        [name, law["a"], law.get("k"), law.get("g"), law["scatter"]] for name, law in fitted.items()
+    ]
+    caption = (
+        f"With a ReLU, from d = {SLOPE_FROM} on; scatter: rms of ln N about the law fitted to the "
+        "other dimensions."
+    )
+    columns = ["law", "a", "k", "g", "scatter"]
+    return [Table("Laws for N at p = 2", columns, rows, caption)][: len(rows)]
 
 
 CAPACITY = Artefact(

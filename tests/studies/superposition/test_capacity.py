@@ -120,7 +120,40 @@ def test_each_law_is_named_where_it_holds() -> None:
     found = study.laws({d: 3 * d**1.2 for d in dimensions})
     assert found["a d^k"]["k"] == pytest.approx(1.2)
     assert min(found, key=lambda name: found[name]["scatter"]) == "a d^k"
-    assert study.laws({4: 1.0, 8: 2.0}) == {}
+    found = study.laws({d: 3 * 1.3**d for d in dimensions})
+    assert found["a g^d"]["g"] == pytest.approx(1.3)
+    assert min(found, key=lambda name: found[name]["scatter"]) == "a g^d"
+    assert study.laws({4: 1.0, 8: 2.0, 9: 3.0}) == {}
+
+
+def test_the_scatter_is_of_what_the_other_dimensions_foretell() -> None:
+    """By fitting anew without each; a law within another need not be the worse of the two."""
+    rng = np.random.default_rng(3)
+    d = np.array([4, 6, 8, 12, 16, 24])
+    n = 2 * d * np.exp(rng.normal(0, 0.2, len(d)))
+    found = study.laws(dict(zip(d.tolist(), n.tolist(), strict=True)))
+    plain, power = [], []
+    for out in range(len(d)):
+        kept = np.arange(len(d)) != out
+        plain.append(np.log(n / d)[out] - np.log(n / d)[kept].mean())
+        line = np.polyfit(np.log(d[kept]), np.log(n[kept]), 1)
+        power.append(np.log(n[out]) - np.polyval(line, np.log(d[out])))
+    for name, errors in (("a d", plain), ("a d^k", power)):
+        assert found[name]["scatter"] == pytest.approx(np.sqrt(np.mean(np.square(errors))))
+    assert found["a d"]["scatter"] < found["a d^k"]["scatter"]
+
+
+def test_the_verdict_says_what_the_counts_show() -> None:
+    dimensions = (4, 6, 8, 16, 32)
+    powers = {2: {d: 2.0 * d for d in dimensions}, 4: {d: 3.0 * d**2 for d in dimensions}}
+    assert "falls with every dimension measured" in study.judgement(powers)
+    assert "better than an exponential for p = 2 and 4" in study.judgement(powers)
+    steep = powers | {4: {d: 1.5**d for d in dimensions}, 8: {4: 9.0}}
+    said = study.judgement(steep)
+    assert "for p = 2, an exponential better for p = 4, too few dimensions tell for p = 8" in said
+    rising = {2: {d: float(d) ** 1.8 for d in dimensions}}
+    assert "does not fall throughout" in study.judgement(rising)
+    assert study.judgement({4: steep[4]}) == ""
 
 
 def test_what_the_conjecture_would_look_like() -> None:
