@@ -81,7 +81,8 @@ class HigherFanIn:
     Attributes:
         fan_in: features of a gate.
         level, scatter, bias: as in `Intersections`.
-        gates: how many sets of so many features share a neuron.
+        gates: how many sets of so many features share a neuron; where they were sampled, about.
+        sampled: at how many random sets that was counted; None: at all there are.
         measured: of these, how many had an error: on together in held-out rows, a sample of many.
         separated: of the measured, those whose scores lie apart.
         worst, worst_after_offset: of the measured; NaN without any.
@@ -92,6 +93,7 @@ class HigherFanIn:
     scatter: float
     bias: float
     gates: int
+    sampled: int | None
     measured: int
     separated: int
     worst: float
@@ -180,6 +182,7 @@ def find_higher(
             scatter=float(np.sqrt(np.mean((weights - upper * connected) ** 2))),
             bias=-typical,
             gates=round(share * math.comb(len(weights), fan_in)),
+            sampled=len(gates) if len(gates) < math.comb(len(weights), fan_in) else None,
             measured=int(kept.sum()),
             separated=int((on > off).sum()),
             worst=float(np.abs(scores - truth).max()) if kept.any() else float("nan"),

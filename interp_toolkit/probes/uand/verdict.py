@@ -60,7 +60,7 @@ def verdict(site: SiteSummary, main: str, n_layers: int) -> str:
     if site.intersections is not None:
         sentences.append(_construction(site))
     if site.higher_fan_in is not None:
-        sentences.append(_higher(site.higher_fan_in))
+        sentences.append(higher_words(site.higher_fan_in))
     return " ".join(sentences)
 
 
@@ -158,13 +158,15 @@ def _construction(site: SiteSummary) -> str:
     )
 
 
-def _higher(found: Mapping[str, Any]) -> str:
+def higher_words(found: Mapping[str, Any]) -> str:
     """The construction for more than two features."""
-    k = found["fan_in"]
+    k, sampled = found["fan_in"], found["sampled"]
+    sets = f"{found['gates']:,} sets of {k} that share a neuron"
+    if sampled is not None:
+        sets = f"about {sets}, counted on {sampled:,} drawn"
     text = (
         f"Its weights are those of the construction for ANDs of {k} features, not of two: levels 0 "
-        f"and {found['level']:.3g} under a bias of {found['bias']:.3g}, and {found['gates']:,} "
-        f"sets of {k} that share a neuron"
+        f"and {found['level']:.3g} under a bias of {found['bias']:.3g}, and {sets}"
     )
     if not found["measured"]:
         return f"{text}, none of those looked at on together in the rows held out."

@@ -471,12 +471,19 @@ def test_few_rows_or_no_data_are_refused():
         UAND(it.load("toy:xor-2head"))
 
 
-@pytest.mark.parametrize("probe", ["uand", "skip-bigrams"])
-def test_the_document_fits_the_schema(probe):
+@pytest.mark.parametrize(
+    ("toy", "probe"),
+    [("uand-trained", "uand"), ("uand-fan-in-3", "uand"), ("skip-bigrams", "skip-bigrams")],
+)
+def test_the_document_fits_the_schema(toy, probe):
     """What the schema requires of pairs, errors and heads, checked by hand: no validator here."""
     schema = json.loads((Path(__file__).parents[3] / "docs/results.schema.json").read_text())
-    toy = {"uand": "toy:uand-trained", "skip-bigrams": "toy:skip-bigrams"}[probe]
-    result = to_json([it.analyze(toy, probe)])["results"][0]
+    result = to_json([it.analyze(f"toy:{toy}", probe)])["results"][0]
+    if toy == "uand-fan-in-3":
+        higher = [layer["higher_fan_in"] for layer in result["layers"] if layer["higher_fan_in"]]
+        required = schema["$defs"]["higher_fan_in"]["required"]
+        assert [set(one) for one in higher] == [set(required)]
+        assert set(schema["$defs"]["higher_fan_in"]["properties"]) == set(required)
     checked = _check(result, schema["$defs"]["result"], schema["$defs"])
     assert checked > 50
 

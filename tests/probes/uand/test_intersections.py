@@ -10,11 +10,13 @@ import pytest
 
 from interp_toolkit.data.composites import all_composites, sample_composites
 from interp_toolkit.epsilon import epsilon
+from interp_toolkit.probes.uand import intersections
 from interp_toolkit.probes.uand.intersections import (
     feature_weights,
     find_higher,
     find_intersections,
 )
+from interp_toolkit.probes.uand.verdict import higher_words
 
 
 def pairs_of(m):
@@ -128,6 +130,7 @@ def test_higher_fan_ins_are_found_and_read_along_shared_neurons(fan_in):
     assert find_intersections(weights, bias, activations, on, pairs_of(7), 0.05) is None
     found = find_higher(weights, bias, activations, on, seed=0)
     assert (found.fan_in, found.gates) == (fan_in, math.comb(7, fan_in))
+    assert found.sampled is None
     gates = list(combinations(range(7), fan_in))
     shared = np.stack([connections[list(gate)].all(axis=0) for gate in gates])
     scores = np.maximum(on @ connections - fan_in + 1, 0) @ (shared / shared.sum(1)[:, None]).T
@@ -135,6 +138,22 @@ def test_higher_fan_ins_are_found_and_read_along_shared_neurons(fan_in):
     wanted = epsilon(scores, truth)
     assert found.worst == pytest.approx(wanted.worst, rel=1e-9)
     assert found.worst_after_offset == pytest.approx(wanted.worst_after_offset, rel=1e-9)
+
+
+def test_sets_that_were_only_sampled_are_counted_about(monkeypatch):
+    connections, on = bernoulli(9, 60, 0.3, 2), all_composites(9, 4)
+    weights, bias = 0.1 * connections, np.full(60, -0.2)
+    activations = np.maximum(on @ weights + bias, 0)
+    whole = find_higher(weights, bias, activations, on, seed=0)
+    assert 0 < whole.gates < math.comb(9, 3)
+    monkeypatch.setattr(intersections, "MOST_GATES", 40)
+    some = find_higher(weights, bias, activations, on, seed=0)
+    assert (whole.sampled, some.sampled) == (None, 40)
+    assert some.gates == pytest.approx(whole.gates, abs=4 * 84 * (0.25 / 40) ** 0.5)
+    assert "about" not in higher_words(vars(whole))
+    assert f"about {some.gates} sets of 3 that share a neuron, counted on 40 drawn" in higher_words(
+        vars(some)
+    )
 
 
 def test_pairs_are_no_higher_fan_in():
