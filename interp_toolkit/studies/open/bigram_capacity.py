@@ -64,7 +64,14 @@ Values = Mapping[str, Any]
 
 
 def trained_job(
-    *, folder: Path, load: float, seed: int, sizes: tuple[int, int, int], steps: int
+    *,
+    folder: Path,
+    load: float,
+    seed: int,
+    sizes: tuple[int, int, int],
+    steps: int,
+    rate: float,
+    others: float,
 ) -> Outcome:
     """The three heads on one set of bigrams; `sizes` are d, r and m."""
     d_model, d_head, n_features = sizes
@@ -73,7 +80,7 @@ def trained_job(
     present = presence(bigrams, n_features, n_features)
     heads = {"svd": svd_head(bigram_matrix(bigrams, features, features), d_head)}
     for name in HEADS[1:]:
-        heads[name] = train(features, present, d_head, name, steps, seed)
+        heads[name] = train(features, present, d_head, name, seed, steps, rate, others)
     values: dict[str, Any] = {"load": load, "seed": seed, "n": len(bigrams)}
     for name, head in heads.items():
         values[name] = quality(head.scores(features, features), present)
@@ -85,27 +92,32 @@ def train(
     present: Bool[Tensor, "query key"],
     d_head: int,
     loss: str,
-    steps: int,
     seed: int,
+    steps: int,
+    rate: float,
+    others: float,
 ) -> QKHead:
-    """W_Q and W_K trained from random ones; see the module."""
+    """W_Q and W_K trained from random ones; see the module.
+
+    `others` is the weight of other pairs' mean logistic loss beside the bigrams'.
+    """
     generator = torch.Generator().manual_seed(seed)
     d_model, scale = features.shape[1], 1 / math.sqrt(features.shape[1])
     weights = [torch.randn(d_model, d_head, generator=generator) * scale for _ in range(2)]
     W_Q, W_K, bias = (w.requires_grad_() for w in (*weights, torch.zeros(1)))
-    optimiser = torch.optim.Adam([W_Q, W_K, bias], lr=RATE)
+    optimiser = torch.optim.Adam([W_Q, W_K, bias], lr=rate)
     vectors, wanted = features.float(), present.float()
     n_right, n_other = wanted.sum(), (1 - wanted).sum()
     for step in range(steps):
         for group in optimiser.param_groups:
-            group["lr"] = RATE * 0.5 * (1 + math.cos(math.pi * step / steps))
+            group["lr"] = rate * 0.5 * (1 + math.cos(math.pi * step / steps))
         scores = (vectors @ W_Q) @ (vectors @ W_K).T
         if loss == "attention":
             cost = -(torch.log_softmax(scores, dim=1) * wanted).sum() / n_right
         else:
             signed = torch.nn.functional.softplus((scores + bias) * (1 - 2 * wanted))
             cost = (signed * wanted).sum() / n_right
-            cost = cost + OTHERS * (signed * (1 - wanted)).sum() / n_other
+            cost = cost + others * (signed * (1 - wanted)).sum() / n_other
         optimiser.zero_grad()
         torch.autograd.backward(cost)
         optimiser.step()
@@ -144,20 +156,25 @@ def capacity(loads: Sequence[float], aucs: Sequence[float]) -> float:
     return float(np.exp(x[place - 1] + share * (x[place] - x[place - 1])))
 
 
-def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
-    """Train at every load, measure, judge; `seeds` overrides how many sets of bigrams."""
-    numbers = runner.seeds(seeds or SEEDS)
+def study_jobs(seeds: Sequence[int]) -> list[Job]:
+    """A job for each seed and setting."""
     sizes = (D_MODEL, D_HEAD, FEATURES)
-    jobs = [
+    training = {"steps": STEPS, "rate": RATE, "others": OTHERS}
+    return [
         Job(
             f"load-{load:g}-seed-{seed}",
             trained_job,
-            {"load": load, "seed": seed, "sizes": sizes, "steps": STEPS},
+            {"load": load, "seed": seed, "sizes": sizes, **training},
         )
         for load in LOADS
-        for seed in numbers
+        for seed in seeds
     ]
-    found = runner.run(jobs)
+
+
+def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
+    """Train at every load, measure, judge; `seeds` overrides how many sets of bigrams."""
+    numbers = runner.seeds(seeds or SEEDS)
+    found = runner.run(study_jobs(numbers))
     values = list(found.values())
     findings = judge(fit(values))
     settings = {
@@ -167,6 +184,8 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
         "d_head": D_HEAD,
         "features": FEATURES,
         "steps": STEPS,
+        "rate": RATE,
+        "others": OTHERS,
     }
     return OpenResult(
         probe=NAME,

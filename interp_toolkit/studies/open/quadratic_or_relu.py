@@ -55,14 +55,25 @@ CLAIMS = 5
 Values = Mapping[str, Any]
 
 
-def compared_job(*, folder: Path, dim: int, load: float, seed: int) -> Outcome:
+def compared_job(
+    *,
+    folder: Path,
+    dim: int,
+    load: float,
+    most_on: int,
+    most_inputs: int,
+    held_out: int,
+    connected: float,
+    seed: int,
+) -> Outcome:
     """All four layers on the same features and inputs."""
     n_features, rng = round(load * dim), np.random.default_rng([seed, dim, round(10 * load)])
     features = _features(n_features, dim, seed)
-    on = rng.permutation(all_composites(n_features, MOST_ON))[:MOST_INPUTS]
-    fitted = len(on) - len(on) // HELD_OUT
+    on = rng.permutation(all_composites(n_features, most_on))[:most_inputs]
+    fitted = len(on) - len(on) // held_out
     values: dict[str, Any] = {"dim": dim, "load": load, "seed": seed, "n_features": n_features}
-    for name, activations in layers(on.astype(np.float64) @ features, features, rng).items():
+    made = layers(on.astype(np.float64) @ features, features, connected, rng)
+    for name, activations in made.items():
         readoff = UANDReadoff(n_jobs=1).fit(activations[:fitted], on[:fitted])
         errors = readoff.errors(activations[fitted:], on[fitted:])
         squares = [rms**2 for rms in errors.rms_by_class.values()]
@@ -84,37 +95,53 @@ def _features(n_features: int, dim: int, seed: int) -> Float[np.ndarray, "featur
 def layers(
     x: Float[np.ndarray, "input dim"],
     features: Float[np.ndarray, "feature dim"],
+    connected: float,
     rng: np.random.Generator,
 ) -> dict[str, Float[np.ndarray, "input neuron"]]:
-    """What each kind of layer makes of these inputs, dim (dim + 1) / 2 neurons each."""
+    """What each kind of layer makes of these inputs, dim (dim + 1) / 2 neurons each.
+
+    `connected` is of the construction's density, times 1 / sqrt(neurons).
+    """
     dim = x.shape[1]
     width = dim * (dim + 1) // 2
     first, second = np.triu_indices(dim, 1)
     weights, bias = rng.standard_normal((dim, width)), rng.standard_normal(width)
-    connected = rng.random((len(features), width)) < CONNECTED / math.sqrt(width)
+    drawn = rng.random((len(features), width)) < connected / math.sqrt(width)
     return {
         "squares": np.concatenate([x**2, (x[:, first] + x[:, second]) ** 2], axis=1),
         "random squares": (x @ weights) ** 2,
         "relu": np.maximum(x @ weights + bias, 0),
-        "construction": np.maximum(x @ (features.T @ connected) - 1, 0),
+        "construction": np.maximum(x @ (features.T @ drawn) - 1, 0),
     }
+
+
+def study_jobs(seeds: Sequence[int]) -> list[Job]:
+    """A job for each seed and setting."""
+    return [
+        Job(
+            f"r-{dim}-load-{load:g}-seed-{seed}",
+            compared_job,
+            {
+                "dim": dim,
+                "load": load,
+                "most_on": MOST_ON,
+                "most_inputs": MOST_INPUTS,
+                "held_out": HELD_OUT,
+                "connected": CONNECTED,
+                "seed": seed,
+            },
+            cost=(dim * load) ** 3,
+        )
+        for dim in DIMS
+        for load in LOADS
+        for seed in seeds
+    ]
 
 
 def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     """Compare, judge; `seeds` overrides how many draws."""
     numbers = runner.seeds(seeds or SEEDS)
-    jobs = [
-        Job(
-            f"r-{dim}-load-{load:g}-seed-{seed}",
-            compared_job,
-            {"dim": dim, "load": load, "seed": seed},
-            cost=(dim * load) ** 3,
-        )
-        for dim in DIMS
-        for load in LOADS
-        for seed in numbers
-    ]
-    found = runner.run(jobs)
+    found = runner.run(study_jobs(numbers))
     values = list(found.values())
     findings = judge(fit(values))
     settings = {"preset": preset, "seeds": len(numbers), "dims": list(DIMS), "loads": list(LOADS)}

@@ -46,16 +46,26 @@ Values = Mapping[str, Any]
 
 
 def stacked_job(
-    *, folder: Path, arm: str, n_neurons: int, depth: int, n_inputs: int, seed: int
+    *,
+    folder: Path,
+    arm: str,
+    axes: int | None,
+    spread: bool,
+    n_features: int,
+    n_neurons: int,
+    per_gate: int,
+    depth: int,
+    most_on: int,
+    n_inputs: int,
+    seed: int,
 ) -> Outcome:
     """One circuit, executed in one of the three ways: the errors of every layer."""
-    axes, spread = ARMS[arm]
-    plan = random_circuit(FEATURES, [FEATURES] * depth, xor_share=0.5, seed=seed)
+    plan = random_circuit(n_features, [n_features] * depth, xor_share=0.5, seed=seed)
     dims = [None, *([axes] * (depth - 1))]
     circuit = stacked_circuit(
-        plan, FEATURES, n_neurons, PER_GATE, dims, spread=spread, seed=1_000 * seed
+        plan, n_features, n_neurons, per_gate, dims, spread=spread, seed=1_000 * seed
     )
-    on = sample_composites(n_inputs, FEATURES, MOST_ON, np.random.default_rng(seed))
+    on = sample_composites(n_inputs, n_features, most_on, np.random.default_rng(seed))
     values: dict[str, Any] = {"arm": arm, "n_neurons": n_neurons, "seed": seed}
     values["on"] = [float(layer.sum(axis=1).mean()) for layer in circuit.exact(on)]
     for name, rounded in zip(ROUNDING, (False, True), strict=True):
@@ -73,10 +83,21 @@ def stacked_jobs(
         Job(
             f"{arm.replace(' ', '-')}-{n}-seed-{seed}",
             stacked_job,
-            {"arm": arm, "n_neurons": n, "depth": depth, "n_inputs": n_inputs, "seed": seed},
+            {
+                "arm": arm,
+                "axes": axes,
+                "spread": spread,
+                "n_features": FEATURES,
+                "n_neurons": n,
+                "per_gate": PER_GATE,
+                "depth": depth,
+                "most_on": MOST_ON,
+                "n_inputs": n_inputs,
+                "seed": seed,
+            },
             cost=float(n),
         )
-        for arm in ARMS
+        for arm, (axes, spread) in ARMS.items()
         for n in neurons
         for seed in seeds
     ]

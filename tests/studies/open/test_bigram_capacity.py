@@ -35,8 +35,8 @@ def test_the_capacity_is_where_the_auc_crosses() -> None:
 
 
 def test_training_beats_the_construction_where_it_is_full() -> None:
-    sizes = (16, 4, 40)
-    values = study.trained_job(folder=Path("x"), load=0.5, seed=0, sizes=sizes, steps=250).values
+    given = {"sizes": (16, 4, 40), "steps": 250, "rate": 0.02, "others": 5.0}
+    values = study.trained_job(folder=Path("x"), load=0.5, seed=0, **given).values
     assert values["n"] == 32
     for name in ("logistic", "attention"):
         assert values[name]["auc"] > values["svd"]["auc"] + 0.02

@@ -15,11 +15,13 @@ from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open import quadratic_or_relu as study
 from interp_toolkit.studies.open.finding import Finding
 
+GIVEN = {"most_on": 3, "most_inputs": 12_000, "held_out": 5, "connected": 1.5}
+
 
 def test_all_layers_have_as_many_neurons_and_squares_span_products() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((60, 5))
-    found = study.layers(x, np.eye(5), rng)
+    found = study.layers(x, np.eye(5), 1.5, rng)
     assert set(found) == set(study.LAYERS)
     assert {held.shape[1] for held in found.values()} == {15}
     for name in ("squares", "random squares"):
@@ -28,7 +30,7 @@ def test_all_layers_have_as_many_neurons_and_squares_span_products() -> None:
 
 
 def test_with_an_axis_a_feature_squares_are_all_but_exact() -> None:
-    values = study.compared_job(folder=Path("x"), dim=8, load=1.0, seed=0).values
+    values = study.compared_job(folder=Path("x"), dim=8, load=1.0, seed=0, **GIVEN).values
     assert values["n_features"] == 8
     assert values["squares"]["rms"] < values["relu"]["rms"]
     assert values["squares"]["read"] > 0.9

@@ -15,11 +15,18 @@ from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.superposition import bigram_capacity, stacking
+from interp_toolkit.studies.superposition import skip_bigrams, stacking
 from interp_toolkit.toys.superposition.constructions.stacked import random_circuit
 
 NOWHERE = Path("nowhere")
 SMALL = {"folder": NOWHERE, "n_neurons": 256, "depth": 3, "n_inputs": 40}
+SMALL |= {"n_features": 64, "per_gate": 8, "most_on": 3}
+
+
+def stacked(arm: str, seed: int) -> dict:
+    """What a small circuit of this way found."""
+    axes, spread = stacking.ARMS[arm]
+    return stacking.stacked_job(arm=arm, axes=axes, spread=spread, seed=seed, **SMALL).values
 
 
 def check_page(result: object) -> None:
@@ -32,7 +39,7 @@ def check_page(result: object) -> None:
 
 
 def test_a_stacked_circuit_keeps_about_as_many_features_on() -> None:
-    values = stacking.stacked_job(arm="own axes", seed=1, **SMALL).values
+    values = stacked("own axes", 1)
     plan = random_circuit(stacking.FEATURES, [stacking.FEATURES] * 3, xor_share=0.5, seed=1)
     on = sample_composites(40, stacking.FEATURES, stacking.MOST_ON, np.random.default_rng(1))
     counts = np.zeros(40)
@@ -45,14 +52,15 @@ def test_a_stacked_circuit_keeps_about_as_many_features_on() -> None:
 
 
 def test_the_first_layer_is_the_same_in_all_ways_and_superposition_costs() -> None:
-    found = {arm: stacking.stacked_job(arm=arm, seed=2, **SMALL).values for arm in stacking.ARMS}
-    assert len({round(v["plain"][0], 9) for v in found.values()}) == 1
+    found = {arm: stacked(arm, 2) for arm in stacking.ARMS}
+    first = [v["plain"][0] for v in found.values()]
+    assert first == pytest.approx([first[0]] * len(first), rel=1e-9)
     own, random, spread = (v["plain"][2] for v in found.values())
     assert own < spread < random
 
 
 def test_random_bigrams_have_the_closed_forms_noise() -> None:
-    found = bigram_capacity.random_job(folder=NOWHERE, load=1.0, seed=0, sizes=(48, 16, 200)).values
+    found = skip_bigrams.random_job(folder=NOWHERE, load=1.0, seed=0, sizes=(48, 16, 200)).values
     assert found["n"] == 768
     assert found["projected_ratio"] == pytest.approx(found["projected_expected"], rel=0.15)
     assert found["svd_ratio"] > found["projected_ratio"]
@@ -61,7 +69,7 @@ def test_random_bigrams_have_the_closed_forms_noise() -> None:
 def test_few_cliques_are_exact_up_to_interference() -> None:
     """One clique of one pair: signal 1, noise the inner products' product, about 1/d."""
     sizes = {"n_keys": 1, "n_queries": 1, "rank": 2, "d_model": 200}
-    found = bigram_capacity.clique_job(folder=NOWHERE, seed=0, **sizes).values
+    found = skip_bigrams.clique_job(folder=NOWHERE, seed=0, **sizes).values
     assert found["n"] == 2
     assert found["exact_signal"] == pytest.approx(1, abs=0.05)
     assert found["source_noise"] == pytest.approx(math.sqrt(2) / 200)
@@ -70,7 +78,7 @@ def test_few_cliques_are_exact_up_to_interference() -> None:
 
 def test_the_identity_needs_no_more_rank_for_more_features() -> None:
     few, many = (
-        bigram_capacity.identity_job(
+        skip_bigrams.identity_job(
             folder=NOWHERE, n_features=m, d_model=64, d_head=16, seed=0
         ).values["projection_ratio"]
         for m in (100, 600)
@@ -84,16 +92,14 @@ def test_the_pages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     page = find("artefacts", "superposition/stacking").run("small", 1, Runner(workers=1))
     check_page(page)
     assert "spread f-vectors" in page.verdict
-    monkeypatch.setattr(bigram_capacity, "FEATURES", 150)
-    monkeypatch.setattr(bigram_capacity, "D_MODEL", 32)
-    monkeypatch.setattr(bigram_capacity, "D_HEAD", 8)
-    monkeypatch.setattr(bigram_capacity, "CLIQUE_SIZES", (4, 8))
-    monkeypatch.setattr(bigram_capacity, "LONE_SIZES", (8, 32))
-    monkeypatch.setattr(bigram_capacity, "IDENTITIES", (32, 64))
+    monkeypatch.setattr(skip_bigrams, "FEATURES", 150)
+    monkeypatch.setattr(skip_bigrams, "D_MODEL", 32)
+    monkeypatch.setattr(skip_bigrams, "D_HEAD", 8)
+    monkeypatch.setattr(skip_bigrams, "CLIQUE_SIZES", (4, 8))
+    monkeypatch.setattr(skip_bigrams, "LONE_SIZES", (8, 32))
+    monkeypatch.setattr(skip_bigrams, "IDENTITIES", (32, 64))
     page = find("artefacts", "superposition/skip-bigrams").run("small", 2, Runner(workers=1))
     check_page(page)
     by_name = {(q.of, q.name): q.median for q in page.quantities}
-    ratios = [
-        by_name["random, SVD", f"signal / noise at load = {x:g}"] for x in bigram_capacity.LOADS
-    ]
+    ratios = [by_name["random, SVD", f"signal / noise at load = {x:g}"] for x in skip_bigrams.LOADS]
     assert ratios == sorted(ratios, reverse=True)

@@ -55,10 +55,9 @@ CLAIMS = 7
 Values = Mapping[str, Any]
 
 
-def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
-    """Draw, read, judge; `seeds` overrides how many draws."""
-    numbers = runner.seeds(seeds or SEEDS)
-    jobs = [
+def study_jobs(seeds: Sequence[int]) -> list[Job]:
+    """A job for each seed and setting."""
+    return [
         Job(
             f"{kind}-{m}-seed-{seed}",
             layers_job,
@@ -74,9 +73,14 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
         )
         for kind in KINDS
         for m in FEATURES
-        for seed in numbers
+        for seed in seeds
     ]
-    found = runner.run(jobs)
+
+
+def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
+    """Draw, read, judge; `seeds` overrides how many draws."""
+    numbers = runner.seeds(seeds or SEEDS)
+    found = runner.run(study_jobs(numbers))
     values = list(found.values())
     findings = judge(fit(values))
     settings = {

@@ -55,9 +55,7 @@ IDENTITIES = (128, 256, 512, 1_024, 2_048)
 Values = Mapping[str, Any]
 
 
-def random_job(
-    *, folder: Path, load: float, seed: int, sizes: tuple[int, int, int] = (128, 32, 512)
-) -> Outcome:
+def random_job(*, folder: Path, load: float, seed: int, sizes: tuple[int, int, int]) -> Outcome:
     """Random pairs: both heads, and the projection's expected noise."""
     d_model, d_head, n_features = sizes
     n_bigrams = round(load * d_model * d_head)
