@@ -18,7 +18,7 @@ import torch
 from scipy.optimize import linprog
 
 from interp_toolkit.data.composites import all_composites, random_subsets
-from interp_toolkit.epsilon import epsilon
+from interp_toolkit.epsilon import AFFINE, epsilon
 from interp_toolkit.probes import UANDReadoff
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.superposition.packing import random_capacity
@@ -38,18 +38,36 @@ from interp_toolkit.toys.superposition.layers.measured_epsilon import MeasuredEp
 
 SAMPLES = 2_000
 XOR, XOR3 = "0110", "01101001"
+AFFINE_XOR = 0.5  # the least worst error of an affine function of the bits of an XOR
+
+
+def affine_and(fan_in: int) -> float:
+    """The least worst error of an affine function of so many bits as their AND: 1/4 of two.
+
+    With e at one bit short, 1 - e at all and -e at none on, the slope 1 - 2 e of the last step
+    takes fan_in - 1 steps down from e to -e.
+    """
+    return (fan_in - 1) / (2 * fan_in)
 
 
 def row(
-    name: str, worst: float, rms: float, *, offset: float | None = None, exact: bool = False
+    name: str,
+    worst: float,
+    rms: float,
+    *,
+    offset: float | None = None,
+    exact: bool = False,
+    affine: float = AFFINE,
 ) -> dict[str, Any]:
-    """A row of the table."""
-    return {"name": name, "worst": worst, "offset": offset, "rms": rms, "exact": exact}
+    """A row of the table; `affine` is the least that `offset` is of any affine function."""
+    values = {"name": name, "worst": worst, "offset": offset, "rms": rms}
+    return {**values, "exact": exact, "affine": affine}
 
 
-def _measured(name: str, found: MeasuredEpsilon) -> dict[str, Any]:
-    over = found.over_all
-    return row(name, over.worst, over.rms, offset=over.worst_after_offset, exact=found.exact)
+def _measured(name: str, found: MeasuredEpsilon, affine: float) -> dict[str, Any]:
+    over, exact = found.over_all, found.exact
+    offset = over.worst_after_offset
+    return row(name, over.worst, over.rms, offset=offset, exact=exact, affine=affine)
 
 
 def misfires(*, folder: Path, d_in: int, n_neurons: int, load: float, seed: int) -> Outcome:
@@ -102,11 +120,16 @@ def partition(*, folder: Path, n_features: int, n_neurons: int, seed: int) -> Ou
         float(errors.worst.max()),
         epsilon(scores.numpy(), truth).rms,
         offset=float(errors.after_offset.max()),
-        exact=True,
+        exact=True,  # pairs are among them, with the lower bound
     )
     three = xors.epsilon(functions, built.layer, 3, seed=seed)
     return Outcome(
-        {"rows": [ands, _measured("XOR of three, by the source's formula, 3 on", three)]}
+        {
+            "rows": [
+                ands,
+                _measured("XOR of three, by the source's formula, 3 on", three, AFFINE_XOR),
+            ]
+        }
     )
 
 
@@ -121,7 +144,9 @@ def from_pairs(
             n_features, n_neurons, density, corrected=corrected, seed=seed
         )
         found = built.epsilon(3, triples, seed=seed)
-        rows.append(_measured(f"all triples by inclusion-exclusion, {name}, 3 on", found))
+        rows.append(
+            _measured(f"all triples by inclusion-exclusion, {name}, 3 on", found, affine_and(3))
+        )
     return Outcome({"rows": rows})
 
 
@@ -145,7 +170,7 @@ def universal_xor(
     functions = [BooleanFunction(XOR, pair) for pair in all_pairs(n_features)]
     readoffs = function_readoffs(functions, built.readoffs, built.layer)
     found = readoffs.epsilon(functions, built.layer, 2, seed=seed)
-    return Outcome({"rows": [_measured("universal XOR, all pairs, 2 on", found)]})
+    return Outcome({"rows": [_measured("universal XOR, all pairs, 2 on", found, AFFINE_XOR)]})
 
 
 def products(*, folder: Path, dim: int, n_features: int, degree: int, seed: int) -> Outcome:
@@ -330,7 +355,9 @@ def three_or_more(
     rms = float(np.sqrt(np.mean(errors.worst**2)))
     name = f"all {math.comb(n_features, 3)} triples of a fan-in 3 layer, 3 on"
     offset = float(errors.after_offset.max())
-    return Outcome({"rows": [row(name, float(errors.worst.max()), rms, offset=offset, exact=True)]})
+    worst = float(errors.worst.max())
+    found = row(name, worst, rms, offset=offset, exact=True, affine=affine_and(3))
+    return Outcome({"rows": [found]})
 
 
 def _rms(values: torch.Tensor) -> float:

@@ -46,7 +46,7 @@ def reproduce_constructions(preset: str, seeds: int | None, runner: Runner) -> S
         SOURCE,
         runner,
         settings={"preset": preset, "seeds": n_seeds, "dtype": "float64"},
-        verdict=_verdict(rows, capacity),
+        verdict=verdict(rows, capacity),
         quantities=quantities,
         jobs=found,
         by_seed=_by_seed(rows),
@@ -59,7 +59,8 @@ def _median(rows: Rows, name: str, of: str) -> float:
     return statistics.median(float(one[of]) for one in rows[name])
 
 
-def _verdict(rows: Rows, capacity: Mapping[str, Any]) -> str:
+def verdict(rows: Rows, capacity: Mapping[str, Any]) -> str:
+    """How many rows are below their bound, and how the others grow."""
     own, fitted = (
         [_median(rows, f"noise {x:g} on the weights, {kind}", "rms") for x in NOISES]
         for kind in ("own readoffs, 2 on", "fitted readoffs, held out, 3 on")
@@ -71,12 +72,15 @@ def _verdict(rows: Rows, capacity: Mapping[str, Any]) -> str:
     fires = ", ".join(
         f"{_median(rows, f'misfires, m p / d0 = {x:g}', 'rms'):.2f} at {x:g}" for x in LOADS
     )
-    exact = [name for name, mine in rows.items() if mine[0]["exact"] and mine[0]["offset"]]
+    exact = [
+        name for name, mine in rows.items() if mine[0]["exact"] and mine[0]["offset"] is not None
+    ]
     _, d, m = capacity["capacity"][-1]
-    below = sum(_median(rows, name, "offset") < AFFINE for name in exact)
+    below = sum(_median(rows, name, "offset") < rows[name][0]["affine"] for name in exact)
     return (
-        f"Of {len(exact)} rows measured on all inputs, {below} are below 1/4 after each gate's "
-        f"best gain and bias. Interference on a neuron (rms) as features a neuron and axis grow: "
+        f"Of {len(exact)} rows measured on all inputs, {below} are after each gate's best gain and "
+        "bias below what any affine function of its bits is (1/4 for an AND of two, 1/3 of three, "
+        f"1/2 for XORs). Interference on a neuron (rms) as features a neuron and axis grow: "
         f"{fires}; the source's limit, m of order d0 sqrt(d), is 1. Noise of {NOISES[-1]:g} on "
         f"the weights takes the rms of the construction's own readoffs from {own[0]:.3f} to "
         f"{own[-1]:.3f}, of readoffs fitted anew, held out, from {fitted[0]:.3f} to "
@@ -94,17 +98,19 @@ def _table(rows: Rows) -> Table:
             "all" if mine[0]["exact"] else "sampled",
             _median(rows, name, "worst"),
             None if mine[0]["offset"] is None else _median(rows, name, "offset"),
+            None if mine[0]["offset"] is None else mine[0]["affine"],
             _median(rows, name, "rms"),
         ]
         for name, mine in rows.items()
     ]
     caption = (
-        "Medians over seeds. Misfires: interference on neurons by a feature they do not read. "
+        "Medians over seeds. Affine: what after offset is at least of an affine function of the "
+        "gate's bits. Misfires: interference on neurons by a feature they do not read. "
         "Products: the source's quadratic (2), cubic (3) and chained quadratic (4) activations. "
         "Combination: relative distance. All triples of a fan-in 3 layer: rms over triples of "
         "their worst errors."
     )
-    columns = ["construction", "inputs", "worst", "after offset", "rms"]
+    columns = ["construction", "inputs", "worst", "after offset", "affine", "rms"]
     return Table("Constructions", columns, shown, caption)
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from itertools import combinations
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from scipy.optimize import linprog
 
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.registry import find
@@ -131,6 +132,46 @@ def test_inclusion_exclusion_mixed_and_targets_run_at_small_sizes() -> None:
         for load in (1 / 128, 1 / 16)
     )
     assert few["rms"] < many["rms"]
+
+
+@pytest.mark.parametrize("k", [2, 3, 4])
+def test_affine_bounds_are_those_of_linear_programs(k: int) -> None:
+    cube = np.array(list(product((0.0, 1.0), repeat=k)))
+    columns = np.column_stack([cube, np.ones(len(cube))])
+    for truth, bound in (
+        (cube.all(axis=1), jobs.affine_and(k)),
+        (cube.sum(axis=1) % 2, jobs.AFFINE_XOR),
+    ):
+        t = truth.astype(float)
+        slack = -np.ones((len(cube), 1))
+        found = linprog(
+            [0.0] * (k + 1) + [1.0],
+            A_ub=np.block([[columns, slack], [-columns, slack]]),
+            b_ub=np.concatenate([t, -t]),
+            bounds=[(None, None)] * (k + 2),
+        )
+        assert found.fun == pytest.approx(bound, abs=1e-9)
+
+
+def test_rows_are_held_against_their_own_bound_and_none_is_dropped(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An exact 0 counts, and a triple at 0.3 is below a triple's 1/3; a pair at 0.3 is not."""
+    made = [
+        jobs.row("an error of 0", 0.0, 0.0, offset=0.0, exact=True),
+        jobs.row("triples", 0.5, 0.1, offset=0.3, exact=True, affine=jobs.affine_and(3)),
+        jobs.row("pairs", 0.5, 0.1, offset=0.3, exact=True),
+        jobs.row("not measured", 0.5, 0.1, exact=True),
+    ]
+    for name, of in (("NOISES", 0.1), ("TERMS", 2), ("LOADS", 1.0)):
+        monkeypatch.setattr(constructions, name, (of,))
+    for kind in ("own readoffs, 2 on", "fitted readoffs, held out, 3 on"):
+        made.append(jobs.row(f"noise 0.1 on the weights, {kind}", 0.1, 0.1))
+    made.append(jobs.row("sum of 2 ANDs of disjoint pairs, 4 on", 0.1, 0.1))
+    made.append(jobs.row("misfires, m p / d0 = 1", 0.1, 0.1))
+    rows = {one["name"]: [one] for one in made}
+    capacity = {"capacity": [[4, 10, 20.0]], "slope": 0.5, "cosine": 0.3}
+    assert "Of 3 rows measured on all inputs, 2 are" in constructions.verdict(rows, capacity)
 
 
 def test_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
