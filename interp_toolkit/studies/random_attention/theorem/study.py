@@ -70,7 +70,7 @@ from interp_toolkit.studies.result import Quantity, compare, compare_range, stud
 
 NAME = "random-attention/theorem-5-1"
 SOURCE = "Is random attention sufficient for sequence modeling?, theorem 5.1 and appendix B"
-NONLINEAR = FUNCTIONS[1:]
+NONLINEAR = FUNCTIONS[1:]  # the first, the token before, is linear
 SPAN = POSITIONS * (POSITIONS + 1) // 2 - (POSITIONS - 1)  # of mixing matrices
 FROM = 8  # heads that the exponents begin at, SPAN or more
 FALLS = 0.75  # of the error with one head, below which it counts as fallen with an MLP
@@ -268,14 +268,14 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
         ),
         SeedClaim(
             f"MixiT, W_V alone: of what {FROM} heads leave, {most} leave {KEEPS:g} or more, in "
-            "every function but the first",
+            "every function that is not linear",
             [stands_still(of) for of in found],
             above=KEEPS,
             overturned_by="a head beyond the span's dimension that helps",
         ),
         SeedClaim(
             f"{most} heads, W_V alone: frozen-qk's error over MixiT's is below 1 in every function "
-            "but the first",
+            "that is not linear",
             [
                 max(
                     error(of, "frozen-qk", alone, most, f) / error(of, "mixit", alone, most, f)
@@ -298,7 +298,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
         ),
         SeedClaim(
             f"MixiT, W_V and MLP, {most_block} heads: the error over the best linear map's is "
-            "below 1 in every function but the first",
+            "below 1 in every function that is not linear",
             [
                 max(
                     error(of, "mixit", block, most_block, f) / of["linear"]["later"][f]
@@ -392,14 +392,15 @@ def _verdict(found: Seeds, findings: Sequence[Finding], sizes: TheoremSizes) -> 
         f"{between(retrieves)} of MixiT's.",
         f"Without positions frozen-qk misses the token before by {between(order)}.",
     ]
-    if beats.judgement == mixit.judgement == "confirmed":
+    if linear <= ROUNDING and beats.judgement == "confirmed":
         text.append(
             "So what the source says of MixiT, that it can fit linear functions alone, is so of "
             "its attention and not of its layer, which with its MLP is below any linear map's "
-            "error in every function, on rows this short."
+            f"error in every function that is not linear ({', '.join(NONLINEAR)}), on rows this "
+            "short."
         )
     if first.judgement == "confirmed":
-        text.append("And the theorem needs its MLP, which the proof does not use.")
+        text.append("The theorem needs its MLP, which the proof does not use.")
     text.append(
         f"{counts['confirmed']} of {len(findings)} claims are confirmed, {counts['refuted']} "
         "refuted; finitely many heads and functions support a theorem and do not prove it."

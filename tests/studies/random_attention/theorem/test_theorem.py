@@ -16,6 +16,7 @@ from interp_toolkit.models.transformer.attention import Attention
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.report.html import to_html
 from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.random_attention.theorem import study
 from interp_toolkit.studies.random_attention.theorem.fits import (
     LATER,
@@ -174,6 +175,28 @@ def test_without_order_the_token_before_has_this_much_left() -> None:
     missed = [first[:, t - 1] - first[:, :t].mean(1) for t in range(1, POSITIONS)]
     share = np.sqrt(np.mean([m.var() for m in missed]) / first.var())
     assert pytest.approx(share, abs=3e-3) == study.WITHOUT_ORDER
+
+
+def made_claims(**wide: bool) -> list[Finding]:
+    """The claims of the study, confirmed, but for those that are said to be wide."""
+    names = [*FUNCTIONS, "first", "still", "ratio", "qk", "mixit", "beats", "retrieves", "order"]
+    return [
+        Finding(name, 0.0, -1.0, 1.0, "2 seeds", above=0.0 if wide.get(name) else -2.0)
+        for name in names
+    ]
+
+
+def test_the_verdict_says_no_more_than_the_claims() -> None:
+    seeds = [{"nonlinearity": {"mixit": 1e-16, "frozen-qk": 0.3}}]
+    text = study._verdict(seeds, made_claims(), TINY)
+    said = "any linear map's error in every function that is not linear (square, product, "
+    assert f"{said}maximum, retrieval)" in text
+    assert "The theorem needs its MLP" in text
+    wide = study._verdict(seeds, made_claims(beats=True, first=True), TINY)
+    assert "any linear map's error" not in wide
+    assert "The theorem needs its MLP" not in wide
+    bent = [{"nonlinearity": {"mixit": 1e-3, "frozen-qk": 0.3}}]
+    assert "any linear map's error" not in study._verdict(bent, made_claims(), TINY)
 
 
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
