@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.open.finding import Finding
+from interp_toolkit.studies.open.seed_claim import SeedClaim, between, contrast
 from interp_toolkit.studies.random_attention.cells import TableCell
-from interp_toolkit.studies.random_attention.claimed import SeedClaim, between
 from interp_toolkit.studies.random_attention.entries import Entry, tasks_down, written
 from interp_toolkit.studies.random_attention.figures import lines
 from interp_toolkit.studies.random_attention.ordering import Claim
@@ -257,15 +257,14 @@ def _fall_claims(entries: Entries) -> list[SeedClaim]:
     """By how much more frozen-qk's accuracy falls from the fewest pairs to the most, by seed."""
     by = {(entry.cell.member, most_pairs(entry)): entry.values for entry in entries}
     first, last = min(map(most_pairs, entries)), max(map(most_pairs, entries))
-
-    def falls(variant: str) -> list[float]:
-        return [a - b for a, b in zip(by[variant, first], by[variant, last], strict=True)]
-
+    examples = min(measured.examples for entry in entries for measured in entry.measured)
     return [
-        SeedClaim(
+        contrast(
             f"from {first:g} to {last:g} pairs the accuracy of frozen-qk falls by more than that "
             f"of {other}",
-            [a - b for a, b in zip(falls("frozen-qk"), falls(other), strict=True)],
+            [by["frozen-qk", first], by[other, last]],
+            [by["frozen-qk", last], by[other, first]],
+            examples,
             above=0.0,
             overturned_by=f"{other} losing as much, with the same training",
         )

@@ -12,8 +12,8 @@ from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding, findings_table
+from interp_toolkit.studies.open.seed_claim import SeedClaim, judged
 from interp_toolkit.studies.random_attention.cells import SOURCE, TableCell
-from interp_toolkit.studies.random_attention.claimed import SeedClaim, judged
 from interp_toolkit.studies.random_attention.entries import (
     Entry,
     by_seed,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects as go
 import pytest
+from scipy.stats import binomtest
 
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
@@ -323,8 +325,18 @@ def test_the_fall_along_the_pairs_is_judged_over_seeds(
     assert len(result.jobs) == 4 * 4 + 2 * 3 * 2
     standard, frozen_mlp = result.findings
     assert standard.value == pytest.approx(0.5 - 0.01)
-    # t of 2 degrees of freedom at 97.5 % coverage, times the spread 0.01 over sqrt(3)
-    assert standard.value - standard.low == pytest.approx(6.2053 * 0.01 / 3**0.5, rel=1e-4)
+    # t of 2 degrees of freedom at 97.5 % coverage, times the spread 0.01 over sqrt(3); and what
+    # the test rows, the same in all seeds, leave open of the four accuracies
+    examples = 4_000
+    right = {"qk, 2": 1.0, "standard, 16": 0.98, "qk, 16": 0.49, "standard, 2": 1.0}
+    exact = {
+        of: binomtest(round(share * examples), examples).proportion_ci(0.975, "exact")
+        for of, share in right.items()
+    }
+    sides = [right[of] - exact[of].low for of in ("qk, 2", "standard, 16")]
+    sides += [exact[of].high - right[of] for of in ("qk, 16", "standard, 2")]
+    allowed = math.hypot(6.2053 * 0.01 / 3**0.5, *sides)
+    assert standard.value - standard.low == pytest.approx(allowed, rel=1e-3)
     assert (standard.judgement, frozen_mlp.judgement) == ("confirmed", "undecided")
     assert "is confirmed against standard" in result.verdict
     assert set(result.evidence.judgements.values()) == {"confirmed", "undecided"}

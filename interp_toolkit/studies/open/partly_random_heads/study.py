@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from interp_toolkit import plots
@@ -33,9 +33,8 @@ from interp_toolkit.studies.open.partly_random_heads.training import (
     partly_frozen_job,
 )
 from interp_toolkit.studies.open.result import OpenResult, open_evidence
-from interp_toolkit.studies.random_attention.claimed import between
+from interp_toolkit.studies.open.seed_claim import between, contrast, finding_of
 from interp_toolkit.studies.result import study_provenance
-from interp_toolkit.studies.seed_interval import over_seeds
 
 NAME = "open/partly-random-heads"
 SOURCE = "Is random attention sufficient for sequence modeling?, section 5"
@@ -109,7 +108,7 @@ def partly_random_heads(preset: str, seeds: int | None, runner: Runner) -> OpenR
     }
     done = runner.run([job for mine in jobs.values() for job in mine])
     found = {name: [done[job.name] for job in mine] for name, mine in jobs.items()}
-    findings = findings_of(found)
+    findings = findings_of(found, settings["test_examples"])
     recorded = {"preset": preset, "seeds": len(numbers), "settings": settings}
     recorded["conditions"] = [asdict(condition) for condition in asked]
     return OpenResult(
@@ -140,11 +139,16 @@ def learnt(found: Values, name: str) -> int:
     return sum(value > LEARNS for value in accuracies(found, name))
 
 
-def findings_of(found: Values) -> list[Finding]:
+def findings_of(found: Values, examples: int) -> list[Finding]:
     """The claims that the trials suggested, and what came of them here.
 
-    Some seeds learn under no condition, so what is claimed is in how many seeds one learns, with
-    the exact interval of a share; and what a second pair adds, in accuracy, by a t interval.
+    Some seeds learn under no condition, so what is claimed is in how many seeds one learns, on the
+    rows that all are tested on, with the exact interval of a share; and what a second pair adds, in
+    accuracy, with the errors of seeds and of these rows.
+
+    Args:
+        found: by condition, what each seed's job found.
+        examples: held-out rows, the same for all.
     """
     n_claims = len(found) + 1
     level = coverage_of_each(n_claims)
@@ -163,16 +167,15 @@ def findings_of(found: Values) -> list[Finding]:
                 overturned_by="the same training over more seeds, or a longer one",
             )
         )
-    pairs = zip(accuracies(found, ONE_EACH), accuracies(found, LAST_ONE), strict=True)
-    gain = over_seeds([a - b for a, b in pairs], level=level)
-    listed.append(
-        Finding(
-            "a trained pair in the first layer too adds to the accuracy with one in the last",
-            *(gain.value, gain.low, gain.high, f"{len(found[ALL])} seeds, paired"),
-            above=0.0,
-            overturned_by="seeds that do as well without it",
-        )
+    gain = contrast(
+        "a trained pair in the first layer too adds to the accuracy with one in the last",
+        [accuracies(found, ONE_EACH)],
+        [accuracies(found, LAST_ONE)],
+        examples,
+        above=0.0,
+        overturned_by="seeds that do as well without it",
     )
+    listed.append(replace(finding_of(gain, level), units=f"{len(found[ALL])} seeds, paired"))
     return listed
 
 

@@ -35,12 +35,8 @@ from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.result import open_evidence
-from interp_toolkit.studies.random_attention.claimed import (
-    ClaimsResult,
-    SeedClaim,
-    between,
-    judged,
-)
+from interp_toolkit.studies.open.seed_claim import SeedClaim, between, judged
+from interp_toolkit.studies.random_attention.claimed import ClaimsResult
 from interp_toolkit.studies.random_attention.theorem.figures import by_heads_figure
 from interp_toolkit.studies.random_attention.theorem.fits import (
     FIRST,

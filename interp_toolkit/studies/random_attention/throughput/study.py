@@ -23,11 +23,8 @@ from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.result import open_evidence
-from interp_toolkit.studies.random_attention.claimed import (
-    ClaimsResult,
-    SeedClaim,
-    judged,
-)
+from interp_toolkit.studies.open.seed_claim import SeedClaim, judged
+from interp_toolkit.studies.random_attention.claimed import ClaimsResult
 from interp_toolkit.studies.random_attention.throughput.timing import (
     TIMED,
     TimingSizes,

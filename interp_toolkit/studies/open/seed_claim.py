@@ -1,0 +1,101 @@
+"""Claims about means over seeds, judged together: all their intervals hold at once at 95 %.
+
+Where a claim is about shares of a test, all seeds as a rule read the same rows; the interval then
+has both errors, that of another seed and that of another test (see `studies.seed_interval`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from interp_toolkit.studies.open.finding import Finding, coverage_of_each
+from interp_toolkit.studies.seed_interval import Interval, over_seeds, over_seeds_contrast
+
+
+@dataclass(frozen=True)
+class SeedClaim:
+    """A claim about the mean over seeds of a number that each seed has.
+
+    Attributes:
+        claim: in words, with its bound.
+        values: by seed; of a contrast, what `shares` and `less` come to.
+        above, below: the claim is that the mean lies above the first and below the second.
+        overturned_by: what a reader would have to see to give it up.
+        examples: of the test that the seeds share, where values are shares of it or a contrast of
+            such; None: they are neither.
+        shares, less: by seed, the shares that the values are the sum of and those taken off it;
+            none, where the values are shares themselves.
+    """
+
+    claim: str
+    values: Sequence[float]
+    above: float = -float("inf")
+    below: float = float("inf")
+    overturned_by: str = ""
+    examples: int | None = None
+    shares: Sequence[Sequence[float]] = ()
+    less: Sequence[Sequence[float]] = ()
+
+    def interval(self, level: float) -> Interval:
+        """The mean's."""
+        if self.examples is None or not self.shares:
+            return over_seeds(self.values, self.examples, level)
+        return over_seeds_contrast(self.shares, self.less, self.examples, level)
+
+
+def contrast(
+    claim: str,
+    shares: Sequence[Sequence[float]],
+    less: Sequence[Sequence[float]],
+    examples: int,
+    *,
+    above: float = -float("inf"),
+    below: float = float("inf"),
+    overturned_by: str = "",
+) -> SeedClaim:
+    """A claim about shares less other shares, seed by seed.
+
+    Args:
+        claim: in words, with its bound.
+        shares: of a test, each by seed.
+        less: the same, to be taken off.
+        examples: of the test.
+        above: the claim is that the mean lies above this.
+        below: and below this.
+        overturned_by: what a reader would have to see to give it up.
+    """
+    signed = [(1, by_seed) for by_seed in shares] + [(-1, by_seed) for by_seed in less]
+    values = [
+        sum(sign * by_seed[seed] for sign, by_seed in signed) for seed in range(len(shares[0]))
+    ]
+    return SeedClaim(claim, values, above, below, overturned_by, examples, shares, less)
+
+
+def judged(claims: Sequence[SeedClaim]) -> list[Finding]:
+    """Every claim with its interval; of one seed it says nothing, and nothing is decided."""
+    level = coverage_of_each(len(claims))
+    return [finding_of(claim, level) for claim in claims]
+
+
+def finding_of(claim: SeedClaim, level: float) -> Finding:
+    """What came of a claim by an interval of this coverage (see `coverage_of_each`)."""
+    interval, n = claim.interval(level), len(claim.values)
+    return Finding(
+        claim.claim,
+        interval.value,
+        interval.low,
+        interval.high,
+        f"{n} {'seed' if n == 1 else 'seeds'}",
+        above=claim.above,
+        below=claim.below,
+        overturned_by=claim.overturned_by,
+    )
+
+
+def between(finding: Finding, digits: int = 2) -> str:
+    """A finding's value and interval, for a sentence."""
+    value, low, high = (
+        f"{x:.{digits}f}".replace("-", "−") for x in (finding.value, finding.low, finding.high)
+    )
+    return f"{value} ({low} to {high})"
