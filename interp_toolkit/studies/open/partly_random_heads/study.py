@@ -32,7 +32,7 @@ from interp_toolkit.studies.open.partly_random_heads.training import (
     Condition,
     partly_frozen_job,
 )
-from interp_toolkit.studies.open.result import OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
 from interp_toolkit.studies.random_attention.claimed import between
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.studies.seed_interval import over_seeds
@@ -115,7 +115,7 @@ def partly_random_heads(preset: str, seeds: int | None, runner: Runner) -> OpenR
     return OpenResult(
         probe=NAME,
         verdict=_verdict(findings, found, settings),
-        evidence=open_evidence(findings),
+        evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, recorded, runner.first_seed),
         question=QUESTION,
         findings=findings,
@@ -278,4 +278,5 @@ PARTLY_RANDOM_HEADS = Artefact(
         "paper": "12 pairs, 2 layers of 4 heads, 4,000 steps, 16 seeds; for a GPU",
     },
     run=partly_random_heads,
+    first_seed=FRESH,
 )
