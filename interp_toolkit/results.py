@@ -64,7 +64,6 @@ STATUS_TONES: Mapping[str, Tone] = {
     "computed": "yes",
     "confirmed": "yes",
     "reached": "yes",
-    "answered": "yes",
     "sound": "yes",
     "passed": "yes",
     "not_separable": "no",

@@ -36,9 +36,14 @@ def reproduce(
         typer.Option(help="How many of each model; default: the preset's.", min=1, max=100_000),
     ] = None,
     first_seed: Annotated[
-        int,
-        typer.Option(help="The first of the seeds; the others follow it.", min=0, max=2**31),
-    ] = 0,
+        int | None,
+        typer.Option(
+            help="The first of the seeds; default: 0, and 1000 of studies of open questions.",
+            min=0,
+            max=2**31,
+            show_default=False,
+        ),
+    ] = None,
     workers: study.Workers = None,
     engine: study.EngineName = "local",
     address: study.Address = None,
@@ -71,9 +76,8 @@ def reproduce(
     found, given = _find(artefact, preset), _given(setting)
 
     def work(say: Callable[[str], None]) -> Any:
-        runner = study.runner(
-            folder, workers, engine, address, device, resume, say, given, first_seed
-        )
+        first = found.first_seed if first_seed is None else first_seed
+        runner = study.runner(folder, workers, engine, address, device, resume, say, given, first)
         return found.run(preset, seeds, runner)
 
     outputs.run(work)
@@ -81,7 +85,7 @@ def reproduce(
 
 def _all(
     preset: str,
-    first_seed: int,
+    first_seed: int | None,
     workers: int | None,
     engine: str,
     address: str | None,
@@ -99,26 +103,33 @@ def _all(
         raise InputError(f"there is no preset {preset!r}{suggestion(preset, PRESETS)}")
     if not folder.parent.is_dir():
         raise InputError(f"--out {folder}: there is no folder {folder.parent}")
-    if not resume and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder} is a file: give a folder")
+    if not resume and folder.exists() and any(folder.iterdir()):
         raise InputError(
             f"--out {folder} is not empty: give --resume to go on there, or another folder"
         )
-    left = []
+    left: list[Any] = []
 
     def work(say: Callable[[str], None]) -> list[Any]:
-        from interp_toolkit.studies.reproduce_all import reproduce_all, summary
+        from interp_toolkit.studies.reproduce_all import reproduce_all
 
-        def runner_for(place: Path) -> Any:
-            return study.runner(
-                place, workers, engine, address, device, place.exists(), say, {}, first_seed
-            )
+        def runner_for(place: Path, first: int) -> Any:
+            first = first if first_seed is None else first_seed
+            begun = place.exists()
+            return study.runner(place, workers, engine, address, device, begun, say, {}, first)
 
         made = reproduce_all(names("artefacts"), preset, folder, runner_for, say)
-        left.append(summary(made))
+        left.extend(made)
         return [one.result for one in made if one.result is not None]
 
     outputs.run(work)
-    print(f"{left[0]}\nresults: {folder / 'results' / 'README.md'}", file=sys.stderr)
+    from interp_toolkit.studies.reproduce_all import summary
+
+    print(f"results: {folder / 'results' / 'README.md'}", file=sys.stderr)
+    if any(one.result is None for one in left):
+        raise InputError(summary(left))
+    print(summary(left), file=sys.stderr)
 
 
 def _given(pairs: Sequence[str]) -> dict[str, dict[str, str]]:

@@ -3,14 +3,16 @@
     FOLDER/jobs/NAME/         the jobs of an artefact, as `--out` keeps them, to go on with
     FOLDER/results/NAME.json  its verdict, figures theirs beside ours, findings, settings, tables
     FOLDER/results/README.md  a line for each
+    FOLDER/seconds.json       how long each has taken, over all runs
 
 An artefact that cannot be made here (a text that is not on this machine) is told and passed over.
 Files are written as soon as an artefact is done, and hold nothing that differs from run to run but
-the page's minutes.
+minutes, and what is timed.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Iterable
@@ -25,7 +27,7 @@ from interp_toolkit.report.json import to_json
 from interp_toolkit.results import Result, jsonable
 from interp_toolkit.studies.jobs.runner import Runner
 
-JOBS, RESULTS = "jobs", "results"
+JOBS, RESULTS, SPENT = "jobs", "results", "seconds.json"
 LEFT_OUT = ("jobs", "plots")  # of a result's JSON: every seed's numbers
 
 
@@ -38,7 +40,7 @@ class Made:
         preset: that was run.
         result: None where it could not be made.
         why_not: in a line; "" where it was.
-        seconds: this run's.
+        seconds: spent on it, by this run and those it goes on with.
     """
 
     name: str
@@ -52,7 +54,7 @@ def reproduce_all(
     names: Iterable[str],
     preset: str,
     folder: Path,
-    runner_for: Callable[[Path], Runner],
+    runner_for: Callable[[Path, int], Runner],
     say: Callable[[str], None],
 ) -> list[Made]:
     """Make every artefact and keep what came out.
@@ -61,25 +63,41 @@ def reproduce_all(
         names: of the artefacts.
         preset: to run; of an artefact that has none of this name, its first.
         folder: where jobs and results are kept.
-        runner_for: the runner of the jobs that are kept in this folder.
+        runner_for: the runner of the jobs that are kept in this folder, and the artefact's first
+            seed.
         say: is told which artefact is being made.
 
     Raises:
         InputError: a file cannot be written.
     """
     made: list[Made] = []
-    chosen = list(names)
+    chosen, spent = list(names), _spent(folder / SPENT)
     for number, name in enumerate(chosen, 1):
         say(f"{number} of {len(chosen)}: {name}")
         found = _make(name, preset, folder, runner_for)
+        found = dataclasses.replace(found, seconds=found.seconds + spent.get(name, 0.0))
         made.append(found)
+        file = folder / RESULTS / f"{name}.json"
         if found.result is not None:
-            _write_result(found.result, folder / RESULTS / f"{name}.json")
+            _write_result(found.result, file)
+        else:
+            file.unlink(missing_ok=True)  # an earlier run's would stand beside "not made"
+        _write(folder / SPENT, json.dumps(spent | {m.name: m.seconds for m in made}, indent=1))
         _write(folder / RESULTS / "README.md", page(made))
     return made
 
 
-def _make(name: str, preset: str, folder: Path, runner_for: Callable[[Path], Runner]) -> Made:
+def _spent(path: Path) -> dict[str, float]:
+    """The seconds that earlier, interrupted runs spent on each artefact."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    ok = isinstance(found, dict) and all(isinstance(x, int | float) for x in found.values())
+    return found if ok else {}
+
+
+def _make(name: str, preset: str, folder: Path, runner_for: Callable[[Path, int], Runner]) -> Made:
     artefact = find("artefacts", name)
     chosen = preset if preset in artefact.presets else next(iter(artefact.presets))
     began = time.monotonic()
@@ -87,9 +105,11 @@ def _make(name: str, preset: str, folder: Path, runner_for: Callable[[Path], Run
     try:
         place = folder / JOBS / name.replace("/", "--")
         place.parent.mkdir(parents=True, exist_ok=True)
-        result = artefact.run(chosen, None, runner_for(place))
+        result = artefact.run(chosen, None, runner_for(place, artefact.first_seed))
     except InputError as error:
         why_not = str(error)
+    except Exception as error:  # the others are still to be made; it is told, and the exit code too
+        why_not = f"a bug: {type(error).__name__}: {error}"
     return Made(name, chosen, result, why_not, time.monotonic() - began)
 
 

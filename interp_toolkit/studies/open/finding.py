@@ -3,6 +3,8 @@
 A claim is that a quantity lies above a bound, below one, or between two. It is confirmed where the
 whole interval does, refuted where the whole interval does not, and undecided elsewhere. A study
 with k claims gives each an interval of 1 - 0.05/k, so that all of them hold together at 95 %.
+A *check* follows from a theorem or from how the thing is made: it can show a fault of the code, and
+counts neither for nor against an answer.
 """
 
 from __future__ import annotations
@@ -33,6 +35,7 @@ class Finding:
         units: what the interval is over, such as "64 seeds".
         above, below: the claim is that the quantity lies above the first and below the second.
         overturned_by: what a reader would have to see to give it up.
+        check: whether it holds by a theorem or by construction.
     """
 
     claim: str
@@ -43,6 +46,7 @@ class Finding:
     above: float = -math.inf
     below: float = math.inf
     overturned_by: str = ""
+    check: bool = False
 
     def __post_init__(self) -> None:
         if not self.low <= self.value <= self.high:
@@ -63,9 +67,21 @@ class Finding:
 def findings_table(findings: Sequence[Finding]) -> Table:
     """Every claim with its interval and its outcome."""
     rows = [
-        [f.claim, f.judgement, f.value, f.low, f.high, f.units, f.overturned_by or None]
+        [
+            f.claim,
+            "check" if f.check else "claim",
+            f.judgement,
+            f.value,
+            f.low,
+            f.high,
+            f.units,
+            f.overturned_by or None,
+        ]
         for f in findings
     ]
-    columns = ["claim", "outcome", "found", "low", "high", "over", "overturned by"]
-    caption = "Intervals hold together at 95 %. A claim is confirmed where its whole interval is."
+    columns = ["claim", "kind", "outcome", "found", "low", "high", "over", "overturned by"]
+    caption = (
+        "Intervals hold together at 95 %. A claim is confirmed where its whole interval is. Checks "
+        "hold by a theorem or by construction."
+    )
     return Table("Claims", columns, rows, caption)

@@ -37,7 +37,7 @@ from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.exponents import in_words, over_seeds_finding
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
-from interp_toolkit.studies.open.result import OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.toys.superposition.layers.gate_model import own_axes, random_unit_features
 
@@ -121,7 +121,7 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     return OpenResult(
         probe=NAME,
         verdict=_verdict(findings),
-        evidence=open_evidence(findings),
+        evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         question=QUESTION,
         findings=findings,
@@ -251,4 +251,5 @@ QUADRATIC_OR_RELU = Artefact(
     source=SOURCE,
     presets={"small": f"{SEEDS} draws at {len(DIMS)} widths; about 2 minutes"},
     run=study,
+    first_seed=FRESH,
 )

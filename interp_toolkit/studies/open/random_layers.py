@@ -39,7 +39,7 @@ from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.exponents import exponent, in_words, over_seeds_finding
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
-from interp_toolkit.studies.open.result import OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.toys.superposition.layers.density import choose_density
 
@@ -171,7 +171,7 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     return OpenResult(
         probe=NAME,
         verdict=_verdict(findings),
-        evidence=open_evidence(findings),
+        evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         question=QUESTION,
         findings=findings,
@@ -347,4 +347,5 @@ RANDOM_LAYERS = Artefact(
     source=SOURCE,
     presets={"small": f"{SEEDS} draws of {len(KINDS)} kinds of layers; about 3 minutes"},
     run=study,
+    first_seed=FRESH,
 )

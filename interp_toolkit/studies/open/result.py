@@ -1,13 +1,14 @@
 """What a study of an open question returns: its claims, each with its interval, and every number.
 
 Status: `answered` where every claim is confirmed or refuted, `partly_answered` where some are, and
-`undecided` where none is.
+`undecided` where none is, or where the seeds are of those that the claims were found on: a study is
+run on others, from `FRESH` on, where nobody says.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -16,6 +17,8 @@ from interp_toolkit.studies.open.finding import Finding, findings_table
 
 if TYPE_CHECKING:
     import pandas as pd
+
+FRESH = 1_000  # claims were found on seeds below
 
 
 @dataclass(frozen=True)
@@ -29,16 +32,29 @@ class OpenEvidence(Evidence):
     judgements: Mapping[str, str]
 
 
-def open_evidence(findings: Sequence[Finding]) -> OpenEvidence:
-    """The status of a study with these findings."""
-    open_ = [f.claim for f in findings if f.judgement == "undecided"]
+def open_evidence(
+    findings: Sequence[Finding], seeds: Iterable[int] = (), fresh: int = FRESH
+) -> OpenEvidence:
+    """The status of a study with these findings.
+
+    Args:
+        findings: what came of the claims, and of checks, which do not count.
+        seeds: that they are judged on.
+        fresh: claims were found on seeds below.
+    """
+    judgements = {f.claim: f.judgement for f in findings}
+    if any(seed < fresh for seed in seeds):
+        found = "the claims were found on such seeds: these are no test of them"
+        return OpenEvidence("undecided", judgements, reason=found)
+    claims = [f for f in findings if not f.check]
+    open_ = [f for f in claims if f.judgement == "undecided"]
     status: Status = "partly_answered"
     if not open_:
         status = "answered"
-    elif len(open_) == len(findings):
+    elif len(open_) == len(claims):
         status = "undecided"
-    reason = f"{len(open_)} of {len(findings)} claims are undecided" if open_ else None
-    return OpenEvidence(status, {f.claim: f.judgement for f in findings}, reason=reason)
+    reason = f"{len(open_)} of {len(claims)} claims are undecided" if open_ else None
+    return OpenEvidence(status, judgements, reason=reason)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from interp_toolkit.results import Table
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.exponents import exponent, in_words, over_seeds_finding
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
-from interp_toolkit.studies.open.result import OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.studies.superposition.stacking import (
     ARMS,
@@ -67,7 +67,7 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     return OpenResult(
         probe=NAME,
         verdict=_verdict(findings),
-        evidence=open_evidence(findings),
+        evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         question=QUESTION,
         findings=findings,
@@ -218,4 +218,5 @@ STACKED_ERRORS = Artefact(
     source=SOURCE,
     presets={"small": f"{SEEDS} circuits, {len(NEURONS)} widths; about 3 minutes"},
     run=study,
+    first_seed=FRESH,
 )

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from interp_toolkit.results import Provenance
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
-from interp_toolkit.studies.open.result import OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
 
 finite = st.floats(-10, 10)
 
@@ -55,6 +55,12 @@ def test_status_counts_what_is_decided() -> None:
     assert open_evidence([yes, no]).status == "answered"
     assert open_evidence([yes, open_]).status == "partly_answered"
     assert open_evidence([open_]).status == "undecided"
+    check = Finding("it is made so", 1.0, 1.0, 1.0, "all", above=0.5, check=True)
+    assert open_evidence([check, open_]).status == "undecided"
+    found_on = open_evidence([yes, no], range(2))
+    assert found_on.status == "undecided"
+    assert "found on such seeds" in found_on.reason
+    assert open_evidence([yes, no], range(FRESH, FRESH + 2)).status == "answered"
     assert open_evidence([yes, open_]).reason == "1 of 2 claims are undecided"
     assert open_evidence([yes]).judgements == {"it is so": "confirmed"}
 
@@ -63,6 +69,8 @@ def test_tables_and_frame() -> None:
     yes = finding(0.6, 0.8, above=0.5)
     of = Provenance({}, {}, {}, 0, {})
     result = OpenResult("open/x", "It is.", open_evidence([yes]), of, "is it?", [yes], {})
-    assert result.tables()[0].rows == [["it is so", "confirmed", 0.7, 0.6, 0.8, "3 seeds", None]]
+    assert result.tables()[0].rows == [
+        ["it is so", "claim", "confirmed", 0.7, 0.6, 0.8, "3 seeds", None]
+    ]
     assert list(result.to_frame()["judgement"]) == ["confirmed"]
     assert result.to_dict()["findings"][0]["below"] is None

@@ -34,7 +34,7 @@ from interp_toolkit.studies.open.boolean_heads.classes import (
 )
 from interp_toolkit.studies.open.boolean_heads.training import STEPS, solved, train
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
-from interp_toolkit.studies.open.result import OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.studies.seed_interval import over_seeds
 from interp_toolkit.threshold_degree import threshold_degree
@@ -109,7 +109,7 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     return OpenResult(
         probe=NAME,
         verdict=_verdict(findings),
-        evidence=open_evidence(findings),
+        evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         question=QUESTION,
         findings=findings,
@@ -163,6 +163,7 @@ def _findings(
             high,
             f"{len(too_few)} models",
             below=NEVER,
+            check=True,
             overturned_by="one trained model that answers all inputs rightly with too few heads",
         ),
         Finding(
@@ -197,6 +198,7 @@ def _exactly(claim: str, n: int, holds: int, *, overturned_by: str) -> Finding:
         f"all {n} functions",
         above=1 - 0.5 / n,
         overturned_by=overturned_by,
+        check=True,
     )
 
 
@@ -273,4 +275,5 @@ BOOLEAN_HEADS = Artefact(
     source=SOURCE,
     presets={"small": f"all functions of three bits exactly; {SEEDS} seeds × {len(HEADS)} heads"},
     run=study,
+    first_seed=FRESH,
 )

@@ -1,10 +1,11 @@
-"""Why is causal sorting worse? Attention and optimiser, each with the other held.
+"""Why is causal sorting worse? Attention, optimiser and rates, each with the others held.
 
 The source's causal model sorts worse than its bidirectional one, and as evidence that the previous
-token misleads it fixes the query; its models share an optimiser. This project's first models with a
-fixed query did not: they were trained with AdamW, under which plain causal ones do well too. Here
-every layout is trained with both, for as many steps, and losses are compared with one thing changed
-at a time. Whether the pattern of the first 500 steps foretells the outcome is asked as well.
+token misleads it fixes the query; its models share an optimiser and rates. This project's first
+models with a fixed query did not: they had AdamW on a cosine, with which plain causal ones do well
+too. Here every layout is trained with both optimisers at both schedules of rates, on lists of ten,
+for as many steps, and losses are compared with one thing changed at a time. Whether the pattern of
+the first steps foretells the outcome is asked as well.
 
 Compared are mean cross-entropies on the source's hard lists, as ratios of geometric means over
 seeds with Student's intervals of their logarithms, and shares of hard lists sorted wrongly.
@@ -14,6 +15,7 @@ Causal Model Perform So Much Worse?".
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,62 +27,69 @@ from scipy import stats
 from interp_toolkit import plots
 from interp_toolkit.circuits.sorting.evaluation import counterexamples
 from interp_toolkit.circuits.sorting.evolution import sorting_evolution
-from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS
+from interp_toolkit.palette import CLASS_COLORS
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.jobs.attempt import Outcome
 from interp_toolkit.studies.jobs.runner import Job, Runner
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
-from interp_toolkit.studies.open.result import OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.studies.seed_interval import Interval, difference, over_seeds
-from interp_toolkit.studies.train_seed import train_seed, variant_of
+from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.training.engine.run_files import end_run
 from interp_toolkit.training.sorting import evaluate
 
 NAME = "open/causal-sorting"
 SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023), last section"
-QUESTION = "Why do causal models sort worse: for their attention, or for their optimiser?"
-STEPS, EARLY = 5_000, 500
+QUESTION = "Why do causal models sort worse: for their attention, their optimiser, or its rates?"
+STEPS, EARLY = 3_000, 300
 SEARCHED = 100_000  # hard lists, for each model
-#: recipe and variant by layout and optimiser
-MODELS: Mapping[tuple[str, str], tuple[str, str]] = {
-    ("causal", "Adam"): ("sort-causal", "post"),
-    ("causal", "AdamW"): ("sort-causal", "adamw"),
-    ("fixed query", "Adam"): ("sort-causal", "fixed-query-adam"),
-    ("fixed query", "AdamW"): ("sort-causal", "fixed-query"),
-    ("bidirectional", "Adam"): ("sort-bidirectional", "post"),
-    ("bidirectional", "AdamW"): ("sort-bidirectional", "adamw"),
+#: recipe and what differs from it, by layout; lists of ten in all
+LAYOUTS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "causal": ("sort-causal", {}),
+    "fixed query": ("sort-causal", {"fixed_query": True}),
+    "bidirectional": ("sort-bidirectional", {"shortest": 10}),
 }
-SEEDS = {"small": 8, "paper": 32}
-LAYOUTS = ("causal", "fixed query", "bidirectional")
-OPTIMISERS = ("Adam", "AdamW")
-CLAIMS = 7
-MUCH, SOME, LITTLE = 10.0, 3.0, 1.2  # ratios of losses
+OPTIMISERS = ("adam", "adamw")
+#: "low": the source's, lowered geometrically; "high": this project's, on a cosine
+RATES: Mapping[str, Mapping[str, Any]] = {
+    "low": {"schedule": "exponential", "lr": 1e-3, "final_lr": 1e-4, "betas": (0.9, 0.999)},
+    "high": {"schedule": "cosine", "lr": 3e-3, "final_lr": 3e-5, "betas": (0.9, 0.99)},
+}
+SEEDS = {"small": 6, "paper": 32}
+CLAIMS = 8
+MUCH, SOME, LITTLE, ALIKE = 10.0, 3.0, 1.2, 1.5  # ratios of losses
 FEW = 0.001  # of hard lists, wrong
 
 Values = Mapping[str, Any]
-Key = tuple[str, str]
+Key = tuple[str, str, str]  # layout, optimiser, rates
 Found = Mapping[Key, Sequence[Values]]
+KEYS: Sequence[Key] = list(itertools.product(LAYOUTS, OPTIMISERS, RATES))
 
 
 def sorter(
-    *, folder: Path, recipe: str, variant: str, steps: int, seed: int, device: str
+    *,
+    folder: Path,
+    recipe: str,
+    settings: Mapping[str, Any],
+    early: int,
+    searched: int,
+    seed: int,
+    device: str,
 ) -> Outcome:
     """Train one seed; its losses, its failures, and its attention early on."""
-    settings = {**variant_of(recipe, variant), "steps": steps, "checkpoints": (EARLY,)}
-    if steps < EARLY:
-        settings["checkpoints"] = (steps,)
+    settings = {**settings, "checkpoints": (early,)}
     config, run = train_seed(recipe, settings, seed, device, folder)
     scores = evaluate(run.model, config)
-    search = counterexamples(run.model, config.layout, config.source, n=SEARCHED, keep=1)
-    [early] = sorting_evolution(folder, config.layout, distinct=False)
+    search = counterexamples(run.model, config.layout, config.source, n=searched, keep=1)
+    [then] = sorting_evolution(folder, config.layout, distinct=False)
     values = {
         "seed": seed,
         **scores._asdict(),
         "wrong": search.failed,
         "searched": search.searched,
-        "early": {k: early.metrics[k] for k in ("above_lift", "smallest_lift", "logit_fit_r2")},
+        "early": {k: then.metrics[k] for k in ("above_lift", "smallest_lift", "logit_fit_r2")},
     }
     end_run(folder)
     return Outcome(values)
@@ -89,7 +98,7 @@ def sorter(
 def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     """Train every layout with both optimisers; `seeds` overrides how many of each."""
     numbers = runner.seeds(seeds or SEEDS[preset])
-    plan = {key: [_job(key, seed, runner.device) for seed in numbers] for key in MODELS}
+    plan = {key: [_job(key, seed, runner.device) for seed in numbers] for key in KEYS}
     jobs = runner.run([job for mine in plan.values() for job in mine])
     found = {key: [jobs[job.name] for job in mine] for key, mine in plan.items()}
     findings = _findings(found)
@@ -97,7 +106,7 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     return OpenResult(
         probe=NAME,
         verdict=_verdict(findings),
-        evidence=open_evidence(findings),
+        evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         question=QUESTION,
         findings=findings,
@@ -108,49 +117,58 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
 
 
 def _job(key: Key, seed: int, device: str) -> Job:
-    recipe, variant = MODELS[key]
-    arguments = {"recipe": recipe, "variant": variant, "steps": STEPS, "seed": seed}
-    name = f"{recipe}-{variant}-seed-{seed}"
-    return Job(name, sorter, {**arguments, "device": device})
+    layout, optimiser, rates = key
+    recipe, own = LAYOUTS[layout]
+    settings = {**own, **RATES[rates], "optimiser": optimiser, "steps": STEPS}
+    arguments = {"recipe": recipe, "settings": settings, "early": EARLY, "searched": SEARCHED}
+    name = f"{layout.replace(' ', '-')}-{optimiser}-{rates}-seed-{seed}"
+    return Job(name, sorter, {**arguments, "seed": seed, "device": device})
 
 
 def _findings(found: Found) -> list[Finding]:
     level = coverage_of_each(CLAIMS)
-    units = f"{len(found['causal', 'Adam'])} seeds of each"
+    units = f"{len(found['causal', 'adam', 'low'])} seeds of each"
+
+    def ratio(first: Key, second: Key, claim: str, **bounds: float) -> Finding:
+        return _ratio(found, first, second, claim, level, units, **bounds)
+
+    causal, fixed = ("causal", "adam", "low"), ("fixed query", "adam", "low")
+    fast, fixed_fast = ("causal", "adam", "high"), ("fixed query", "adam", "high")
     return [
-        *(
-            _ratio(
-                found,
-                (layout, "Adam"),
-                (layout, "AdamW"),
-                f"{layout}: the loss under Adam is more than {MUCH:g} × that under AdamW",
-                level,
-                units,
-                above=MUCH,
-            )
-            for layout in ("causal", "fixed query")
+        ratio(
+            causal,
+            fast,
+            f"causal, Adam: the loss at the low rates is more than {MUCH:g} × that at the high ones",
+            above=MUCH,
         ),
-        _ratio(
-            found,
-            ("causal", "Adam"),
-            ("fixed query", "Adam"),
-            f"under Adam a causal model's loss is more than {LITTLE:g} × that with a fixed query",
-            level,
-            units,
+        ratio(
+            fixed,
+            fixed_fast,
+            f"fixed query, Adam: it is so by more than {MUCH:g} × too",
+            above=MUCH,
+        ),
+        ratio(
+            causal,
+            ("causal", "adamw", "low"),
+            f"causal, low rates: Adam's loss is within {ALIKE:g} × AdamW's",
+            above=1 / ALIKE,
+            below=ALIKE,
+        ),
+        ratio(
+            causal,
+            fixed,
+            f"Adam, low rates: the causal loss is more than {LITTLE:g} × that of a fixed query",
             above=LITTLE,
         ),
-        _ratio(
-            found,
-            ("causal", "AdamW"),
-            ("fixed query", "AdamW"),
-            f"under AdamW it is more than {SOME:g} × that with a fixed query",
-            level,
-            units,
+        ratio(
+            fast,
+            fixed_fast,
+            f"Adam, high rates: it is more than {SOME:g} × that of a fixed query",
             above=SOME,
         ),
         _few_wrong(found, level, units),
         _wrong(found, level, units),
-        _foretells(found["causal", "Adam"], level),
+        _foretells(found[causal], level),
     ]
 
 
@@ -186,10 +204,10 @@ def _ratio(
 
 
 def _few_wrong(found: Found, level: float, units: str) -> Finding:
-    """How many hard lists causal models sort wrongly under AdamW."""
-    share = _wrong_share(found["causal", "AdamW"], level)
+    """How many hard lists causal models sort wrongly at the high rates."""
+    share = _wrong_share(found["causal", "adam", "high"], level)
     return Finding(
-        f"under AdamW causal models sort less than {100 * FEW:g} % of hard lists wrongly",
+        f"Adam, high rates: causal models sort less than {100 * FEW:g} % of hard lists wrongly",
         share.value,
         share.low,
         share.high,
@@ -200,11 +218,11 @@ def _few_wrong(found: Found, level: float, units: str) -> Finding:
 
 
 def _wrong(found: Found, level: float, units: str) -> Finding:
-    """How many more hard lists causal models sort wrongly than bidirectional ones, under Adam."""
-    keys = ("causal", "Adam"), ("bidirectional", "Adam")
+    """How many more hard lists causal models sort wrongly than bidirectional ones, low rates."""
+    keys = ("causal", "adam", "low"), ("bidirectional", "adam", "low")
     gap = difference(*(_wrong_share(found[key], level) for key in keys))
     return Finding(
-        "under Adam causal models sort more hard lists wrongly than bidirectional ones",
+        "Adam, low rates: causal models sort more hard lists wrongly than bidirectional ones",
         gap.value,
         gap.low,
         gap.high,
@@ -225,8 +243,8 @@ def _foretells(seeds: Sequence[Values], level: float) -> Finding:
     y = [v["loss"] for v in seeds]
     value, low, high = spearman(x, y, level)
     return Finding(
-        f"causal, Adam: more attention above the previous token at step {EARLY} goes with a "
-        "higher final loss",
+        f"causal, Adam, low rates: more attention above the previous token at step {EARLY} goes "
+        "with a higher final loss",
         value,
         low,
         high,
@@ -252,17 +270,21 @@ def spearman(x: Sequence[float], y: Sequence[float], level: float) -> tuple[floa
 
 
 def _verdict(findings: Sequence[Finding]) -> str:
-    causal, fixed, adam, adamw, few, wrong, foretold = findings
-    settled = foretold.judgement != "undecided"
-    goes = "goes" if settled else "is not settled to go"
+    rates, fixed_rates, optimiser, low, high, few, wrong, foretold = findings
+    words = {
+        "confirmed": "goes with a higher final loss",
+        "refuted": "goes with a lower final loss",
+        "undecided": "is not settled to go with the final loss",
+    }
     return (
-        f"The same causal layers end with {_times(causal)} the loss under Adam that they have "
-        f"under AdamW, those with a fixed query with {_times(fixed)}. With one optimiser held, a "
-        f"causal model's loss is {_times(adam)} that with a fixed query under Adam, and "
-        f"{_times(adamw)} under AdamW, where it sorts {_percent(few)} of hard lists wrongly. "
-        f"Under Adam causal models sort {_percent(wrong)} more of the hard lists wrongly than "
-        f"bidirectional ones. Attention at step {EARLY} {goes} with the final loss (Spearman "
-        f"{foretold.value:.2f}, {foretold.low:.2f} to {foretold.high:.2f})."
+        f"Low rates end with {_times(rates)} the loss of high ones in causal layers, and with "
+        f"{_times(fixed_rates)} in those with a fixed query; Adam with {_times(optimiser)} the loss "
+        f"of AdamW at low rates. A causal layer's loss is {_times(low)} that of a fixed query at "
+        f"low rates, {_times(high)} at high ones, where it sorts {_percent(few)} of hard lists "
+        f"wrongly. At low rates causal models sort {_percent(wrong)} more of the hard lists wrongly "
+        f"than bidirectional ones. Attention above the previous token at step {EARLY} "
+        f"{words[foretold.judgement]} (Spearman {foretold.value:.2f}, {foretold.low:.2f} to "
+        f"{foretold.high:.2f})."
     )
 
 
@@ -272,64 +294,65 @@ def _percent(finding: Finding) -> str:
 
 
 def _times(finding: Finding) -> str:
+    if not 1e-3 < finding.low < finding.high < 1e6:
+        return f"{finding.value:.2g} × (how far from it is not known)"
     return f"{finding.value:.2g} × ({finding.low:.2g} to {finding.high:.2g})"
 
 
 def _layouts(found: Found) -> Table:
-    rows = []
-    for (layout, optimiser), mine in found.items():
+    rows: list[list[Any]] = []
+    for key, mine in found.items():
         losses = [v["loss"] for v in mine]
-        right = [100 * v["hard"] for v in mine]
         pairs = [100 * v["two_values"] for v in mine if v["two_values"] is not None]
-        perfect = sum(v["wrong"] == 0 for v in mine)
         rows.append(
             [
-                layout,
-                optimiser,
+                *key,
                 len(mine),
                 float(np.exp(np.mean(np.log(losses)))),
                 min(losses),
                 max(losses),
-                min(right),
+                min(100 * v["hard"] for v in mine),
                 min(pairs) if pairs else None,
-                perfect,
+                sum(v["wrong"] == 0 for v in mine),
             ]
         )
-    columns = ["attention", "optimiser", "seeds", "loss", "least", "most"]
+    columns = ["attention", "optimiser", "rates", "seeds", "loss", "least", "most"]
     columns += ["hard right, worst seed %", "two values, worst %", "seeds without a failure"]
     caption = (
-        f"{STEPS:,} steps each. Loss: nats an item on hard lists, geometric mean over seeds. A "
-        f"seed without a failure sorts {SEARCHED:,} hard lists."
+        f"{STEPS:,} steps each. Low rates: 1e-3 to 1e-4, geometrically (the source's); high: 3e-3 "
+        "to 3e-5 on a cosine, β₂ 0.99. Loss: nats an item on hard lists, geometric mean over "
+        f"seeds. A seed without a failure sorts {SEARCHED:,} hard lists."
     )
-    return Table("By attention and optimiser", columns, rows, caption)
+    return Table("By attention, optimiser and rates", columns, rows, caption)
 
 
 def _by_seed(found: Found) -> Table:
     rows = [
-        [layout, optimiser, v["seed"], v["loss"], v["wrong"], v["early"]["above_lift"]]
-        for (layout, optimiser), mine in found.items()
+        [*key, v["seed"], v["loss"], v["wrong"], v["early"]["above_lift"]]
+        for key, mine in found.items()
         for v in mine
     ]
-    columns = ["attention", "optimiser", "seed", "loss", "wrong", "above, lift, early"]
+    columns = ["attention", "optimiser", "rates", "seed", "loss", "wrong", "above, lift, early"]
     return Table("Every seed", columns, rows, f"Wrong: of {SEARCHED:,} hard lists.")
 
 
 def _losses(found: Found) -> Figure:
     data = []
-    for side, optimiser in enumerate(OPTIMISERS):
+    cells = list(itertools.product(OPTIMISERS, RATES))
+    for side, (optimiser, rates) in enumerate(cells):
         points = [
-            (place + 0.12 * (2 * side - 1), v["loss"])
+            (place + 0.1 * (2 * side - len(cells) + 1), v["loss"])
             for place, layout in enumerate(LAYOUTS)
-            for v in found[layout, optimiser]
+            for v in found[layout, optimiser, rates]
         ]
         data.append(
             plots.markers(
                 [x for x, _ in points],
                 [y for _, y in points],
-                CLASS_COLORS[side],
-                optimiser,
-                symbol=CLASS_SYMBOLS[side],
-                size=9,
+                CLASS_COLORS[OPTIMISERS.index(optimiser)],
+                f"{optimiser}, {rates} rates",
+                symbol=plots.symbol(list(RATES).index(rates)),
+                size=8,
             )
         )
     names = plots.ticks(range(len(LAYOUTS)), LAYOUTS)
@@ -337,12 +360,12 @@ def _losses(found: Found) -> Figure:
         names | plots.BARE | {"range": [-0.5, len(LAYOUTS) - 0.5]},
         plots.axis("loss on hard lists (nats an item)", "log"),
     )
-    caption = "Each point is a seed. What the optimiser does is within a column, attention across."
-    return Figure("Loss by attention and optimiser", caption, data, layout)
+    caption = "Each point is a seed. What rates and optimiser do is within a column."
+    return Figure("Loss by attention, optimiser and rates", caption, data, layout)
 
 
 def _foretold(found: Found) -> Figure:
-    mine = found["causal", "Adam"]
+    mine = found["causal", "adam", "low"]
     points = plots.markers(
         [v["early"]["above_lift"] for v in mine],
         [v["loss"] for v in mine],
@@ -354,14 +377,17 @@ def _foretold(found: Found) -> Figure:
         plots.axis(f"attention above the previous token, step {EARLY}"),
         plots.axis("final loss (nats an item)", "log"),
     )
-    caption = "Causal models under Adam: does the early pattern foretell how well they will sort?"
+    caption = (
+        "Causal models, Adam, low rates: does the early pattern foretell how well they will sort?"
+    )
     return Figure("Does early attention foretell the loss?", caption, [points], layout)
 
 
 CAUSAL_SORTING = Artefact(
     name=NAME,
-    summary="why causal models sort worse: attention × optimiser; what early steps foretell",
+    summary="why causal models sort worse: attention × optimiser × rates; what early steps foretell",
     source=SOURCE,
-    presets={k: f"{n} seeds × 3 layouts × 2 optimisers" for k, n in SEEDS.items()},
+    presets={k: f"{n} seeds × 3 layouts × 2 optimisers × 2 rates" for k, n in SEEDS.items()},
     run=study,
+    first_seed=FRESH,
 )

@@ -28,7 +28,7 @@ from interp_toolkit.results import Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding
-from interp_toolkit.studies.open.result import open_evidence
+from interp_toolkit.studies.open.result import FRESH, open_evidence
 from interp_toolkit.studies.open.seed_claim import SeedClaim, between, judged
 from interp_toolkit.studies.random_attention.claimed import ClaimsResult
 from interp_toolkit.studies.random_attention.depth.models import MAIN, DepthSizes
@@ -137,7 +137,7 @@ def reproduce_shaping(preset: str, seeds: int | None, runner: Runner) -> ClaimsR
     return ClaimsResult(
         probe=NAME,
         verdict=_verdict(findings, sizes),
-        evidence=open_evidence(findings),
+        evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=_quantities(found, sizes),
         jobs=done,
@@ -403,4 +403,5 @@ SHAPING = Artefact(
         "paper": "256 wide, to 1,024 layers, models 512 wide; the source gives no numbers",
     },
     run=reproduce_shaping,
+    first_seed=FRESH,
 )

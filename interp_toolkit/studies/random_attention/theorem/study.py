@@ -34,7 +34,7 @@ from interp_toolkit.results import Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding
-from interp_toolkit.studies.open.result import open_evidence
+from interp_toolkit.studies.open.result import FRESH, open_evidence
 from interp_toolkit.studies.open.seed_claim import SeedClaim, between, judged
 from interp_toolkit.studies.random_attention.claimed import ClaimsResult
 from interp_toolkit.studies.random_attention.theorem.figures import by_heads_figure
@@ -186,7 +186,7 @@ def reproduce_theorem(preset: str, seeds: int | None, runner: Runner) -> ClaimsR
     return ClaimsResult(
         probe=NAME,
         verdict=_verdict(found, findings, sizes),
-        evidence=open_evidence(findings),
+        evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=_quantities(found, sizes),
         jobs=done,
@@ -437,4 +437,5 @@ THEOREM_5_1 = Artefact(
         "paper": "up to 512 heads (64 with an MLP), 10 seeds; the source gives no numbers",
     },
     run=reproduce_theorem,
+    first_seed=FRESH,
 )

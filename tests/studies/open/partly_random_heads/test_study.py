@@ -143,5 +143,9 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert [row[0] for row in table.rows] == [c.name for c in study.conditions(2)]
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
+    assert (
+        result.evidence.reason == "the claims were found on such seeds: these are no test of them"
+    )
+    assert study.PARTLY_RANDOM_HEADS.first_seed > 1004  # the trials'
     assert study.QUESTION in str(result.to_dict())
     assert "Accuracy by what is trained" in to_html([result])
