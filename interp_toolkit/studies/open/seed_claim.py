@@ -26,6 +26,7 @@ class SeedClaim:
             such; None: they are neither.
         shares, less: by seed, the shares that the values are the sum of and those taken off it;
             none, where the values are shares themselves.
+        check: whether it holds by a theorem or by construction.
     """
 
     claim: str
@@ -36,6 +37,7 @@ class SeedClaim:
     examples: int | None = None
     shares: Sequence[Sequence[float]] = ()
     less: Sequence[Sequence[float]] = ()
+    check: bool = False
 
     def interval(self, level: float) -> Interval:
         """The mean's."""
@@ -90,7 +92,21 @@ def finding_of(claim: SeedClaim, level: float) -> Finding:
         above=claim.above,
         below=claim.below,
         overturned_by=claim.overturned_by,
+        check=claim.check,
     )
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """How many claims are confirmed and refuted, and apart from them how many checks hold."""
+    claims, checks = ([f for f in findings if f.check is kind] for kind in (False, True))
+    confirmed, refuted = (
+        sum(f.judgement == word for f in claims) for word in ("confirmed", "refuted")
+    )
+    text = f"{confirmed} of {len(claims)} claims are confirmed, {refuted} refuted"
+    if checks:
+        held = sum(f.judgement == "confirmed" for f in checks)
+        text += f"; of {len(checks)} checks, which hold by construction, {held} do"
+    return text
 
 
 def between(finding: Finding, digits: int = 2) -> str:

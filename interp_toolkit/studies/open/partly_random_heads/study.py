@@ -33,7 +33,7 @@ from interp_toolkit.studies.open.partly_random_heads.training import (
     partly_frozen_job,
 )
 from interp_toolkit.studies.open.result import OpenResult, open_evidence
-from interp_toolkit.studies.open.seed_claim import between, contrast, finding_of
+from interp_toolkit.studies.open.seed_claim import between, contrast, counted, finding_of
 from interp_toolkit.studies.result import study_provenance
 
 NAME = "open/partly-random-heads"
@@ -214,11 +214,7 @@ def _verdict(findings: Sequence[Finding], found: Values, settings: Mapping[str, 
         text += " And none need be trained where the frozen ones start out sharp enough."
     if by[LATE].judgement == "confirmed" and by[ALL].judgement == "confirmed":
         text += " Pairs unfrozen at half the budget do not catch up in it."
-    counts = {word: sum(f.judgement == word for f in findings) for word in ("confirmed", "refuted")}
-    return (
-        f"{text} {counts['confirmed']} of {len(findings)} claims are confirmed, "
-        f"{counts['refuted']} refuted, for this size and budget."
-    )
+    return f"{text} {counted(findings)}, for this size and budget."
 
 
 def _table(found: Values, asked: Sequence[Condition]) -> Table:

@@ -29,7 +29,7 @@ from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.result import FRESH, open_evidence
-from interp_toolkit.studies.open.seed_claim import SeedClaim, between, judged
+from interp_toolkit.studies.open.seed_claim import SeedClaim, between, counted, judged
 from interp_toolkit.studies.random_attention.claimed import ClaimsResult
 from interp_toolkit.studies.random_attention.depth.models import MAIN, DepthSizes
 from interp_toolkit.studies.random_attention.shaping.figures import layers_figure, models_figure
@@ -305,7 +305,6 @@ def _verdict(findings: Sequence[Finding], sizes: ShapingSizes) -> str:
     (like, like_far, apart, passes, softmax, unshaped, first) = findings[6:]
     near, far = sizes.width, FAR * sizes.width
     some, deepest = sizes.n_heads[1], sizes.model_depths[-1]
-    counts = {word: sum(f.judgement == word for f in findings) for word in ("confirmed", "refuted")}
     text = [
         f"In attention layers alone, {near} wide, gradients through {near} causal layers of "
         f"unshaped mixing change by {between(falls, 1)} decades; shaped, by {between(theorem)} "
@@ -342,10 +341,7 @@ def _verdict(findings: Sequence[Finding], sizes: ShapingSizes) -> str:
             f"vanishes and, weights {MAIN}, no tokens that draw together. Skips, norms and the "
             "softmax were not taken out, so that which of them this is owed to is not known."
         )
-    text.append(
-        f"{counts['confirmed']} of {len(findings)} claims are confirmed, {counts['refuted']} "
-        "refuted, all at initialisation."
-    )
+    text.append(f"{counted(findings)}, all at initialisation.")
     return " ".join(text)
 
 

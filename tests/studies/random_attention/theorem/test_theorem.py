@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -17,6 +18,7 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.report.html import to_html
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding
+from interp_toolkit.studies.open.seed_claim import counted, judged
 from interp_toolkit.studies.random_attention.theorem import study
 from interp_toolkit.studies.random_attention.theorem.fits import (
     LATER,
@@ -197,6 +199,37 @@ def test_the_verdict_says_no_more_than_the_claims() -> None:
     assert "The theorem needs its MLP" not in wide
     bent = [{"nonlinearity": {"mixit": 1e-3, "frozen-qk": 0.3}}]
     assert "any linear map's error" not in study._verdict(bent, made_claims(), TINY)
+
+
+def made_seed(frozen_qk: float) -> dict[str, Any]:
+    """Fits of frozen-qk whose error goes as heads^exponent, of MixiT whose does not change."""
+    fits = [
+        {
+            "heads": heads,
+            "fit": fit,
+            "positions": positions,
+            "n_heads": n_heads,
+            "first": dict.fromkeys(FUNCTIONS, 1.0),
+            "later": dict.fromkeys(FUNCTIONS, n_heads**frozen_qk if heads == "frozen-qk" else 1.0),
+        }
+        for heads in ("frozen-qk", "mixit")
+        for fit in ("values alone", "values and MLP")
+        for positions in (True, False)
+        for n_heads in (1, 4, 8, 16)
+    ]
+    return {"fits": fits, "linear": {"later": dict.fromkeys(FUNCTIONS, 1.0)}}
+
+
+def test_what_holds_by_construction_is_no_claim() -> None:
+    """And an error that hardly falls does not confirm that it does."""
+    hardly, falling = (
+        judged(study.claims([made_seed(k), made_seed(k - 1e-4)], TINY)) for k in (-0.05, -0.5)
+    )
+    assert [f.check for f in hardly] == [False] * 5 + [True, True] + [False] * 5 + [True]
+    assert {f.judgement for f in hardly[:5]} == {"refuted"}
+    assert {f.judgement for f in falling[:5]} == {"confirmed"}
+    assert "of 10 claims are confirmed" in counted(hardly)
+    assert "of 3 checks, which hold by construction, " in counted(hardly)
 
 
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
