@@ -203,17 +203,18 @@ def _verdict(findings: Sequence[Finding], found: Values, settings: Mapping[str, 
         f"{settings['steps']} steps: how many of {n} seeds learn it (median accuracy; a guess: "
         f"{found[NONE][0]['guess']:.2f}). {said}."
     )
-    if all(by[name].judgement == "confirmed" for name in (NONE, FIRST, LAST_ONE)):
-        text += (
-            " So a single trained pair can be enough, in the layer that retrieves; the first "
-            "layer's are not."
-        )
+    confirmed = {name for name in found if by[name].judgement == "confirmed"}
+    if LAST_ONE in confirmed:
+        text += f" So one trained pair of the last layer can be enough (in more than {SOME:.0%}"
+        text += " of seeds)."
+    few = [TRAINED[name] for name in (NONE, FIRST, LATE) if name in confirmed]
+    if few:
+        text += f" In fewer than {MOST:.0%} of seeds learn: {'; '.join(few)}."
     if gain.judgement == "confirmed":
-        text += f" One in the first layer too adds {between(gain)} to the accuracy."
-    if by[SHARP].judgement == "confirmed":
-        text += " And none need be trained where the frozen ones start out sharp enough."
-    if by[LATE].judgement == "confirmed" and by[ALL].judgement == "confirmed":
-        text += " Pairs unfrozen at half the budget do not catch up in it."
+        text += f" A pair in the first layer too adds {between(gain)} to the accuracy."
+    if SHARP in confirmed:
+        text += f" In more than {SOME:.0%} of seeds none need be trained where the frozen ones "
+        text += "start out four times as large."
     return f"{text} {counted(findings)}, for this size and budget."
 
 

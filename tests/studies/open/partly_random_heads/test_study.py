@@ -11,6 +11,7 @@ import torch
 
 from interp_toolkit.report.html import to_html
 from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.partly_random_heads import study
 from interp_toolkit.studies.open.partly_random_heads.training import (
     Condition,
@@ -120,8 +121,32 @@ def test_claims_from_made_accuracies() -> None:
     assert fewer.judgement == "undecided"
     text = study._verdict(study.findings_of(found, 2_000), found, study.SETTINGS["small"])
     assert "one pair of the last layer trained, none of the first: 7 (0.70)" in text
-    assert "So a single trained pair can be enough" in text
-    assert "Pairs unfrozen" not in text
+    assert "So one trained pair of the last layer can be enough (in more than 25% of" in text
+    few = f"{study.TRAINED[study.NONE]}; {study.TRAINED[study.FIRST]}."
+    assert f"In fewer than 60% of seeds learn: {few}" in text
+
+
+@pytest.mark.parametrize(
+    ("claim", "clause"),
+    [
+        (study.NONE, "seeds learn: no pair trained"),
+        (study.FIRST, "learn: no pair trained; all pairs of the first layer"),
+        (study.LAST_ONE, "one trained pair of the last layer can be enough"),
+        (study.LATE, "all pairs trained, from half the steps on."),
+        (study.SHARP, "none need be trained"),
+        ("gain", "adds"),
+    ],
+)
+def test_every_clause_of_the_verdict_rests_on_its_claim(claim: str, clause: str) -> None:
+    found = made()
+    names = [*found, "gain"]
+    for open_ in (None, claim):
+        findings = [
+            Finding(name, 0.0, -1.0, 1.0, "8 seeds", above=0.0 if name == open_ else -2.0)
+            for name in names
+        ]
+        text = study._verdict(findings, found, study.SETTINGS["small"])
+        assert (clause in text) == (open_ is None)
 
 
 def test_a_seed_that_has_learnt_stops() -> None:
