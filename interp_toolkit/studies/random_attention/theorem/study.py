@@ -70,6 +70,7 @@ from interp_toolkit.studies.result import Quantity, compare, compare_range, stud
 
 NAME = "random-attention/theorem-5-1"
 SOURCE = "Is random attention sufficient for sequence modeling?, theorem 5.1 and appendix B"
+WHOSE = "by definition"  # what the source's equations say exactly; its theorem has no numbers
 NONLINEAR = FUNCTIONS[1:]  # the first, the token before, is linear
 SPAN = POSITIONS * (POSITIONS + 1) // 2 - (POSITIONS - 1)  # of mixing matrices
 FROM = 8  # heads that the exponents begin at, SPAN or more
@@ -200,6 +201,7 @@ def reproduce_theorem(preset: str, seeds: int | None, runner: Runner) -> ClaimsR
             by_heads_figure(found, fit, MEASURED[fit]) for fit in ("values alone", "values and MLP")
         ],
         findings=findings,
+        whose=WHOSE,
     )
 
 

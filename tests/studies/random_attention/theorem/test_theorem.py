@@ -241,7 +241,10 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert "MixiT's attention is linear to" in result.verdict
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
-    assert "Every fit" in to_html([result])
+    page = to_html([result])
+    assert "Every fit" in page
+    assert "By definition beside ours" in page
+    assert "Theirs" not in page
     [still] = [f for f in result.findings if f.claim.startswith("MixiT, W_V alone")]
     assert still.low == pytest.approx(1, abs=1e-3)  # 8 heads span all there is
     [first] = [f for f in result.findings if "first position" in f.claim]
