@@ -65,7 +65,7 @@ def made_run(
     settings: Mapping[str, Any],
     seed: int,
     device: str,
-    look: bool = False,
+    look: int = 0,
 ) -> Outcome:
     """In place of a training: standard models are right, others hardly ever."""
     loss = recipe == "toy-text"

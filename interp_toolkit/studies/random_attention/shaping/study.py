@@ -86,9 +86,31 @@ PRESETS: Mapping[str, ShapingSizes] = {
 }
 
 
-def signal_job(*, folder: Path, preset: str, seed: int) -> Outcome:
-    """One seed's recursions and whole models."""
-    sizes = PRESETS[preset]
+def signal_job(
+    *,
+    folder: Path,
+    sizes: Mapping[str, Any],
+    kinds: Sequence[MixingVariance],
+    starts: Sequence[str],
+    seed: int,
+) -> Outcome:
+    """One seed's recursions and whole models.
+
+    Args:
+        folder: not used.
+        sizes: the fields of a `ShapingSizes`.
+        kinds: of mixing.
+        starts: how weights of whole models start.
+        seed: of weights and tokens.
+    """
+    chosen = ShapingSizes(**{**sizes, "model": DepthSizes(**sizes["model"])})
+    return Outcome(signals_of(chosen, kinds, starts, seed))
+
+
+def signals_of(
+    sizes: ShapingSizes, kinds: Sequence[MixingVariance], starts: Sequence[str], seed: int
+) -> dict[str, Any]:
+    """Every measure of a seed."""
     layers = [
         {
             "mixing": mixing,
@@ -106,7 +128,7 @@ def signal_job(*, folder: Path, preset: str, seed: int) -> Outcome:
         }
         for n_heads in sizes.n_heads
         for causal in (True, False)
-        for mixing in KINDS
+        for mixing in kinds
     ]
     models = [
         {
@@ -115,11 +137,11 @@ def signal_job(*, folder: Path, preset: str, seed: int) -> Outcome:
             "depth": depth,
             **through_model(mixing, depth, sizes.model, start, seed),
         }
-        for start in STARTS
-        for mixing in (*KINDS, None)
+        for start in starts
+        for mixing in (*kinds, None)
         for depth in sizes.model_depths
     ]
-    return Outcome({"seed": seed, "depths": list(sizes.depths), "layers": layers, "models": models})
+    return {"seed": seed, "depths": list(sizes.depths), "layers": layers, "models": models}
 
 
 Seeds = Sequence[Mapping[str, Any]]  # what each seed's job found
@@ -129,7 +151,8 @@ def reproduce_shaping(preset: str, seeds: int | None, runner: Runner) -> ClaimsR
     """Measure every kind of mixing at every depth; `seeds` overrides how many."""
     sizes = PRESETS[preset]
     numbers = runner.seeds(seeds or sizes.seeds)
-    jobs = [Job(f"seed-{n}", signal_job, {"preset": preset, "seed": n}) for n in numbers]
+    arguments = {"sizes": asdict(sizes), "kinds": KINDS, "starts": STARTS}
+    jobs = [Job(f"seed-{n}", signal_job, {**arguments, "seed": n}) for n in numbers]
     done = runner.run(jobs)
     found = [done[job.name] for job in jobs]
     findings = judged(claims(found, sizes))

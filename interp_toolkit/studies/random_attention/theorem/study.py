@@ -124,9 +124,20 @@ PRESETS: Mapping[str, TheoremSizes] = {
 }
 
 
-def fit_job(*, folder: Path, preset: str, seed: int) -> Outcome:
-    """One seed: its rows and heads, every fit, the errors on held-out rows."""
-    sizes = PRESETS[preset]
+def fit_job(*, folder: Path, sizes: Mapping[str, Any], seed: int) -> Outcome:
+    """One seed: its rows and heads, every fit, the errors on held-out rows.
+
+    Args:
+        folder: not used.
+        sizes: the fields of a `TheoremSizes`.
+        seed: of rows, heads and weights.
+    """
+    chosen = TheoremSizes(**{**sizes, "block": BlockSizes(**sizes["block"])})
+    return Outcome(fits_of(chosen, seed))
+
+
+def fits_of(sizes: TheoremSizes, seed: int) -> dict[str, Any]:
+    """Every fit of a seed."""
     rng = np.random.default_rng(seed)
     train, small, test = (
         draw(n, rng) for n in (sizes.block_rows, sizes.values_rows, sizes.held_out)
@@ -163,18 +174,16 @@ def fit_job(*, folder: Path, preset: str, seed: int) -> Outcome:
             fitted(heads, n_heads, block=True)
     fitted("frozen-qk", sizes.block_heads[-1], block=True, positions=False)
     width = lift(test[:1]).shape[-1]
-    return Outcome(
-        {
-            "seed": seed,
-            "fits": found,
-            "linear": {
-                "first": errors(bound, wanted, FIRST),
-                "later": errors(bound, wanted, LATER),
-            },
-            "nonlinearity": {heads: nonlinearity(heads, POSITIONS, 4, seed) for heads in HEADS},
-            "span": mixing_rank(POSITIONS, width, sizes.values_heads[-1], seed),
-        }
-    )
+    return {
+        "seed": seed,
+        "fits": found,
+        "linear": {
+            "first": errors(bound, wanted, FIRST),
+            "later": errors(bound, wanted, LATER),
+        },
+        "nonlinearity": {heads: nonlinearity(heads, POSITIONS, 4, seed) for heads in HEADS},
+        "span": mixing_rank(POSITIONS, width, sizes.values_heads[-1], seed),
+    }
 
 
 Seeds = Sequence[Mapping[str, Any]]  # what each seed's job found
@@ -184,7 +193,7 @@ def reproduce_theorem(preset: str, seeds: int | None, runner: Runner) -> ClaimsR
     """Fit every number of heads of both kinds; `seeds` overrides how many."""
     sizes = PRESETS[preset]
     numbers = runner.seeds(seeds or sizes.seeds)
-    jobs = [Job(f"seed-{n}", fit_job, {"preset": preset, "seed": n}) for n in numbers]
+    jobs = [Job(f"seed-{n}", fit_job, {"sizes": asdict(sizes), "seed": n}) for n in numbers]
     done = runner.run(jobs)
     found = [done[job.name] for job in jobs]
     findings = judged(claims(found, sizes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -35,11 +36,9 @@ def test_random_transformers_collapse_and_mixit_does_not() -> None:
     """Deepest first models of the small preset's width."""
     found = {}
     for variant in ("random", "mixit"):
-        options = {"preset": "small", "initialisation": MAIN, "seed": 0, "device": "cpu"}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(study.PRESETS, "small", SIZES)
-            patch.setattr(study, "DEPTHS", (2, 32))
-            values = study.depth_job(folder=Path(), variant=variant, **options).values
+        options = {"initialisation": MAIN, "seed": 0, "device": "cpu"}
+        options |= {"sizes": asdict(SIZES), "depths": (2, 32)}
+        values = study.depth_job(folder=Path(), variant=variant, **options).values
         found[variant] = values["cosine"]
     assert found["random"][1] > 0.4
     assert found["random"][0] < found["random"][1]
