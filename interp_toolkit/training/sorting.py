@@ -89,6 +89,8 @@ class SortTraining(TrainingSettings):
             raise ValueError(
                 f"{self.longest} distinct items need as many values; n_values is {self.n_values}"
             )
+        if self.distinct and self.lists != "hard":
+            raise ValueError(f"lists={self.lists} has repeats, and these are distinct lists")
         if "two-valued" in self.lists and self.shortest < 2:
             raise ValueError("lists of two values have two items or more; give shortest")
         if self.held_out_sets:

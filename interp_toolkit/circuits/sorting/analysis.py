@@ -19,7 +19,11 @@ from interp_toolkit.circuits.sorting.evolution import (
     checkpoint_files,
     sorting_evolution,
 )
-from interp_toolkit.circuits.sorting.fingerprint import SortingFingerprint, sorting_fingerprint
+from interp_toolkit.circuits.sorting.fingerprint import (
+    SortingFingerprint,
+    find_layout,
+    sorting_fingerprint,
+)
 from interp_toolkit.circuits.sorting.measures.reading import ListReading, read
 from interp_toolkit.circuits.sorting.measures.weight_tables import separator_line_of_weights
 from interp_toolkit.circuits.sorting.result import SortingResult
@@ -81,6 +85,8 @@ def run(
     checkpoints = options.checkpoints
     if checkpoints is not None:
         checkpoint_files(checkpoints)  # a wrong folder should not wait for the analysis
+    if options.given is not None:  # nor should a wrong list
+        _lists_of(options.given, find_layout(model, options.layout))
     found = sorting_fingerprint(
         model,
         options.layout,

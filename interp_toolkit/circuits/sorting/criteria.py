@@ -124,9 +124,12 @@ class Criterion:
 
     @property
     def beyond_null(self) -> bool:
-        """Whether it is nearer to strong than in every re-initialised model, its interval too."""
+        """Whether it is nearer to strong than in every re-initialised model, its interval too.
+
+        Where there are none to compare with, nothing is beyond them.
+        """
         if self.value is None or self.null is None:
-            return self.value is not None
+            return False
         if self.strong >= self.weak:
             return (self.value if self.low is None else self.low) > self.null
         return (self.value if self.high is None else self.high) < self.null

@@ -182,7 +182,7 @@ def position_table(positions: Sequence[PositionShares]) -> Table:
     caption = (
         "From the weights: shares of the variance of attention scores (what all keys share is no "
         "part) and of what values write to the logits. Order kept: of two keys' order for a query, "
-        "how often it is the same wherever the query stands."
+        "how often it is that of the average over the places where the query stands."
     )
     return Table("What tokens and positions matter", columns, rows, caption)
 

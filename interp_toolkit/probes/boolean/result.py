@@ -96,12 +96,15 @@ class SiteVerdict:
         basis: what its status rests on: "points" (a witness on the activations) or "theorem" (too
             few heads, verified through denominators where the points alone left it undecided).
         accuracy: of the probe, held out if there is held-out data, else on the points.
-        denominators: the softmax denominators as a certificate, where the theorem on heads applies
-            and it verifies; None elsewhere.
-        denominator_residual: distance of the two combinations under the softmax denominators,
+        denominators: the (weighted) softmax denominators as a certificate, where the theorem on
+            heads applies and it verifies; None elsewhere.
+        denominator_residual: distance of the two combinations under these weights,
             over the largest activation's norm; None where the theorem does not apply.
         theorem: "applies", or the hypothesis that fails.
         heads_needed: at least, for the function, where it applies.
+        evenly_weighted: whether the certificate is of the denominators themselves, or of their
+            products, every input counting alike: so of XOR and parity. Else inputs count as the
+            weights of `threshold_degree` say.
         n_rows: rows of data.
         same_input: whether the very same prompt has both labels.
         labelings: the null of other labelings; on sampled data of shuffled labels, where Cover's
@@ -123,6 +126,7 @@ class SiteVerdict:
     denominator_residual: float | None
     theorem: str
     heads_needed: int | None
+    evenly_weighted: bool
     n_rows: int
     same_input: bool
     labelings: LabelingNull | None

@@ -115,6 +115,7 @@ def site_verdict(
         denominator_residual=residual,
         theorem=fails or "applies",
         heads_needed=None if fails else threshold_degree(table).degree,
+        evenly_weighted=fails is not None or _even(table),
         n_rows=len(data),
         same_input=contradictory and _same_prompt_both_ways(data, table, place),
         labelings=found.labelings,
@@ -122,6 +123,12 @@ def site_verdict(
         held_out=found.held_out,
         controls=dict(list(found.accuracy.items())[1:]),
     )
+
+
+def _even(table: str) -> bool:
+    """Whether all inputs count alike in the certificate of the function's threshold degree."""
+    weights = threshold_degree(table).weights
+    return weights is not None and len(set(weights.tolist())) == 1
 
 
 def _same_prompt_both_ways(data: FeatureData, table: str, place: int | None) -> bool:

@@ -117,6 +117,8 @@ def _too_few(site: SiteVerdict) -> str:
     if site.heads_needed != 2:
         subject = f"No layer of fewer than {site.heads_needed} heads"
         whose = "products of the softmax denominators"
+    if not site.evenly_weighted:
+        whose += ", weighted by the inputs that the function's threshold degree rests on,"
     return (
         f" {subject} could do it, whatever its weights: {whose} are such weights "
         f"(relative error {site.denominator_residual:.1g})."

@@ -69,11 +69,14 @@ Values = Mapping[str, Any]
 def reproduce_xor(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
     """Ask every layer; `seeds` overrides how many seeds of random and trained ones."""
     numbers = runner.seeds(seeds or SEEDS)
-    given = runner.settings_for("xor")
     by_hand = Job("hand-set", jobs.hand_set, {})
     drawn = {k: [_random_job(k, seed) for seed in numbers] for k in KINDS}
     learned = {
-        t: [_trained_job(*t, seed, runner.device, given) for seed in numbers] for t in TRAINED
+        (v, f): [
+            _trained_job(v, f, seed, runner.device, runner.settings_for("xor", v))
+            for seed in numbers
+        ]
+        for v, f in TRAINED
     }
     groups = [[by_hand], *drawn.values(), *learned.values()]
     found = runner.run([job for group in groups for job in group])

@@ -23,7 +23,7 @@ def marks(first: str, second: str) -> list[Criterion]:
     """Marks of algorithm 1 and of algorithm 2 by their states' initials."""
     states = {s[0]: s for s in STATES}
     return [
-        Criterion(algorithm, rule.name, 0.0, None, 0.0, 0.0, states[letter], "")
+        Criterion(algorithm, rule.name, 1.0, 0.0, 0.5, 0.5, states[letter], "")
         for algorithm, letters in ((MIN_GREATER, first), (ARGMAX, second))
         for rule, letter in zip(
             (r for r in RULES if r.algorithm == algorithm), letters, strict=False
@@ -116,6 +116,7 @@ def test_copying_and_what_untrained_models_show_too_make_no_mix() -> None:
         as_untrained = null | {name: [values[name]]}
         found = criteria_of(values, as_untrained, autoregressive=True)
         assert decide(found, sorts=True) == "neither", name
+    assert decide(criteria_of(values, {}, autoregressive=True), sorts=True) == "neither"  # no null
     interval = {"follows_token": (0.19, 0.6)}  # reaches into the null
     found = criteria_of(values, null, autoregressive=True, intervals=interval)
     assert decide(found, sorts=True) == "neither"

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from interp_toolkit import analyze
 from interp_toolkit.data import truth_table
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -256,6 +257,20 @@ def test_with_uneven_weights_where_the_function_is_no_parity(
     wrong = theorem.denominators(model, data, table, 3)
     assert isinstance(wrong, theorem.Denominators)
     assert wrong.certificate(X[true], X[~true]).residual > 1e-4
+
+
+def test_the_verdict_says_which_weights_the_certificate_has() -> None:
+    """Of XOR the denominators themselves; of a function that rests on some inputs, weighted."""
+    model = random_model(
+        np.random.default_rng(9), width=16, n_ctx=4, positional_embedding_type="standard"
+    )
+    data = truth_table({**TASK, "layout": ["a", "b", "c", "query"]})
+    for table, even in (("01101001", True), ("01100000", False)):
+        result = analyze(model, "boolean", table=table, data=data, reinitialisations=0)
+        site = result.sites[result.focus]
+        assert site.theorem == "applies"
+        assert site.evenly_weighted is even
+        assert ("weighted by the inputs" in result.verdict) is not even
 
 
 def test_a_query_that_sees_the_bits_is_found_by_looking_at_it() -> None:

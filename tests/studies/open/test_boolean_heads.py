@@ -83,7 +83,7 @@ def test_table_figure_and_page(result) -> None:
 
 def test_one_function_that_needs_more_is_told(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(study, "_as_many_as_the_degree", lambda table: table != "00111100")
-    values = study.exact(folder=tmp_path).values
+    values = study.exact(folder=tmp_path, most_bits=3).values
     n, holds = values["three_bits"]
     assert (n, holds) == (254, 253)
     claim = study._exactly("so", n, holds, overturned_by="")

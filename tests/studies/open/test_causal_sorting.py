@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -80,16 +81,20 @@ def test_a_ratio_of_losses_is_of_geometric_means() -> None:
     assert ratio.judgement == "undecided"
 
 
-def test_spearman_intervals_cover_as_they_say() -> None:
-    """Of normal pairs with correlation 0.6, whose Spearman correlation is 6/π asin(0.3)."""
-    rng = np.random.default_rng(0)
-    truth = 6 / math.pi * math.asin(0.3)
+@pytest.mark.parametrize(("n", "level", "rho"), [(24, 0.95, 0.6), (12, 0.99, 0.9), (32, 0.99, 0.0)])
+def test_spearman_intervals_cover_about_as_they_say(n: int, level: float, rho: float) -> None:
+    """Of normal pairs, whose Spearman correlation is 6/π asin(ρ/2)."""
+    rng = np.random.default_rng(n)
+    truth = 6 / math.pi * math.asin(rho / 2)
     covered = 0
     for _ in range(600):
-        x = rng.normal(size=24)
-        y = 0.6 * x + 0.8 * rng.normal(size=24)
-        _, low, high = study.spearman(list(x), list(y), 0.95)
+        x = rng.normal(size=n)
+        y = rho * x + math.sqrt(1 - rho**2) * rng.normal(size=n)
+        _, low, high = study.spearman(list(x), list(y), level)
         covered += low <= truth <= high
-    assert 0.92 <= covered / 600 <= 0.98
+    assert covered / 600 >= level - 0.03
+
+
+def test_nothing_to_rank() -> None:
     assert study.spearman([1.0, 2.0], [1.0, 2.0], 0.95)[1:] == (-1.0, 1.0)
     assert study.spearman([1.0] * 9, [1.0] * 9, 0.95) == (0.0, -1.0, 1.0)

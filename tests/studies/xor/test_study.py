@@ -94,6 +94,13 @@ def test_tables_figures_and_page(result: study.StudyResult) -> None:
     assert "at least 0.34657" in page
 
 
+def test_settings_of_one_variant_alone(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(study, "LAYERS", 1)
+    runner = Runner(tmp_path, workers=1, given={"xor": {"steps": "20", "1-head.steps": "10"}})
+    result = find("artefacts", "xor").run("small", 1, runner)
+    assert "xor.1-head.steps=10" in result.verdict
+
+
 def test_what_it_will_not_train_is_said(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="which functions"):
         find("artefacts", "xor").run("small", 1, Runner(tmp_path, given={"xor": {"table": "0111"}}))

@@ -52,10 +52,10 @@ NEVER, MOSTLY, HELP = 0.005, 0.5, 0.1  # the bounds of the claims about training
 Values = Mapping[str, Any]
 
 
-def exact(*, folder: Path) -> Outcome:
+def exact(*, folder: Path, most_bits: int) -> Outcome:
     """How many functions need as many heads as their threshold degree, in exact arithmetic."""
     three = functions()
-    counted = [t for n in range(2, MOST_BITS + 1) for t in _of_counts(n)]
+    counted = [t for n in range(2, most_bits + 1) for t in _of_counts(n)]
     return Outcome(
         {
             "three_bits": [len(three), sum(map(_as_many_as_the_degree, three))],
@@ -98,7 +98,7 @@ def trained(*, folder: Path, n_heads: int, steps: int, seed: int) -> Outcome:
 def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     """Ask exactly, then train; `seeds` overrides how often."""
     numbers = runner.seeds(seeds or SEEDS)
-    first = Job("exact", exact, {}, cost=10.0)
+    first = Job("exact", exact, {"most_bits": MOST_BITS}, cost=10.0)
     plan = {(h, s): _job(h, s) for s in numbers for h in HEADS}
     found = runner.run([first, *plan.values()])
     degrees: dict[str, int] = found[first.name]["degrees"]
