@@ -113,9 +113,17 @@ def sentence(read: Read) -> str:
         before, after = (
             " to ".join(f"{end[state]['cosine']:.3f}" for end in ends) for state in STATES
         )
-        said.append(f"{NAMES[variant]} {before} untrained, {after} trained")
+        starts = dict.fromkeys(f"{_start(cell):g}" for cell in mine)
+        said.append(
+            f"{NAMES[variant]} {before} untrained (weights {' and '.join(starts)}), {after} trained"
+        )
     depths = f"{mine[0].group} to {mine[-1].group}"
-    return f"On text, weights 0.02, from {depths}: {'; '.join(said)}."
+    return f"On text, from {depths}: {'; '.join(said)}."
+
+
+def _start(cell: TableCell) -> float:
+    """The standard deviation of its initial weights."""
+    return float(cell.given.get("initial_std", cell.differs["initial_std"]))
 
 
 def quantities(read: Read) -> list[Quantity]:
