@@ -37,9 +37,10 @@ from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.exponents import exponent, in_words, over_seeds_finding
-from interp_toolkit.studies.open.finding import Finding, coverage_of_each
+from interp_toolkit.studies.open.exponents import exponent
+from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.open.seed_claim import SeedClaim, in_words, judged
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.toys.superposition.layers.density import choose_density
 
@@ -52,7 +53,6 @@ WIDTHS = (48, 96, 192, 384, 768)
 MOST_ON, HELD_OUT = 3, 5
 SPARSE = 0.2
 AT = 32  # features at which widths are compared
-CLAIMS = 7
 
 Values = Mapping[str, Any]
 Inputs = Float[np.ndarray, "input feature"]
@@ -216,9 +216,8 @@ def fit(values: Sequence[Values]) -> Fitted:
 
 def judge(fitted: Fitted) -> list[Finding]:
     """The claims, fixed on seeds 0 to 7."""
-    level = coverage_of_each(CLAIMS)
     units = f"{len(fitted['linear'])} draws"
-    claims: list[tuple[str, str, dict[str, float], str]] = [
+    claims: list[tuple[str, str, dict[str, Any], str]] = [
         (
             "gaussian",
             "a Gaussian ReLU layer needs a width about in proportion to the features (exponent "
@@ -263,10 +262,12 @@ def judge(fitted: Fitted) -> list[Finding]:
             "any such layer below: then the readoffs know more than the inputs say",
         ),
     ]
-    return [
-        over_seeds_finding(words, fitted[key], level, units=units, **bounds, overturned_by=said)
-        for key, words, bounds, said in claims
-    ]
+    return judged(
+        [
+            SeedClaim(words, fitted[key], **bounds, overturned_by=said, units=units)
+            for key, words, bounds, said in claims
+        ]
+    )
 
 
 def _verdict(findings: Sequence[Finding]) -> str:

@@ -27,6 +27,7 @@ class SeedClaim:
         shares, less: by seed, the shares that the values are the sum of and those taken off it;
             none, where the values are shares themselves.
         check: whether it holds by a theorem or by construction.
+        units: what the interval is over; none: so many seeds.
     """
 
     claim: str
@@ -38,6 +39,7 @@ class SeedClaim:
     shares: Sequence[Sequence[float]] = ()
     less: Sequence[Sequence[float]] = ()
     check: bool = False
+    units: str = ""
 
     def interval(self, level: float) -> Interval:
         """The mean's."""
@@ -55,6 +57,7 @@ def contrast(
     above: float = -float("inf"),
     below: float = float("inf"),
     overturned_by: str = "",
+    units: str = "",
 ) -> SeedClaim:
     """A claim about shares less other shares, seed by seed.
 
@@ -66,12 +69,15 @@ def contrast(
         above: the claim is that the mean lies above this.
         below: and below this.
         overturned_by: what a reader would have to see to give it up.
+        units: what the interval is over; none: so many seeds.
     """
     signed = [(1, by_seed) for by_seed in shares] + [(-1, by_seed) for by_seed in less]
     values = [
         sum(sign * by_seed[seed] for sign, by_seed in signed) for seed in range(len(shares[0]))
     ]
-    return SeedClaim(claim, values, above, below, overturned_by, examples, shares, less)
+    return SeedClaim(
+        claim, values, above, below, overturned_by, examples, shares, less, units=units
+    )
 
 
 def judged(claims: Sequence[SeedClaim]) -> list[Finding]:
@@ -88,7 +94,7 @@ def finding_of(claim: SeedClaim, level: float) -> Finding:
         interval.value,
         interval.low,
         interval.high,
-        f"{n} {'seed' if n == 1 else 'seeds'}",
+        claim.units or f"{n} {'seed' if n == 1 else 'seeds'}",
         above=claim.above,
         below=claim.below,
         overturned_by=claim.overturned_by,
@@ -109,8 +115,8 @@ def counted(findings: Sequence[Finding]) -> str:
     return text
 
 
-def between(finding: Finding, digits: int = 2) -> str:
-    """A finding's value and interval, for a sentence."""
+def in_words(finding: Finding, digits: int = 2) -> str:
+    """The estimate with its interval."""
     value, low, high = (
         f"{x:.{digits}f}".replace("-", "−") for x in (finding.value, finding.low, finding.high)
     )

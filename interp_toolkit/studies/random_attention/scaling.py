@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.open.finding import Finding
-from interp_toolkit.studies.open.seed_claim import SeedClaim, between, contrast
+from interp_toolkit.studies.open.seed_claim import SeedClaim, contrast, in_words
 from interp_toolkit.studies.random_attention.cells import TableCell
 from interp_toolkit.studies.random_attention.entries import Entry, tasks_down, written
 from interp_toolkit.studies.random_attention.figures import lines
@@ -280,7 +280,7 @@ def _fall_claims(entries: Entries) -> list[SeedClaim]:
 
 def _said_of_falls(findings: Sequence[Finding]) -> str:
     said = " and ".join(
-        f"{f.judgement} against {other} (its accuracy falls by {between(f)} more; {f.units})"
+        f"{f.judgement} against {other} (its accuracy falls by {in_words(f)} more; {f.units})"
         for other, f in zip(AGAINST[PAPER], findings, strict=False)
     )
     return f"That frozen-qk falls off faster with the pairs, the source's claim, is {said}."

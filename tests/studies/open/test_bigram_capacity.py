@@ -45,7 +45,7 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("D_MODEL", 12), ("D_HEAD", 4), ("FEATURES", 30), ("STEPS", 30)):
         monkeypatch.setattr(study, name, value)
     result = find("artefacts", "open/bigram-capacity").run("small", 2, Runner(workers=1))
-    assert len(result.findings) == study.CLAIMS
+    assert len(result.findings) == 5
     assert "bigrams for each of d x d_head numbers" in result.verdict
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})

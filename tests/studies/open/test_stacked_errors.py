@@ -12,8 +12,9 @@ from interp_toolkit.registry import find
 from interp_toolkit.report.json import dumps
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open import stacked_errors
-from interp_toolkit.studies.open.exponents import exponent, in_words, over_seeds_finding
+from interp_toolkit.studies.open.exponents import exponent
 from interp_toolkit.studies.open.finding import coverage_of_each
+from interp_toolkit.studies.open.seed_claim import SeedClaim, finding_of, in_words
 
 
 def made(neurons: float, depth: float, seed: int) -> list[dict]:
@@ -42,11 +43,12 @@ def test_exponents_of_exact_power_laws() -> None:
 
 
 def test_a_finding_is_the_mean_over_seeds_with_its_interval() -> None:
-    claims = {"above": 0.5, "overturned_by": "x", "units": "4 seeds"}
-    found = over_seeds_finding("c", [1.0, 1.2, 0.8, 1.0], coverage_of_each(3), **claims)
+    claim = SeedClaim("c", [1.0, 1.2, 0.8, 1.0], above=0.5)
+    found = finding_of(claim, coverage_of_each(3))
+    assert found.units == "4 seeds"
     assert found.value == pytest.approx(1.0)
     assert found.judgement == "confirmed"
-    wider = over_seeds_finding("c", [1.0, 1.2, 0.8, 1.0], coverage_of_each(30), **claims)
+    wider = finding_of(claim, coverage_of_each(30))
     assert wider.low < found.low < found.high < wider.high
     assert in_words(found).startswith("1.00 (")
 
@@ -56,7 +58,7 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     result = find("artefacts", "open/stacked-errors").run(
         "small", 2, Runner(workers=1, first_seed=5)
     )
-    assert len(result.findings) == stacked_errors.CLAIMS
+    assert len(result.findings) == 6
     assert {v["seed"] for v in result.jobs.values()} == {5, 6}
     assert result.provenance.seed == 5
     assert "Errors grow as a power of the depth" in result.verdict

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from typing import Any
 
 from interp_toolkit import plots
@@ -33,7 +33,7 @@ from interp_toolkit.studies.open.partly_random_heads.training import (
     partly_frozen_job,
 )
 from interp_toolkit.studies.open.result import OpenResult, open_evidence
-from interp_toolkit.studies.open.seed_claim import between, contrast, counted, finding_of
+from interp_toolkit.studies.open.seed_claim import contrast, counted, finding_of, in_words
 from interp_toolkit.studies.result import study_provenance
 
 NAME = "open/partly-random-heads"
@@ -175,8 +175,9 @@ def findings_of(found: Values, examples: int) -> list[Finding]:
         examples,
         above=0.0,
         overturned_by="seeds that do as well without it",
+        units=f"{len(found[ALL])} seeds, paired",
     )
-    listed.append(replace(finding_of(gain, level), units=f"{len(found[ALL])} seeds, paired"))
+    listed.append(finding_of(gain, level))
     return listed
 
 
@@ -211,7 +212,7 @@ def _verdict(findings: Sequence[Finding], found: Values, settings: Mapping[str, 
     if few:
         text += f" In fewer than {MOST:.0%} of seeds learn: {'; '.join(few)}."
     if gain.judgement == "confirmed":
-        text += f" A pair in the first layer too adds {between(gain)} to the accuracy."
+        text += f" A pair in the first layer too adds {in_words(gain)} to the accuracy."
     if SHARP in confirmed:
         text += f" In more than {SOME:.0%} of seeds none need be trained where the frozen ones "
         text += "start out four times as large."

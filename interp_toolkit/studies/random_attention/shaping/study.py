@@ -29,7 +29,7 @@ from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.result import FRESH, open_evidence
-from interp_toolkit.studies.open.seed_claim import SeedClaim, between, counted, judged
+from interp_toolkit.studies.open.seed_claim import SeedClaim, counted, in_words, judged
 from interp_toolkit.studies.random_attention.claimed import ClaimsResult
 from interp_toolkit.studies.random_attention.depth.models import MAIN, DepthSizes
 from interp_toolkit.studies.random_attention.shaping.figures import layers_figure, models_figure
@@ -330,19 +330,19 @@ def _verdict(findings: Sequence[Finding], sizes: ShapingSizes) -> str:
     some, deepest = sizes.n_heads[1], sizes.model_depths[-1]
     text = [
         f"In attention layers alone, {near} wide, gradients through {near} causal layers of "
-        f"unshaped mixing change by {between(falls, 1)} decades; shaped, by {between(theorem)} "
-        f"with 1/(n m) and one head and {between(default)} with 1/(d_head m) and {some}, and "
-        f"through {far} layers by {between(theorem_far)} and {between(default_far)}; with the "
-        f"printed 1/sqrt(n m) by {between(printed)}.",
+        f"unshaped mixing change by {in_words(falls, 1)} decades; shaped, by {in_words(theorem)} "
+        f"with 1/(n m) and one head and {in_words(default)} with 1/(d_head m) and {some}, and "
+        f"through {far} layers by {in_words(theorem_far)} and {in_words(default_far)}; with the "
+        f"printed 1/sqrt(n m) by {in_words(printed)}.",
         "With 1/(n m) and one head, as in the theorem, the tokens' mean squared cosine is "
-        f"{between(like)} behind {near} layers and {between(like_far)} behind {far}.",
+        f"{in_words(like)} behind {near} layers and {in_words(like_far)} behind {far}.",
         f"Without a causal mask, unshaped mixing of {some} heads changes gradients by "
-        f"{between(passes)} decades through {far} layers, and leaves a mean squared cosine of "
-        f"{between(apart, 3)}.",
+        f"{in_words(passes)} decades through {far} layers, and leaves a mean squared cosine of "
+        f"{in_words(apart, 3)}.",
         f"In whole models of {deepest} blocks, weights {MAIN}, unshaped MixiT's tokens have a mean "
-        f"cosine of {between(unshaped, 3)} and the random transformer's one of {between(softmax)}; "
-        f"the first block's gradient over the last's is {between(first)} decades or more in all, "
-        f"weights {' or '.join(STARTS)}.",
+        f"cosine of {in_words(unshaped, 3)} and the random transformer's one of "
+        f"{in_words(softmax)}; the first block's gradient over the last's is {in_words(first)} "
+        f"decades or more in all, weights {' or '.join(STARTS)}.",
     ]
     if _all_confirmed(theorem, theorem_far, default, default_far):
         text.append(

@@ -39,7 +39,7 @@ from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.result import FRESH, open_evidence
-from interp_toolkit.studies.open.seed_claim import SeedClaim, between, counted, judged
+from interp_toolkit.studies.open.seed_claim import SeedClaim, counted, in_words, judged
 from interp_toolkit.studies.random_attention.claimed import ClaimsResult
 from interp_toolkit.studies.random_attention.theorem.figures import by_heads_figure
 from interp_toolkit.studies.random_attention.theorem.fits import (
@@ -397,15 +397,15 @@ def _verdict(found: Seeds, findings: Sequence[Finding], sizes: TheoremSizes) -> 
     most, most_block = sizes.values_heads[-1], sizes.block_heads[-1]
     text = [
         f"Functions of {POSITIONS} tokens, held-out error: with W_V alone, the random features of "
-        f"the source's proof, frozen-qk's falls as heads^{between(exponents[0])} to "
-        f"heads^{between(exponents[-1])} behind the first position; at the first, where every "
-        f"head reads the token itself, {most} heads leave {between(first)} of the square.",
+        f"the source's proof, frozen-qk's falls as heads^{in_words(exponents[0])} to "
+        f"heads^{in_words(exponents[-1])} behind the first position; at the first, where every "
+        f"head reads the token itself, {most} heads leave {in_words(first)} of the square.",
         f"MixiT's attention is linear to {linear:.0e} (frozen-qk's is off by {bent:.2f}), and with "
-        f"W_V alone {most} of its heads leave {between(still)} of what {FROM} leave.",
-        f"With an MLP behind the heads, {most_block} leave at most {between(qk)} of one head's "
-        f"error in frozen-qk and {between(mixit)} in MixiT; in retrieval frozen-qk's error is "
-        f"{between(retrieves)} of MixiT's.",
-        f"Without positions frozen-qk misses the token before by {between(order)}.",
+        f"W_V alone {most} of its heads leave {in_words(still)} of what {FROM} leave.",
+        f"With an MLP behind the heads, {most_block} leave at most {in_words(qk)} of one head's "
+        f"error in frozen-qk and {in_words(mixit)} in MixiT; in retrieval frozen-qk's error is "
+        f"{in_words(retrieves)} of MixiT's.",
+        f"Without positions frozen-qk misses the token before by {in_words(order)}.",
     ]
     if linear <= ROUNDING and beats.judgement == "confirmed":
         text.append(
