@@ -67,7 +67,11 @@ def main() -> None:
         for variant in TIMED
     }
     made["HookedTransformer"] = peer(sizes, dtype, args.device)
-    timed = {name: stepper(*m, tokens, sizes.steps) for name, m in made.items() if m is not None}
+    timed = {
+        name: stepper(*m, tokens, sizes.steps, sizes.lr)
+        for name, m in made.items()
+        if m is not None
+    }
     _report(args, sizes, rates(timed, sizes.rounds))
 
 

@@ -80,9 +80,46 @@ def over_seeds(
         return Interval(mean, spread, spread)
     if not 0 <= min(values) <= max(values) <= 1:
         raise ValueError(f"shares lie between 0 and 1, not {values}")
-    low, high = clopper_pearson(min(mean, 1.0) * examples, examples, level)
-    below, above = math.hypot(spread, mean - low), math.hypot(spread, high - mean)
+    below, above = (math.hypot(spread, side) for side in _of_test(mean, examples, level))
     return Interval(mean, below, above, 0.0, 1.0)
+
+
+def over_seeds_contrast(
+    shares: Sequence[Sequence[float]],
+    less: Sequence[Sequence[float]],
+    examples: int,
+    level: float = COVERAGE,
+) -> Interval:
+    """The mean over seeds of a sum of shares less others, each paired by seed.
+
+    What other seeds give is the spread of the sums; what another test gives is joined from every
+    share's own interval, as if each had a test of its own. Shares of the same rows that are taken
+    off each other err together where a row is hard for both, and then it is too wide.
+
+    Args:
+        shares: of a test, each one a seed.
+        less: the same, to be taken off.
+        examples: of the test.
+        level: how often the interval covers the truth.
+
+    Raises:
+        ValueError: values that are no shares, or not as many of each.
+    """
+    signs = [1] * len(shares) + [-1] * len(less)
+    by_share = [*shares, *less]
+    sums = [
+        math.fsum(sign * share for sign, share in zip(signs, mine, strict=True))
+        for mine in zip(*by_share, strict=True)
+    ]
+    tests = []
+    for sign, by_seed in zip(signs, by_share, strict=True):
+        if not 0 <= min(by_seed) <= max(by_seed) <= 1:
+            raise ValueError(f"shares lie between 0 and 1, not {by_seed}")
+        tests.append(_of_test(math.fsum(by_seed) / len(by_seed), examples, level)[::sign])
+    spread = _spread(sums, level)
+    below, above = (math.hypot(spread, *sides) for sides in zip(*tests, strict=True))
+    mean = math.fsum(sums) / len(sums)
+    return Interval(mean, below, above, -float(len(less)), float(len(shares)))
 
 
 def difference(first: Interval, second: Interval) -> Interval:
@@ -94,6 +131,12 @@ def difference(first: Interval, second: Interval) -> Interval:
         first.least - second.most,
         first.most - second.least,
     )
+
+
+def _of_test(mean: float, examples: int, level: float) -> tuple[float, float]:
+    """How far below and above a mean share another test may lie."""
+    low, high = clopper_pearson(min(mean, 1.0) * examples, examples, level)
+    return mean - low, high - mean
 
 
 def _spread(values: Sequence[float], level: float) -> float:

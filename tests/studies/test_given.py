@@ -16,7 +16,12 @@ from interp_toolkit.studies.litmus.study import litmus
 from interp_toolkit.studies.random_attention import cells
 from interp_toolkit.studies.random_attention.cells import TableCell
 from interp_toolkit.studies.random_attention.circuit import study as circuit
+from interp_toolkit.studies.random_attention.covariance import study as covariance
+from interp_toolkit.studies.random_attention.depth import study as depth
+from interp_toolkit.studies.random_attention.shaping import study as shaping
 from interp_toolkit.studies.random_attention.tables import GENERATED
+from interp_toolkit.studies.random_attention.theorem import study as theorem
+from interp_toolkit.studies.random_attention.throughput import study as throughput
 from interp_toolkit.studies.sweep.file import SweepFile
 from interp_toolkit.studies.sweep.study import sweep
 from interp_toolkit.training.engine.final_score import FinalScore
@@ -154,3 +159,32 @@ def test_sweeps_and_litmus_tests_ask_for_their_texts_first(tmp_path: Path) -> No
     with pytest.raises(InputError, match="no column text"):
         litmus("toy-text", settings={"text": str(tmp_path / "odd")}, runner=Runner(folder))
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("artefact", "room", "named"),
+    [
+        ("theorem-5-1", theorem, "PRESETS"),
+        ("shaping", shaping, "PRESETS"),
+        ("table-6", depth, "PRESETS"),
+        ("table-6", depth, "DEPTHS"),
+        ("sde", covariance, "START"),
+        ("sde", covariance, "TAUS"),
+        ("throughput", throughput, "PRESETS"),
+        ("figure-3", circuit, "SCORED_ROWS"),
+        ("table-5", cells, "LOOKED_AT"),
+    ],
+)
+def test_what_a_job_computes_is_in_its_arguments(
+    artefact: str, room: Any, named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a constant of the study changed, its jobs are others, so that --resume says so."""
+    before = planned(f"random-attention/{artefact}", {}, tmp_path, monkeypatch)
+    value = getattr(room, named)
+    if named == "PRESETS":
+        monkeypatch.setitem(value, "small", value["paper"])
+    else:
+        monkeypatch.setattr(room, named, value + 1 if isinstance(value, int) else value[:-1])
+    after = planned(f"random-attention/{artefact}", {}, tmp_path, monkeypatch)
+    assert before != after
+    assert not any("preset" in arguments for arguments in after)

@@ -11,7 +11,12 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from interp_toolkit.studies.litmus.rules import Seeds, Trained, decide
-from interp_toolkit.studies.seed_interval import Interval, difference, over_seeds
+from interp_toolkit.studies.seed_interval import (
+    Interval,
+    difference,
+    over_seeds,
+    over_seeds_contrast,
+)
 from interp_toolkit.training.engine.final_score import FinalScore
 
 DRAWS = 500
@@ -66,6 +71,39 @@ def test_the_difference_the_other_way_round_is_its_negative(
     assert -1 <= there.low <= there.value <= there.high <= 1
 
 
+@given(shares)
+def test_a_contrast_of_one_share_is_its_interval(values: list[float]) -> None:
+    alone, found = (
+        over_seeds(values, EXAMPLES, 0.99),
+        over_seeds_contrast([values], [], EXAMPLES, 0.99),
+    )
+    assert (found.low, found.value, found.high) == pytest.approx(
+        (alone.low, alone.value, alone.high)
+    )
+
+
+@given(st.integers(0, EXAMPLES), st.integers(0, EXAMPLES))
+def test_a_contrast_of_seeds_alike_is_the_difference(first: int, second: int) -> None:
+    a, b = [first / EXAMPLES] * 3, [second / EXAMPLES] * 3
+    apart = difference(over_seeds(a, EXAMPLES), over_seeds(b, EXAMPLES))
+    found = over_seeds_contrast([a], [b], EXAMPLES)
+    assert (found.low, found.high) == pytest.approx((apart.low, apart.high))
+
+
+def test_a_contrast_pairs_its_seeds() -> None:
+    """Seeds that differ together leave the errors of the tests alone, those of four shares."""
+    a = [0.5, 0.7, 0.9]
+    found = over_seeds_contrast([a, [0.2] * 3], [[x - 0.1 for x in a], [0.2] * 3], EXAMPLES)
+    low, high = stats.binomtest(80, EXAMPLES).proportion_ci(method="exact")
+    more, fewer = (stats.binomtest(k, EXAMPLES).proportion_ci(method="exact") for k in (280, 240))
+    sides = [0.7 - more.low, fewer.high - 0.6, 0.2 - low, high - 0.2]
+    assert found.value == pytest.approx(0.1)
+    assert found.value - found.low == pytest.approx(math.hypot(*sides))
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        over_seeds_contrast([[1.2]], [], EXAMPLES)
+    assert over_seeds_contrast([[0.5]], [[0.5]], EXAMPLES).high == 1
+
+
 @given(shares, st.integers(1, 50))
 def test_more_examples_leave_less_open(values: list[float], factor: int) -> None:
     few, many = over_seeds(values, EXAMPLES), over_seeds(values, EXAMPLES * factor)
@@ -106,6 +144,18 @@ def test_it_holds_the_true_gap_as_often_as_it_says(n_seeds: int, kind: str) -> N
         first, second = (seeds_of(mean, kind, n_seeds, generator) for mean in (0.9, 0.6))
         gap = difference(over_seeds(first, EXAMPLES), over_seeds(second, EXAMPLES))
         held += gap.low <= 0.3 <= gap.high
+    assert held / DRAWS >= 0.95 - SLACK
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["alike", "normal", "beta"])
+def test_a_contrast_on_shared_rows_holds_the_truth_as_often_as_it_says(kind: str) -> None:
+    generator = np.random.default_rng(7)
+    held = 0
+    for _ in range(DRAWS):
+        one, other = (seeds_of(mean, kind, 3, generator) for mean in (0.9, 0.6))
+        found = over_seeds_contrast([one], [other], EXAMPLES)
+        held += found.low <= 0.3 <= found.high
     assert held / DRAWS >= 0.95 - SLACK
 
 

@@ -35,9 +35,9 @@ from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.exponents import outcome_in_words, over_seeds_finding
-from interp_toolkit.studies.open.finding import Finding, coverage_of_each
+from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.open.seed_claim import SeedClaim, judged, outcome_in_words
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
 from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
@@ -58,7 +58,6 @@ STEPS, RATE = 600, 0.02
 OTHERS = 5.0  # weight of other pairs' mean loss beside the bigrams'
 HEADS = ("svd", "logistic", "attention")
 ENOUGH = 0.95
-CLAIMS = 5
 
 Values = Mapping[str, Any]
 
@@ -229,7 +228,6 @@ def fit(values: Sequence[Values]) -> Fitted:
 
 def judge(fitted: Fitted) -> list[Finding]:
     """The claims, fixed on seeds 0 to 5."""
-    level = coverage_of_each(CLAIMS)
     claims: list[tuple[str, str, dict[str, Any], str]] = [
         (
             "svd",
@@ -263,18 +261,19 @@ def judge(fitted: Fitted) -> list[Finding]:
         ),
     ]
     units = f"{len(fitted['svd'])} sets of bigrams"
-    return [
-        over_seeds_finding(
-            words,
-            fitted[key],
-            level,
-            units=units,
-            **bounds,
-            overturned_by=said,
-            factor=key != "full",
-        )
-        for key, words, bounds, said in claims
-    ]
+    return judged(
+        [
+            SeedClaim(
+                words,
+                fitted[key],
+                units=units,
+                **bounds,
+                overturned_by=said,
+                factor=key != "full",
+            )
+            for key, words, bounds, said in claims
+        ]
+    )
 
 
 def verdict(findings: Sequence[Finding]) -> str:

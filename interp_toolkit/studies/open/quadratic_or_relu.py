@@ -35,9 +35,9 @@ from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.exponents import outcome_in_words, over_seeds_finding
-from interp_toolkit.studies.open.finding import Finding, coverage_of_each
+from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.open.seed_claim import SeedClaim, judged, outcome_in_words
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.toys.superposition.layers.gate_model import own_axes, random_unit_features
 
@@ -50,7 +50,6 @@ LOADS = (1.0, 1.5, 2.0, 3.0)  # features for each axis
 MOST_ON, HELD_OUT, MOST_INPUTS = 3, 5, 12_000
 CONNECTED = 1.5  # of the construction's density, times 1 / sqrt(d)
 LAYERS = ("squares", "random squares", "relu", "construction")
-CLAIMS = 5
 
 Values = Mapping[str, Any]
 
@@ -186,7 +185,6 @@ def fit(values: Sequence[Values]) -> Ratios:
 
 def judge(ratios: Ratios) -> list[Finding]:
     """The claims, fixed on seeds 0 to 7."""
-    level = coverage_of_each(CLAIMS)
     claims: list[tuple[str, str, dict[str, Any], str]] = [
         (
             "squares 1",
@@ -221,18 +219,19 @@ def judge(ratios: Ratios) -> list[Finding]:
         ),
     ]
     units = f"{len(ratios['squares 1'])} draws"
-    return [
-        over_seeds_finding(
-            words,
-            ratios[key],
-            level,
-            units=units,
-            **bounds,
-            overturned_by=said,
-            factor=key != "gap 1",
-        )
-        for key, words, bounds, said in claims
-    ]
+    return judged(
+        [
+            SeedClaim(
+                words,
+                ratios[key],
+                units=units,
+                **bounds,
+                overturned_by=said,
+                factor=key != "gap 1",
+            )
+            for key, words, bounds, said in claims
+        ]
+    )
 
 
 def verdict(findings: Sequence[Finding]) -> str:

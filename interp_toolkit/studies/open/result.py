@@ -32,15 +32,18 @@ class OpenEvidence(Evidence):
     judgements: Mapping[str, str]
 
 
-def open_evidence(findings: Sequence[Finding], seeds: Iterable[int] = ()) -> OpenEvidence:
+def open_evidence(
+    findings: Sequence[Finding], seeds: Iterable[int] = (), fresh: int = FRESH
+) -> OpenEvidence:
     """The status of a study with these findings.
 
     Args:
         findings: what came of the claims, and of checks, which do not count.
-        seeds: that they are judged on; below `FRESH` lie those that claims were found on.
+        seeds: that they are judged on.
+        fresh: claims were found on seeds below.
     """
     judgements = {f.claim: f.judgement for f in findings}
-    if any(seed < FRESH for seed in seeds):
+    if any(seed < fresh for seed in seeds):
         found = "the claims were found on such seeds: these are no test of them"
         return OpenEvidence("undecided", judgements, reason=found)
     claims = [f for f in findings if not f.check]

@@ -22,12 +22,9 @@ from typing import Any
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Table
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.exponents import (
-    outcome_in_words,
-    over_seeds_finding,
-)
-from interp_toolkit.studies.open.finding import Finding, coverage_of_each
+from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.open.seed_claim import SeedClaim, judged, outcome_in_words
 from interp_toolkit.studies.power_law import exponent, exponential_residual, power_residual
 from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.studies.superposition.stacking import (
@@ -49,7 +46,6 @@ QUESTION = "How do the errors of a circuit in superposition grow with its depth,
 SEEDS = 12
 NEURONS = (512, 1_024, 2_048, 4_096, 8_192)
 OWN, RANDOM, SPREAD = ARMS
-CLAIMS = 7
 
 Values = Mapping[str, Any]
 Exponents = Mapping[
@@ -127,7 +123,6 @@ def _layers(values: Sequence[Values]) -> range:
 
 def judge(exponents: Exponents) -> list[Finding]:
     """The claims, fixed on seeds 0 to 11."""
-    level = coverage_of_each(CLAIMS)
     some = exponents[OWN, "plain", "neurons"]
     units = f"{len(some)} circuits"
     saved = [
@@ -136,71 +131,65 @@ def judge(exponents: Exponents) -> list[Finding]:
             exponents[RANDOM, "plain", "depth"], exponents[RANDOM, "rounded", "depth"], strict=True
         )
     ]
-    return [
-        over_seeds_finding(
+    claims = [
+        SeedClaim(
             "on axes of their own the error falls about as the root of the neurons (exponent "
             "-0.65 to -0.4)",
             some,
-            level,
             units=units,
             above=-0.65,
             below=-0.4,
             overturned_by="an exponent near -1 or 0 at more neurons",
         ),
-        over_seeds_finding(
+        SeedClaim(
             "along random f-vectors it does not depend on the neurons (exponent -0.1 to 0.1)",
             exponents[RANDOM, "plain", "neurons"],
-            level,
             units=units,
             above=-0.1,
             below=0.1,
             overturned_by="an error that falls with neurons at the same axes",
         ),
-        over_seeds_finding(
+        SeedClaim(
             "along random f-vectors it grows with depth, layers 2 to 6 (exponent 0.9 to 1.5)",
             exponents[RANDOM, "plain", "depth"],
-            level,
             units=units,
             above=0.9,
             below=1.5,
             overturned_by="errors that double every layer, or stop growing",
         ),
-        over_seeds_finding(
+        SeedClaim(
             "and there neither a power of the depth nor a factor a layer fits much better (rms "
             "residuals within 0.05 of each other)",
             exponents[RANDOM, "plain", "law"],
-            level,
             units=units,
             above=-0.05,
             below=0.05,
             overturned_by="residuals further apart over more layers",
         ),
-        over_seeds_finding(
+        SeedClaim(
             "along f-vectors that are spread evenly it grows more slowly (exponent 0.4 to 0.9)",
             exponents[SPREAD, "plain", "depth"],
-            level,
             units=units,
             above=0.4,
             below=0.9,
             overturned_by="the same growth as along random f-vectors",
         ),
-        over_seeds_finding(
+        SeedClaim(
             "rounding takes more than 0.4 off the exponent of depth along random f-vectors",
             saved,
-            level,
             units=units,
             above=0.4,
             overturned_by="rounded errors that grow as fast as others",
         ),
-        over_seeds_finding(
+        SeedClaim(
             "rounded and spread evenly it hardly grows (exponent below 0.5)",
             exponents[SPREAD, "rounded", "depth"],
-            level,
             units=units,
             below=0.5,
             overturned_by="an exponent of 0.5 or more at these loads",
         ),
     ]
+    return judged(claims)
 
 
 def verdict(findings: Sequence[Finding]) -> str:

@@ -89,7 +89,7 @@ class TableCell:
                 "settings": settings,
                 "seed": seed,
                 "device": device,
-                **({"look": True} if self.look else {}),
+                **({"look": LOOKED_AT} if self.look else {}),
             },
             cost=float(config.steps * config.layers * config.rows * math.sqrt(config.d_model)),
         )
@@ -102,7 +102,7 @@ def train_variant(
     settings: Mapping[str, Any],
     seed: int,
     device: str,
-    look: bool = False,
+    look: int = 0,
 ) -> Outcome:
     """Train one seed of a variant and say what it reaches.
 
@@ -112,7 +112,8 @@ def train_variant(
         settings: what differs from the recipe's defaults.
         seed: of the model and its batches.
         device: where to train.
-        look: whether to say how alike hidden states are, before and after; of a task's recipe.
+        look: on how many test rows to say how alike hidden states are, before and after; of a
+            task's recipe.
     """
     config, run = train_seed(recipe, settings, seed, device, folder)
     end_run(folder)
@@ -126,5 +127,5 @@ def train_variant(
     }
     if look:
         problem = TaskProblem(config, seed)
-        values["likeness"] = before_and_after(problem, run.model, LOOKED_AT)
+        values["likeness"] = before_and_after(problem, run.model, look)
     return Outcome(values, run.model, run.task, run.training)

@@ -12,8 +12,8 @@ from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding, findings_table
+from interp_toolkit.studies.open.seed_claim import SeedClaim, judged
 from interp_toolkit.studies.random_attention.cells import SOURCE, TableCell
-from interp_toolkit.studies.random_attention.claimed import SeedClaim, judged
 from interp_toolkit.studies.random_attention.entries import (
     Entry,
     by_seed,
@@ -70,13 +70,13 @@ class SeedClaims:
     """Claims that are judged by an interval over seeds, which needs more than one.
 
     Attributes:
-        about: whether a cell is needed for them.
+        about: whether a preset needs a cell for them.
         seeds: how many of such a cell, by preset, unless the user says.
         make: the claims, from these cells with all their seeds.
         say: what came of them, in a sentence.
     """
 
-    about: Callable[[TableCell], bool]
+    about: Callable[[str, TableCell], bool]
     seeds: Mapping[str, int]
     make: Callable[[Entries], list[SeedClaim]]
     say: Callable[[Sequence[Finding]], str]
@@ -125,8 +125,7 @@ class TableStudy:
             summary=self.summary,
             source=f"{SOURCE} {self.where}",
             presets={
-                preset: f"{self.seeds[preset]} × {len(cells)} models. {self.limits[preset]}"
-                for preset, cells in self.cells.items()
+                preset: f"{self._models(preset)}. {self.limits[preset]}" for preset in self.cells
             },
             run=self.run,
         )
@@ -146,7 +145,7 @@ class TableStudy:
         found = runner.run(list(jobs.values()))
         whole = [Entry(cell, [found[job.name] for job in mine]) for cell, mine in plan.items()]
         entries = [Entry(entry.cell, entry.seeds[: len(numbers)]) for entry in whole]
-        findings = self._findings(whole)
+        findings = self._findings(preset, whole)
         members = ranges(entries)
         pairs = [
             judge(claim, members[claim.group][claim.first], members[claim.group][claim.second])
@@ -176,18 +175,24 @@ class TableStudy:
             findings=findings,
         )
 
+    def _models(self, preset: str) -> str:
+        """How many are trained, in words."""
+        cells, own = self.cells[preset], self.seeds[preset]
+        more = sum(self._seeds_of(cell, preset) - own for cell in cells)
+        return f"{own} × {len(cells)} models" + (f" and {more} further seeds" if more else "")
+
     def _seeds_of(self, cell: TableCell, preset: str) -> int:
         """How many of a cell, where the user does not say."""
         own = self.seeds[preset]
-        if self.over_seeds is None or not self.over_seeds.about(cell):
+        if self.over_seeds is None or not self.over_seeds.about(preset, cell):
             return own
         return max(own, self.over_seeds.seeds[preset])
 
-    def _findings(self, entries: Entries) -> list[Finding]:
+    def _findings(self, preset: str, entries: Entries) -> list[Finding]:
         """What came of the claims over seeds."""
         if self.over_seeds is None:
             return []
-        asked = [entry for entry in entries if self.over_seeds.about(entry.cell)]
+        asked = [entry for entry in entries if self.over_seeds.about(preset, entry.cell)]
         return judged(self.over_seeds.make(asked))
 
     def _cells(self, preset: str, runner: Runner) -> list[TableCell]:

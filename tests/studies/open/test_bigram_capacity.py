@@ -46,14 +46,14 @@ def findings(low: float, high: float) -> list[Finding]:
     """The study's claims of the interval 0.2 to 0.3, with these ends."""
     return [
         Finding(f"{i}", (low + high) / 2, low, high, "3 draws", above=0.2, below=0.3)
-        for i in range(study.CLAIMS)
+        for i in range(5)
     ]
 
 
 def test_the_verdict_says_no_more_than_each_judgement() -> None:
     undecided = study.verdict(findings(-1.0, 1.0))
     assert undecided.startswith("Whether they pass it is open")
-    assert undecided.count("not known") == study.CLAIMS
+    assert undecided.count("not known") == 5
     assert study.verdict(findings(0.22, 0.28)).startswith("They pass it: ")
     assert study.verdict(findings(0.0, 0.1)).startswith("They do not hold")
     mixed = [*findings(0.22, 0.28)[:2], *findings(-1.0, 1.0)[2:]]
@@ -73,7 +73,7 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("D_MODEL", 12), ("D_HEAD", 4), ("FEATURES", 30), ("STEPS", 30)):
         monkeypatch.setattr(study, name, value)
     result = find("artefacts", "open/bigram-capacity").run("small", 2, Runner(workers=1))
-    assert len(result.findings) == study.CLAIMS
+    assert len(result.findings) == 5
     assert "bigrams for each of d x d_head numbers" in result.verdict
     undecided = sum(f.judgement == "undecided" for f in result.findings)
     assert undecided > 0  # two sets of bigrams say little

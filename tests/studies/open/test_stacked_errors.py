@@ -61,13 +61,13 @@ def findings(low: float, high: float) -> list[Finding]:
     """Seven claims of the interval 0.2 to 0.3, with these ends."""
     return [
         Finding(f"{i}", (low + high) / 2, low, high, "3 circuits", above=0.2, below=0.3)
-        for i in range(stacked_errors.CLAIMS)
+        for i in range(7)
     ]
 
 
 def test_the_verdict_says_no_more_than_each_judgement() -> None:
     undecided = stacked_errors.verdict(findings(-1.0, 1.0))
-    assert undecided.count("not known") == stacked_errors.CLAIMS
+    assert undecided.count("not known") == 7
     for claim in ("falls about", "do not help", "There it grows", "fits better"):
         assert claim not in undecided
     confirmed = stacked_errors.verdict(findings(0.22, 0.28))
@@ -82,7 +82,7 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     result = find("artefacts", "open/stacked-errors").run(
         "small", 2, Runner(workers=1, first_seed=5)
     )
-    assert len(result.findings) == stacked_errors.CLAIMS
+    assert len(result.findings) == 7
     assert {v["seed"] for v in result.jobs.values()} == {5, 6}
     assert result.provenance.seed == 5
     undecided = sum(f.judgement == "undecided" for f in result.findings)

@@ -32,15 +32,15 @@ from interp_toolkit.studies.open.partly_random_heads.training import (
     Condition,
     partly_frozen_job,
 )
-from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
-from interp_toolkit.studies.random_attention.claimed import between
+from interp_toolkit.studies.open.result import OpenResult, open_evidence
+from interp_toolkit.studies.open.seed_claim import contrast, counted, finding_of, in_words
 from interp_toolkit.studies.result import study_provenance
-from interp_toolkit.studies.seed_interval import over_seeds
 
 NAME = "open/partly-random-heads"
 SOURCE = "Is random attention sufficient for sequence modeling?, section 5"
 QUESTION = "How many trained query-key pairs does in-context retrieval need?"
 SEEDS = {"small": 8, "paper": 16}
+FRESH_HERE = 2_000  # above the seeds of the trials
 _SHARED: Mapping[str, Any] = {
     "examples": 0,
     "layers": 2,
@@ -109,13 +109,13 @@ def partly_random_heads(preset: str, seeds: int | None, runner: Runner) -> OpenR
     }
     done = runner.run([job for mine in jobs.values() for job in mine])
     found = {name: [done[job.name] for job in mine] for name, mine in jobs.items()}
-    findings = findings_of(found)
+    findings = findings_of(found, settings["test_examples"])
     recorded = {"preset": preset, "seeds": len(numbers), "settings": settings}
     recorded["conditions"] = [asdict(condition) for condition in asked]
     return OpenResult(
         probe=NAME,
         verdict=_verdict(findings, found, settings),
-        evidence=open_evidence(findings, numbers),
+        evidence=open_evidence(findings, numbers, FRESH_HERE),
         provenance=study_provenance(NAME, SOURCE, recorded, runner.first_seed),
         question=QUESTION,
         findings=findings,
@@ -140,11 +140,16 @@ def learnt(found: Values, name: str) -> int:
     return sum(value > LEARNS for value in accuracies(found, name))
 
 
-def findings_of(found: Values) -> list[Finding]:
+def findings_of(found: Values, examples: int) -> list[Finding]:
     """The claims that the trials suggested, and what came of them here.
 
-    Some seeds learn under no condition, so what is claimed is in how many seeds one learns, with
-    the exact interval of a share; and what a second pair adds, in accuracy, by a t interval.
+    Some seeds learn under no condition, so what is claimed is in how many seeds one learns, on the
+    rows that all are tested on, with the exact interval of a share; and what a second pair adds, in
+    accuracy, with the errors of seeds and of these rows.
+
+    Args:
+        found: by condition, what each seed's job found.
+        examples: held-out rows, the same for all.
     """
     n_claims = len(found) + 1
     level = coverage_of_each(n_claims)
@@ -163,16 +168,16 @@ def findings_of(found: Values) -> list[Finding]:
                 overturned_by="the same training over more seeds, or a longer one",
             )
         )
-    pairs = zip(accuracies(found, ONE_EACH), accuracies(found, LAST_ONE), strict=True)
-    gain = over_seeds([a - b for a, b in pairs], level=level)
-    listed.append(
-        Finding(
-            "a trained pair in the first layer too adds to the accuracy with one in the last",
-            *(gain.value, gain.low, gain.high, f"{len(found[ALL])} seeds, paired"),
-            above=0.0,
-            overturned_by="seeds that do as well without it",
-        )
+    gain = contrast(
+        "a trained pair in the first layer too adds to the accuracy with one in the last",
+        [accuracies(found, ONE_EACH)],
+        [accuracies(found, LAST_ONE)],
+        examples,
+        above=0.0,
+        overturned_by="seeds that do as well without it",
+        units=f"{len(found[ALL])} seeds, paired",
     )
+    listed.append(finding_of(gain, level))
     return listed
 
 
@@ -199,22 +204,19 @@ def _verdict(findings: Sequence[Finding], found: Values, settings: Mapping[str, 
         f"{settings['steps']} steps: how many of {n} seeds learn it (median accuracy; a guess: "
         f"{found[NONE][0]['guess']:.2f}). {said}."
     )
-    if all(by[name].judgement == "confirmed" for name in (NONE, FIRST, LAST_ONE)):
-        text += (
-            " So a single trained pair can be enough, in the layer that retrieves; the first "
-            "layer's are not."
-        )
+    confirmed = {name for name in found if by[name].judgement == "confirmed"}
+    if LAST_ONE in confirmed:
+        text += f" So one trained pair of the last layer can be enough (in more than {SOME:.0%}"
+        text += " of seeds)."
+    few = [TRAINED[name] for name in (NONE, FIRST, LATE) if name in confirmed]
+    if few:
+        text += f" In fewer than {MOST:.0%} of seeds learn: {'; '.join(few)}."
     if gain.judgement == "confirmed":
-        text += f" One in the first layer too adds {between(gain)} to the accuracy."
-    if by[SHARP].judgement == "confirmed":
-        text += " And none need be trained where the frozen ones start out sharp enough."
-    if by[LATE].judgement == "confirmed" and by[ALL].judgement == "confirmed":
-        text += " Pairs unfrozen at half the budget do not catch up in it."
-    counts = {word: sum(f.judgement == word for f in findings) for word in ("confirmed", "refuted")}
-    return (
-        f"{text} {counts['confirmed']} of {len(findings)} claims are confirmed, "
-        f"{counts['refuted']} refuted, for this size and budget."
-    )
+        text += f" A pair in the first layer too adds {in_words(gain)} to the accuracy."
+    if SHARP in confirmed:
+        text += f" In more than {SOME:.0%} of seeds none need be trained where the frozen ones "
+        text += "start out four times as large."
+    return f"{text} {counted(findings)}, for this size and budget."
 
 
 def _table(found: Values, asked: Sequence[Condition]) -> Table:
@@ -278,5 +280,5 @@ PARTLY_RANDOM_HEADS = Artefact(
         "paper": "12 pairs, 2 layers of 4 heads, 4,000 steps, 16 seeds; for a GPU",
     },
     run=partly_random_heads,
-    first_seed=FRESH,
+    first_seed=FRESH_HERE,
 )

@@ -28,8 +28,7 @@ from interp_toolkit.epsilon import AFFINE
 from interp_toolkit.registry import Artefact
 from interp_toolkit.studies.jobs.attempt import Job
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.exponents import in_words, outcome_in_words, over_seeds_finding
-from interp_toolkit.studies.open.finding import Finding, coverage_of_each
+from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.random_layers.figures import (
     AT,
     error_figure,
@@ -40,6 +39,7 @@ from interp_toolkit.studies.open.random_layers.figures import (
 from interp_toolkit.studies.open.random_layers.layers import KINDS, RANDOM
 from interp_toolkit.studies.open.random_layers.width import layers_job, needed_width
 from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.open.seed_claim import SeedClaim, in_words, judged, outcome_in_words
 from interp_toolkit.studies.power_law import exponent
 from interp_toolkit.studies.result import study_provenance
 
@@ -50,7 +50,6 @@ SEEDS = 8
 FEATURES = (12, 16, 24, 32, 40)
 WIDTHS = (24, 48, 96, 192, 384, 768)
 MOST_ON, HELD_OUT = 3, 5
-CLAIMS = 7
 
 Values = Mapping[str, Any]
 
@@ -144,7 +143,6 @@ def fit(values: Sequence[Values]) -> Fitted:
 
 def judge(fitted: Fitted) -> list[Finding]:
     """The claims, fixed on seeds 0 to 7."""
-    level = coverage_of_each(CLAIMS)
     units = f"{len(fitted['linear'])} draws"
     claims: list[tuple[str, str, dict[str, Any], str]] = [
         (
@@ -191,18 +189,19 @@ def judge(fitted: Fitted) -> list[Finding]:
             "any such layer below: then the readoffs know more than the inputs say",
         ),
     ]
-    return [
-        over_seeds_finding(
-            words,
-            fitted[key],
-            level,
-            units=units,
-            **bounds,
-            overturned_by=said,
-            factor=key.endswith("beside"),
-        )
-        for key, words, bounds, said in claims
-    ]
+    return judged(
+        [
+            SeedClaim(
+                words,
+                fitted[key],
+                units=units,
+                **bounds,
+                overturned_by=said,
+                factor=key.endswith("beside"),
+            )
+            for key, words, bounds, said in claims
+        ]
+    )
 
 
 def verdict(findings: Sequence[Finding]) -> str:

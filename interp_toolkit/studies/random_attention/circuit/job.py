@@ -43,7 +43,6 @@ from interp_toolkit.training.tasks.problem import TaskProblem
 
 RECIPE, VARIANT = "retrieval", "frozen-qk"
 ROWS_SEED = 2**32  # of the rows that are looked at, apart from those of training and test
-SCORED_ROWS, ABLATED_ROWS = 64, 512
 DIGITS = 3  # of attention, in a figure
 
 
@@ -81,19 +80,29 @@ RETRIEVING = Detector(
 GENERAL = ("previous-token", "induction")
 
 
-def frozen_circuit(*, folder: Path, settings: Mapping[str, Any], seed: int, device: str) -> Outcome:
+def frozen_circuit(
+    *,
+    folder: Path,
+    settings: Mapping[str, Any],
+    scored_rows: int,
+    ablated_rows: int,
+    seed: int,
+    device: str,
+) -> Outcome:
     """Train one seed, look at its heads before and after, take them out.
 
     Args:
         folder: for the training run's files.
         settings: what differs from the retrieval recipe's defaults.
+        scored_rows: on how many heads are scored.
+        ablated_rows: on how many they are taken out.
         seed: of the model and its batches.
         device: where to train.
     """
     config, trained = train_seed(RECIPE, settings, seed, device, folder)
     end_run(folder)
     before, after = TaskProblem(config, seed).model, trained.model
-    scored, ablated = (full_rows(config.task, n).to(device) for n in (SCORED_ROWS, ABLATED_ROWS))
+    scored, ablated = (full_rows(config.task, n).to(device) for n in (scored_rows, ablated_rows))
     was, now = scores(before, scored), scores(after, scored)
     parts = parts_of(now)
     shown = [best(now, PREVIOUS.name, first=True), best(now, RETRIEVING.name, first=False)]

@@ -38,6 +38,7 @@ NAME = "random-attention/figure-3"
 #: what differs from the retrieval recipe's presets
 DIFFERS: Mapping[str, Mapping[str, Any]] = {"small": {}, "paper": {"examples": 0}}
 SEEDS = {"small": 1, "paper": 3}
+SCORED_ROWS, ABLATED_ROWS = 64, 512
 THEIRS = 0.9701  # accuracy at 30 pairs, table 1
 LIMITS = {
     "small": (
@@ -64,7 +65,13 @@ def reproduce_circuit(preset: str, seeds: int | None, runner: Runner) -> StudyRe
         Job(
             name=f"frozen-qk-circuit-seed-{seed}",
             function=frozen_circuit,
-            arguments={"settings": settings, "seed": seed, "device": runner.device},
+            arguments={
+                "settings": settings,
+                "scored_rows": SCORED_ROWS,
+                "ablated_rows": ABLATED_ROWS,
+                "seed": seed,
+                "device": runner.device,
+            },
         )
         for seed in runner.seeds(seeds or SEEDS[preset])
     ]

@@ -32,7 +32,7 @@ TEXT_DEPTHS: Mapping[str, Sequence[int]] = {"small": (2, 4, 8), "paper": (2, 4, 
 SMALL: Mapping[str, Any] = {"steps": 200, "warm_up": 20}
 START = 0.02  # the standard deviation of initial weights
 SEEDS = 1
-ROWS = 64
+ROWS = 64  # held out, on which hidden states are compared
 STATES = ("untrained", "trained")
 
 Read = Mapping[TableCell, Sequence[Mapping[str, Any]]]  # what each seed's job found, by model
@@ -56,6 +56,7 @@ def planned(preset: str, seeds: int | None, runner: Runner) -> dict[TableCell, l
                     arguments={
                         "recipe": recipe,
                         "settings": cell.settings(preset),
+                        "rows": ROWS,
                         "seed": seed,
                         "device": runner.device,
                     },
@@ -67,7 +68,7 @@ def planned(preset: str, seeds: int | None, runner: Runner) -> dict[TableCell, l
 
 
 def text_job(
-    *, folder: Path, recipe: str, settings: Mapping[str, Any], seed: int, device: str
+    *, folder: Path, recipe: str, settings: Mapping[str, Any], rows: int, seed: int, device: str
 ) -> Outcome:
     """Train one seed; how alike hidden states of held-out rows are, before and after."""
     config, run = train_seed(recipe, settings, seed, device, folder)
@@ -77,7 +78,7 @@ def text_job(
         {
             "seed": seed,
             "log_perplexity": final_score_of(run.training).value,
-            **before_and_after(problem, run.model, ROWS),
+            **before_and_after(problem, run.model, rows),
         },
         run.model,
         run.task,
@@ -112,9 +113,17 @@ def sentence(read: Read) -> str:
         before, after = (
             " to ".join(f"{end[state]['cosine']:.3f}" for end in ends) for state in STATES
         )
-        said.append(f"{NAMES[variant]} {before} untrained, {after} trained")
+        starts = dict.fromkeys(f"{_start(cell):g}" for cell in mine)
+        said.append(
+            f"{NAMES[variant]} {before} untrained (weights {' and '.join(starts)}), {after} trained"
+        )
     depths = f"{mine[0].group} to {mine[-1].group}"
-    return f"On text, weights 0.02, from {depths}: {'; '.join(said)}."
+    return f"On text, from {depths}: {'; '.join(said)}."
+
+
+def _start(cell: TableCell) -> float:
+    """The standard deviation of its initial weights."""
+    return float(cell.given.get("initial_std", cell.differs["initial_std"]))
 
 
 def quantities(read: Read) -> list[Quantity]:

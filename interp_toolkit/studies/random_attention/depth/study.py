@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -77,16 +77,33 @@ PRESETS: Mapping[str, DepthSizes] = {
 
 
 def depth_job(
-    *, folder: Path, preset: str, variant: Variant, initialisation: str, seed: int, device: str
+    *,
+    folder: Path,
+    sizes: Mapping[str, Any],
+    depths: Sequence[int],
+    variant: Variant,
+    initialisation: str,
+    seed: int,
+    device: str,
 ) -> Outcome:
-    """One seed's models of every depth, on the same rows."""
-    sizes = PRESETS[preset]
-    shape = (sizes.rows, sizes.n_ctx)
-    tokens = np.random.default_rng(seed).integers(sizes.d_vocab, size=shape)
-    data = FeatureData(tokens, np.zeros((sizes.rows, 0), bool), (), source="random tokens")
+    """One seed's models of every depth, on the same rows.
+
+    Args:
+        folder: not used.
+        sizes: the fields of a `DepthSizes`.
+        depths: of the models.
+        variant: of the models.
+        initialisation: how weights start.
+        seed: of weights and tokens.
+        device: to run on.
+    """
+    chosen = DepthSizes(**sizes)
+    shape = (chosen.rows, chosen.n_ctx)
+    tokens = np.random.default_rng(seed).integers(chosen.d_vocab, size=shape)
+    data = FeatureData(tokens, np.zeros((chosen.rows, 0), bool), (), source="random tokens")
     found: dict[str, list[float]] = {name: [] for name in MEASURED}
-    for depth in DEPTHS:
-        model = untrained(variant, depth, sizes, initialisation, seed).to(device)
+    for depth in depths:
+        model = untrained(variant, depth, chosen, initialisation, seed).to(device)
         similarity = similarity_by_depth(model, data)
         found["cosine"].append(float(similarity.cosines[-1].mean()))
         found["dimensions"].append(float(similarity.dimensions[-1]))
@@ -95,7 +112,7 @@ def depth_job(
         found["covariance"].append(alike["covariance"])
         found["normed_covariance"].append(alike["normed covariance"])
     of = {"variant": variant, "initialisation": initialisation, "seed": seed}
-    return Outcome({**of, "depth": list(DEPTHS), **found})
+    return Outcome({**of, "depth": list(depths), **found})
 
 
 Found = Mapping[tuple[str, Variant], Sequence[Mapping[str, Any]]]
@@ -179,7 +196,8 @@ def medians(
 
 def _job(preset: str, variant: Variant, initialisation: str, seed: int, device: str) -> Job:
     arguments = {
-        "preset": preset,
+        "sizes": asdict(PRESETS[preset]),
+        "depths": DEPTHS,
         "variant": variant,
         "initialisation": initialisation,
         "seed": seed,

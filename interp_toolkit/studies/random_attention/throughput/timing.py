@@ -23,7 +23,6 @@ from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.random_attention.variants import Variant, freeze, variant_config
 
 TIMED: tuple[Variant, ...] = ("standard", "frozen-qk", "mixit")
-LR = 1e-4
 
 Loss = Callable[[torch.Tensor], Any]
 Steps = Callable[[], float]
@@ -38,6 +37,7 @@ class TimingSizes:
         rows: of a batch.
         steps: of a variant in a round.
         rounds: how many, beside one that is not counted.
+        lr: of AdamW.
     """
 
     n_layers: int
@@ -48,6 +48,7 @@ class TimingSizes:
     rows: int
     steps: int
     rounds: int
+    lr: float = 1e-4
 
     def config(
         self, variant: Variant, seed: int, dtype: torch.dtype = torch.float32
@@ -78,10 +79,10 @@ def variant_loss(cfg: TransformerConfig, variant: Variant, device: str) -> tuple
     return lambda tokens: model(tokens, return_type="loss"), model.parameters()
 
 
-def stepper(loss: Loss, parameters: Any, tokens: torch.Tensor, steps: int) -> Steps:
+def stepper(loss: Loss, parameters: Any, tokens: torch.Tensor, steps: int, lr: float) -> Steps:
     """Takes so many steps and says how many that is a second."""
     trained = [p for p in parameters if p.requires_grad]
-    optimiser = torch.optim.AdamW(trained, lr=LR)
+    optimiser = torch.optim.AdamW(trained, lr=lr)
 
     def run() -> float:
         _wait(tokens)
@@ -107,15 +108,15 @@ def rates(timed: Mapping[str, Steps], rounds: int) -> dict[str, list[float]]:
     return found
 
 
-def variant_rates(sizes: TimingSizes, seed: int, device: str) -> dict[str, list[float]]:
+def variant_rates(
+    sizes: TimingSizes, seed: int, device: str, variants: Sequence[Variant] = TIMED
+) -> dict[str, list[float]]:
     """Steps a second of every variant, by round, with models and tokens of a seed."""
     tokens = sizes.tokens(seed, device)
-    timed: dict[str, Steps] = {
-        variant: stepper(
-            *variant_loss(sizes.config(variant, seed), variant, device), tokens, sizes.steps
-        )
-        for variant in TIMED
-    }
+    timed: dict[str, Steps] = {}
+    for variant in variants:
+        loss, parameters = variant_loss(sizes.config(variant, seed), variant, device)
+        timed[variant] = stepper(loss, parameters, tokens, sizes.steps, sizes.lr)
     return rates(timed, sizes.rounds)
 
 

@@ -11,6 +11,7 @@ import torch
 
 from interp_toolkit.report.html import to_html
 from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.open.partly_random_heads import study
 from interp_toolkit.studies.open.partly_random_heads.training import (
     Condition,
@@ -105,7 +106,7 @@ def made(**accuracy: list[float]) -> dict[str, list[dict[str, Any]]]:
 def test_claims_from_made_accuracies() -> None:
     fails = [0.5] * 8
     found = made(none=fails, first_layer_all=fails, last_layer_one=[0.7] * 7 + [0.5])
-    none, first, last_one, one_each, _, late, sharp, gain = study.findings_of(found)
+    none, first, last_one, one_each, _, late, sharp, gain = study.findings_of(found, 2_000)
     # of 0 of 8 seeds, each tail of 0.05/16: (1 - p)^8 = 1/320
     assert (none.low, none.high) == pytest.approx((0.0, 1 - 320 ** (-1 / 8)))
     assert (one_each.low, one_each.high) == pytest.approx((320 ** (-1 / 8), 1.0))
@@ -115,10 +116,37 @@ def test_claims_from_made_accuracies() -> None:
     assert sharp.judgement == "confirmed"
     assert gain.value == pytest.approx((7 * 0.25 + 0.45) / 8)
     assert gain.judgement == "confirmed"
-    text = study._verdict(study.findings_of(found), found, study.SETTINGS["small"])
+    fewer = study.findings_of(found, 20)[-1]  # the same seeds on fewer of the shared rows
+    assert fewer.low < 0 < gain.low
+    assert fewer.judgement == "undecided"
+    text = study._verdict(study.findings_of(found, 2_000), found, study.SETTINGS["small"])
     assert "one pair of the last layer trained, none of the first: 7 (0.70)" in text
-    assert "So a single trained pair can be enough" in text
-    assert "Pairs unfrozen" not in text
+    assert "So one trained pair of the last layer can be enough (in more than 25% of" in text
+    few = f"{study.TRAINED[study.NONE]}; {study.TRAINED[study.FIRST]}."
+    assert f"In fewer than 60% of seeds learn: {few}" in text
+
+
+@pytest.mark.parametrize(
+    ("claim", "clause"),
+    [
+        (study.NONE, "seeds learn: no pair trained"),
+        (study.FIRST, "learn: no pair trained; all pairs of the first layer"),
+        (study.LAST_ONE, "one trained pair of the last layer can be enough"),
+        (study.LATE, "all pairs trained, from half the steps on."),
+        (study.SHARP, "none need be trained"),
+        ("gain", "adds"),
+    ],
+)
+def test_every_clause_of_the_verdict_rests_on_its_claim(claim: str, clause: str) -> None:
+    found = made()
+    names = [*found, "gain"]
+    for open_ in (None, claim):
+        findings = [
+            Finding(name, 0.0, -1.0, 1.0, "8 seeds", above=0.0 if name == open_ else -2.0)
+            for name in names
+        ]
+        text = study._verdict(findings, found, study.SETTINGS["small"])
+        assert (clause in text) == (open_ is None)
 
 
 def test_a_seed_that_has_learnt_stops() -> None:
@@ -140,5 +168,9 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert [row[0] for row in table.rows] == [c.name for c in study.conditions(2)]
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
+    assert (
+        result.evidence.reason == "the claims were found on such seeds: these are no test of them"
+    )
+    assert study.PARTLY_RANDOM_HEADS.first_seed > 1004  # the trials'
     assert study.QUESTION in str(result.to_dict())
     assert "Accuracy by what is trained" in to_html([result])

@@ -16,7 +16,6 @@ from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.random_attention.circuit import job as circuit_job
 from interp_toolkit.studies.random_attention.circuit import study as circuit
 from interp_toolkit.studies.random_attention.circuit.job import (
     PREVIOUS,
@@ -126,8 +125,8 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         "most_pairs": 6,
     }
     monkeypatch.setattr(circuit, "DIFFERS", {"small": tiny, "paper": tiny})
-    monkeypatch.setattr(circuit_job, "SCORED_ROWS", 12)
-    monkeypatch.setattr(circuit_job, "ABLATED_ROWS", 24)
+    monkeypatch.setattr(circuit, "SCORED_ROWS", 12)
+    monkeypatch.setattr(circuit, "ABLATED_ROWS", 24)
     artefact = find("artefacts", circuit.NAME)
     result = artefact.run("small", 1, Runner(tmp_path, workers=1))
     assert result.status == "not_detected"

@@ -49,6 +49,8 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert len(result.figures()) == 4
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
-    assert "The three variances" in to_html([result])
+    page = to_html([result])
+    assert "The three variances" in page
+    assert "Exact beside ours" in page
     again = study.reproduce_sde("small", None, Runner(tmp_path, workers=1, resume=True))
     assert again.quantities == result.quantities

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import plotly.graph_objects as go
@@ -35,11 +36,9 @@ def test_random_transformers_collapse_and_mixit_does_not() -> None:
     """Deepest first models of the small preset's width."""
     found = {}
     for variant in ("random", "mixit"):
-        options = {"preset": "small", "initialisation": MAIN, "seed": 0, "device": "cpu"}
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setitem(study.PRESETS, "small", SIZES)
-            patch.setattr(study, "DEPTHS", (2, 32))
-            values = study.depth_job(folder=Path(), variant=variant, **options).values
+        options = {"initialisation": MAIN, "seed": 0, "device": "cpu"}
+        options |= {"sizes": asdict(SIZES), "depths": (2, 32)}
+        values = study.depth_job(folder=Path(), variant=variant, **options).values
         found[variant] = values["cosine"]
     assert found["random"][1] > 0.4
     assert found["random"][0] < found["random"][1]
@@ -52,14 +51,19 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     monkeypatch.setitem(on_text.TEXT_DEPTHS, "small", (1, 2))
     tiny = {"documents": 40, "test_documents": 10, "vocabulary": 300, "length": 16}
     tiny |= {"d_model": 16, "rows": 4, "cache": str(tmp_path / "text")}
-    given = {"toy-text": {**{key: str(value) for key, value in tiny.items()}, "mixit.steps": "3"}}
+    own = {"mixit.initial_std": "0.05", "mixit.steps": "3"}
+    given = {"toy-text": {**{key: str(value) for key, value in tiny.items()}, **own}}
     monkeypatch.setattr(on_text, "SMALL", {"steps": 2})
     result = study.reproduce_depth("small", 1, Runner(tmp_path / "out", workers=1, given=given))
     assert len(result.jobs) == 2 * len(INITIALISATIONS) + 4
     mixit = result.jobs["text-mixit-layers-2-seed-0"]
     assert mixit["untrained"] != mixit["trained"]
     assert result.verdict.endswith("toy-text.mixit.steps=3.")
-    assert "On text, weights 0.02, from 1 layers to 2 layers: random transformer" in result.verdict
+    on_text_said = result.verdict.partition("On text, from 1 layers to 2 layers: ")[2]
+    of_random, of_mixit = on_text_said.split(";")[:2]
+    assert of_random.startswith("random transformer ")
+    assert "untrained (weights 0.02)" in of_random
+    assert "untrained (weights 0.05)" in of_mixit
     assert result.evidence.on_text["mixit, 2 layers"]["trained"] == mixit["trained"]
     assert [row[:2] for row in result.examples[1].rows] == [
         ["MixiT", 1],

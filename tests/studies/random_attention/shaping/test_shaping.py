@@ -13,6 +13,7 @@ import torch
 from interp_toolkit.models.transformer.mixing import MixingAttention
 from interp_toolkit.report.html import to_html
 from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.open.finding import Finding
 from interp_toolkit.studies.random_attention.depth.models import MAIN, DepthSizes, untrained
 from interp_toolkit.studies.random_attention.shaping import signals, study
 from interp_toolkit.toys.random_attention.covariance import mean_diagonal
@@ -117,6 +118,28 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
             if (one["mixing"], one["causal"], one["n_heads"]) == ("1/(n m)", False, 2)
         )
     )
+
+
+CLAUSES = {
+    "So gradients pass through 4 widths": (1, 2, 3, 4),
+    "and not through one width of unshaped ones": (0, 1, 2, 3, 4),
+    "tokens draw together, which the source says shaping rules out": (7,),
+    "keep both gradients and directions": (8, 9),
+    "unshaped mixing shows no gradient that vanishes": (11, 12),
+}
+
+
+@pytest.mark.parametrize("not_confirmed", range(13))
+def test_every_clause_of_the_verdict_rests_on_its_claims(not_confirmed: int) -> None:
+    """With one claim after the other undecided, the clauses that rest on it are not said."""
+    findings = [
+        Finding(f"claim {i}", 0.0, -1.0, 1.0, "2 seeds", above=0.0 if i == not_confirmed else -2.0)
+        for i in range(13)
+    ]
+    text = study._verdict(findings, TINY)
+    for clause, needed in CLAUSES.items():
+        assert (clause in text) == (not_confirmed not in needed), clause
+    assert "skips carry" not in text
 
 
 def test_a_single_seed_decides_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

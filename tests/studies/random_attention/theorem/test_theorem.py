@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -16,6 +17,8 @@ from interp_toolkit.models.transformer.attention import Attention
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.report.html import to_html
 from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.open.finding import Finding
+from interp_toolkit.studies.open.seed_claim import counted, judged
 from interp_toolkit.studies.random_attention.theorem import study
 from interp_toolkit.studies.random_attention.theorem.fits import (
     LATER,
@@ -176,6 +179,59 @@ def test_without_order_the_token_before_has_this_much_left() -> None:
     assert pytest.approx(share, abs=3e-3) == study.WITHOUT_ORDER
 
 
+def made_claims(**wide: bool) -> list[Finding]:
+    """The claims of the study, confirmed, but for those that are said to be wide."""
+    names = [*FUNCTIONS, "first", "still", "ratio", "qk", "mixit", "beats", "retrieves", "order"]
+    return [
+        Finding(name, 0.0, -1.0, 1.0, "2 seeds", above=0.0 if wide.get(name) else -2.0)
+        for name in names
+    ]
+
+
+def test_the_verdict_says_no_more_than_the_claims() -> None:
+    seeds = [{"nonlinearity": {"mixit": 1e-16, "frozen-qk": 0.3}}]
+    text = study._verdict(seeds, made_claims(), TINY)
+    said = "any linear map's error in every function that is not linear (square, product, "
+    assert f"{said}maximum, retrieval)" in text
+    assert "The theorem needs its MLP" in text
+    wide = study._verdict(seeds, made_claims(beats=True, first=True), TINY)
+    assert "any linear map's error" not in wide
+    assert "The theorem needs its MLP" not in wide
+    bent = [{"nonlinearity": {"mixit": 1e-3, "frozen-qk": 0.3}}]
+    assert "any linear map's error" not in study._verdict(bent, made_claims(), TINY)
+
+
+def made_seed(frozen_qk: float) -> dict[str, Any]:
+    """Fits of frozen-qk whose error goes as heads^exponent, of MixiT whose does not change."""
+    fits = [
+        {
+            "heads": heads,
+            "fit": fit,
+            "positions": positions,
+            "n_heads": n_heads,
+            "first": dict.fromkeys(FUNCTIONS, 1.0),
+            "later": dict.fromkeys(FUNCTIONS, n_heads**frozen_qk if heads == "frozen-qk" else 1.0),
+        }
+        for heads in ("frozen-qk", "mixit")
+        for fit in ("values alone", "values and MLP")
+        for positions in (True, False)
+        for n_heads in (1, 4, 8, 16)
+    ]
+    return {"fits": fits, "linear": {"later": dict.fromkeys(FUNCTIONS, 1.0)}}
+
+
+def test_what_holds_by_construction_is_no_claim() -> None:
+    """And an error that hardly falls does not confirm that it does."""
+    hardly, falling = (
+        judged(study.claims([made_seed(k), made_seed(k - 1e-4)], TINY)) for k in (-0.05, -0.5)
+    )
+    assert [f.check for f in hardly] == [False] * 5 + [True, True] + [False] * 5 + [True]
+    assert {f.judgement for f in hardly[:5]} == {"refuted"}
+    assert {f.judgement for f in falling[:5]} == {"confirmed"}
+    assert "of 10 claims are confirmed" in counted(hardly)
+    assert "of 3 checks, which hold by construction, " in counted(hardly)
+
+
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
     result = study.reproduce_theorem("small", 2, Runner(tmp_path, workers=1))
@@ -185,7 +241,10 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert "MixiT's attention is linear to" in result.verdict
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
-    assert "Every fit" in to_html([result])
+    page = to_html([result])
+    assert "Every fit" in page
+    assert "By definition beside ours" in page
+    assert "Theirs" not in page
     [still] = [f for f in result.findings if f.claim.startswith("MixiT, W_V alone")]
     assert still.low == pytest.approx(1, abs=1e-3)  # 8 heads span all there is
     [first] = [f for f in result.findings if "first position" in f.claim]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import plotly.graph_objects as go
 import pytest
 import torch
 
+from interp_toolkit.errors import InputError
 from interp_toolkit.report.html import to_html
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.random_attention.throughput import study
@@ -45,7 +48,7 @@ def test_a_step_trains_what_the_variant_trains(variant: str) -> None:
     parameters = list(parameters)
     before = [p.detach().clone() for p in parameters]
     tokens = TINY.tokens(0, "cpu")
-    assert stepper(loss, parameters, tokens, 1)() > 0
+    assert stepper(loss, parameters, tokens, 1, TINY.lr)() > 0
     moved = [not torch.equal(a, b) for a, b in zip(before, parameters, strict=True)]
     assert moved == [p.requires_grad for p in parameters]
     assert all(moved) == (variant != "frozen-qk")
@@ -60,7 +63,9 @@ def test_the_frozen_share_is_counted() -> None:
 
 
 def test_study_from_made_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def made(sizes: TimingSizes, seed: int, device: str) -> dict[str, list[float]]:
+    def made(
+        sizes: TimingSizes, seed: int, device: str, variants: Sequence[str]
+    ) -> dict[str, list[float]]:
         return {
             "standard": [10.0, 20.0, 30.0],
             "frozen-qk": [11.0, 22.0 + seed, 33.0],
@@ -83,7 +88,21 @@ def test_study_from_made_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
     result = study.reproduce_throughput("small", 2, Runner(tmp_path, workers=1))
-    assert len(result.jobs["throughput"]["repeats"]) == 2
+    assert [one["seed"] for one in result.jobs.values()] == [0, 1]
+    assert "Intervals are of this session: over 2 seeds" in result.verdict
     [figure] = result.figures()
     go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
     assert "Every repeat" in to_html([result])
+
+
+def test_more_repeats_go_on_from_fewer_and_other_sizes_do_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(study.PRESETS, "small", TINY)
+    one = study.reproduce_throughput("small", 1, Runner(tmp_path, workers=2))
+    two = study.reproduce_throughput("small", 2, Runner(tmp_path, workers=2, resume=True))
+    assert two.jobs["repeat-0"] == one.jobs["repeat-0"]
+    assert list(two.jobs) == ["repeat-0", "repeat-1"]
+    monkeypatch.setitem(study.PRESETS, "small", replace(TINY, rows=3))
+    with pytest.raises(InputError, match="made with rows=2, not 3"):
+        study.reproduce_throughput("small", 2, Runner(tmp_path, workers=2, resume=True))

@@ -6,26 +6,34 @@ import math
 
 import pytest
 
-from interp_toolkit.studies.open.exponents import in_words, outcome_in_words, over_seeds_finding
-from interp_toolkit.studies.open.finding import coverage_of_each
+from interp_toolkit.studies.open.finding import Finding, coverage_of_each
+from interp_toolkit.studies.open.seed_claim import (
+    SeedClaim,
+    finding_of,
+    in_words,
+    outcome_in_words,
+)
 from interp_toolkit.studies.power_law import exponent, exponential_residual, power_residual
 
-CLAIM = {"above": 0.5, "overturned_by": "x", "units": "4 seeds"}
+
+def found_in(values, level: float = 0.95, factor: bool = False) -> Finding:
+    """What comes of the claim that the mean lies above 1/2."""
+    return finding_of(SeedClaim("c", values, above=0.5, factor=factor), level)
 
 
 def test_a_finding_is_the_mean_over_seeds_with_its_interval() -> None:
-    found = over_seeds_finding("c", [1.0, 1.2, 0.8, 1.0], coverage_of_each(3), **CLAIM)
+    found = found_in([1.0, 1.2, 0.8, 1.0], coverage_of_each(3))
     assert found.value == pytest.approx(1.0)
     assert found.judgement == "confirmed"
-    wider = over_seeds_finding("c", [1.0, 1.2, 0.8, 1.0], coverage_of_each(30), **CLAIM)
+    wider = found_in([1.0, 1.2, 0.8, 1.0], coverage_of_each(30))
     assert wider.low < found.low < found.high < wider.high
     assert in_words(found).startswith("1.00 (")
 
 
 def test_factors_are_geometric_means_with_intervals_above_0() -> None:
     """Two seeds' ratios, 1 and 4: on logarithms the interval is far wider than 2, and not below."""
-    plain = over_seeds_finding("c", [1.0, 4.0], 0.95, **CLAIM)
-    found = over_seeds_finding("c", [1.0, 4.0], 0.95, **CLAIM, factor=True)
+    plain = found_in([1.0, 4.0])
+    found = found_in([1.0, 4.0], factor=True)
     assert plain.low < 0 < found.low < 1
     assert found.value == pytest.approx(2.0)
     half = 12.7062 * math.log(4) / 2  # t of one degree of freedom; s / sqrt(2) = ln 4 / 2
@@ -35,7 +43,7 @@ def test_factors_are_geometric_means_with_intervals_above_0() -> None:
 
 @pytest.mark.parametrize("values", [[1.0], [1.0, 1.0], [1.0, math.inf], [0.0, 1.0]])
 def test_what_is_not_known_is_said_to_be(values: list[float]) -> None:
-    found = over_seeds_finding("c", values, 0.95, **CLAIM, factor=True)
+    found = found_in(values, factor=True)
     assert found.judgement == "undecided"
     assert in_words(found) == "not known"
     assert outcome_in_words(found, "it is", "it is not", "What it is") == "What it is is not known"
@@ -43,7 +51,7 @@ def test_what_is_not_known_is_said_to_be(values: list[float]) -> None:
 
 def test_a_clause_follows_its_judgement() -> None:
     def clause(*values: float) -> str:
-        found = over_seeds_finding("c", values, 0.95, **CLAIM)
+        found = found_in(values)
         return outcome_in_words(found, "it is", "it is not,", "what it is")
 
     assert clause(1.0, 1.01, 0.99).startswith("it is 1.00 (")
