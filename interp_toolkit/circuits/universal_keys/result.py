@@ -111,7 +111,7 @@ class UniversalKeysResult(Result):
         """The functions of the heads that select; every head."""
         shown = [one for one in self.functions if one.outcome == "selects"]
         columns = ["head", "query", "features", "table", "holds on", "foretold", "p"]
-        columns += ["on right", "least", "uniform", "excess, low", "excess, high", "on wrong"]
+        columns += ["on right", "uniform", "excess, low", "high", "least", "on wrong"]
         rows = [
             [
                 f"{one.layer}.{one.head}",
@@ -119,8 +119,8 @@ class UniversalKeysResult(Result):
                 ", ".join(one.features),
                 one.table,
                 one.right_sets,
-                *(one.foretold, one.p_value, one.on_right, one.on_right_least),
-                *(one.uniform, one.excess_low, one.excess_high, one.on_wrong),
+                *(one.foretold, one.p_value, one.on_right, one.uniform),
+                *(one.excess_low, one.excess_high, one.on_right_least, one.on_wrong),
             ]
             for one in shown
         ]
@@ -128,8 +128,9 @@ class UniversalKeysResult(Result):
             "Table: the first feature is the most significant digit; ? where no key says. Holds "
             "on: sets of features. Foretold: right on sets left out of the fit. p: a function of "
             "as few features fits shuffled sets, corrected for all heads and queries. On right: "
-            "attention on keys where it holds; uniform: their share of keys; excess: the first "
-            "less the second. On wrong: attention on keys where none is right."
+            "attention on keys where it holds; uniform: their share of keys; excess: the "
+            "interval of the first less the second. Least: on right. On wrong: attention on keys "
+            "where none is right."
         )
         return [Table("What each query attends to", columns, rows, caption), self._heads()]
 

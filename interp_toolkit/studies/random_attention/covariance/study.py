@@ -25,6 +25,7 @@ from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.power_law import exponent
 from interp_toolkit.studies.random_attention.covariance.figures import gap_figure, path_figure
 from interp_toolkit.studies.random_attention.covariance.tables import (
     START,
@@ -229,8 +230,7 @@ def gap(law: MixingLaw, width: int, tau: float = TAUS[-1]) -> float:
 
 def slope(by_width: Mapping[int, float]) -> float:
     """The exponent k of gap ~ n^k, least squares on logarithms."""
-    logs = np.log(np.array(list(by_width.items()), dtype=float))
-    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+    return exponent(by_width, by_width.values())
 
 
 def _job(kind: str, sampler: Sampler, sizes: CovarianceSizes, seed: int) -> Job:

@@ -22,6 +22,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
+from interp_toolkit.studies import power_law
 from interp_toolkit.studies.random_attention.theorem.functions import FUNCTIONS, Inputs, Values
 from interp_toolkit.studies.random_attention.theorem.heads import Features
 
@@ -132,5 +133,4 @@ def errors(predicted: Values, wanted: Values, positions: slice) -> dict[str, flo
 
 def exponent(by_heads: Mapping[int, float]) -> float:
     """The k of error ~ heads^k, least squares on logarithms."""
-    logs = np.log(np.array(list(by_heads.items()), dtype=float))
-    return float(np.polyfit(logs[:, 0], logs[:, 1], 1)[0])
+    return power_law.exponent(by_heads, by_heads.values())
