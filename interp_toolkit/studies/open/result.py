@@ -18,7 +18,7 @@ from interp_toolkit.studies.open.finding import Finding, findings_table
 if TYPE_CHECKING:
     import pandas as pd
 
-FRESH = 1_000  # claims were found on seeds below
+FRESH = 3_000  # claims were found, and seen, on seeds below
 
 
 @dataclass(frozen=True)
@@ -32,18 +32,15 @@ class OpenEvidence(Evidence):
     judgements: Mapping[str, str]
 
 
-def open_evidence(
-    findings: Sequence[Finding], seeds: Iterable[int] = (), fresh: int = FRESH
-) -> OpenEvidence:
+def open_evidence(findings: Sequence[Finding], seeds: Iterable[int] = ()) -> OpenEvidence:
     """The status of a study with these findings.
 
     Args:
         findings: what came of the claims, and of checks, which do not count.
-        seeds: that they are judged on.
-        fresh: claims were found on seeds below.
+        seeds: that they are judged on; below `FRESH` lie those that claims were found on.
     """
     judgements = {f.claim: f.judgement for f in findings}
-    if any(seed < fresh for seed in seeds):
+    if any(seed < FRESH for seed in seeds):
         found = "the claims were found on such seeds: these are no test of them"
         return OpenEvidence("undecided", judgements, reason=found)
     claims = [f for f in findings if not f.check]

@@ -22,7 +22,7 @@ def result(tmp_path_factory: pytest.TempPathFactory):
     patch.setattr(study, "STEPS", 6)
     patch.setattr(study, "EARLY", 3)
     patch.setattr(study, "SEARCHED", 200)
-    runner = Runner(tmp_path_factory.mktemp("causal"), workers=1, first_seed=1002)
+    runner = Runner(tmp_path_factory.mktemp("causal"), workers=1, first_seed=3002)
     found = find("artefacts", "open/causal-sorting").run("small", 2, runner)
     patch.undo()
     return found

@@ -32,7 +32,7 @@ from interp_toolkit.studies.open.partly_random_heads.training import (
     Condition,
     partly_frozen_job,
 )
-from interp_toolkit.studies.open.result import OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
 from interp_toolkit.studies.open.seed_claim import contrast, counted, finding_of, in_words
 from interp_toolkit.studies.result import study_provenance
 
@@ -40,7 +40,6 @@ NAME = "open/partly-random-heads"
 SOURCE = "Is random attention sufficient for sequence modeling?, section 5"
 QUESTION = "How many trained query-key pairs does in-context retrieval need?"
 SEEDS = {"small": 8, "paper": 16}
-FRESH_HERE = 2_000  # above the seeds of the trials
 _SHARED: Mapping[str, Any] = {
     "examples": 0,
     "layers": 2,
@@ -115,7 +114,7 @@ def partly_random_heads(preset: str, seeds: int | None, runner: Runner) -> OpenR
     return OpenResult(
         probe=NAME,
         verdict=_verdict(findings, found, settings),
-        evidence=open_evidence(findings, numbers, FRESH_HERE),
+        evidence=open_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, recorded, runner.first_seed),
         question=QUESTION,
         findings=findings,
@@ -280,5 +279,5 @@ PARTLY_RANDOM_HEADS = Artefact(
         "paper": "12 pairs, 2 layers of 4 heads, 4,000 steps, 16 seeds; for a GPU",
     },
     run=partly_random_heads,
-    first_seed=FRESH_HERE,
+    first_seed=FRESH,
 )
