@@ -36,9 +36,8 @@ from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding
-from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_result
 from interp_toolkit.studies.open.seed_claim import SeedClaim, judged, outcome_in_words
-from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
 from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
     QKHead,
@@ -178,7 +177,6 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     findings = judge(fit(values))
     settings = {
         "preset": preset,
-        "seeds": len(numbers),
         "d_model": D_MODEL,
         "d_head": D_HEAD,
         "features": FEATURES,
@@ -186,14 +184,15 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
         "rate": RATE,
         "others": OTHERS,
     }
-    return OpenResult(
-        probe=NAME,
-        verdict=verdict(findings),
-        evidence=open_evidence(findings, numbers),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        question=QUESTION,
-        findings=findings,
-        jobs=found,
+    return open_result(
+        NAME,
+        SOURCE,
+        QUESTION,
+        verdict(findings),
+        findings,
+        found,
+        settings=settings,
+        seeds=numbers,
         details=[_table(values)],
         notes=[
             f"Random bigrams of {FEATURES} features, d = {D_MODEL}, d_head = {D_HEAD}, one feature "

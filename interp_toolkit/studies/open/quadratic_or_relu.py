@@ -36,9 +36,8 @@ from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding
-from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_result
 from interp_toolkit.studies.open.seed_claim import SeedClaim, judged, outcome_in_words
-from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.toys.superposition.layers.gate_model import own_axes, random_unit_features
 
 NAME = "open/quadratic-or-relu"
@@ -143,15 +142,16 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     found = runner.run(study_jobs(numbers))
     values = list(found.values())
     findings = judge(fit(values))
-    settings = {"preset": preset, "seeds": len(numbers), "dims": list(DIMS), "loads": list(LOADS)}
-    return OpenResult(
-        probe=NAME,
-        verdict=verdict(findings),
-        evidence=open_evidence(findings, numbers),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        question=QUESTION,
-        findings=findings,
-        jobs=found,
+    settings = {"preset": preset, "dims": list(DIMS), "loads": list(LOADS)}
+    return open_result(
+        NAME,
+        SOURCE,
+        QUESTION,
+        verdict(findings),
+        findings,
+        found,
+        settings=settings,
+        seeds=numbers,
         details=[_table(values)],
         notes=[
             f"r = {' and '.join(map(str, DIMS))} axes, r (r + 1) / 2 neurons, up to {MOST_ON} "

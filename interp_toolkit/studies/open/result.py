@@ -12,8 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from interp_toolkit.results import Evidence, Result, Status, Table
+from interp_toolkit.results import Evidence, Figure, Result, Status, Table
 from interp_toolkit.studies.open.finding import Finding, findings_table
+from interp_toolkit.studies.result import study_provenance
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -82,3 +83,46 @@ class OpenResult(Result):
     def tables(self) -> list[Table]:
         """The claims; what was measured."""
         return [findings_table(self.findings), *self.details]
+
+
+def open_result(
+    name: str,
+    source: str,
+    question: str,
+    verdict: str,
+    findings: Sequence[Finding],
+    jobs: Mapping[str, Mapping[str, Any]],
+    *,
+    settings: Mapping[str, Any],
+    seeds: range,
+    details: Sequence[Table] = (),
+    notes: Sequence[str] = (),
+    plots: Sequence[Figure] = (),
+) -> OpenResult:
+    """The result of a study that was judged on these seeds.
+
+    Args:
+        name: of the artefact.
+        source: document and section.
+        question: in one sentence.
+        verdict: what the findings say.
+        findings: the claims and checks.
+        jobs: what each job found.
+        settings: as run; how many seeds is added.
+        seeds: that the claims are judged on.
+        details: tables of what was measured.
+        notes: what a reader must know beside.
+        plots: the figures.
+    """
+    return OpenResult(
+        probe=name,
+        verdict=verdict,
+        evidence=open_evidence(findings, seeds),
+        provenance=study_provenance(name, source, {**settings, "seeds": len(seeds)}, seeds.start),
+        question=question,
+        findings=findings,
+        jobs=jobs,
+        details=details,
+        notes=notes,
+        plots=plots,
+    )

@@ -23,10 +23,9 @@ from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Table
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.open.finding import Finding
-from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_result
 from interp_toolkit.studies.open.seed_claim import SeedClaim, judged, outcome_in_words
 from interp_toolkit.studies.power_law import exponent, exponential_residual, power_residual
-from interp_toolkit.studies.result import study_provenance
 from interp_toolkit.studies.superposition.stacking import (
     ARMS,
     AXES,
@@ -62,21 +61,21 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     findings = judge(exponents)
     settings = {
         "preset": preset,
-        "seeds": len(numbers),
         "neurons": list(NEURONS),
         "features": FEATURES,
         "neurons_per_gate": PER_GATE,
         "axes": AXES,
         "most_on": MOST_ON,
     }
-    return OpenResult(
-        probe=NAME,
-        verdict=verdict(findings),
-        evidence=open_evidence(findings, numbers),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        question=QUESTION,
-        findings=findings,
-        jobs=found,
+    return open_result(
+        NAME,
+        SOURCE,
+        QUESTION,
+        verdict(findings),
+        findings,
+        found,
+        settings=settings,
+        seeds=numbers,
         details=[_table(values), _exponent_table(exponents)],
         notes=[
             f"Circuits of {FEATURES} functions a layer, half ANDs, half XORs, {PER_GATE} neurons a "

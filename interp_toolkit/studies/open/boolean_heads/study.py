@@ -34,8 +34,7 @@ from interp_toolkit.studies.open.boolean_heads.classes import (
 )
 from interp_toolkit.studies.open.boolean_heads.training import STEPS, solved, train
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
-from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
-from interp_toolkit.studies.result import study_provenance
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_result
 from interp_toolkit.studies.seed_interval import over_seeds
 from interp_toolkit.threshold_degree import threshold_degree
 from interp_toolkit.toys.hand_set.boolean_heads import head_formula
@@ -105,15 +104,16 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     learned = {key: set(found[job.name]["solved"]) for key, job in plan.items()}
     findings = _findings(found[first.name], degrees, learned, numbers)
     shares = _by_class(degrees, learned, numbers)
-    settings = {"preset": preset, "seeds": len(numbers), "steps": STEPS, "heads": list(HEADS)}
-    return OpenResult(
-        probe=NAME,
-        verdict=_verdict(findings),
-        evidence=open_evidence(findings, numbers),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        question=QUESTION,
-        findings=findings,
-        jobs=found,
+    settings = {"preset": preset, "steps": STEPS, "heads": list(HEADS)}
+    return open_result(
+        NAME,
+        SOURCE,
+        QUESTION,
+        _verdict(findings),
+        findings,
+        found,
+        settings=settings,
+        seeds=numbers,
         details=[_table(degrees, shares, len(numbers))],
         notes=[
             "One attention-only layer without norms behind the heads, bits in positions of their "

@@ -33,8 +33,7 @@ from interp_toolkit.results import Figure, Table
 from interp_toolkit.studies.jobs.attempt import Outcome
 from interp_toolkit.studies.jobs.runner import Job, Runner
 from interp_toolkit.studies.open.finding import Finding, coverage_of_each
-from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
-from interp_toolkit.studies.result import study_provenance
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_result
 from interp_toolkit.studies.seed_interval import Interval, difference, over_seeds
 from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.training.engine.run_files import end_run
@@ -108,15 +107,16 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     found = {key: [jobs[job.name] for job in mine] for key, mine in plan.items()}
     early = [jobs[job.name] for job in own]
     findings = _findings(found, early)
-    settings = {"preset": preset, "seeds": len(numbers), "steps": STEPS, "device": runner.device}
-    return OpenResult(
-        probe=NAME,
-        verdict=_verdict(findings),
-        evidence=open_evidence(findings, numbers),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        question=QUESTION,
-        findings=findings,
-        jobs=jobs,
+    settings = {"preset": preset, "steps": STEPS, "device": runner.device}
+    return open_result(
+        NAME,
+        SOURCE,
+        QUESTION,
+        _verdict(findings),
+        findings,
+        jobs,
+        settings=settings,
+        seeds=numbers,
         details=[_layouts(found), _by_seed(found)],
         plots=[_losses(found), _foretold(early)],
     )

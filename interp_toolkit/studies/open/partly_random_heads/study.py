@@ -32,9 +32,8 @@ from interp_toolkit.studies.open.partly_random_heads.training import (
     Condition,
     partly_frozen_job,
 )
-from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_result
 from interp_toolkit.studies.open.seed_claim import contrast, counted, finding_of, in_words
-from interp_toolkit.studies.result import study_provenance
 
 NAME = "open/partly-random-heads"
 SOURCE = "Is random attention sufficient for sequence modeling?, section 5"
@@ -109,16 +108,17 @@ def partly_random_heads(preset: str, seeds: int | None, runner: Runner) -> OpenR
     done = runner.run([job for mine in jobs.values() for job in mine])
     found = {name: [done[job.name] for job in mine] for name, mine in jobs.items()}
     findings = findings_of(found, settings["test_examples"])
-    recorded = {"preset": preset, "seeds": len(numbers), "settings": settings}
+    recorded: dict[str, Any] = {"preset": preset, "settings": settings}
     recorded["conditions"] = [asdict(condition) for condition in asked]
-    return OpenResult(
-        probe=NAME,
-        verdict=_verdict(findings, found, settings),
-        evidence=open_evidence(findings, numbers),
-        provenance=study_provenance(NAME, SOURCE, recorded, runner.first_seed),
-        question=QUESTION,
-        findings=findings,
-        jobs=done,
+    return open_result(
+        NAME,
+        SOURCE,
+        QUESTION,
+        _verdict(findings, found, settings),
+        findings,
+        done,
+        settings=recorded,
+        seeds=numbers,
         details=[_table(found, asked)],
         plots=[_accuracies(found), _curves(found)],
     )

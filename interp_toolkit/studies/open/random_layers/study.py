@@ -38,10 +38,9 @@ from interp_toolkit.studies.open.random_layers.figures import (
 )
 from interp_toolkit.studies.open.random_layers.layers import KINDS, RANDOM
 from interp_toolkit.studies.open.random_layers.width import layers_job, needed_width
-from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
+from interp_toolkit.studies.open.result import FRESH, OpenResult, open_result
 from interp_toolkit.studies.open.seed_claim import SeedClaim, in_words, judged, outcome_in_words
 from interp_toolkit.studies.power_law import exponent
-from interp_toolkit.studies.result import study_provenance
 
 NAME = "open/random-layers"
 SOURCE = "Computation in superposition, sections 1.2 and 2 (left open)"
@@ -84,19 +83,19 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     findings = judge(fit(values))
     settings = {
         "preset": preset,
-        "seeds": len(numbers),
         "features": list(FEATURES),
         "widths": list(WIDTHS),
         "most_on": MOST_ON,
     }
-    return OpenResult(
-        probe=NAME,
-        verdict=verdict(findings),
-        evidence=open_evidence(findings, numbers),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        question=QUESTION,
-        findings=findings,
-        jobs=found,
+    return open_result(
+        NAME,
+        SOURCE,
+        QUESTION,
+        verdict(findings),
+        findings,
+        found,
+        settings=settings,
+        seeds=numbers,
         details=[width_table(values), error_table(values)],
         notes=[
             f"Features with an axis each, {min(FEATURES)} to {max(FEATURES)}, up to {MOST_ON} on; "
