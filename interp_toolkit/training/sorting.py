@@ -286,12 +286,19 @@ def evaluate(model: Transformer, config: SortTraining) -> SeedScores:
     pairs = None if config.distinct else two_valued_sets(config.layout)
     if pairs is not None:
         lists["two_values"] = pairs
-    if config.held_out_sets:
-        lists["held_out"] = set_split(config)[1].shuffled(fresh_generator(0))
     found = {name: list_accuracy(model, config.layout, some) for name, some in lists.items()}
     kind = TESTED_ON[config.source.kind]
     trained_on = found.get(kind, found["random"])
-    return SeedScores(trained_on.loss, **{name: f.lists_right for name, f in found.items()})
+    shares = {name: f.lists_right for name, f in found.items()}
+    return SeedScores(trained_on.loss, **shares, held_out=held_out_right(model, config))
+
+
+def held_out_right(model: Transformer, config: SortTraining) -> float | None:
+    """The share of the sets that were not trained on that is sorted; None where all were."""
+    if not config.held_out_sets:
+        return None
+    lists = set_split(config)[1].shuffled(fresh_generator(0))
+    return list_accuracy(model, config.layout, lists).lists_right
 
 
 def train(config: SortTraining, session: Session, *, recipe: str) -> TrainingRun:

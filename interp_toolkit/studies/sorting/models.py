@@ -13,7 +13,7 @@ from interp_toolkit.circuits.sorting.kinds import hard_lists
 from interp_toolkit.studies.jobs.attempt import Outcome
 from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.training.engine.run_files import end_run, kept_checkpoints
-from interp_toolkit.training.sorting import TESTED_ON, evaluate
+from interp_toolkit.training.sorting import TESTED_ON, held_out_right
 
 EXAMPLES = 3  # wrongly sorted lists that are kept of each model
 
@@ -51,7 +51,7 @@ def sorting_model(
         "algorithm_verdict": fingerprint.verdict,
         "metrics": fingerprint.metrics,
         "hardest": hardest(run.model, layout, hard_lists(layout, distinct), keep=EXAMPLES),
-        "held_out": evaluate(run.model, config).held_out if config.held_out_sets else None,
+        "held_out": held_out_right(run.model, config),
         "curve": run.training["curve"],
     }
     if kept_checkpoints(folder):

@@ -20,8 +20,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from interp_toolkit import plots
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
@@ -79,12 +77,7 @@ def _as_many_as_the_degree(table: str) -> bool:
 def trained(*, folder: Path, n_heads: int, steps: int, seed: int) -> Outcome:
     """Which functions of three bits layers of so many heads have learned."""
     tables = functions()
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        found = solved(train(tables, n_heads, seed, steps), tables)
-    finally:
-        torch.set_num_threads(threads)
+    found = solved(train(tables, n_heads, seed, steps), tables)
     return Outcome(
         {
             "heads": n_heads,
