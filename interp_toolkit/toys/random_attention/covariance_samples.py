@@ -151,7 +151,7 @@ def run_layers(
     m = len(phi0)
     if width < m:
         raise InputError(f"{m} tokens do not fit a width of {width} with any covariance")
-    layer = _layer(width, m, n_heads, causal, mixing)
+    layer = bare_mixing_layer(width, m, n_heads, causal, mixing)
     generator = torch.Generator().manual_seed(seed)
     start = torch.zeros(1, m, width, dtype=torch.float64)
     start[0, :, :m] = math.sqrt(width) * torch.from_numpy(np.linalg.cholesky(phi0))
@@ -168,9 +168,18 @@ def run_layers(
     return out
 
 
-def _layer(
+def bare_mixing_layer(
     width: int, m: int, n_heads: int, causal: bool, mixing: MixingVariance
 ) -> MixingAttention:
+    """A layer of the toolkit that mixes and nothing else: W_O is the identity, W_V to be drawn.
+
+    Args:
+        width: d_model.
+        m: positions.
+        n_heads: that share the width.
+        causal: whether a position sees earlier ones only.
+        mixing: the variance of the mixing matrices.
+    """
     cfg = TransformerConfig(
         n_layers=1,
         d_model=width,
@@ -186,7 +195,7 @@ def _layer(
         attention_dir="causal" if causal else "bidirectional",
         dtype=torch.float64,
     )
-    layer = MixingAttention(cfg)
+    layer = MixingAttention(cfg).requires_grad_(False)
     eye = torch.eye(width, dtype=torch.float64)
     layer.W_O.copy_(eye.view(n_heads, width // n_heads, width))
     return layer

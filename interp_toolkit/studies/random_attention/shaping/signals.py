@@ -30,9 +30,10 @@ from torch import Tensor
 
 from interp_toolkit.circuits.collapse.by_depth import similarity_by_depth
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.transformer.config import MixingVariance, TransformerConfig
+from interp_toolkit.models.transformer.config import MixingVariance
 from interp_toolkit.models.transformer.mixing import MixingAttention
 from interp_toolkit.studies.random_attention.depth.models import DepthSizes, untrained
+from interp_toolkit.toys.random_attention.covariance_samples import bare_mixing_layer
 
 MEASURES = ("size", "gradient", "likeness", "dimensions", "spread")
 
@@ -49,7 +50,6 @@ def through_layers(
 ) -> dict[str, list[float]]:
     """Every measure at every depth, of one draw of weights and tokens."""
     generator = torch.Generator().manual_seed(seed)
-    cfg = _layer_config(mixing, causal=causal, n_heads=n_heads, width=width, n_pos=n_pos)
     start = torch.randn(1, n_pos, width, generator=generator, dtype=torch.float64)
     start = start / start.square().mean().sqrt()
     inputs: list[Tensor] = []
@@ -58,7 +58,7 @@ def through_layers(
     h, found = start, {name: list[float]() for name in MEASURES}
     for depth in range(1, max(depths) + 1):
         inputs.append(h.requires_grad_())
-        out = _layer(cfg, generator)(h)
+        out = _layer(width, n_pos, n_heads, causal, mixing, generator)(h)
         outputs.append(out)
         scale = out.detach().square().mean().sqrt()
         logs.append(float(scale.log10()))
@@ -70,6 +70,21 @@ def through_layers(
             for name, value in _geometry(h[0]).items():
                 found[name].append(value)
     return found
+
+
+def _layer(
+    width: int,
+    n_pos: int,
+    n_heads: int,
+    causal: bool,
+    mixing: MixingVariance,
+    generator: torch.Generator,
+) -> MixingAttention:
+    """A fresh attention layer of the toolkit, W_O the identity."""
+    layer = bare_mixing_layer(width, n_pos, n_heads, causal, mixing)
+    layer.W_V.normal_(0, 1 / math.sqrt(width), generator=generator)
+    layer.draw_mixing(generator)
+    return layer
 
 
 def _gradient(inputs: Sequence[Tensor], outputs: Sequence[Tensor], u: Tensor) -> float:
@@ -93,36 +108,6 @@ def _geometry(h: Float[Tensor, "pos width"]) -> dict[str, float]:
         "dimensions": float(eigenvalues.sum() ** 2 / eigenvalues.square().sum()),
         "spread": float(2 * (sizes.max() / sizes.min()).log10()),
     }
-
-
-def _layer_config(
-    mixing: MixingVariance, *, causal: bool, n_heads: int, width: int, n_pos: int
-) -> TransformerConfig:
-    return TransformerConfig(
-        n_layers=1,
-        d_model=width,
-        n_ctx=n_pos,
-        n_heads=n_heads,
-        d_head=width // n_heads,
-        d_vocab=1,
-        attn_only=True,
-        biases=False,
-        mixing=mixing,
-        normalization_type=None,
-        positional_embedding_type="none",
-        attention_dir="causal" if causal else "bidirectional",
-        dtype=torch.float64,
-    )
-
-
-def _layer(cfg: TransformerConfig, generator: torch.Generator) -> MixingAttention:
-    """A fresh attention layer of the toolkit, W_O the identity."""
-    layer = MixingAttention(cfg).requires_grad_(False)
-    layer.W_V.normal_(0, 1 / math.sqrt(cfg.d_model), generator=generator)
-    eye = torch.eye(cfg.d_model, dtype=torch.float64)
-    layer.W_O.copy_(eye.view(cfg.n_heads, cfg.d_head, cfg.d_model))
-    layer.draw_mixing(generator)
-    return layer
 
 
 def through_model(
