@@ -251,7 +251,7 @@ def _comparison(quantities: Sequence[Quantity], whose: str) -> Table:
     title = f"{whose.capitalize()} beside ours"
     if all(q.theirs is None and q.expected is None for q in quantities):
         title = "What was measured"
-        caption = "Ours is the median over seeds; the source gives no figures to hold it against."
+        caption = "Ours is the median over seeds; it is not held against a figure of the source's."
     return Table(title, columns, rows, caption)
 
 
