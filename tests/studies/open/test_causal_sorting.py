@@ -13,7 +13,7 @@ from scipy import stats
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.causal_sorting import study
+from interp_toolkit.studies.open.causal_sorting import claims, study
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +73,9 @@ def seeds(*losses: float) -> list[dict]:
 
 def test_a_ratio_of_losses_is_of_geometric_means() -> None:
     first, second = ("causal", "adam", "low"), ("fixed query", "adam", "low")
-    claim = study.RatioClaim("so", first, second, above=1.0)
+    claim = claims.RatioClaim("so", first, second, above=1.0)
     found = {first: seeds(2.0, 8.0, 4.0), second: seeds(1.0, 2.0, 4.0)}
-    ratio = study._ratio(found, claim, 0.95, "3 seeds")
+    ratio = claims._ratio(found, claim, 0.95, "3 seeds")
     assert ratio.value == pytest.approx(2.0)
     reach = stats.t.ppf(0.975, 2) * math.log(2) / math.sqrt(3)  # of either mean, in logarithms
     assert math.log(ratio.high / 2) == pytest.approx(math.hypot(reach, reach))
@@ -91,11 +91,11 @@ def test_spearman_intervals_cover_about_as_they_say(n: int, level: float, rho: f
     for _ in range(600):
         x = rng.normal(size=n)
         y = rho * x + math.sqrt(1 - rho**2) * rng.normal(size=n)
-        _, low, high = study.spearman(list(x), list(y), level)
+        _, low, high = claims.spearman(list(x), list(y), level)
         covered += low <= truth <= high
     assert covered / 600 >= level - 0.03
 
 
 def test_nothing_to_rank() -> None:
-    assert study.spearman([1.0, 2.0], [1.0, 2.0], 0.95)[1:] == (-1.0, 1.0)
-    assert study.spearman([1.0] * 9, [1.0] * 9, 0.95) == (0.0, -1.0, 1.0)
+    assert claims.spearman([1.0, 2.0], [1.0, 2.0], 0.95)[1:] == (-1.0, 1.0)
+    assert claims.spearman([1.0] * 9, [1.0] * 9, 0.95) == (0.0, -1.0, 1.0)
