@@ -41,6 +41,7 @@ TABLE = re.compile(
     r"\n(?P<body>.*?)(?P<end><!-- end of table -->)",
     re.DOTALL,
 )
+_OUTCOME = re.compile("[a-z]+(_[a-z]+)+")  # such as not_reached
 _CELL = re.compile(r"\{([^{}:]+)(?::([^{}]+))?\}")
 
 
@@ -105,7 +106,9 @@ def _cell(template: str, row: Mapping[str, Any]) -> str:
     if any(value is None for value in wanted):
         return "–"
     text = _CELL.sub(lambda m: written(row[m[1]], m[2] or ""), template)
-    return text.replace("|", "\\|").replace("_", " ")
+    if _OUTCOME.fullmatch(text):
+        text = text.replace("_", " ")
+    return text.replace("|", "\\|")
 
 
 def anew(text: str) -> str:

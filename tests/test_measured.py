@@ -61,7 +61,11 @@ def test_a_result_file_is_of_an_artefact_or_a_benchmark(file: Path) -> None:
 DOCUMENT = {
     "quantities": [{"of": "a", "name": "x", "median": 1}, {"of": "b", "name": "x", "median": 0.25}],
     "tables": [
-        {"title": "t", "columns": ["k", "v %", "w"], "rows": [["r_1", 3.14, 1], ["s", 4.0, None]]}
+        {
+            "title": "t",
+            "columns": ["k", "v %", "w"],
+            "rows": [["d_head 1", 3.14, 1], ["not_so", 4.0, None]],
+        }
     ],
 }
 
@@ -73,7 +77,7 @@ def document(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_steps_of_a_path() -> None:
     assert figures.follow(DOCUMENT, ["quantities", "b/x", "median"]) == 0.25
-    assert figures.follow(DOCUMENT, ["tables", "t", "s", "v %"]) == 4
+    assert figures.follow(DOCUMENT, ["tables", "t", "not_so", "v %"]) == 4
     assert figures.follow(DOCUMENT, ["quantities", "0", "of"]) == "a"
     with pytest.raises(ValueError, match="too many"):
         figures.follow(DOCUMENT, ["quantities", "x"])
@@ -103,7 +107,7 @@ def test_a_wrong_figure_is_put_right(wrong: str) -> None:
 @pytest.mark.usefixtures("document")
 def test_a_table_is_put_right() -> None:
     begin = "<!-- table :: it :: t :: name={k} | both={v %:.1f} ({w}) -->\n"
-    right = "\n| name | both |\n| --- | --- |\n| r 1 | 3.1 (1) |\n| s | – |\n\n"
+    right = "\n| name | both |\n| --- | --- |\n| d_head 1 | 3.1 (1) |\n| not so | – |\n\n"
     end = "<!-- end of table -->\n"
     assert figures.anew(begin + "| old |\n" + end) == begin + right + end
     assert figures.anew(begin + right + end) == begin + right + end
