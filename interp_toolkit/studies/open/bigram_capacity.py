@@ -248,7 +248,7 @@ def judge(fitted: Fitted) -> list[Finding]:
         ),
         (
             "gain",
-            "from 1/4 on, training raises signal to noise by a factor of 1.1 to 1.5",
+            "from 1/4 on, training on all pairs raises signal to noise by a factor of 1.1 to 1.5",
             {"above": 1.1, "below": 1.5},
             "a factor outside at larger d",
         ),
@@ -301,9 +301,9 @@ def verdict(findings: Sequence[Finding]) -> str:
     )
     noise = outcome_in_words(
         gain,
-        "Signal to noise rises by a factor of",
-        "Signal to noise does not rise by 1.1 to 1.5:",
-        "By which factor signal to noise rises",
+        "Signal to noise rises (all pairs) by a factor of",
+        "Signal to noise (all pairs) does not rise by 1.1 to 1.5:",
+        "By which factor signal to noise rises (all pairs)",
     )
     filled = outcome_in_words(
         full,
