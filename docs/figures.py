@@ -79,7 +79,9 @@ def written(value: Any, form: str) -> str:
     """As `format` has it; `100*.0f` is of a hundred times the value, `.0%` has a space before %."""
     if form.startswith("100*"):
         value, form = 100 * value, form[4:]
-    text = format(value, form).replace("%", " %")
+    text = format(value, form)
+    if form.endswith("%"):
+        text = text.replace("%", " %")
     return text[1:] if re.fullmatch(r"-0(\.0+)?( %)?", text) else text
 
 
