@@ -204,6 +204,8 @@ class Artefact:
             `studies.jobs.runner`).
         first_seed: where nobody says; a study whose claims were found on some seeds is judged on
             others.
+        shares: a word for all artefacts that train some of the same models, each under one name,
+            so that `reproduce all` trains them once; "": its jobs are its own.
     """
 
     name: str
@@ -212,6 +214,7 @@ class Artefact:
     presets: Mapping[str, str]
     run: Callable[[str, int | None, Any], Any]
     first_seed: int = 0
+    shares: str = ""
 
 
 @cache

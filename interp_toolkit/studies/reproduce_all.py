@@ -1,6 +1,7 @@
 """Every artefact, one after the other, with a page of what came out: `interp reproduce all`.
 
-    FOLDER/jobs/NAME/         the jobs of an artefact, as `--out` keeps them, to go on with
+    FOLDER/jobs/NAME/         the jobs of an artefact, as `--out` keeps them, to go on with; those
+                              that train some of the same models have one folder
     FOLDER/results/NAME.json  its verdict, figures theirs beside ours, findings, settings, tables
     FOLDER/results/README.md  a line for each
     FOLDER/seconds.json       how long each has taken, over all runs
@@ -103,7 +104,7 @@ def _make(name: str, preset: str, folder: Path, runner_for: Callable[[Path, int]
     began = time.monotonic()
     result, why_not = None, ""
     try:
-        place = folder / JOBS / name.replace("/", "--")
+        place = folder / JOBS / (artefact.shares or name).replace("/", "--")
         place.parent.mkdir(parents=True, exist_ok=True)
         result = artefact.run(chosen, None, runner_for(place, artefact.first_seed))
     except InputError as error:

@@ -128,6 +128,7 @@ class TableStudy:
                 preset: f"{self._models(preset)}. {self.limits[preset]}" for preset in self.cells
             },
             run=self.run,
+            shares="random-attention/tables",
         )
 
     def run(self, preset: str, seeds: int | None, runner: Runner) -> TableResult:
