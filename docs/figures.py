@@ -4,9 +4,10 @@ A figure is followed by where it comes from:
 
     0.8446<!-- xor :: quantities :: hand-set, two heads/score of equal bits :: median :: .4f -->
 
-is that value of `docs/results/xor.json`, in that format. A step of the path is a key, a place in a
-list, or the name of an entry: `of/name` of a quantity, the claim of a finding, the title of a table
-and then the first cell of a row and the name of a column. A table lies between two comments:
+is that value of `docs/results/xor.json`, in that format; a word has the form s. A step of the path
+is a key, a place in a list, or the name of an entry: `of/name` of a quantity, the claim of a
+finding, the title of a table and then the first cell of a row and the name of a column. A table
+lies between two comments:
 
     <!-- table :: open/stacked-errors :: Claims :: claim={claim} | found={found:.2f} -->
     <!-- end of table -->
@@ -33,7 +34,7 @@ PAGES = [
     *(p for p in sorted((ROOT / "docs").rglob("*.md")) if RESULTS not in p.parents),
 ]
 FIGURE = re.compile(
-    r"(?P<figure>[-+]?[\d.,]*\d(?:e[-+]?\d+)?(?: %)?|\?)"
+    r"(?P<figure>[-+]?[\d.,]*\d(?:e[-+]?\d+)?(?: %)?|`[^`\n]*`|\?)"
     r"<!-- (?P<name>[\w/-]+) :: (?P<path>.+?) :: (?P<form>\S+) -->"
 )
 TABLE = re.compile(
@@ -76,7 +77,12 @@ def _named(entry: Mapping[str, Any]) -> set[str]:
 
 
 def written(value: Any, form: str) -> str:
-    """As `format` has it; `100*.0f` is of a hundred times the value, `.0%` has a space before %."""
+    """As `format` has it; `100*.0f` is of a hundred times the value, `.0%` has a space before %.
+
+    A word, of the form `s`, stands between back quotes.
+    """
+    if form == "s":
+        return f"`{value.replace('_', ' ')}`"
     if form.startswith("100*"):
         value, form = 100 * value, form[4:]
     text = format(value, form)

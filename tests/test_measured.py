@@ -91,6 +91,7 @@ def test_steps_of_a_path() -> None:
         (-0.001, ".2f", "0.00"),
         (-0.51, ".1f", "-0.5"),
         (12345, ",d", "12,345"),
+        ("not_reached", "s", "`not reached`"),
     ],
 )
 def test_how_a_figure_is_written(value: float, form: str, text: str) -> None:
@@ -102,6 +103,12 @@ def test_how_a_figure_is_written(value: float, form: str, text: str) -> None:
 def test_a_wrong_figure_is_put_right(wrong: str) -> None:
     page = "of which {}<!-- it :: quantities :: b/x :: median :: .0% --> hold"
     assert figures.anew(page.format(wrong)) == page.format("25 %")
+
+
+@pytest.mark.usefixtures("document")
+def test_a_wrong_word_is_put_right() -> None:
+    page = "it is {}<!-- it :: tables :: t :: not_so :: k :: s -->"
+    assert figures.anew(page.format("`so`")) == page.format("`not so`")
 
 
 @pytest.mark.usefixtures("document")
