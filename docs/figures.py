@@ -5,15 +5,16 @@ A figure is followed by where it comes from:
     0.8446<!-- xor :: quantities :: hand-set, two heads/score of equal bits :: median :: .4f -->
 
 is that value of `docs/results/xor.json`, in that format; a word has the form s. A step of the path
-is a key, a place in a list, or the name of an entry: `of/name` of a quantity, the claim of a
-finding, the title of a table and then the first cell of a row and the name of a column. A table
-lies between two comments:
+is a key, a place in a list, or the name of an entry, whole or a part that no other has: `of/name`
+of a quantity, the claim of a finding, the title of a table and then the first cell of a row and the
+name of a column (or `rows` and two places). A table lies between two comments:
 
     <!-- table :: open/stacked-errors :: Claims :: claim={claim} | found={found:.2f} -->
     <!-- end of table -->
 
-names the columns (heading=cell, in which {column} or {column:format} stands for a row's value). A
-row with nothing in a column that its cell wants has – there.
+names the columns (heading=cell, in which {column} or {column:format} stands for a row's value, and
+{0} for its first, where that column has no name). A row with nothing in a column that its cell
+wants has – there.
 
 Run: python docs/figures.py    writes every figure anew; it is idle where all are as in the files
 """
@@ -34,12 +35,12 @@ PAGES = [
     *(p for p in sorted((ROOT / "docs").rglob("*.md")) if RESULTS not in p.parents),
 ]
 FIGURE = re.compile(
-    r"(?P<figure>[-+]?[\d.,]*\d(?:e[-+]?\d+)?(?: %)?|`[^`\n]*`|\?)"
+    r"(?P<figure>(?<![\w.,])[-−+]?\d[\d.,]*(?:e[-+]?\d+)?(?: %)?|(?<=\d-)\d+(?: %)?|`[^`\n]*`|\?)"
     r"<!-- (?P<name>[\w/-]+) :: (?P<path>.+?) :: (?P<form>\S+) -->"
 )
 TABLE = re.compile(
     r"(?P<begin><!-- table :: (?P<name>[\w/-]+) :: (?P<title>[^\n]+?) :: (?P<columns>[^\n]+?) -->)"
-    r"\n(?P<body>.*?)(?P<end><!-- end of table -->)",
+    r"\n(?P<body>(?:(?!<!-- table :: ).)*?)(?P<end><!-- end of table -->)",
     re.DOTALL,
 )
 _OUTCOME = re.compile("[a-z]+(_[a-z]+)+")  # such as not_reached
@@ -59,7 +60,7 @@ def result(name: str) -> Mapping[str, Any]:
 def follow(value: Any, steps: list[str]) -> Any:
     """The value at the end of a path."""
     for step in steps:
-        if isinstance(value, dict) and "rows" in value and "columns" in value:
+        if isinstance(value, dict) and "columns" in value and step != "rows":
             [row] = [r for r in value["rows"] if str(r[0]) == step]
             value = dict(zip(value["columns"], row, strict=True))
         elif isinstance(value, dict):
@@ -67,8 +68,15 @@ def follow(value: Any, steps: list[str]) -> Any:
         elif step.isdigit():
             value = value[int(step)]
         else:
-            [value] = [v for v in value if step in _named(v)]
+            value = _only(value, step)
     return value
+
+
+def _only(entries: list[Mapping[str, Any]], said: str) -> Mapping[str, Any]:
+    """The entry of this name, or the one whose name holds it."""
+    exact = [entry for entry in entries if said in _named(entry)]
+    [found] = exact or [e for e in entries if any(said in name for name in _named(e))]
+    return found
 
 
 def _named(entry: Mapping[str, Any]) -> set[str]:
@@ -104,7 +112,7 @@ def table(name: str, title: str, columns: str) -> str:
     )
     lines = [heads, ["---"] * len(heads)]
     for values in found["rows"]:
-        row = dict(zip(found["columns"], values, strict=True))
+        row = {"0": values[0], **dict(zip(found["columns"], values, strict=True))}
         lines.append([_cell(cell, row) for cell in cells])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -129,10 +137,21 @@ def anew(text: str) -> str:
     )
 
 
+def unread(text: str) -> int:
+    """How many references of a page are written wrongly, so that nothing would be held by them."""
+    read = [*FIGURE.finditer(text), *TABLE.finditer(text)]
+    return len(re.findall(r"<!-- [\w/-]+ :: ", text)) - len(read)
+
+
 def main() -> None:
-    """Write the pages anew."""
+    """Write the pages anew.
+
+    Raises SystemExit where a reference cannot be read.
+    """
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
+        if unread(before):
+            raise SystemExit(f"{page.relative_to(ROOT)}: {unread(before)} references are unread")
         after = anew(before)
         if after != before:
             page.write_text(after, encoding="utf-8")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FEWEST = 100  # figures and tables that a file stands behind
+FEWEST = 40  # figures and tables that a file stands behind
 
 
 def _script() -> ModuleType:
@@ -34,9 +33,7 @@ def test_a_pages_figures_are_those_of_the_files(page: Path) -> None:
 @pytest.mark.parametrize("page", figures.PAGES, ids=lambda page: page.stem)
 def test_every_reference_is_read(page: Path) -> None:
     """One that is written wrongly would be left as it is, and hold nothing."""
-    text = page.read_text(encoding="utf-8")
-    read = [*figures.FIGURE.finditer(text), *figures.TABLE.finditer(text)]
-    assert len(read) == len(re.findall(r"<!-- [\w/-]+ :: ", text))
+    assert figures.unread(page.read_text(encoding="utf-8")) == 0
 
 
 def test_there_are_figures_to_hold() -> None:
@@ -78,9 +75,13 @@ def document(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_steps_of_a_path() -> None:
     assert figures.follow(DOCUMENT, ["quantities", "b/x", "median"]) == 0.25
     assert figures.follow(DOCUMENT, ["tables", "t", "not_so", "v %"]) == 4
+    assert figures.follow(DOCUMENT, ["tables", "t", "rows", "0", "1"]) == 3.14
     assert figures.follow(DOCUMENT, ["quantities", "0", "of"]) == "a"
     with pytest.raises(ValueError, match="too many"):
         figures.follow(DOCUMENT, ["quantities", "x"])
+    findings = [{"claim": "below 1"}, {"claim": "below 10"}, {"claim": "above 2"}]
+    assert figures.follow(findings, ["below 1", "claim"]) == "below 1"  # whole before a part
+    assert figures.follow(findings, ["above", "claim"]) == "above 2"
 
 
 @pytest.mark.parametrize(
@@ -99,10 +100,25 @@ def test_how_a_figure_is_written(value: float, form: str, text: str) -> None:
 
 
 @pytest.mark.usefixtures("document")
-@pytest.mark.parametrize("wrong", ["?", "3.2", "-1", "1,024", "24 %", "2e-05"])
+@pytest.mark.parametrize("wrong", ["?", "3.2", "-1", "−1.5", "1,024", "24 %", "2e-05"])
 def test_a_wrong_figure_is_put_right(wrong: str) -> None:
     page = "of which {}<!-- it :: quantities :: b/x :: median :: .0% --> hold"
     assert figures.anew(page.format(wrong)) == page.format("25 %")
+
+
+@pytest.mark.usefixtures("document")
+def test_nothing_in_front_of_a_figure_is_touched() -> None:
+    page = "in 20-{}<!-- it :: quantities :: b/x :: median :: 100*.0f -->, L0H{}"
+    assert figures.anew(page.format("24", 1)) == page.format("25", 1)
+
+
+@pytest.mark.usefixtures("document")
+def test_a_table_without_an_end_is_told_and_takes_nothing_with_it() -> None:
+    begin = "<!-- table :: it :: t :: name={0} -->\n"
+    page = begin + "prose\n" + begin + "<!-- end of table -->\n"
+    assert figures.unread(page) == 1
+    assert figures.anew(page).startswith(begin + "prose\n" + begin)
+    assert figures.unread(page.replace("prose", "<!-- end of table -->")) == 0
 
 
 @pytest.mark.usefixtures("document")
@@ -113,7 +129,7 @@ def test_a_wrong_word_is_put_right() -> None:
 
 @pytest.mark.usefixtures("document")
 def test_a_table_is_put_right() -> None:
-    begin = "<!-- table :: it :: t :: name={k} | both={v %:.1f} ({w}) -->\n"
+    begin = "<!-- table :: it :: t :: name={0} | both={v %:.1f} ({w}) -->\n"
     right = "\n| name | both |\n| --- | --- |\n| d_head 1 | 3.1 (1) |\n| not so | – |\n\n"
     end = "<!-- end of table -->\n"
     assert figures.anew(begin + "| old |\n" + end) == begin + right + end

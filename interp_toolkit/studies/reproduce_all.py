@@ -4,7 +4,8 @@
                               that train some of the same models have one folder
     FOLDER/results/NAME.json  its verdict, figures theirs beside ours, findings, settings, tables
     FOLDER/results/README.md  a line for each
-    FOLDER/seconds.json       how long each has taken, over all runs
+    FOLDER/seconds.json       how long each has taken, over all runs; the first that needs a model
+                              which several share has trained it
 
 An artefact that cannot be made here (a text that is not on this machine) is told and passed over.
 Files are written as soon as an artefact is done, and hold nothing that differs from run to run but

@@ -5,51 +5,49 @@ from __future__ import annotations
 import dataclasses
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from interp_toolkit import registry
-from interp_toolkit.registry import find, names
+from interp_toolkit.registry import Artefact, find, names
 from interp_toolkit.results import jsonable
 from interp_toolkit.studies import reproduce_all
-from interp_toolkit.studies.jobs.runner import Job, Runner
-
-sys.path.insert(0, str(Path(__file__).parent / "jobs"))
-from toy_study import TOY
+from interp_toolkit.studies.jobs.runner import Runner
+from interp_toolkit.studies.random_attention.table import TableStudy
 
 
-class ListedError(Exception):
-    """Raised instead of running jobs."""
+@pytest.fixture(name="toy")
+def toy_study(monkeypatch: pytest.MonkeyPatch) -> Iterator[Artefact]:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent / "jobs"))
+    from toy_study import TOY
+
+    yield TOY
+    sys.modules.pop("toy_study", None)
 
 
-class Lists(Runner):
-    """A runner that only says which jobs it was given."""
-
-    def run(self, jobs):
-        raise ListedError(jobs)
-
-
-def jobs_of(artefact: registry.Artefact) -> list[Job]:
-    with pytest.raises(ListedError) as listed:
-        artefact.run("small", None, Lists(first_seed=artefact.first_seed))
-    return listed.value.args[0]
-
-
-def test_jobs_of_one_name_that_are_shared_are_one_job() -> None:
-    sharing = [a for a in (find("artefacts", n) for n in names("artefacts")) if a.shares]
-    assert len(sharing) > 5
-    identities: dict[tuple[str, str], set[str]] = {}
-    for artefact in sharing:
-        for job in jobs_of(artefact):
-            identity = json.dumps(jsonable(job.identity()), sort_keys=True)
-            identities.setdefault((artefact.shares, job.name), set()).add(identity)
+@pytest.mark.parametrize("preset", ["small", "paper"])
+def test_jobs_of_one_name_that_are_shared_are_one_job(preset: str) -> None:
+    """As each table makes them: cells by seeds, which `run` adds none to of another name."""
+    found = [find("artefacts", name) for name in names("artefacts")]
+    studies = [a.run.__self__ for a in found if a.shares]
+    assert len(studies) > 5
+    assert all(isinstance(study, TableStudy) for study in studies)
+    identities: dict[str, set[str]] = {}
+    for study in studies:
+        for cell in study.cells[preset]:
+            for seed in range(study.seeds[preset]):
+                job = cell.job(preset, seed, "cpu")
+                identity = json.dumps(jsonable(job.identity()), sort_keys=True)
+                identities.setdefault(job.name, set()).add(identity)
     assert {name for name, found in identities.items() if len(found) > 1} == set()
 
 
-def test_what_two_share_is_done_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    two = {name: dataclasses.replace(TOY, name=name, shares="toys") for name in ("one", "two")}
-    alone = {"three": dataclasses.replace(TOY, name="three")}
+def test_what_two_share_is_done_once(
+    toy: Artefact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    two = {name: dataclasses.replace(toy, name=name, shares="toys") for name in ("one", "two")}
+    alone = {"three": dataclasses.replace(toy, name="three")}
     monkeypatch.setattr(reproduce_all, "find", lambda group, name: (two | alone)[name])
     said: list[str] = []
 

@@ -17,6 +17,7 @@ from interp_toolkit.studies.open.causal_sorting.plan import (
     OPTIMISERS,
     RATES,
     SEARCHED,
+    SOURCES_OWN,
     STEPS,
     Found,
     Values,
@@ -29,15 +30,15 @@ def layouts(found: Found) -> Table:
     """A row for each way to train."""
     rows: list[list[Any]] = []
     for key, mine in found.items():
-        losses = [v["loss"] for v in mine]
+        ends = [v["loss"] for v in mine]
         pairs = [100 * v["two_values"] for v in mine if v["two_values"] is not None]
         rows.append(
             [
                 *key,
                 len(mine),
-                float(np.exp(np.mean(np.log(losses)))),
-                min(losses),
-                max(losses),
+                float(np.exp(np.mean(np.log(ends)))),
+                min(ends),
+                max(ends),
                 min(100 * v["hard"] for v in mine),
                 min(pairs) if pairs else None,
                 sum(v["wrong"] == 0 for v in mine),
@@ -53,11 +54,12 @@ def layouts(found: Found) -> Table:
     return Table("By attention, optimiser and rates", columns, rows, caption)
 
 
-def by_seed(found: Found) -> Table:
-    """A row for each model."""
+def by_seed(found: Found, early: Sequence[Values]) -> Table:
+    """A row for each model; `early`: every seed that is trained in the source's own way."""
+    every = {**found, SOURCES_OWN: early}
     rows = [
         [*key, v["seed"], v["loss"], v["wrong"], v["early"]["above_lift"]]
-        for key, mine in found.items()
+        for key, mine in every.items()
         for v in mine
     ]
     columns = ["attention", "optimiser", "rates", "seed", "loss", "wrong", "above, lift, early"]
@@ -67,12 +69,12 @@ def by_seed(found: Found) -> Table:
 def losses(found: Found) -> Figure:
     """Every model's loss, by attention and what it was trained with."""
     data = []
-    cells = list(dict.fromkeys(key[1:] for key in KEYS))
-    for side, (optimiser, rates) in enumerate(cells):
+    ways = list(dict.fromkeys(key[1:] for key in KEYS))
+    for side, (optimiser, rates) in enumerate(ways):
         points = [
-            (place + 0.1 * (2 * side - len(cells) + 1), v["loss"])
-            for place, layout in enumerate(LAYOUTS)
-            for v in found.get((layout, optimiser, rates), ())
+            (place + 0.1 * (2 * side - len(ways) + 1), v["loss"])
+            for place, attention in enumerate(LAYOUTS)
+            for v in found.get((attention, optimiser, rates), ())
         ]
         data.append(
             plots.markers(

@@ -26,8 +26,9 @@ RATES: Mapping[str, Mapping[str, Any]] = {
     "high": {"schedule": "cosine", "lr": 3e-3, "final_lr": 3e-5, "betas": (0.9, 0.99)},
 }
 KEYS: Sequence[Key] = [
-    *itertools.product(LAYOUTS, ("adam", "adamw"), RATES),
-    *((layout, "adam, no decay", "high") for layout in ("causal", "fixed query")),
+    *itertools.product(LAYOUTS, ("adam", "adamw"), ["low"]),
+    *itertools.product(("causal", "fixed query"), OPTIMISERS, ["high"]),
+    ("bidirectional", "adamw", "high"),
 ]
 SOURCES_OWN: Key = ("causal", "adam", "low")
 

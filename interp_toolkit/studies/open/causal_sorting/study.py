@@ -98,7 +98,7 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
         jobs,
         settings=settings,
         seeds=numbers,
-        details=[layouts(found), by_seed(found)],
+        details=[layouts(found), by_seed(found, early)],
         plots=[losses(found), foretold(early)],
     )
 
@@ -116,7 +116,10 @@ CAUSAL_SORTING = Artefact(
     name=NAME,
     summary="why causal models sort worse: attention, optimiser, rates; what early steps foretell",
     source=SOURCE,
-    presets={k: f"{n} seeds of {len(KEYS)} ways to train" for k, n in SEEDS.items()},
+    presets={
+        k: f"{n} seeds of {len(KEYS)} ways to train, {max(RANKED, n)} of the source's own"
+        for k, n in SEEDS.items()
+    },
     run=study,
     first_seed=FRESH,
 )
