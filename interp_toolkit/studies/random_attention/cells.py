@@ -29,6 +29,7 @@ from interp_toolkit.training.text.settings import GENERATED
 
 SOURCE = "Is random attention sufficient for sequence modeling?"
 LOOKED_AT = 64  # test rows
+SHORT = 16  # about how many tokens a row has whose recipe does not say
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +92,11 @@ class TableCell:
                 "device": device,
                 **({"look": LOOKED_AT} if self.look else {}),
             },
-            cost=float(config.steps * config.layers * config.rows * math.sqrt(config.d_model)),
+            cost=config.steps
+            * config.layers
+            * config.rows
+            * math.sqrt(config.d_model)
+            * getattr(config, "length", SHORT),
         )
 
 

@@ -119,7 +119,7 @@ RECIPE = Recipe(
             "d_model": 64,
             "lr": 3e-3,
             "rows": 64,
-            "steps": 400,
+            "steps": 800,
             "vocabulary": 4_096,
             "documents": 20_000,
             "test_documents": 2_000,
