@@ -204,6 +204,8 @@ def _percent(finding: Finding) -> str:
 
 
 def _times(finding: Finding) -> str:
-    if not 1e-3 < finding.low < finding.high < 1e6:
-        return f"{finding.value:.2g} × (how far from it is not known)"
-    return f"{finding.value:.2g} × ({finding.low:.2g} to {finding.high:.2g})"
+    value, low, high = (
+        f"{x:,.0f}" if 10 <= x < 1e6 else f"{x:.2g}"
+        for x in (finding.value, finding.low, finding.high)
+    )
+    return f"{value} × ({low} to {high})"
