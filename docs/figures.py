@@ -13,7 +13,7 @@ name of a column (or `rows` and two places). A table lies between two comments:
     <!-- end of table -->
 
 names the columns (heading=cell, in which {column} or {column:format} stands for a row's value, and
-{0} for its first, where that column has no name). A row with nothing in a column that its cell
+{0} for its first, where no column has that name). A row with nothing in a column that its cell
 wants has – there.
 
 Run: python docs/figures.py    writes every figure anew; it is idle where all are as in the files
@@ -112,7 +112,8 @@ def table(name: str, title: str, columns: str) -> str:
     )
     lines = [heads, ["---"] * len(heads)]
     for values in found["rows"]:
-        row = {"0": values[0], **dict(zip(found["columns"], values, strict=True))}
+        places = {str(place): value for place, value in enumerate(values)}
+        row = {**places, **dict(zip(found["columns"], values, strict=True))}
         lines.append([_cell(cell, row) for cell in cells])
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
