@@ -38,7 +38,7 @@ demo: $(VENV)/ready
 test: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 -m "not real"
 
-# TESTS is which: CI leaves out the rooms that read no TransformerLens model.
+# TESTS is which: CI leaves out what reads no TransformerLens model.
 test-tl4: $(VENV4)/ready
 	$(VENV4)/bin/python -m pytest -n 2 -m "not real" $(TESTS)
 
