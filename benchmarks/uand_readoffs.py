@@ -5,7 +5,7 @@ fit and held-out errors of all 130,816 pairs. The peer fits as many targets at o
 memory that ours takes at its peak, and is timed on a few blocks and scaled. Also: 1,000 features,
 499,500 pairs, and how much memory that takes.
 
-    python benchmarks/uand_readoffs.py [--repeats 3] [--blocks 2] [--no-large]
+    python benchmarks/uand_readoffs.py [--repeats 3] [--blocks 2] [--no-large] [--json FILE]
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import resource
 import statistics
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -86,6 +87,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--blocks", type=int, default=2)
     parser.add_argument("--no-large", action="store_true")
+    parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     runs, peers = [], []
     for _ in range(options.repeats):
@@ -108,6 +110,8 @@ def main() -> None:
         f"{report['pairs']:,} pairs in {mine:.1f} s and {report['memory_gib']:.2f} GiB "
         f"(wanted: 30 s, 2 GiB); {report['ratio']:.0f} times as fast as LinearRegression (wanted 5)"
     )
+    if options.json:
+        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
