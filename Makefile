@@ -79,22 +79,23 @@ imports: $(VENV)/ready
 
 # What each measures is kept beside the results that the docs' figures are held to.
 MEASURED := docs/results/benchmarks
+measured = $(BIN)/python benchmarks/$(1).py $(2) --json $(MEASURED)/$(1).json
 bench: $(VENV)/ready
 	mkdir -p $(MEASURED)
-	$(BIN)/python benchmarks/logistic_targets.py --json $(MEASURED)/logistic_targets.json
-	$(BIN)/python benchmarks/startup.py --json $(MEASURED)/startup.json
-	$(BIN)/python benchmarks/head_detectors.py --json $(MEASURED)/head_detectors.json
-	$(BIN)/python benchmarks/head_calibration.py --models 200 --cuts 40 --json $(MEASURED)/head_calibration.json
-	$(BIN)/python benchmarks/head_recall.py --json $(MEASURED)/head_recall.json
-	$(BIN)/python benchmarks/circuit_calibration.py --json $(MEASURED)/circuit_calibration.json
-	$(BIN)/python benchmarks/attribution.py --json $(MEASURED)/attribution.json
-	$(BIN)/python benchmarks/language_model_price.py --json $(MEASURED)/language_model_price.json
-	$(BIN)/python benchmarks/sorting_steps.py --json $(MEASURED)/sorting_steps.json
-	$(BIN)/python benchmarks/sorting_batches.py --json $(MEASURED)/sorting_batches.json
-	$(BIN)/python benchmarks/sorting_long_lists.py --json $(MEASURED)/sorting_long_lists.json
-	$(BIN)/python benchmarks/uand_readoffs.py --json $(MEASURED)/uand_readoffs.json
-	$(BIN)/python benchmarks/skip_bigram_levels.py --seeds 2 --heads 200 --json $(MEASURED)/skip_bigram_levels.json
-	$(BIN)/python benchmarks/variant_throughput.py --json $(MEASURED)/variant_throughput.json
+	$(call measured,logistic_targets)
+	$(call measured,startup)
+	$(call measured,head_detectors)
+	$(call measured,head_calibration,--models 200 --cuts 40)
+	$(call measured,head_recall)
+	$(call measured,circuit_calibration)
+	$(call measured,attribution)
+	$(call measured,language_model_price)
+	$(call measured,sorting_steps)
+	$(call measured,sorting_batches)
+	$(call measured,sorting_long_lists)
+	$(call measured,uand_readoffs)
+	$(call measured,skip_bigram_levels,--seeds 2 --heads 200)
+	$(call measured,variant_throughput)
 
 docs: $(VENV)/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict

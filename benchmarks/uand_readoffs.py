@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LinearRegression
 
+from interp_toolkit.atomic import replacing
 from interp_toolkit.probes import UANDReadoff
 from interp_toolkit.probes.uand.readoff import all_pairs
 
@@ -111,7 +112,8 @@ def main() -> None:
         f"(wanted: 30 s, 2 GiB); {report['ratio']:.0f} times as fast as LinearRegression (wanted 5)"
     )
     if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+        with replacing(options.json) as partial:
+            partial.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def _wrong_shares(seeds: Sequence[Values]) -> list[float]:
 
 def _foretells(seeds: Sequence[Values], level: float) -> Finding:
     """Spearman's correlation of early attention above the previous token with the final loss."""
-    x = [v["early"]["above_lift"] for v in seeds]
+    x = [v["early_lift"] for v in seeds]
     y = [v["loss"] for v in seeds]
     value, low, high = spearman(x, y, level)
     return Finding(

@@ -17,7 +17,6 @@ from interp_toolkit.studies.open.causal_sorting.plan import (
     OPTIMISERS,
     RATES,
     SEARCHED,
-    SOURCES_OWN,
     STEPS,
     Found,
     Values,
@@ -54,12 +53,11 @@ def layouts(found: Found) -> Table:
     return Table("By attention, optimiser and rates", columns, rows, caption)
 
 
-def by_seed(found: Found, early: Sequence[Values]) -> Table:
-    """A row for each model; `early`: every seed that is trained in the source's own way."""
-    every = {**found, SOURCES_OWN: early}
+def by_seed(found: Found) -> Table:
+    """A row for each model."""
     rows = [
-        [*key, v["seed"], v["loss"], v["wrong"], v["early"]["above_lift"]]
-        for key, mine in every.items()
+        [*key, v["seed"], v["loss"], v["wrong"], v["early_lift"]]
+        for key, mine in found.items()
         for v in mine
     ]
     columns = ["attention", "optimiser", "rates", "seed", "loss", "wrong", "above, lift, early"]
@@ -98,7 +96,7 @@ def losses(found: Found) -> Figure:
 def foretold(mine: Sequence[Values]) -> Figure:
     """Final losses by the attention of early steps."""
     points = plots.markers(
-        [v["early"]["above_lift"] for v in mine],
+        [v["early_lift"] for v in mine],
         [v["loss"] for v in mine],
         CLASS_COLORS[0],
         "seeds",

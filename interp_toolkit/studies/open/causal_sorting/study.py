@@ -71,7 +71,7 @@ def sorter(
         **scores._asdict(),
         "wrong": search.failed,
         "searched": search.searched,
-        "early": {k: then.metrics[k] for k in ("above_lift", "smallest_lift", "logit_fit_r2")},
+        "early_lift": then.metrics["above_lift"],
     }
     end_run(folder)
     return Outcome(values)
@@ -80,13 +80,17 @@ def sorter(
 def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     """Train every layout with both optimisers; `seeds` overrides how many of each."""
     numbers = runner.seeds(seeds or SEEDS[preset])
-    plan = {key: [_job(key, seed, runner.device) for seed in numbers] for key in KEYS}
     ranked = runner.seeds(max(RANKED, len(numbers))) if seeds is None else numbers
-    own = [_job(SOURCES_OWN, seed, runner.device) for seed in ranked]
-    every = {job.name: job for job in [*own, *(job for mine in plan.values() for job in mine)]}
-    jobs = runner.run(list(every.values()))
-    found = {key: [jobs[job.name] for job in mine] for key, mine in plan.items()}
-    early = [jobs[job.name] for job in own]
+    plan = {
+        key: [
+            _job(key, seed, runner.device) for seed in (ranked if key == SOURCES_OWN else numbers)
+        ]
+        for key in KEYS
+    }
+    jobs = runner.run([job for mine in plan.values() for job in mine])
+    every = {key: [jobs[job.name] for job in mine] for key, mine in plan.items()}
+    found = {key: mine[: len(numbers)] for key, mine in every.items()}
+    early = every[SOURCES_OWN]
     findings = findings_of(found, early)
     settings = {"preset": preset, "steps": STEPS, "device": runner.device}
     return open_result(
@@ -98,7 +102,7 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
         jobs,
         settings=settings,
         seeds=numbers,
-        details=[layouts(found), by_seed(found, early)],
+        details=[layouts(found), by_seed(every)],
         plots=[losses(found), foretold(early)],
     )
 
