@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
 from interp_toolkit.models.rotary import turned
+from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.layers import bias, fire, soft_cap, weight
 
@@ -139,7 +140,11 @@ class Attention(nn.Module):
             q = fire(self.hook_rot_q, self.rotary(q))
             k = fire(self.hook_rot_k, self.rotary(k))
         scores = fire(self.hook_attn_scores, self._scores(q, self._per_query_head(k)))
-        pattern = F.softmax(scores, dim=-1).nan_to_num(nan=0.0)
+        pattern = F.softmax(scores, dim=-1)
+        if not pattern.requires_grad:
+            pattern.nan_to_num_(nan=0.0)
+        elif has_hooks(self.hook_attn_scores):  # an edit may have masked a whole row
+            pattern = pattern.nan_to_num(nan=0.0)
         pattern = fire(self.hook_pattern, pattern).to(v.dtype)
         mixed = pattern @ self._per_query_head(v).transpose(1, 2)
         return self._write(fire(self.hook_z, mixed.transpose(1, 2)))
@@ -158,12 +163,12 @@ class Attention(nn.Module):
     def _scores(
         self, q: Float[Tensor, "batch pos head d_head"], k: Float[Tensor, "batch pos head d_head"]
     ) -> Float[Tensor, "batch head pos pos"]:
-        scores = q.transpose(1, 2) @ k.permute(0, 2, 3, 1)
-        scores = soft_cap(scores / self.scale, self.scores_soft_cap)
+        scores = (q.transpose(1, 2) @ k.permute(0, 2, 3, 1)).div_(self.scale)
+        scores = soft_cap(scores, self.scores_soft_cap)
         if not self.causal:
             return scores
         place = torch.arange(q.shape[1], device=q.device)
-        return scores.masked_fill(place > place[:, None], -torch.inf)
+        return scores.masked_fill_(place > place[:, None], -torch.inf)
 
     def _write(
         self, z: Float[Tensor, "batch pos head d_head"]

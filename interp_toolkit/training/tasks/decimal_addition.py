@@ -45,7 +45,7 @@ RECIPE = task_recipe(
             "heads": 16,
             "lr": 3e-3,
             "rows": 64,
-            "steps": 3_000,
+            "steps": 2_000,
         },
         "paper": {
             "digits": 10,

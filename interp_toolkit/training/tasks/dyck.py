@@ -50,7 +50,7 @@ RECIPE = task_recipe(
             "heads": 32,
             "lr": 3e-3,
             "rows": 128,
-            "steps": 1_500,
+            "steps": 1_200,
         },
         "paper": {
             "length": 40,

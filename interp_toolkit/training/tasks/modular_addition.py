@@ -48,7 +48,7 @@ RECIPE = task_recipe(
             "weight_decay": 0.3,
             "lr": 3e-3,
             "rows": 256,
-            "steps": 3_000,
+            "steps": 1_500,
         },
         "paper": {
             "modulus": 599,

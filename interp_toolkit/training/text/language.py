@@ -186,5 +186,5 @@ FINEWEB_EDU = language_recipe(
 TOY_TEXT = language_recipe(
     "toy-text",
     "language modelling on a small generated text whose people's names recur",
-    {"small": {"d_model": 64, "rows": 32, "lr": 2e-3, "steps": 2_000}},
+    {"small": {"d_model": 64, "rows": 32, "lr": 2e-3, "steps": 1_200}},
 )

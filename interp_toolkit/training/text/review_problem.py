@@ -1,7 +1,8 @@
 """A model variant that learns whether a review is positive, from its text.
 
 A row is the first `length` - 1 tokens of a review and the end's token, at which the label is asked
-for; shorter rows are padded behind, where a causal model cannot look back from. The labels are
+for; shorter rows are padded behind, where a causal model cannot look back from. Rows are as long as
+the longest of their batch, on a GPU `length`, since a recorded step has one shape. The labels are
 tokens of their own, and the loss is the mean cross-entropy (nats) of the right one.
 """
 
@@ -101,6 +102,8 @@ class Reviews:
         """Some of the reviews, by number."""
         starts = self.starts[which, None]
         told = (self.ends[which, None] - starts - 1).clamp(max=len(self.place) - 1)
-        tokens = self.tokens[starts + torch.minimum(self.place, told)].long()
-        tokens = torch.where(self.place < told, tokens, self.end)
+        longest = len(self.place) if told.is_cuda else int(told.max()) + 1
+        place = self.place[:longest]
+        tokens = self.tokens[starts + torch.minimum(place, told)].long()
+        tokens = torch.where(place < told, tokens, self.end)
         return TaskRows(tokens, told, self.labels[which, None])

@@ -26,6 +26,7 @@ from interp_toolkit.toys.random_attention import generated_text
 from interp_toolkit.toys.random_attention.variants import VARIANTS
 from interp_toolkit.training.engine.final_score import final_score_of
 from interp_toolkit.training.engine.row_parts import mean_in_parts
+from interp_toolkit.training.tasks.problem import answer_logits
 from interp_toolkit.training.text.language import LanguageTraining, train_language
 from interp_toolkit.training.text.language_problem import LanguageProblem, cut
 from interp_toolkit.training.text.review_problem import LABELS, ReviewProblem, Reviews
@@ -203,6 +204,23 @@ def test_review_rows_are_the_text_its_end_and_padding(tmp_path: Path) -> None:
         LABELS[0],
         LABELS[1],
     ]
+
+
+def test_a_batch_of_reviews_is_no_longer_than_its_longest_and_padding_changes_nothing(
+    cache: str,
+) -> None:
+    for variant in ("standard", "mixit", "frozen-qk"):
+        config = YelpTraining(**{**SIZES, "length": 200}, **FEW, cache=cache, variant=variant)
+        problem = ReviewProblem(config, 0, text_store(config), "yelp")
+        rows = problem.draw(torch.Generator().manual_seed(0))
+        longest = int(rows.read.max()) + 1
+        assert rows.tokens.shape == (4, longest)
+        assert longest < 200
+        padding = torch.full((4, 200 - longest), problem.reviews.end)
+        padded = rows._replace(tokens=torch.cat([rows.tokens, padding], 1))
+        with torch.no_grad():
+            ours, theirs = (answer_logits(problem.model, each) for each in (rows, padded))
+        torch.testing.assert_close(ours, theirs)
 
 
 def test_reviews_are_measured_by_their_labels(cache: str) -> None:
