@@ -126,6 +126,7 @@ def price(run: Callable[[Phases], Any], bare: float) -> dict[str, Any]:
         "memory above the model": peak.above,
         "notes": list(result.notes),
         "verdict": result.verdict,
+        "evidence": result.to_dict()["evidence"],
     }
 
 

@@ -36,6 +36,7 @@ from interp_toolkit.toys.hand_set.untrained import Positions, random_model
 
 SIZES = ((64, 16), (128, 32), (256, 32))
 FRACTIONS = (1 / 64, 1 / 32, 1 / 16, 1 / 8, 1 / 4)  # of d_resid * d_head
+FEW = 1 / 16
 BLOCKS = {"random": (1, 1), "hub": (1, 8), "clique": (4, 4)}  # queries, keys
 POSITIONS: tuple[Positions, ...] = ("standard", "rotary", "none")
 NORMS: tuple[Normalization | None, ...] = (None, "LN", "RMS")
@@ -176,7 +177,19 @@ def main() -> None:
     covered = sum(row["covered"] for row in planted)
     print(f"intervals: {given} given, {covered} cover the truth")
     if options.json:
-        options.json.write_text(json.dumps({"levels": levels, "planted": planted}, indent=2))
+        few = [row for row in planted if row["share"] <= FEW]
+        found = {
+            "levels": levels,
+            "heads": sum(row["count"] for row in levels),
+            "heads with any": sum(row["wrong"] for row in levels),
+            "at most a bigram for 16 parameters": {
+                "recall": min(row["recall"] for row in few),
+                "echoes": max(row["echoes"] or 0.0 for row in few),
+            },
+            "intervals": {"given": given, "cover": covered},
+            "planted": planted,
+        }
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ A figure is followed by where it comes from:
 is that value of `docs/results/xor.json`, in that format; a word has the form s. A step of the path
 is a key, a place in a list, or the name of an entry, whole or a part that no other has: `of/name`
 of a quantity, the claim of a finding, the title of a table and then the first cell of a row and the
-name of a column (or `rows` and two places). A table lies between two comments:
+name of a column (or `rows` and two places); or, of a list, its `median`, `least`, `most` or
+`length`. A table lies between two comments:
 
     <!-- table :: open/stacked-errors :: Claims :: claim={claim} | found={found:.2f} -->
     <!-- end of table -->
@@ -23,6 +24,7 @@ from __future__ import annotations
 
 import json
 import re
+import statistics
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
@@ -43,6 +45,7 @@ TABLE = re.compile(
     r"\n(?P<body>(?:(?!<!-- table :: ).)*?)(?P<end><!-- end of table -->)",
     re.DOTALL,
 )
+OF_A_LIST = {"median": statistics.median, "least": min, "most": max, "length": len}
 _OUTCOME = re.compile("[a-z]+(_[a-z]+)+")  # such as not_reached
 _CELL = re.compile(r"\{([^{}:]+)(?::([^{}]+))?\}")
 
@@ -67,6 +70,8 @@ def follow(value: Any, steps: list[str]) -> Any:
             value = value[step]
         elif step.isdigit():
             value = value[int(step)]
+        elif step in OF_A_LIST:
+            value = OF_A_LIST[step](value)
         else:
             value = _only(value, step)
     return value

@@ -77,6 +77,11 @@ def test_steps_of_a_path() -> None:
     assert figures.follow(DOCUMENT, ["tables", "t", "not_so", "v %"]) == 4
     assert figures.follow(DOCUMENT, ["tables", "t", "rows", "0", "1"]) == 3.14
     assert figures.follow(DOCUMENT, ["quantities", "0", "of"]) == "a"
+    measured = {"seconds": [3.0, 1.0, 1.5]}
+    assert figures.follow(measured, ["seconds", "median"]) == 1.5
+    assert [figures.follow(measured, ["seconds", s]) for s in ("least", "most", "length")] == [
+        *(1.0, 3.0, 3)
+    ]
     with pytest.raises(ValueError, match="too many"):
         figures.follow(DOCUMENT, ["quantities", "x"])
     findings = [{"claim": "below 1"}, {"claim": "below 10"}, {"claim": "above 2"}]
