@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from interp_toolkit.data import FeatureData, read_data
 from interp_toolkit.data.plain_texts import data_from_texts
@@ -17,7 +17,66 @@ from interp_toolkit.options import Options, read_options
 from interp_toolkit.registry import Analysis, find, load_all
 from interp_toolkit.results import Result
 
+if TYPE_CHECKING:
+    from interp_toolkit.circuits.collapse.result import CollapseResult
+    from interp_toolkit.circuits.composition.result import CompositionResult
+    from interp_toolkit.circuits.edges.result import CircuitResult
+    from interp_toolkit.circuits.heads.result import HeadsResult
+    from interp_toolkit.circuits.qk_ov.result import HeadCircuitResult
+    from interp_toolkit.circuits.roles.result import RolesResult
+    from interp_toolkit.circuits.skip_bigrams.result import SkipBigramResult
+    from interp_toolkit.circuits.sorting.result import SortingResult
+    from interp_toolkit.circuits.universal_keys.result import UniversalKeysResult
+    from interp_toolkit.probes.boolean.result import BooleanResult
+    from interp_toolkit.probes.uand.result import UANDResult
 
+# What each of our analyses returns, for type checkers; a plugin's is a `Result`.
+Functions = Literal["xor", "and", "or", "boolean"]
+Heads = Literal["heads", "induction", "previous-token", "duplicate-token", "k-hop"]
+
+
+@overload
+def analyze(model: Any, name: Functions, *, data: Any = None, **options: Any) -> BooleanResult: ...
+@overload
+def analyze(model: Any, name: Heads, *, data: Any = None, **options: Any) -> HeadsResult: ...
+@overload
+def analyze(
+    model: Any, name: Literal["qk", "ov"], *, data: Any = None, **options: Any
+) -> HeadCircuitResult: ...
+@overload
+def analyze(
+    model: Any, name: Literal["composition"], *, data: Any = None, **options: Any
+) -> CompositionResult: ...
+@overload
+def analyze(
+    model: Any, name: Literal["circuit"], *, data: Any = None, **options: Any
+) -> CircuitResult: ...
+@overload
+def analyze(
+    model: Any, name: Literal["sorting"], *, data: Any = None, **options: Any
+) -> SortingResult: ...
+@overload
+def analyze(
+    model: Any, name: Literal["skip-bigrams"], *, data: Any = None, **options: Any
+) -> SkipBigramResult: ...
+@overload
+def analyze(
+    model: Any, name: Literal["universal-keys"], *, data: Any = None, **options: Any
+) -> UniversalKeysResult: ...
+@overload
+def analyze(
+    model: Any, name: Literal["uand"], *, data: Any = None, **options: Any
+) -> UANDResult: ...
+@overload
+def analyze(
+    model: Any, name: Literal["collapse"], *, data: Any = None, **options: Any
+) -> CollapseResult: ...
+@overload
+def analyze(
+    model: Any, name: Literal["roles"], *, data: Any = None, **options: Any
+) -> RolesResult: ...
+@overload
+def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Result: ...
 def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Result:
     """Run one analysis on a model.
 

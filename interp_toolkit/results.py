@@ -8,6 +8,7 @@ Figures are plotly's JSON (`data`, `layout`), made without importing plotly.
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
@@ -16,11 +17,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 
 if TYPE_CHECKING:
     import pandas as pd
+    import plotly.graph_objects as go
 
 SCHEMA = "interp-toolkit/2"
+#: where a result is displayed; by name, as results know nothing of reports
+NOTEBOOK = "interp_toolkit.report.notebook"
+SAID = 90  # letters of a verdict in a `repr`
+TITLE_HEIGHT = 44  # pixels
 
 Tone = Literal["yes", "no", "none", "open", "against"]
 Status = Literal[
@@ -97,6 +104,33 @@ class Figure:
     data: Sequence[Mapping[str, Any]]
     layout: Mapping[str, Any] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"Figure({self.title!r}: {len(self.data)} traces)"
+
+    def to_plotly(self) -> go.Figure:
+        """A plotly figure to take apart: the traces, the layout, and the title above them.
+
+        Examples:
+            >>> import interp_toolkit as it
+            >>> figure = it.analyze("toy:xor-2head", "xor").figures()[0].to_plotly()
+            >>> figure.update_layout(width=800).layout.width
+            800
+        """
+        import plotly.graph_objects as go
+
+        plain: dict[str, Any] = jsonable(self.layout)
+        margin = {"t": 48, **plain.get("margin", {})}
+        title = {"text": self.title, "x": 0.01, "y": 0.98, "yref": "container", "yanchor": "top"}
+        above = {"title": title, "margin": margin | {"t": margin["t"] + TITLE_HEIGHT}}
+        if "height" in plain:
+            above["height"] = plain["height"] + TITLE_HEIGHT
+        theme = {
+            "colorway": [*CLASS_COLORS, NEUTRAL],
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom"},
+        }
+        template = {"layout": theme, "data": {"heatmap": [{"colorscale": "Cividis"}]}}
+        return go.Figure(jsonable(self.data), plain | above | {"template": template})
+
 
 @dataclass(frozen=True)
 class Table:
@@ -110,6 +144,15 @@ class Table:
     rows: Sequence[Sequence[Any]]
     caption: str = ""
     highlight: Collection[int] = ()
+
+    def __repr__(self) -> str:
+        return f"Table({self.title!r}: {len(self.rows)} rows × {len(self.columns)} columns)"
+
+    def to_frame(self) -> pd.DataFrame:
+        """The table as a frame, without caption and highlight."""
+        import pandas as pd
+
+        return pd.DataFrame([list(row) for row in self.rows], columns=list(self.columns))
 
 
 @dataclass(frozen=True)
@@ -166,6 +209,24 @@ class Result(ABC):
 
     #: fields that `to_dict` leaves out (large arrays that a file should not hold)
     omit_from_json: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **given: Any) -> None:
+        """Every analysis' result reads the same: in one line, without arrays."""
+        super().__init_subclass__(**given)
+        if "__repr__" not in vars(cls):  # else the dataclass would write one with every field
+            cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+
+    def __repr__(self) -> str:
+        said = self.verdict if len(self.verdict) <= SAID else f"{self.verdict[: SAID - 1]}…"
+        return f"{type(self).__name__}({self.status}: {said})"
+
+    def _repr_html_(self) -> str:
+        shown: str = importlib.import_module(NOTEBOOK).html_of(self)
+        return shown
+
+    def show(self) -> None:
+        """Display the verdict, all figures and all tables in a notebook; else print them."""
+        importlib.import_module(NOTEBOOK).show(self)
 
     @property
     def status(self) -> Status:

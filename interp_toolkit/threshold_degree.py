@@ -30,6 +30,7 @@ from scipy.optimize import linprog
 from sympy import QQ, ZZ
 from sympy.polys.matrices import DomainMatrix
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 
 MOST_BITS = 6
@@ -40,7 +41,7 @@ Monomial = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class ThresholdDegree:
+class ThresholdDegree(Brief):
     """The least degree, and why it is neither more nor less.
 
     Attributes:

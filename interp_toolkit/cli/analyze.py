@@ -6,24 +6,27 @@ The options of the analyses themselves come from their options classes (see `pro
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from interp_toolkit.cli import options
+from interp_toolkit.cli import completion, options
 from interp_toolkit.cli.rows import RowsGiven
 from interp_toolkit.cli.show_results import show_results
 from interp_toolkit.errors import InputError, printable
+from interp_toolkit.models.loading.source_names import models_named
 
 
 def analyze(
     ctx: typer.Context,
     model: Annotated[
-        str,
+        list[str],
         typer.Argument(
             help="A checkpoint (.pt, .safetensors), a .gguf file, a Hugging Face folder, toy:NAME "
-            "or a hub name."
+            "or a hub name; several, or a folder of checkpoints, are shown side by side.",
+            autocompletion=completion.models,
         ),
     ],
     probe: Annotated[
@@ -32,6 +35,7 @@ def analyze(
             "--probe",
             metavar="NAME",
             help="An analysis; with --help: its options; default: all that fit.",
+            autocompletion=completion.of("probes"),
         ),
     ],
     setting: Annotated[
@@ -63,7 +67,9 @@ def analyze(
     task: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="Made prompts of a behaviour, in place of --data (interp list)."
+            metavar="NAME",
+            help="Made prompts of a behaviour, in place of --data (interp list).",
+            autocompletion=completion.of("tasks"),
         ),
     ] = None,
     task_rows: Annotated[
@@ -99,9 +105,11 @@ def analyze(
     json_path = None if json == "-" else options.writable(json, "--json")
     html_path = options.writable(html, "--html")
     graph_path = options.writable(graph, "--graph")
+    models = models_named(model)
     options.check_apart(
         {"--json": json_path, "--html": html_path, "--graph": graph_path},
-        {"the model": model, "--data": data, "--config": config, "--keys": keys}
+        {f"the model {name}" if models[1:] else "the model": name for name in models}
+        | {"--data": data, "--config": config, "--keys": keys}
         | options.files_among(given),
     )
     if column and given.get("features") is not None:
@@ -110,23 +118,55 @@ def analyze(
     loading = options.load_options(config, setting, keys, ignore, device, trust_remote_code)
     named = ctx.meta.get("analyses", {})
     if graph_path is not None:
-        _check_graph(graph_path, named)
-    results = _run(model, named, rows, given, loading, quiet)
+        _check_graph(graph_path, named, models)
+    results, refused = _of_all(models, named, rows, given, loading, quiet)
     if graph_path is not None:
         for result in results:
             if named[result.probe].graph_formats:
                 result.write_graph(graph_path)
                 print(f"graph: {graph_path}", file=sys.stderr)
     show_results(results, json, json_path, html_path, quiet)
+    if refused:
+        raise InputError(f"left out of {len(models)} models: {'; '.join(refused)}")
 
 
-def _check_graph(path: Path, named: dict[str, Any]) -> None:
-    """Raise InputError where there will be no graph, or no format of that name."""
+def _check_graph(path: Path, named: dict[str, Any], models: Sequence[str]) -> None:
+    """Raise InputError where there will be no graph, several, or no format of that name."""
+    if len(models) > 1:
+        raise InputError(f"--graph writes the graph of one model; {len(models)} are given")
     formats = [ending for analysis in named.values() for ending in analysis.graph_formats]
     if not formats:
         raise InputError("--graph writes a graph, and no --probe given finds one (see interp show)")
     if not path.name.lower().endswith(tuple(formats)):
         raise InputError(f"--graph {path}: give {', '.join(formats)}")
+
+
+def _of_all(
+    models: Sequence[str],
+    named: dict[str, Any],
+    rows: RowsGiven,
+    given: dict[str, Any],
+    loading: dict[str, Any],
+    quiet: bool,
+) -> tuple[list[Any], list[str]]:
+    """The results of every model, and why some have none: one bad file of many loses no other.
+
+    Raises InputError where no model has a result.
+    """
+    results: list[Any] = []
+    refused: list[str] = []
+    for number, name in enumerate(models, start=1):
+        if models[1:] and not quiet:
+            print(f"model {number} of {len(models)}: {printable(name)}", file=sys.stderr)
+        try:
+            results += _run(name, named, rows, given, loading, quiet)
+        except InputError as error:
+            if not models[1:]:
+                raise
+            refused.append(str(error) if name in str(error) else f"{printable(name)}: {error}")
+    if not results:
+        raise InputError(refused[0] + (f" (and {len(refused) - 1} more)" if refused[1:] else ""))
+    return results, refused
 
 
 def _run(

@@ -7,13 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from interp_toolkit.cli import options, study
+from interp_toolkit.cli import completion, options, study
 from interp_toolkit.errors import InputError
 
 
 def litmus(
     task: Annotated[
-        str, typer.Argument(help="A recipe with the variants standard and mixit (interp list).")
+        str,
+        typer.Argument(
+            help="A recipe with the variants standard and mixit (interp list).",
+            autocompletion=completion.of("recipes"),
+        ),
     ],
     setting: Annotated[
         list[str],

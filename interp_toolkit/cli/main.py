@@ -20,6 +20,7 @@ from interp_toolkit.cli import (
     analyze,
     audit,
     challenge,
+    compare,
     doctor,
     info,
     litmus,
@@ -37,8 +38,11 @@ _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
 app = typer.Typer(
     name="interp",
     help="Mechanistic-interpretability analyses for any TransformerLens model.",
+    epilog="Start with: interp analyze toy:induction --probe heads --html heads.html. What there "
+    "is: interp list. What one of these asks and takes: interp show NAME. Tab completes names "
+    "after: interp --install-completion.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -54,6 +58,7 @@ app.command("analyze", cls=ProbeCommand, help=_flowing(analyze.analyze))(
     with_probes(analyze.analyze, {})
 )
 _COMMANDS: dict[str, Callable[..., Any]] = {
+    "compare": compare.compare,
     "audit": audit.audit,
     "doctor": doctor.doctor,
     "train": train.train,

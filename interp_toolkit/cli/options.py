@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -49,10 +49,17 @@ _OPTIONS_OF_LOAD = (
 )  # what `load` takes beside settings
 
 
-def repeated(*names: str, metavar: str, help: str) -> Any:
+def repeated(
+    *names: str, metavar: str, help: str, autocompletion: Callable[[str], list[str]] | None = None
+) -> Any:
     """An option that may be given several times, for a parameter without a default."""
     return typer.Option(
-        *names, metavar=metavar, help=help, default_factory=list, show_default=False
+        *names,
+        metavar=metavar,
+        help=help,
+        default_factory=list,
+        show_default=False,
+        autocompletion=autocompletion,
     )
 
 

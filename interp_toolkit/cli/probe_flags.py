@@ -38,14 +38,14 @@ def named_probes(args: Sequence[str]) -> list[str]:
     return found
 
 
-def named_model(args: Sequence[str]) -> str | None:
-    """The first word that is no option and stands behind none; None where there is no such."""
-    behind_option = False
+def named_models(args: Sequence[str]) -> list[str]:
+    """The words that are no options and stand behind none."""
+    found, behind_option = [], False
     for arg in args:
         if not arg.startswith("-") and not behind_option:
-            return arg
+            found.append(arg)
         behind_option = arg.startswith("--") and "=" not in arg
-    return None
+    return found
 
 
 def analyses(probes: Sequence[str]) -> dict[str, Analysis]:
@@ -63,10 +63,12 @@ class ProbeCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse a line with the flags of its probes."""
+        if ctx.resilient_parsing:  # a shell asks what to complete, and waits: nothing is imported
+            return super().parse_args(ctx, args)
         from interp_toolkit.models.loading.source_names import check_source
 
         probes, asks_help = named_probes(args), any(arg in HELP for arg in args)
-        if not asks_help and (model := named_model(args)) is not None:
+        for model in () if asks_help else named_models(args):
             check_source(model)  # a wrong path should not wait for what a probe imports
         if probes or not asks_help:
             known = analyses(probes)

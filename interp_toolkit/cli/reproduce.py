@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from interp_toolkit.cli import options, study
+from interp_toolkit.cli import completion, options, study
 from interp_toolkit.errors import InputError, suggestion
 
 ALL, ALL_FOLDER = "all", "reproduced"
@@ -18,7 +18,11 @@ PRESETS = ("small", "paper")
 
 def reproduce(
     artefact: Annotated[
-        str, typer.Argument(help="What to make again (interp list artefacts), or all.")
+        str,
+        typer.Argument(
+            help="What to make again (interp list artefacts), or all.",
+            autocompletion=completion.of("artefacts", more=[ALL]),
+        ),
     ],
     setting: Annotated[
         list[str],

@@ -6,13 +6,18 @@ from typing import Annotated, Any
 
 import typer
 
-from interp_toolkit.cli import options
+from interp_toolkit.cli import completion, options
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.registry import GROUPS, Group
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="As interp list has it, such as uand or toy:uand.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="As interp list has it, such as uand or toy:uand.", autocompletion=completion.shown
+        ),
+    ],
     debug: options.Debug = False,
 ) -> None:
     """Say what a probe, detector, toy, task, recipe or artefact is, and what options it takes."""

@@ -8,12 +8,17 @@ from typing import Annotated, Any
 
 import typer
 
-from interp_toolkit.cli import options
+from interp_toolkit.cli import completion, options
 from interp_toolkit.errors import InputError
 
 
 def train(
-    recipe: Annotated[str, typer.Argument(help="A recipe (interp list recipes).")],
+    recipe: Annotated[
+        str,
+        typer.Argument(
+            help="A recipe (interp list recipes).", autocompletion=completion.of("recipes")
+        ),
+    ],
     setting: Annotated[
         list[str],
         options.repeated("--set", metavar="KEY=VALUE", help="A setting of the recipe."),

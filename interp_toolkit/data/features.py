@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.data.pairs import check_corrupted, check_wrong
 from interp_toolkit.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureData:
+class FeatureData(Brief):
     """Token rows of any lengths, what is true of each, and where to look in each.
 
     Attributes:

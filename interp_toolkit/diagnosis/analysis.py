@@ -85,7 +85,7 @@ def doctor(
         'sound'
     """
     say = progress or (lambda step: None)
-    live = model if not isinstance(model, str | Path) else load(model, **load_options)
+    live: Any = model if not isinstance(model, str | Path) else load(model, **load_options)
     if not all(hasattr(live, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
         live = load(live, **load_options)  # which says what it lacks
     prompts = [prompt] if isinstance(prompt, str) else list(prompt)

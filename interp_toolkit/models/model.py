@@ -41,5 +41,36 @@ if TYPE_CHECKING:
         def modules(self) -> Iterable[nn.Module]:
             """The modules, itself among them."""
 
+    class LoadedModel(Model, Protocol):
+        """A model as `load` gives it: what our `Transformer` and a `TransformerBridge` share."""
+
+        @property
+        def tokenizer(self) -> Any:
+            """What makes tokens of text; None where it has none."""
+
+        def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
+            """Logits, with functions at hook points for this pass alone."""
+
+        def run_with_cache(self, *args: Any, **kwargs: Any) -> Any:
+            """Logits, and the activations by name."""
+
+        def hooks(self, *args: Any, **kwargs: Any) -> Any:
+            """A context in which functions stay at hook points."""
+
+        def add_hook(self, *args: Any, **kwargs: Any) -> None:
+            """Attach a function to hook points, until `reset_hooks`."""
+
+        def reset_hooks(self, *args: Any, **kwargs: Any) -> Any:
+            """Take attached functions away."""
+
+        def to(self, *args: Any, **kwargs: Any) -> Any:
+            """The model on another device, or in another precision."""
+
+        def eval(self) -> Any:
+            """The model in eval mode."""
+
+        def __getattr__(self, name: str) -> Any:
+            """What only some of the kinds have, such as `W_E`: not known to type checkers."""
+
 else:
-    Model = Any  # at run time what is no model is refused in words, by what reads it
+    Model = LoadedModel = Any  # at run time what is no model is refused in words, by its reader

@@ -20,6 +20,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from interp_toolkit.errors import printable
+from interp_toolkit.report import side_by_side
 from interp_toolkit.report.format import (
     MISSING,
     SIGNS,
@@ -28,7 +29,7 @@ from interp_toolkit.report.format import (
     format_value,
     is_numeric,
     legend,
-    model_name,
+    model_names,
     sign_of,
     tone_of,
     words,
@@ -62,12 +63,18 @@ def render(results: Sequence[Result], console: Console, *, quiet: bool = False) 
         >>> render([result], Console(width=54), quiet=True)  # doctest: +ELLIPSIS
         ✓ XOR is linearly separable at...
     """
-    for result in results:
+    names = model_names(results)
+    several = len(set(names)) > 1
+    for name, result in zip(names, results, strict=True):
         if quiet:
-            console.print(_verdict(result, console), soft_wrap=True)
+            of = f"{result.probe} of {name}: " if several else ""
+            said = Text.assemble(_plain(of, console), _verdict(result, console))
+            console.print(said, soft_wrap=True)
         else:
-            _render_one(result, console)
+            _render_one(result, name, console)
     if results and not quiet:
+        for table in side_by_side.tables(results):
+            _print_table(table, console)
         _print_legend(results, console)
 
 
@@ -77,11 +84,11 @@ def _print_legend(results: Sequence[Result], console: Console) -> None:
         console.print(Text(_plain("; ".join(parts), console), style="dim"))
 
 
-def _render_one(result: Result, console: Console) -> None:
+def _render_one(result: Result, model: str, console: Console) -> None:
     console.print(
         Panel(
             _verdict(result, console),
-            title=Text(_plain(f"{result.probe} · {model_name(result)}", console), style="bold"),
+            title=Text(_plain(f"{result.probe} · {model}", console), style="bold"),
             title_align="left",
             border_style=_style(result.status),
             padding=(0, 1),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from interp_toolkit.report.labels import label_of
@@ -27,6 +28,7 @@ LEGEND: Mapping[Tone, str] = {
     "against": "contradicts a claim",
 }
 PLAIN_SIGN = "•"
+SHOWN_ELSEWHERE = ("status", "judgements")  # by the verdict's sign, and in the table of claims
 SHOWN_ITEMS = 6
 FIXED_POINT = (1e-3, 1e6)  # sizes outside are written with an exponent
 ALIGNED = (1e-2, 1e4)  # sizes within can share their decimals and still say enough
@@ -130,9 +132,31 @@ def evidence_of(result: Result) -> dict[str, Any]:
 
 
 def _is_said(key: str, value: Any) -> bool:
-    return key != "status" and value is not None and value not in ({}, [])
+    return key not in SHOWN_ELSEWHERE and value is not None and value not in ({}, [])
 
 
 def model_name(result: Result) -> str:
     """The name of the model that a result is about."""
     return str(result.provenance.model.get("name") or "model")
+
+
+def model_names(results: Sequence[Result]) -> list[str]:
+    """The name of each result's model, such that different models have different names.
+
+    Files of one name are told apart by their folders, and models that nothing else tells apart by
+    numbers.
+    """
+    models = [jsonable(result.provenance.model) for result in results]
+    different: list[Any] = []
+    for model in models:
+        if model not in different:
+            different.append(model)
+    names = [str(model.get("name") or "model") for model in different]
+    paths = [Path(model.get("path") or name) for model, name in zip(different, names, strict=True)]
+    for depth in (2, 3, 4):
+        alike = [names.count(name) > 1 for name in names]
+        longer = ["/".join(path.parts[-depth:]) for path in paths]
+        names = [new if two else old for old, new, two in zip(names, longer, alike, strict=True)]
+    before = [names[:place].count(name) for place, name in enumerate(names)]
+    names = [f"{name} ({n + 1})" if n else name for name, n in zip(names, before, strict=True)]
+    return [names[different.index(model)] for model in models]

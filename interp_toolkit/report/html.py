@@ -28,6 +28,7 @@ from plotly.offline import get_plotlyjs
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.report import side_by_side
 from interp_toolkit.report.files import write_text
 from interp_toolkit.report.format import (
     SIGNS,
@@ -37,6 +38,7 @@ from interp_toolkit.report.format import (
     is_numeric,
     legend,
     model_name,
+    model_names,
     sign_of,
     tone_of,
     words,
@@ -63,12 +65,12 @@ class Cell:
 
 @dataclass(frozen=True)
 class Grid:
-    """A table, as shown: `numeric` says which columns are aligned as numbers."""
+    """A table, as shown, with the class of every column and every cell."""
 
     title: str
     caption: str
     columns: Sequence[str]
-    numeric: Sequence[bool]
+    styles: Sequence[str]
     rows: Sequence[tuple[str, Sequence[Cell]]]
 
 
@@ -94,7 +96,10 @@ def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> Non
 
 def to_html(results: Sequence[Result]) -> str:
     """The page as text."""
-    figures = [jsonable(figure) for result in results for figure in result.figures()]
+    beside_figures = side_by_side.figures(results)
+    of_results = [figure for result in results for figure in result.figures()]
+    figures = [jsonable(figure) for figure in [*beside_figures, *of_results]]
+    names = model_names(results)
     for trace in (trace for figure in figures for trace in figure["data"]):
         kind = str(trace.get("type", "scatter"))
         if NOT_DRAWN.fullmatch(kind) and kind not in ("heatmap", "treemap"):
@@ -104,11 +109,14 @@ def to_html(results: Sequence[Result]) -> str:
         "page": script_text(_source("page.js")),
     }
     return (
-        _environment()
+        environment()
         .get_template("page.html")
         .render(
             results=results,
-            models=list(dict.fromkeys(map(model_name, results))),
+            names=names,
+            models=list(dict.fromkeys(names)),
+            beside=side_by_side.tables(results),
+            beside_figures=beside_figures,
             version=__version__,
             css=Markup(_source("page.css")),
             scripts=scripts,
@@ -137,16 +145,17 @@ def _hash(script: str) -> str:
 
 
 @cache
-def _environment() -> Environment:
-    environment = Environment(
+def environment() -> Environment:
+    """What fills templates in, escaping everything."""
+    made = Environment(
         loader=PackageLoader("interp_toolkit", "report"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
-    environment.filters.update(
+    made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
+    made.filters.update(
         evidence=evidence_of,
         grid=grid,
         model_name=model_name,
@@ -157,14 +166,14 @@ def _environment() -> Environment:
         value=format_value,
         words=words,
     )
-    environment.tests["identifier"] = is_identifier
-    return environment
+    made.tests["identifier"] = is_identifier
+    return made
 
 
 def _source(name: str) -> str:
-    environment = _environment()
-    assert environment.loader is not None
-    return environment.loader.get_source(environment, name)[0]
+    loader = environment().loader
+    assert loader is not None
+    return loader.get_source(environment(), name)[0]
 
 
 def is_identifier(value: Any) -> bool:
@@ -183,17 +192,22 @@ def grid(table: Table) -> Grid:
     """A table as shown: formatted by column, with the classes its cells have on the page."""
     columns = [[row[i] for row in table.rows] for i in range(len(table.columns))]
     texts = [format_column(column) for column in columns]
-    numeric = [is_numeric(column) for column in columns]
-    styles = ["number" if is_number else "" for is_number in numeric]
+    styles = ["number" if is_numeric(column) else "" for column in columns]
+    outcomes = [at for at, column in enumerate(columns) if at and any(map(tone_of, column))]
+    if outcomes:  # the last of them stays in sight where a table is wider than the screen
+        styles[outcomes[-1]] = "deciding"
     return Grid(
         title=table.title,
         caption=table.caption,
         columns=[words(column) for column in table.columns],
-        numeric=numeric,
+        styles=styles,
         rows=[
             (
                 "highlight" if r in table.highlight else "",
-                [Cell(texts[c][r], styles[c] or _style(row[c])) for c in range(len(row))],
+                [
+                    Cell(texts[c][r], " ".join(filter(None, (styles[c], _style(row[c])))))
+                    for c in range(len(row))
+                ],
             )
             for r, row in enumerate(table.rows)
         ],

@@ -1,4 +1,5 @@
-// The page's behaviour: draws the figures, keeps them in the page's theme, prints, saves the JSON.
+// The page's behaviour: draws the figures that are in sight, in the page's theme; sorts, filters and
+// copies tables; prints; saves the JSON.
 (() => {
   "use strict";
   const root = document.documentElement;
@@ -9,6 +10,8 @@
   const systemDark = matchMedia("(prefers-color-scheme: dark)");
   const themeButton = document.getElementById("theme");
   const saveButton = document.getElementById("save");
+
+  let before = null; // what printing puts back
 
   const isDark = () => (root.dataset.theme ? root.dataset.theme === "dark" : systemDark.matches);
 
@@ -40,18 +43,28 @@
     };
   }
 
-  // One button, to save the plot as an image: plotly's own choice includes one that uploads it.
-  const config = {
-    responsive: true, displaylogo: false, modeBarButtons: [["toImage"]], showSendToCloud: false,
-    plotlyServerURL: "",
+  // Two buttons, to save the plot as an image: plotly's own choice includes one that uploads it.
+  const asVectors = {
+    name: "svg", title: "Download plot as an SVG",
+    click: (plot) => Plotly.downloadImage(plot, { format: "svg", filename: "plot" }),
   };
-  function draw(size = {}) {
-    plots.forEach((plot, i) => {
-      const { data, layout } = structuredClone(figures[i]); // plotly writes into what it is given
+  const config = () => ({
+    responsive: true, displaylogo: false, showSendToCloud: false, plotlyServerURL: "",
+    modeBarButtons: [["toImage", { ...asVectors, icon: Plotly.Icons.disk }]],
+  });
+  const inSight = (plot) => !plot.closest("details:not([open])");
+  function draw(size = {}, among = plots) {
+    among.filter(inSight).forEach((plot) => { // the others are drawn when their group is opened
+      const given = figures[plots.indexOf(plot)];
+      const { data, layout } = structuredClone(given); // plotly writes into what it is given
       const settings = { template: template(), uirevision: "kept", ...size };
-      Plotly.react(plot, data, { ...layout, ...settings }, config);
+      Plotly.react(plot, data, { ...layout, ...settings }, config());
     });
   }
+  document.addEventListener("toggle", (event) => {
+    const opened = event.target.open && before === null;
+    if (opened) draw({}, [...event.target.querySelectorAll(".plot")]);
+  }, true); // toggle does not bubble
 
   function applyTheme() {
     themeButton.textContent = isDark() ? "Light theme" : "Dark theme";
@@ -65,7 +78,6 @@
 
   // Paper is white, narrower than most windows, and cannot open what is closed.
   const PRINT_WIDTH = 640;
-  let before = null;
   addEventListener("beforeprint", () => {
     const closed = [...document.querySelectorAll("details:not([open])")];
     before = { theme: root.dataset.theme, closed };
@@ -80,8 +92,93 @@
     else delete root.dataset.theme;
     before = null;
     applyTheme();
-    plots.forEach((plot) => Plotly.Plots.resize(plot));
+    plots.filter(inSight).forEach((plot) => Plotly.Plots.resize(plot));
   });
+
+  // Tables: a click on a heading sorts, by number where all are numbers, what is missing last; a
+  // word filters the rows of a long one; a button copies what is shown, as tab-separated lines.
+  const LONG = 12;
+  const textOf = (row, column) => row.children[column].textContent;
+  const numberOf = (text) => Number(text.replace(/%$/, ""));
+  const isMissing = (text) => text === "–" || text === "";
+
+  function sort(table, column, heading) {
+    const body = table.tBodies[0];
+    const down = heading.getAttribute("aria-sort") === "ascending";
+    const rows = [...body.rows];
+    const known = rows.filter((row) => !isMissing(textOf(row, column)));
+    const missing = rows.filter((row) => isMissing(textOf(row, column)));
+    const numeric = known.every((row) => Number.isFinite(numberOf(textOf(row, column))));
+    known.sort((a, b) => {
+      const [x, y] = [textOf(a, column), textOf(b, column)];
+      const order = numeric ? numberOf(x) - numberOf(y) : x.localeCompare(y, "en", { numeric: true });
+      return down ? -order : order;
+    });
+    table.querySelectorAll("thead th").forEach((other) => other.removeAttribute("aria-sort"));
+    heading.setAttribute("aria-sort", down ? "descending" : "ascending");
+    body.append(...known, ...missing);
+  }
+
+  function copied(text) {
+    const area = document.createElement("textarea");
+    area.value = text;
+    area.setAttribute("aria-hidden", "true");
+    document.body.append(area);
+    area.select();
+    const done = document.execCommand("copy"); // where there is no clipboard for a page of a file
+    area.remove();
+    return done;
+  }
+
+  function addTools(box) {
+    const table = box.querySelector("table");
+    const name = document.getElementById(box.getAttribute("aria-labelledby")).textContent;
+    table.querySelectorAll("thead th").forEach((heading, column) => {
+      const button = document.createElement("button");
+      button.type = "button";
+      button.className = "sort";
+      button.textContent = heading.textContent;
+      heading.replaceChildren(button);
+      button.addEventListener("click", () => sort(table, column, heading));
+    });
+    const tools = document.createElement("div");
+    tools.className = "tools";
+    const rows = [...table.tBodies[0].rows];
+    if (rows.length > LONG) {
+      const filter = document.createElement("input");
+      filter.type = "search";
+      filter.placeholder = `Filter ${rows.length} rows`;
+      filter.setAttribute("aria-label", `Filter the rows of ${name}`);
+      const count = document.createElement("span");
+      count.setAttribute("role", "status");
+      filter.addEventListener("input", () => {
+        const wanted = filter.value.toLowerCase().split(/\s+/).filter(Boolean);
+        rows.forEach((row) => {
+          const text = [...row.children].map((cell) => cell.textContent).join(" ").toLowerCase();
+          row.hidden = !wanted.every((word) => text.includes(word));
+        });
+        const shown = rows.filter((row) => !row.hidden).length;
+        count.textContent = wanted.length ? `${shown} of ${rows.length}` : "";
+      });
+      tools.append(filter, count);
+    }
+    const copy = document.createElement("button");
+    copy.type = "button";
+    copy.textContent = "Copy";
+    copy.setAttribute("aria-label", `Copy the table ${name}`);
+    copy.addEventListener("click", async () => {
+      const shown = [...table.rows].filter((row) => !row.hidden);
+      const lines = shown.map((row) => [...row.children].map((c) => c.textContent).join("\t"));
+      const text = lines.join("\n");
+      let done = true;
+      try { await navigator.clipboard.writeText(text); } catch { done = copied(text); }
+      copy.textContent = done ? "Copied" : "Not copied";
+      setTimeout(() => { copy.textContent = "Copy"; }, 2000);
+    });
+    tools.append(copy);
+    box.before(tools);
+  }
+  document.querySelectorAll(".table").forEach(addTools);
 
   saveButton.addEventListener("click", () => {
     const text = JSON.stringify(data("document"), null, 2);

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -37,8 +37,7 @@ def file_of(name: str) -> Path:
 
 def trained(name: str) -> Transformer:
     """A trained model, in float32, by its name in COMMANDS."""
-    model: Transformer = load(file_of(name))
-    return model
+    return cast("Transformer", load(file_of(name)))
 
 
 def _toy(name: str, summary: str, task: Mapping[str, Any], source: str) -> Toy:

@@ -76,9 +76,10 @@ def test_the_separable_result_at_80_columns(separable):
 
 def test_quiet_prints_a_sign_and_a_verdict_a_line(separable, not_separable):
     assert lines(shown([separable, not_separable], quiet=True)) == [
-        f"✓ {separable.verdict}",
-        f"✗ {not_separable.verdict}",
+        f"xor of toy:xor-2head: ✓ {separable.verdict}",
+        f"xor of toy:xor-1head: ✗ {not_separable.verdict}",
     ]
+    assert lines(shown([separable], quiet=True)) == [f"✓ {separable.verdict}"]
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 120])

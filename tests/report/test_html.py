@@ -120,12 +120,16 @@ def hostile(separable):
 
 
 def test_the_verdict_then_the_picture_then_the_evidence_then_the_tables_then_the_source(page):
-    section = page.all("section")[0]
+    beside, section, _ = page.all("section")
+    assert [e.text for e in beside.all("h2", "h3")] == ["Side by side", "xor, side by side"]
     order = [e.attributes.get("class", e.tag).split()[0] for e in section.children]
-    expected = ["h2", "verdict", "figure", "h3", "dl"]
-    expected += ["h3", "caption", "table", "h3", "figure", "details"]
-    assert order == expected
-    assert [e.text for e in section.all("h3")] == ["Evidence", "Sites", "One more figure"]
+    assert order == ["h2", "verdict", "figure", "h3", "caption", "table", *["details"] * 3]
+    assert [e.text for e in section.all("h3")] == [
+        "Sites",
+        "Evidence",
+        "One more figure: Training loss of one head and its floor",
+        "Provenance",
+    ]
     assert section.all("p")[0].text.startswith("✗ XOR is not linearly separable at")
     assert section.all("figcaption")[0].text == (
         "Figure 1. The four attention updates and the point where their hulls meet. "
@@ -153,14 +157,14 @@ def test_outcomes_have_a_sign_and_a_class(page):
     assert classes == ["verdict no", "verdict yes", "verdict no", "verdict yes"]
     cells = [td for td in page.all("td") if "outcome" in td.attributes.get("class", "")]
     assert {(td.text, td.attributes["class"]) for td in cells} == {
-        ("separable", "outcome yes"),
-        ("not separable", "outcome no"),
-        ("undecided", "outcome open"),
+        ("separable", "deciding outcome yes"),
+        ("not separable", "deciding outcome no"),
+        ("undecided", "deciding outcome open"),
     }
 
 
 def test_tables_have_scoped_headings_right_aligned_numbers_and_the_row_in_question(page):
-    table = page.all("table")[1]
+    table = page.all("table")[2]
     assert [(th.text, th.attributes["scope"]) for th in table.all("thead")[0].all("th")] == [
         (name, "col") for name in ("hook", "position", "function", "status", "margin", "accuracy")
     ]
@@ -177,7 +181,7 @@ def test_tables_have_scoped_headings_right_aligned_numbers_and_the_row_in_questi
         "identifier",
         "number",
         None,
-        "outcome yes",
+        "deciding outcome yes",
         "number",
         "number",
     ]
@@ -260,7 +264,7 @@ def test_a_hostile_string_is_shown_and_never_runs(hostile):
     assert len(page.all("title")) == 1
     assert page.one("h1").text == HOSTILE
     assert page.one("h2").text == HOSTILE
-    assert page.all("h3")[1].text == HOSTILE
+    assert page.all("h3")[0].text == HOSTILE
     assert page.all("tbody")[0].all("th")[0].text == HOSTILE
     [verdict] = [p for p in page.all("p") if "verdict" in p.attributes.get("class", "")]
     assert verdict.text == f"• {HOSTILE}"

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
@@ -32,7 +33,7 @@ FEWEST_TOKENS = 3  # with two, neighbours that differ leave one sequence only
 
 
 @dataclass(frozen=True, eq=False)
-class Prompts:
+class Prompts(Brief):
     """Rows of token ids and where they repeat.
 
     Attributes:

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.behaviour.prompts import bos_token
 from interp_toolkit.circuits.collapse.similarity import DirectionMoments, directions, mean_cosines
 from interp_toolkit.data import FeatureData
@@ -51,7 +52,7 @@ class Place:
 
 
 @dataclass(frozen=True, eq=False)
-class Similarity:
+class Similarity(Brief):
     """Of the hidden states, by depth.
 
     Attributes:

@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
@@ -41,7 +42,7 @@ from interp_toolkit.models.weights.view import ModelWeights, weights
 
 
 @dataclass(frozen=True, eq=False)
-class PathEffects:
+class PathEffects(Brief):
     """What one reader loses when one path into it is cut, for several writers.
 
     Attributes:

@@ -18,6 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.heads.controls import MatchedControls
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
@@ -31,7 +32,7 @@ COARSE_TOLERANCE = 3e-2  # half precision
 
 
 @dataclass(frozen=True, eq=False)
-class PatternSums:
+class PatternSums(Brief):
     """Attention paid to every set of places.
 
     Attributes:

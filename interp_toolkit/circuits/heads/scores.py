@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.behaviour.prompts import (
     Prompts,
     prompts_from_tokens,
@@ -41,7 +42,7 @@ DEFAULT_DETECTORS = ("induction", "previous-token", "duplicate-token")
 
 
 @dataclass(frozen=True, eq=False)
-class HeadScores:
+class HeadScores(Brief):
     """What `detect` found.
 
     Attributes:

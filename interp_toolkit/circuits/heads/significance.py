@@ -40,6 +40,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.heads.controls import Family, MatchedControls
 from interp_toolkit.circuits.heads.detectors import Detector
 from interp_toolkit.circuits.heads.patterns import PatternSums
@@ -51,7 +52,7 @@ SMALLEST_SPREAD = 1e-4  # of excesses among controls: below, differences are rou
 
 
 @dataclass(frozen=True, eq=False)
-class DetectorScores:
+class DetectorScores(Brief):
     """One detector's scores on every head; NaN where the data has no target for it.
 
     Attributes:

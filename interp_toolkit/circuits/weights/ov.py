@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.weights.folding import read_through, written_through
 from interp_toolkit.circuits.weights.own_token import OwnRank, own_rank
 from interp_toolkit.circuits.weights.residual import token_residual
@@ -61,7 +62,7 @@ class Copying:
 
 
 @dataclass(frozen=True, eq=False)
-class OVDecomposition:
+class OVDecomposition(Brief):
     """`W_OV = reads diag(singular_values) writes`, what each component reads and writes.
 
     Attributes:
@@ -85,7 +86,7 @@ class OVDecomposition:
 
 
 @dataclass(frozen=True, eq=False)
-class OVCircuit:
+class OVCircuit(Brief):
     """One head's OV circuit; see the module.
 
     Attributes:

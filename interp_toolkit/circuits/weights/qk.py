@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.weights.folding import read_through
 from interp_toolkit.circuits.weights.qk_svd import QKDecomposition, decompose
 from interp_toolkit.circuits.weights.residual import token_residual
@@ -40,7 +41,7 @@ CHUNK = 4096  # tokens whose inputs are made at once
 
 
 @dataclass(frozen=True, eq=False)
-class QKTerms:
+class QKTerms(Brief):
     """A score before soft cap and ALiBi, in its four parts, which sum to it.
 
     Attributes:
@@ -57,7 +58,7 @@ class QKTerms:
 
 
 @dataclass(frozen=True, eq=False)
-class QKCircuit:
+class QKCircuit(Brief):
     """One head's QK circuit; see the module and `qk_circuit`.
 
     Attributes:

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ Readout = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, eq=False)
-class QKDecomposition:
+class QKDecomposition(Brief):
     """`W_Q W_K^T / attn_scale = query_directions diag(singular_values) key_directions^T`.
 
     Attributes:

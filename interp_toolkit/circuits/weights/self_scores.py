@@ -33,6 +33,7 @@ import torch
 from jaxtyping import Complex, Float
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.weights.folding import read_through, seen_dimensions, written_through
 from interp_toolkit.circuits.weights.haar import trace_p_value
 from interp_toolkit.circuits.weights.token_moments import (
@@ -55,7 +56,7 @@ ROUNDING = 8 * torch.finfo(torch.float64).eps
 
 
 @dataclass(frozen=True, eq=False)
-class SelfScores:
+class SelfScores(Brief):
     """How much the circuits of a layer's heads join each token to itself; see the module.
 
     Attributes:

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import format_size, parse_memory
 
@@ -35,7 +36,7 @@ class TokenPair(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class TokenScores:
+class TokenScores(Brief):
     """`cap(left @ right.T + row_term[:, None] + column_term) + offset`: rows and columns tokens.
 
     For attention rows are query tokens and columns key tokens; for what a head writes rows are

@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.direction_files import (
     SUFFIXES,
@@ -45,7 +46,7 @@ TOKENS = "tokens"
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureSet:
+class FeatureSet(Brief):
     """Named features; see the module.
 
     Attributes:

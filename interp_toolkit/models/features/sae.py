@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 
 Architecture = Literal["standard", "topk", "jumprelu", "gated"]
@@ -32,7 +33,7 @@ _LAYER_NORM_EPS = 1e-5  # SAELens's, added to the standard deviation
 
 
 @dataclass(frozen=True, eq=False)
-class SparseAutoencoder:
+class SparseAutoencoder(Brief):
     """A trained sparse autoencoder; see the module.
 
     Attributes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import torch
 
@@ -25,10 +25,28 @@ from interp_toolkit.models.loading.headless import without_logits
 from interp_toolkit.models.loading.huggingface import load_folder, load_hub
 from interp_toolkit.models.loading.source_names import looks_like_path, path_of
 from interp_toolkit.models.loading.strict import check_finite, model_weights
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import LoadedModel, Model
 from interp_toolkit.models.transformer.config import DTYPES
 
+if TYPE_CHECKING:
+    from torch import nn
+Live = TypeVar("Live", bound="nn.Module")
 
+
+@overload
+def load(
+    source: str | Path,
+    *,
+    device: str | torch.device = "cpu",
+    dtype: str | torch.dtype | None = None,
+    trust_remote_code: bool = False,
+    keys: Keys | None = None,
+    ignore: Sequence[str] = (),
+    progress: Callable[[str], None] | None = None,
+    **settings: Any,
+) -> LoadedModel: ...
+@overload
+def load(source: Live, *, progress: Callable[[str], None] | None = None) -> Live: ...
 def load(
     source: Any,
     *,

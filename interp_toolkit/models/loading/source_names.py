@@ -7,12 +7,16 @@ there on disk is taken for a hub's.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from interp_toolkit.errors import InputError
 
 _MODEL_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".safetensors", ".pkl", ".h5", ".zip", ".gguf")
+_CHECKPOINT_SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".pkl")
 _DATA_SUFFIXES = (".npz", ".npy", ".json", ".jsonl", ".parquet")
+#: what a Hugging Face folder has, here without its config.json
+_OF_ONE_MODEL = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -32,6 +36,37 @@ def looks_like_path(name: str, path: Path) -> bool:
     if path.suffix.lower() in _MODEL_SUFFIXES + _DATA_SUFFIXES or not _HUB_NAME.fullmatch(name):
         return True
     return name.startswith(".") or ("/" in name and path.parent.is_dir())
+
+
+def models_named(names: Sequence[str]) -> list[str]:
+    """The models that names stand for; a folder of checkpoints is each file of weights in it.
+
+    They come in the order of the numbers in their names, such as those along a training. A folder
+    with a config.json is one model, a Hugging Face one.
+    """
+    found: list[str] = []
+    for name in names:
+        path = Path(name) if name.startswith("toy:") else path_of(name)
+        inside = [] if not path.is_dir() or (path / "config.json").exists() else _weights_in(path)
+        found += map(str, inside) if inside else [name]
+    return found
+
+
+def _weights_in(folder: Path) -> list[Path]:
+    try:
+        files = [file for file in folder.iterdir() if file.is_file()]
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read: {error.strerror}") from error
+    weights = [file for file in files if file.suffix.lower() in _CHECKPOINT_SUFFIXES]
+    if all(_OF_ONE_MODEL.fullmatch(file.name) for file in weights):
+        return []
+    return sorted(weights, key=_by_numbers)
+
+
+def _by_numbers(file: Path) -> list[tuple[int, str]]:
+    """Of the pieces of a name, numbers by their size: step-90 comes before step-100."""
+    pieces = re.split(r"(\d+)", file.name)
+    return [(int(piece), "") if piece.isdecimal() else (-1, piece) for piece in pieces]
 
 
 def check_source(name: str) -> None:

@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
@@ -31,7 +32,7 @@ _QUERY_BY_KEY = ("hook_attn_scores", "hook_pattern")
 
 
 @dataclass(frozen=True, eq=False)
-class ActivationBatch(Mapping[str, Tensor]):
+class ActivationBatch(Brief, Mapping[str, Tensor]):
     """What the hooks saw for some rows: hook name -> tensor, the batch first.
 
     Attributes:

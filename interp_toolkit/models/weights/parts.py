@@ -14,6 +14,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.models.weights.alibi import Alibi
 from interp_toolkit.models.weights.rotation import RotaryTables
 
@@ -21,7 +22,7 @@ Direction = Literal["causal", "bidirectional"]
 
 
 @dataclass(frozen=True, eq=False)
-class NormWeights:
+class NormWeights(Brief):
     """A normalisation over the last axis: `(x - mean) / sqrt(var + eps) * w + b`.
 
     Attributes:
@@ -48,7 +49,7 @@ class NormWeights:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class OVWeights:
+class OVWeights(Brief):
     """What an attention layer writes for what it attends to, every tensor per query head.
 
     Attributes:
@@ -137,7 +138,7 @@ class LayerWeights(OVWeights):
 
 
 @dataclass(frozen=True, eq=False)
-class MLPWeights:
+class MLPWeights(Brief):
     """One MLP: `post @ W_out + b_out`, then `post_norm`.
 
     `post = act(x @ W_in + b_in)`, or gated `act(x @ W_gate + b_gate) * (x @ W_in + b_in) + b_post`

@@ -26,6 +26,7 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import collect
@@ -48,7 +49,7 @@ SITES = (
 
 
 @dataclass(frozen=True)
-class Denominators:
+class Denominators(Brief):
     """Products of the softmax denominators, weighted by mu, as a certificate.
 
     Attributes:

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.estimators import metrics
 from interp_toolkit.probes.estimators.logistic import (
@@ -26,7 +27,7 @@ from interp_toolkit.probes.estimators.splits import Groups, grouped_folds, strat
 
 
 @dataclass(frozen=True)
-class HeldOutScores:
+class HeldOutScores(Brief):
     """What probes do on rows they were not fitted to; NaN for a target that could not be split.
 
     Accuracy, balanced accuracy, log loss and calibration error are of all rows, each scored by

@@ -26,6 +26,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.estimators import hulls
 from interp_toolkit.probes.estimators.witness import Certificate, Hyperplane, as_float64
@@ -40,7 +41,7 @@ WIDEST_GAP_LIMIT = 500  # points up to which the maximum-margin direction is wor
 
 
 @dataclass(frozen=True)
-class Separability:
+class Separability(Brief):
     """The verdict, its witness and what it was measured against.
 
     Attributes:

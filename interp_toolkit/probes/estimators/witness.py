@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 
 WEIGHT_SUM_TOLERANCE = 1e-9  # weights are divided by their sum anyway; this catches wrong ones
 
 
 @dataclass(frozen=True)
-class Hyperplane:
+class Hyperplane(Brief):
     """A separating hyperplane `direction · x = threshold`, positives above it.
 
     Attributes:
@@ -57,7 +58,7 @@ class Hyperplane:
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Brief):
     """A common point of the two classes' convex hulls: no hyperplane separates them.
 
     Attributes:

@@ -13,6 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 from scipy import sparse
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.epsilon import Epsilon, after_offset
 from interp_toolkit.probes.estimators.splits import Groups, group_codes
 
@@ -26,7 +27,7 @@ N_BINS = int(np.log(LARGEST / SMALLEST) / BIN)
 
 
 @dataclass(frozen=True, eq=False)
-class PairErrors:
+class PairErrors(Brief):
     """What the readoffs of some pairs do on some inputs.
 
     Attributes:

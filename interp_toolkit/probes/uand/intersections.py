@@ -25,6 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.epsilon import gate_after_offset
 from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.probes.uand.tiles import TileErrors, gathered, tiles_of
@@ -38,7 +39,7 @@ MOST_GATES = 2_000  # of a higher fan-in that are measured
 
 
 @dataclass(frozen=True, eq=False)
-class Intersections:
+class Intersections(Brief):
     """What two-level weights say.
 
     Attributes:

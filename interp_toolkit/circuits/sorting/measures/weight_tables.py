@@ -25,6 +25,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.sorting.measures.reading import ListReading
 from interp_toolkit.circuits.sorting.measures.sources import Source, sources
 from interp_toolkit.circuits.weights.folding import read_through, written_through
@@ -41,7 +42,7 @@ MOST_NUMBERS = 8_000_000  # held at once for it: fewer lists where they are long
 
 
 @dataclass(frozen=True, eq=False)
-class WeightTables:
+class WeightTables(Brief):
     """The tables; see the module.
 
     Attributes:

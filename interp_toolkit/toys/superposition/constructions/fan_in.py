@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.epsilon import after_offset
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -56,7 +57,7 @@ class WorstErrors:
 
 
 @dataclass(frozen=True, eq=False)
-class FanInAND:
+class FanInAND(Brief):
     """Universal AND of one fan-in; see the module.
 
     Attributes:

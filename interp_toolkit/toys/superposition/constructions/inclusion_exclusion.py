@@ -28,6 +28,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and, intersection_readoffs
@@ -43,7 +44,7 @@ MOST_FAN_IN = 10
 
 
 @dataclass(frozen=True, eq=False)
-class InclusionExclusionAND:
+class InclusionExclusionAND(Brief):
     """ANDs of every fan-in from one layer of fan-in 2; see the module.
 
     Attributes:

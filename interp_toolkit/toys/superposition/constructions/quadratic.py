@@ -23,6 +23,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.data.composites import random_subsets
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -42,7 +43,7 @@ class ClassError(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class QuadraticAND:
+class QuadraticAND(Brief):
     """Universal AND of features in superposition by squares; see the module.
 
     Attributes:

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.data.composites import random_subsets
 from interp_toolkit.epsilon import Epsilon, epsilon
 from interp_toolkit.errors import InputError
@@ -59,7 +60,7 @@ class LayerErrors:
 
 
 @dataclass(frozen=True, eq=False)
-class CircuitGroundTruth:
+class CircuitGroundTruth(Brief):
     """What is known about a model of a stacked circuit.
 
     Attributes:

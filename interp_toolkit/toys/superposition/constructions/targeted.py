@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.constructions.superposed import check_interference
@@ -37,7 +38,7 @@ from interp_toolkit.toys.superposition.layers.sampled import SampledEpsilon, sam
 
 
 @dataclass(frozen=True, eq=False)
-class TargetedANDs:
+class TargetedANDs(Brief):
     """A layer of chosen gates; see the module.
 
     Attributes:

@@ -21,6 +21,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.layers.density import (
@@ -55,7 +56,7 @@ STEP = 1.05  # a searched density is raised by this until every pair can be read
 
 
 @dataclass(frozen=True, eq=False)
-class UniversalAND:
+class UniversalAND(Brief):
     """A universal AND layer; see the module.
 
     Attributes:

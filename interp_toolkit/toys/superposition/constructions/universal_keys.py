@@ -20,6 +20,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.data.composites import all_composites, count_composites
 from interp_toolkit.epsilon import Epsilon, epsilon
 from interp_toolkit.errors import InputError
@@ -35,7 +36,7 @@ HEAD = (1, 0)
 
 
 @dataclass(frozen=True, eq=False)
-class KeysGroundTruth:
+class KeysGroundTruth(Brief):
     """What is known about a model of universal keys.
 
     Attributes:
@@ -54,7 +55,7 @@ class KeysGroundTruth:
 
 
 @dataclass(frozen=True, eq=False)
-class UniversalKeys:
+class UniversalKeys(Brief):
     """The head's parts; see the module.
 
     Attributes:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import ModelRecord, plain_config, set_record
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -27,7 +28,7 @@ SPREAD_STEPS = 50
 
 
 @dataclass(frozen=True, eq=False)
-class GatesGroundTruth:
+class GatesGroundTruth(Brief):
     """What is known about a model of a layer of gates.
 
     Attributes:

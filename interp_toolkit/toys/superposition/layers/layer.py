@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -27,7 +28,7 @@ HOOK = "blocks.0.mlp.hook_post"
 
 
 @dataclass(frozen=True, eq=False)
-class FeatureLayer:
+class FeatureLayer(Brief):
     """A layer that computes on boolean features; see the module.
 
     Attributes:

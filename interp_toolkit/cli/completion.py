@@ -1,0 +1,37 @@
+"""What a shell completes behind `interp`: names of the registry, without importing what they name.
+
+`interp --install-completion` teaches it to bash, zsh, fish or PowerShell. Where nothing here fits,
+the shell completes files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from interp_toolkit.registry import Group, names
+
+Completer = Callable[[str], list[str]]
+
+
+def of(*groups: Group, more: Sequence[str] = ()) -> Completer:
+    """The names of these groups, and `more`, that begin with what is typed."""
+
+    def complete(incomplete: str) -> list[str]:
+        known = [*more, *(name for group in groups for name in names(group))]
+        return [name for name in known if name.startswith(incomplete)]
+
+    return complete
+
+
+def models(incomplete: str) -> list[str]:
+    """Toys, from `to` on; before that files are likelier."""
+    if not incomplete.startswith("to"):
+        return []
+    return [name for name in (f"toy:{toy}" for toy in names("toys")) if name.startswith(incomplete)]
+
+
+def shown(incomplete: str) -> list[str]:
+    """All that `interp show` knows."""
+    return sorted({*of("probes", "detectors", "tasks", "recipes", "artefacts")(incomplete)}) + (
+        models(incomplete)
+    )

@@ -1,0 +1,75 @@
+"""Results in a notebook: the verdict, the picture that explains it, the main table.
+
+A notebook shows what a cell's last line returns by its `_repr_html_`; a result's is `html_of`. The
+figure in it takes plotly.js from the network, since plotly.js in every cell would weigh megabytes.
+`show` displays all figures and tables by the notebook's own means, plotly's renderer among them,
+and prints to a terminal where there is no notebook.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from interp_toolkit.report.format import tone_of
+from interp_toolkit.report.html import environment, grid
+from interp_toolkit.results import Result, Table, Tone
+
+SHOWN_ROWS = 12
+COLORS: Mapping[Tone | None, str] = {  # readable on light and dark paper
+    "yes": "#1a9079",
+    "no": "#b8508a",
+    "open": "#a07c1c",
+    "against": "#c0262d",
+    "none": "#7d8590",
+    None: "#7d8590",
+}
+
+
+def html_of(result: Result) -> str:
+    """A result as a piece of HTML, everything in it escaped: what `_repr_html_` gives."""
+    parts = [_verdict(result)]
+    for figure in result.figures()[:1]:
+        drawn = figure.to_plotly().to_html(full_html=False, include_plotlyjs="cdn")
+        parts += [drawn, _macro("caption", figure)]
+    parts += [_table(table, SHOWN_ROWS) for table in result.tables()[:1]]
+    return "<div>\n{}</div>".format("".join([*parts, _macro("source", result)]))
+
+
+def show(result: Result) -> None:
+    """Display verdict, figures and tables in the notebook; print them where there is none."""
+    if not in_notebook():
+        from rich.console import Console
+
+        from interp_toolkit.report.console import render
+
+        render([result], Console())
+        return
+    from IPython.display import HTML, display
+
+    display(HTML(_verdict(result)))
+    for figure in result.figures():
+        display(figure.to_plotly(), HTML(_macro("caption", figure)))
+    for table in result.tables():
+        display(HTML(_table(table, len(table.rows))))
+
+
+def in_notebook() -> bool:
+    """Whether a Jupyter kernel runs this; IPython in a terminal does not count."""
+    ipython = sys.modules.get("IPython")
+    shell = None if ipython is None else ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None
+
+
+def _verdict(result: Result) -> str:
+    return _macro("verdict", result, COLORS[tone_of(result.status)])
+
+
+def _table(table: Table, rows: int) -> str:
+    return _macro("table", grid(table), rows)
+
+
+def _macro(name: str, *values: Any) -> str:
+    macros = environment().get_template("notebook.html").module
+    return str(getattr(macros, name)(*values))

@@ -1,0 +1,97 @@
+"""Several models in one report."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from interp_toolkit.report.console import render
+from interp_toolkit.report.format import model_names
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.side_by_side import figures, numbered, tables
+from interp_toolkit.results import Evidence, Result
+
+
+@dataclass(frozen=True)
+class Counted(Evidence):
+    found: int = 0
+    share: float = 0.0
+    share_low: float = 0.0
+    share_high: float = 0.0
+    level: float = 0.05
+    said: str = "words"
+
+
+def of(result: Result, name: str, path: str | None = None, **evidence: Any) -> Result:
+    model = {**result.provenance.model, "name": name, "path": path}
+    return replace(
+        result,
+        provenance=replace(result.provenance, model=model),
+        evidence=Counted("detected", **evidence),
+    )
+
+
+def test_a_row_a_model_and_only_numbers_that_differ(separable: Result) -> None:
+    results = [of(separable, "a", found=1, share=0.5), of(separable, "b", found=2, share=0.5)]
+    [table] = tables(results)
+    assert table.columns == ["model", "status", "beyond the null"]
+    assert table.rows == [["a", "detected", 1], ["b", "detected", 2]]
+    assert tables(results[:1]) == []
+    assert tables([results[0], results[0]]) == []  # one model twice
+
+
+def test_models_of_one_name_are_told_apart(separable: Result) -> None:
+    one = of(separable, "model.pt", "/x/first/model.pt")
+    two = of(separable, "model.pt", "/x/second/model.pt")
+    assert model_names([one, two, one]) == ["first/model.pt", "second/model.pt", "first/model.pt"]
+    live = [of(separable, "Transformer", found=n) for n in (1, 2)]
+    models = [{**result.provenance.model, "n": n} for n, result in enumerate(live)]
+    live = [
+        replace(result, provenance=replace(result.provenance, model=model))
+        for result, model in zip(live, models, strict=True)
+    ]
+    assert model_names(live) == ["Transformer", "Transformer (2)"]
+    text = to_html([one, two])
+    assert "first/model.pt, second/model.pt" in text
+    assert "Side by side" in text
+
+
+@pytest.mark.parametrize(
+    ("names", "steps"),
+    [
+        (["s-1.pt", "s-5.pt", "s-10.pt"], [1, 5, 10]),
+        (["seed-0-step-000.pt", "seed-0-step-010.pt", "seed-0-step-100.pt"], [0, 10, 100]),
+        (["s-1.pt", "s-2.pt"], None),  # two make no line
+        (["s-1.pt", "t-5.pt", "s-10.pt"], None),
+        (["s-5.pt", "s-1.pt", "s-10.pt"], None),
+        (["a", "b", "c"], None),
+    ],
+)
+def test_numbers_in_names(names: list[str], steps: list[int] | None) -> None:
+    assert numbered(names) == steps
+
+
+def test_checkpoints_along_a_training_get_a_figure(separable: Result) -> None:
+    results = [
+        of(separable, f"step-{n}.pt", found=n, share=n / 9, share_low=n / 10, share_high=n / 8)
+        for n in (1, 2, 4)
+    ]
+    [figure] = figures(results)
+    drawn = figure.to_plotly()
+    assert [list(trace.y) for trace in drawn.data if trace.mode == "lines+markers"] == [
+        [1, 2, 4],
+        [1 / 9, 2 / 9, 4 / 9],
+    ]
+    assert len(drawn.data) == 3  # the share's interval too
+    assert figures(results[:2]) == []
+
+
+def test_the_terminal_names_each_model(separable: Result) -> None:
+    console = Console(width=100, record=True, file=io.StringIO())
+    render([of(separable, "a", found=1), of(separable, "b", found=2)], console, quiet=True)
+    lines = console.export_text().splitlines()
+    assert [line.split(":")[0] for line in lines] == ["xor of a", "xor of b"]
