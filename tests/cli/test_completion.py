@@ -41,7 +41,7 @@ def test_names_are_completed(line: str, group: str) -> None:
 
 
 def test_what_is_typed_narrows() -> None:
-    assert completed("interp analyze toy:xor-1") == ["toy:xor-1head"]
+    assert completed("interp analyze toy:xor-2") == ["toy:xor-2head"]
     assert completed("interp analyze mod") == []  # files, which the shell completes itself
     assert completed("interp reproduce al") == ["all"]
     assert "uand" in completed("interp show u")

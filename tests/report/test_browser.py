@@ -163,7 +163,111 @@ def tick_color(driver) -> str:
     return tick.value_of_css_property("fill")
 
 
+def open_groups(driver) -> None:
+    """Open everything that can be opened, by its summary, and wait for what is drawn then."""
+    for summary in driver.find_elements("css selector", "details:not([open]) > summary"):
+        summary.send_keys("\ue007")  # Enter: by keyboard as well as by mouse
+    wait_for(
+        lambda: (
+            len(driver.find_elements("css selector", ".plot .main-svg"))
+            >= len(driver.find_elements("css selector", ".plot"))
+        )
+    )
+
+
+def test_what_is_closed_is_drawn_when_it_is_opened(opened):
+    flat, deep, other = opened.find_elements("css selector", ".plot")
+    assert [len(p.find_elements("css selector", ".main-svg")) > 0 for p in (flat, deep, other)] == [
+        *(True, False, True)
+    ]
+    open_groups(opened)
+    assert deep.find_element("css selector", ".gl-container canvas").size["width"] > 300
+    assert complaints(opened) == []
+
+
+def test_a_page_is_short_before_anything_is_opened(opened):
+    height = "return document.documentElement.scrollHeight"
+    before = opened.execute_script(height)
+    open_groups(opened)
+    assert opened.execute_script(height) > before + 1_000
+
+
+def cells(driver, column: int) -> list[str]:
+    rows = driver.find_elements("css selector", "#result-2 tbody tr")
+    shown = [row for row in rows if row.is_displayed()]
+    return [row.find_elements("css selector", "th, td")[column].text for row in shown]
+
+
+def test_a_table_is_sorted_by_its_headings(opened):
+    headings = opened.find_elements("css selector", "#result-2 thead th")
+    margin = headings[4].find_element("css selector", "button")
+    assert cells(opened, 4) == ["–", "0.2175", "–", "2.00e-13"]
+    margin.click()
+    assert cells(opened, 4) == ["2.00e-13", "0.2175", "–", "–"]  # by size; what is missing last
+    assert headings[4].get_attribute("aria-sort") == "ascending"
+    margin.send_keys("\ue007")
+    assert cells(opened, 4) == ["0.2175", "2.00e-13", "–", "–"]
+    headings[3].find_element("css selector", "button").click()
+    assert cells(opened, 3) == ["not separable", "not separable", "separable", "undecided"]
+    assert [h.get_attribute("aria-sort") for h in headings].count("ascending") == 1
+
+
+def test_a_long_table_is_filtered_and_copied_as_shown(driver, tmp_path, separable):
+    sites = [
+        (f"blocks.{n}.hook_resid_post", n, "AND" if n % 2 else "XOR", "separable", 0.1 * n, 1.0)
+        for n in range(20)
+    ]
+    path = tmp_path / "long.html"
+    write_report([replace(separable, sites=sites)], path)
+    open_page(driver, path.as_uri())
+    field = driver.find_element("css selector", ".tools input")
+    field.send_keys("and blocks.1")
+    status = driver.find_element("css selector", ".tools [role=status]")
+    assert status.text == "6 of 20"  # 1, 11, 13, 15, 17, 19
+    driver.execute_cdp_cmd(
+        "Browser.grantPermissions",
+        {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"]},
+    )
+    copy = driver.find_element("css selector", ".tools button")
+    copy.click()
+    wait_for(lambda: copy.text == "Copied")
+    read = "navigator.clipboard.readText().then(arguments[arguments.length - 1])"
+    lines = driver.execute_async_script(read).splitlines()
+    assert lines[0].split("\t") == ["hook", "position", "function", "status", "margin", "accuracy"]
+    assert [line.split("\t")[1] for line in lines[1:]] == ["1", "11", "13", "15", "17", "19"]
+    field.clear()
+    field.send_keys(" ")
+    assert status.text == ""
+    assert complaints(driver) == []
+
+
+def test_on_a_phone_the_name_and_the_outcome_stay_in_sight(driver, tmp_path, separable):
+    long = "blocks.0.attn.hook_result.of.a.head.with.a.long.name"
+    sites = [(long, 2, "XOR", "separable", 0.2, 1.0)] * 3
+    path = tmp_path / "phone.html"
+    write_report([replace(separable, sites=sites)], path)
+    metrics = {"width": 390, "height": 844, "deviceScaleFactor": 2, "mobile": True}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    try:
+        open_page(driver, path.as_uri())
+        box = driver.find_element("css selector", ".table")
+        first, deciding = (
+            box.find_element("css selector", f"tbody tr:nth-child(2) {tag}")
+            for tag in ("th", "td.deciding")
+        )
+        for scrolled in (0, 200, 5_000):
+            driver.execute_script("arguments[0].scrollLeft = arguments[1]", box, scrolled)
+            for cell in (first, deciding):
+                left, right = driver.execute_script(
+                    "const r = arguments[0].getBoundingClientRect(); return [r.left, r.right]", cell
+                )
+                assert 0 <= left < right <= 390
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
 def test_the_plots_are_drawn(opened):
+    open_groups(opened)
     flat, deep, _ = opened.find_elements("css selector", ".plot")
     for plot in (flat, deep):
         svg = plot.find_element("css selector", ".main-svg")
@@ -199,8 +303,8 @@ def test_the_console_is_silent_and_nothing_is_fetched(opened):
 def test_nothing_offers_to_send_a_plot_away(opened):
     buttons = opened.find_elements("css selector", ".modebar-btn")
     titles = {button.get_attribute("data-title") for button in buttons}
-    assert len(buttons) == 3
-    assert titles == {"Download plot as a PNG"}
+    assert len(buttons) == 4
+    assert titles == {"Download plot as a PNG", "Download plot as an SVG"}
     assert not opened.find_elements("css selector", ".plot a[href^=http]")
 
 
@@ -221,6 +325,20 @@ def test_the_page_and_its_plots_follow_the_system_and_then_the_button(opened, sc
     assert shot["colors"] > 50
     assert button.text == f"{scheme.capitalize()} theme"
     assert len(opened.find_elements("css selector", ".plot .scatterlayer .trace")) == 10
+    assert complaints(opened) == []
+
+
+def test_a_plot_is_saved_as_vectors(opened, tmp_path):
+    folder = tmp_path / "saved"
+    folder.mkdir()
+    opened.execute_cdp_cmd(
+        "Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(folder)}
+    )
+    button = opened.find_element("css selector", '#plot-1 [data-title="Download plot as an SVG"]')
+    opened.execute_script("arguments[0].click()", button)
+    saved = folder / "plot.svg"
+    wait_for(saved.exists)
+    assert "<svg" in saved.read_text()[:200]
     assert complaints(opened) == []
 
 
@@ -247,7 +365,7 @@ def test_print_is_light_open_and_fits_the_paper(opened):
         " document.querySelectorAll('details[open]').length,"
         " document.querySelector('#plot-1 .main-svg').getBoundingClientRect().width]"
     )
-    assert opened.execute_script(state) == ["light", 2, 640]
+    assert opened.execute_script(state) == ["light", 5, 640]
     opened.execute_script("dispatchEvent(new Event('afterprint'))")
     assert opened.execute_script(state)[:2] == ["dark", 0]
     wait_for(lambda: opened.execute_script(state)[2] > 640, seconds=5)
