@@ -53,7 +53,7 @@ def analyze(
             "--data",
             "--prompts",
             metavar="FILE",
-            help="Prompts with features or answers: .npz, .parquet or .jsonl.",
+            help="Prompts with features or answers: .npz, .parquet, .jsonl; .txt: one a line.",
         ),
     ] = None,
     column: Annotated[
@@ -84,6 +84,22 @@ def analyze(
             show_default=False,
         ),
     ] = None,
+    text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A text, in place of --data, which is cut into prompts of one length.",
+        ),
+    ] = None,
+    text_length: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Tokens of each piece of --text; default: 128, or what the model takes.",
+            show_default=False,
+            min=2,
+        ),
+    ] = None,
     config: options.Config = None,
     keys: options.Keys = None,
     ignore: options.Ignore = None,
@@ -109,12 +125,12 @@ def analyze(
     options.check_apart(
         {"--json": json_path, "--html": html_path, "--graph": graph_path},
         {f"the model {name}" if models[1:] else "the model": name for name in models}
-        | {"--data": data, "--config": config, "--keys": keys}
+        | {"--data": data, "--text": text, "--config": config, "--keys": keys}
         | options.files_among(given),
     )
     if column and given.get("features") is not None:
         raise InputError("--column and --features both say what the features are; give one")
-    rows = RowsGiven(data, column or None, prompt or (), task, task_rows)
+    rows = RowsGiven(data, column or None, prompt or (), text, text_length, task, task_rows)
     loading = options.load_options(config, setting, keys, ignore, device, trust_remote_code)
     named = ctx.meta.get("analyses", {})
     if graph_path is not None:

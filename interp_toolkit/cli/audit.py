@@ -182,7 +182,7 @@ def audit(
         return
     if model is None:
         raise InputError("give --model MODEL, what the claim is about")
-    rows = RowsGiven(data, None, (), task, task_rows)
+    rows = RowsGiven(data, task=task, task_rows=task_rows)
     loading = options.load_options(config, setting, keys, ignore, device, trust_remote_code)
 
     def work(say: Callable[[str], None]) -> Any:

@@ -1,4 +1,4 @@
-"""What `interp analyze` runs on: a file, plain texts, or the rows of a named task.
+"""What `interp analyze` runs on: a file, plain texts, a text in pieces, or a named task's rows.
 
 For a task it is asked first whether the model does it at all; where it is not seen to, nothing is
 run.
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from interp_toolkit.data import FeatureData
 
 
+TEXT_LENGTH = 128
+
+
 @dataclass(frozen=True)
 class RowsGiven:
     """Where the rows come from; one source at most.
@@ -25,6 +28,8 @@ class RowsGiven:
         data: a file of prompts.
         column: its features to read.
         prompt: plain texts.
+        text: a file of text, to be cut into pieces.
+        text_length: tokens of a piece; None: as many as the model takes, `TEXT_LENGTH` at most.
         task: the name of a task.
         task_rows: how many rows of it; None: its default.
 
@@ -34,16 +39,25 @@ class RowsGiven:
     data: str | None = None
     column: Sequence[str] | None = None
     prompt: Sequence[str] = ()
+    text: str | None = None
+    text_length: int | None = None
     task: str | None = None
     task_rows: int | None = None
 
     def __post_init__(self) -> None:
-        sources = {"--data": self.data, "--prompt": self.prompt, "--task": self.task}
+        sources = {
+            "--data": self.data,
+            "--prompt": self.prompt,
+            "--text": self.text,
+            "--task": self.task,
+        }
         given = [flag for flag, value in sources.items() if value]
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)} both say what the rows are; give one")
         if self.column and self.data is None:
             raise InputError("--column chooses features of --data, which is not given")
+        if self.text_length is not None and self.text is None:
+            raise InputError("--text-length is of the pieces of --text, which is not given")
         if self.task_rows is not None and self.task is None:
             raise InputError("--task-rows says how many rows of --task, which is not given")
         if self.task is not None:
@@ -71,7 +85,20 @@ class RowsGiven:
             return self._made(model, seed, memory, say, quiet)
         if self.prompt:
             return analysis.as_data(list(self.prompt), model)
+        if self.text is not None:
+            return self._pieces(self.text, model)
         return analysis.as_data(self.data, model, () if features_elsewhere else self.column)
+
+    def _pieces(self, file: str, model: Any) -> FeatureData:
+        from interp_toolkit.data.plain_texts import data_from_prose, read_text
+
+        most = getattr(model.cfg, "n_ctx", TEXT_LENGTH)
+        length = min(TEXT_LENGTH, most) if self.text_length is None else self.text_length
+        if length > most:
+            raise InputError(f"--text-length {length}: the model takes at most {most} tokens")
+        tokenizer = getattr(model, "tokenizer", None)
+        found = data_from_prose(read_text(file), tokenizer, length, file)
+        return found.check_vocabulary(model.cfg.d_vocab)
 
     def _made(
         self,

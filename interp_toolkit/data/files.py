@@ -1,4 +1,4 @@
-"""Data files: `.npz`, `.parquet` and `.jsonl`, read as data and never as code.
+"""Data files: `.npz`, `.parquet`, `.jsonl` and `.txt`, read as data and never as code.
 
 - `.npz`: arrays `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and
   maybe `features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k],
@@ -7,6 +7,7 @@
   them called `clean` as well, maybe `position`, `group`, `answer` (an id, a list of them, or text),
   `answer_position`, `wrong` (as `answer`) and `corrupted` (text or ids); every other column is a
   feature, unless `feature_names` chooses.
+- `.txt`: a prompt a line, without features and answers.
 
 Features are booleans, or the integers 0 and 1; answers are token ids that the logits should name,
 at the end of the row or at the places given, `wrong` ones those that they should not (`pairs` says
@@ -29,6 +30,7 @@ from interp_toolkit.data.columns import choose, integers, matrix
 from interp_toolkit.data.encoding import Tokenizer
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
+from interp_toolkit.data.plain_texts import data_from_texts, read_text
 from interp_toolkit.data.tables import data_of_columns
 from interp_toolkit.errors import InputError, suggestion
 
@@ -56,7 +58,7 @@ def read_data(
     """The data in a file.
 
     Args:
-        path: a `.npz`, `.parquet` or `.jsonl` file.
+        path: a `.npz`, `.parquet`, `.jsonl` or `.txt` file.
         tokenizer: text -> token ids (a list, an array, or a mapping with `input_ids`); needed for
             files of text.
         d_vocab: the model's vocabulary size, if token ids are to be checked against it.
@@ -74,7 +76,12 @@ def read_data(
         (('a', 'b'), [[True, False]])
     """
     path = Path(path)
-    readers = {".npz": _read_npz, ".parquet": _read_parquet, ".jsonl": _read_jsonl}
+    readers = {
+        ".npz": _read_npz,
+        ".parquet": _read_parquet,
+        ".jsonl": _read_jsonl,
+        ".txt": _read_txt,
+    }
     if path.suffix.lower() not in readers:
         raise InputError(f"{path}: data files end in {', '.join(readers)}")
     if not path.is_file():
@@ -243,6 +250,15 @@ def _read_jsonl(
                 raise InputError(f"{path}: line {number} has {key!r}, which line 1 has not")
     columns = {key: [record[key] for record in records] for key in keys}
     return data_of_columns(path, columns, tokenizer, feature_names, "line", 1)
+
+
+def _read_txt(
+    path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
+) -> FeatureData:
+    if feature_names:
+        raise InputError(f"{path}: lines of text have no columns, such as {feature_names[0]!r}")
+    lines = [line for line in read_text(path).split("\n") if line.strip()]
+    return data_from_texts([line.removesuffix("\r") for line in lines], tokenizer)
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:

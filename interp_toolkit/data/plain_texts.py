@@ -1,12 +1,13 @@
-"""Prompts that are nothing but text, and ask for no answers."""
+"""Prompts that are nothing but text, and ask for no answers: a few, or one text in pieces."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 
-from interp_toolkit.data.encoding import Tokenizer, whole_text
+from interp_toolkit.data.encoding import Tokenizer, added_behind, bare_text, whole_text
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.errors import InputError
 
@@ -27,12 +28,7 @@ def data_from_texts(texts: Sequence[str], tokenizer: Tokenizer | None) -> Featur
         >>> data_from_texts(["ab", "cde"], lambda text: [ord(c) for c in text]).tokens[1]
         array([ 99, 100])
     """
-    if tokenizer is None:
-        raise InputError(
-            "these prompts are text, and the model has no tokenizer; give rows of token ids "
-            "(--data)"
-        )
-    rows = [whole_text(tokenizer, text) for text in texts]
+    rows = [whole_text(_needed(tokenizer), text) for text in texts]
     lengths = [len(row) for row in rows]
     if not all(lengths):
         raise InputError(f"prompt {lengths.index(0) + 1} has no tokens; give it some text")
@@ -43,3 +39,57 @@ def data_from_texts(texts: Sequence[str], tokenizer: Tokenizer | None) -> Featur
     empty = np.zeros((len(rows), 0), dtype=bool)
     tokens = np.array([row[:shortest] for row in rows])
     return FeatureData(tokens, empty, (), source=f"{len(rows)} given prompts{cut}")
+
+
+def data_from_prose(
+    text: str, tokenizer: Tokenizer | None, length: int, source: str = "a text"
+) -> FeatureData:
+    """One text in pieces of `length` tokens, each with what the tokenizer puts in front of a text.
+
+    What is left at the end is not used. Pieces of one text are no independent rows: `source` says
+    that they are pieces.
+
+    Raises:
+        InputError: no tokenizer, or fewer tokens than a piece has.
+
+    Examples:
+        >>> data = data_from_prose("abcdefgh", lambda text: [ord(c) for c in text], 3)
+        >>> ["".join(map(chr, row)) for row in data.tokens]
+        ['abc', 'def']
+    """
+    encode = _needed(tokenizer)
+    whole, bare = whole_text(encode, text), bare_text(encode, text)
+    front = whole[: len(whole) - len(bare) - added_behind(encode, text)]
+    room = length - len(front)
+    n_pieces = len(bare) // room if room > 0 else 0
+    if not n_pieces:
+        raise InputError(
+            f"{source} has {len(bare)} tokens, too few for a piece of {length}; give more text, or "
+            "shorter pieces (--text-length)"
+        )
+    pieces = [[*front, *bare[n * room : (n + 1) * room]] for n in range(n_pieces)]
+    empty = np.zeros((n_pieces, 0), dtype=bool)
+    said = f"{source} in {n_pieces} pieces of {length} tokens"
+    return FeatureData(np.array(pieces), empty, (), source=said)
+
+
+def read_text(path: str | Path) -> str:
+    """The text of a UTF-8 file; raises InputError where there is none."""
+    try:
+        text = Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path}: this is no UTF-8 text") from error
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    if not text.strip():
+        raise InputError(f"{path}: there is no text in it")
+    return text
+
+
+def _needed(tokenizer: Tokenizer | None) -> Tokenizer:
+    if tokenizer is None:
+        raise InputError(
+            "these prompts are text, and the model has no tokenizer; give rows of token ids "
+            "(--data)"
+        )
+    return tokenizer

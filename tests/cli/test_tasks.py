@@ -97,9 +97,30 @@ def test_plain_prompts_are_rows(call, loaded):
     assert result["provenance"]["data"]["source"] == cut
 
 
+def test_a_text_is_cut_into_prompts_and_a_file_of_lines_is_one_each(call, loaded, tmp_path):
+    loaded(induction())
+    story, lines = tmp_path / "story.txt", tmp_path / "lines.txt"
+    story.write_text("w1 w2 w3 w4 w5 w6 w7")
+    lines.write_text("w1 w2\nw3 w4\n")
+    line = ("analyze", "toy:induction", "--quiet", "--probe", "collapse", "--json", "-")
+    code, out, err = call(*line, "--text", story, "--text-length", 3)
+    assert code == 0, err
+    (result,) = json.loads(out)["results"]
+    assert result["provenance"]["data"]["source"].startswith(f"{story} in ")
+    assert result["provenance"]["data"]["source"].endswith(" pieces of 3 tokens")
+    code, out, err = call(*line, "--prompts", lines)
+    assert code == 0, err
+    (result,) = json.loads(out)["results"]
+    assert result["provenance"]["data"]["rows"] == 2
+
+
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
+        (("--text", "a.txt", "--prompt", "a"), "--prompt and --text both say what the rows are"),
+        (("--text-length", "9"), "--text-length is of the pieces of --text, which is not given"),
+        (("--text", "none.txt"), "none.txt cannot be read"),
+        (("--text", "none.txt", "--text-length", "9999"), "the model takes at most"),
         (("--task", "copy-random", "--data", "rows.npz"), "--data and --task both say what the"),
         (("--task", "copy-random", "--prompt", "a"), "--prompt and --task both say what the rows"),
         (("--task", "copy-randon"), "no task is called 'copy-randon'; did you mean copy-random?"),

@@ -1,8 +1,11 @@
 """Prompts that are text and nothing else."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from interp_toolkit.data.plain_texts import data_from_texts
+from interp_toolkit.data import read_data
+from interp_toolkit.data.plain_texts import data_from_prose, data_from_texts, read_text
 from interp_toolkit.errors import InputError
 
 
@@ -33,3 +36,50 @@ def test_longer_texts_are_cut_and_the_source_says_so():
 def test_texts_that_are_no_rows(texts, tokenizer, said):
     with pytest.raises(InputError, match=said):
         data_from_texts(texts, tokenizer)
+
+
+def marked(text, add_special_tokens=True):
+    """One token in front and one behind, as BERT's tokenizers have them."""
+    ids = [ord(letter) - 96 for letter in text]
+    return {"input_ids": [100, *ids, 101] if add_special_tokens else ids}
+
+
+def test_a_text_in_pieces_each_with_what_stands_in_front_of_a_text():
+    data = data_from_prose("abcdefghij", marked, 4, "story.txt")
+    assert data.token_matrix().tolist() == [[100, 1, 2, 3], [100, 4, 5, 6], [100, 7, 8, 9]]
+    assert data.source == "story.txt in 3 pieces of 4 tokens"
+
+
+@given(
+    text=st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=60),
+    length=st.integers(1, 12),
+    tokenizer=st.sampled_from([marked, lambda text: [ord(letter) - 96 for letter in text]]),
+)
+def test_pieces_put_together_are_the_text_from_its_start(text, length, tokenizer):
+    front = 1 if tokenizer is marked else 0
+    ids = [ord(letter) - 96 for letter in text]
+    if length <= front or len(ids) < length - front:
+        with pytest.raises(InputError, match="too few for a piece"):
+            data_from_prose(text, tokenizer, length)
+        return
+    rows = data_from_prose(text, tokenizer, length).token_matrix()
+    assert rows.shape[1] == length
+    together = [token for row in rows.tolist() for token in row[front:]]
+    assert together == ids[: len(together)]
+    assert len(ids) - len(together) < length - front
+
+
+def test_a_file_of_lines_is_a_prompt_a_line(tmp_path):
+    file = tmp_path / "prompts.txt"
+    file.write_bytes("\ufeffab\r\n\n  \ncd\n".encode())
+    assert read_data(file, letters).token_matrix().tolist() == [[0, 1, 2], [0, 3, 4]]
+    with pytest.raises(InputError, match="have no columns, such as 'a'"):
+        read_data(file, letters, feature_names=["a"])
+    file.write_text(" \n")
+    with pytest.raises(InputError, match="there is no text in it"):
+        read_data(file, letters)
+    file.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(InputError, match="no UTF-8 text"):
+        read_text(file)
+    with pytest.raises(InputError, match="No such file"):
+        read_text(tmp_path / "none.txt")
