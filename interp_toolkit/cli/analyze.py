@@ -106,6 +106,7 @@ def analyze(
     device: options.Device = "auto",
     json: options.Json = None,
     html: options.Html = None,
+    assets: options.Assets = None,
     graph: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write the graph that the analysis finds."),
@@ -128,6 +129,8 @@ def analyze(
         | {"--data": data, "--text": text, "--config": config, "--keys": keys}
         | options.files_among(given),
     )
+    if assets is not None and html is None:
+        raise InputError("--assets is a folder for what --html needs, which is not given")
     if column and given.get("features") is not None:
         raise InputError("--column and --features both say what the features are; give one")
     rows = RowsGiven(data, column or None, prompt or (), text, text_length, task, task_rows)
@@ -141,7 +144,7 @@ def analyze(
             if named[result.probe].graph_formats:
                 result.write_graph(graph_path)
                 print(f"graph: {graph_path}", file=sys.stderr)
-    show_results(results, json, json_path, html_path, quiet)
+    show_results(results, json, json_path, html_path, quiet, assets)
     if refused:
         raise InputError(f"left out of {len(models)} models: {'; '.join(refused)}")
 

@@ -40,6 +40,14 @@ Json = Annotated[
     str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
 ]
 Html = Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")]
+Assets = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Keep plotly.js here, shared by reports, not in --html's file.",
+        show_default=False,
+    ),
+]
 _OPTIONS_OF_LOAD = (
     "source",
     "device",

@@ -2,8 +2,9 @@
 
 The page is `page.html` (jinja2, everything escaped) with `page.css`, `page.js`, plotly.js and the
 results' JSON inside it. A page with a plot weighs 4.8 MB, nearly all of it plotly.js; one without
-leaves plotly.js out. It needs no network, and may not use one: its content security policy
-lets nothing be fetched and runs only the scripts whose hashes the page names, so that nothing
+leaves plotly.js out, and pages that share a folder of assets take it from there. It needs no
+network, and may not use one: its content security policy lets nothing be fetched and runs only the
+scripts whose hashes the page names (and files beside it, where there are assets), so that nothing
 in a result can run even if it got past the escaping. The same results give the same bytes.
 
 Colours live in `page.css`, for light, dark and print. `page.js` reads them from there and hands
@@ -19,11 +20,13 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs
+from plotly.offline import get_plotlyjs, get_plotlyjs_version
 
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError
@@ -74,12 +77,18 @@ class Grid:
     rows: Sequence[tuple[str, Sequence[Cell]]]
 
 
-def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
+def write_report(
+    results: Sequence[Result],
+    path: str | os.PathLike[str],
+    assets: str | os.PathLike[str] | None = None,
+) -> None:
     """Write the page, all or nothing.
 
     Args:
         results: in the order to show; of one model or of several.
         path: of the HTML file.
+        assets: a folder for plotly.js, made where it is not there, which several pages can share;
+            a page then weighs what its results do, and needs the folder where it was.
 
     Raises:
         InputError: when there are no results, or the file cannot be written there.
@@ -91,11 +100,25 @@ def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> Non
     """
     if not results:
         raise InputError("a report needs at least one result")
-    write_text(path, to_html(results))
+    shared = None if assets is None else _share_plotly(Path(assets), Path(path))
+    write_text(path, to_html(results, shared))
 
 
-def to_html(results: Sequence[Result]) -> str:
-    """The page as text."""
+def _share_plotly(folder: Path, page: Path) -> str:
+    """Where a page finds plotly.js in a folder of assets, which is written there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {folder}: {error.strerror}") from error
+    file = folder / f"plotly-{get_plotlyjs_version()}.min.js"
+    if not file.is_file() or file.read_text(encoding="utf-8") != get_plotlyjs():
+        write_text(file, get_plotlyjs())
+    way = os.path.relpath(file.resolve(), page.resolve().parent)
+    return quote(Path(way).as_posix())
+
+
+def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
+    """The page as text; with plotly.js inside, or taken from an address beside the page."""
     beside_figures = side_by_side.figures(results)
     of_results = [figure for result in results for figure in result.figures()]
     figures = [jsonable(figure) for figure in [*beside_figures, *of_results]]
@@ -105,7 +128,7 @@ def to_html(results: Sequence[Result]) -> str:
         if NOT_DRAWN.fullmatch(kind) and kind not in ("heatmap", "treemap"):
             raise ValueError(f"a page without network cannot draw a {kind} trace")
     scripts = {
-        "plotly": script_text(get_plotlyjs()) if figures else "",
+        "plotly": script_text(get_plotlyjs()) if figures and plotly is None else "",
         "page": script_text(_source("page.js")),
     }
     return (
@@ -120,6 +143,7 @@ def to_html(results: Sequence[Result]) -> str:
             version=__version__,
             css=Markup(_source("page.css")),
             scripts=scripts,
+            plotly=plotly if figures else None,
             script_hashes=[_hash(text) for text in scripts.values() if text],
             figures=[{"data": f["data"], "layout": f["layout"]} for f in figures],
             colors=[*CLASS_COLORS, NEUTRAL],
