@@ -299,6 +299,20 @@ def test_a_page_with_shared_assets_draws_too(driver, tmp_path, separable):
     assert set(asked) <= {"file", "data", "blob"}
 
 
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_has_no_serious_finding(opened, scheme):
+    axe = pytest.importorskip("axe_core_python.base")
+    open_page(opened, opened.current_url, scheme)
+    open_groups(opened)
+    opened.execute_script(axe.AXE_SCRIPT)
+    found = opened.execute_async_script(
+        "axe.run(document).then(arguments[arguments.length - 1])"
+    )
+    assert len(found["passes"]) > 15  # it did look
+    serious = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], [node["html"] for node in v["nodes"]][:2]) for v in serious] == []
+
+
 def test_the_console_is_silent_and_nothing_is_fetched(opened):
     opened.find_element("id", "theme").click()
     opened.execute_script("window.scrollTo(0, document.body.scrollHeight)")
