@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-tl4 test-kernels real real-tests challenge quick check format lint types imports bench docs clean
+.PHONY: demo test test-tl4 test-kernels real real-tests challenge quick check format lint types imports bench docs version clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -96,6 +96,13 @@ bench: $(VENV)/ready
 	$(call measured,uand_readoffs)
 	$(call measured,skip_bigram_levels,--seeds 2 --heads 200)
 	$(call measured,variant_throughput)
+
+# `make version V=0.2.0` writes it wherever it stands; CHANGELOG.md's top heading gets it too.
+version:
+	@test -n "$(V)" || { echo "give V, such as make version V=0.2.0"; exit 2; }
+	sed -i 's/^__version__ = .*/__version__ = "$(V)"/' interp_toolkit/_version.py
+	sed -i 's/^version: .*/version: $(V)/' CITATION.cff
+	sed -i '0,/^## \[[^]]*\]/s//## [$(V)]/' CHANGELOG.md
 
 docs: $(VENV)/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict

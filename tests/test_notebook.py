@@ -47,4 +47,6 @@ def test_results_show_verdict_figure_and_table(executed: Any) -> None:
     assert len(figures) == 1
     assert figures[0].data["application/vnd.plotly.v1+json"]["layout"]["width"] == 700
     plain = [output.data["text/plain"] for output in shown if "data" in output]
-    assert all("\n" not in text for text in plain if text.startswith(("Heads", "Certificate", "QK")))
+    assert all(
+        "\n" not in text for text in plain if text.startswith(("Heads", "Certificate", "QK"))
+    )

@@ -305,9 +305,7 @@ def test_axe_has_no_serious_finding(opened, scheme):
     open_page(opened, opened.current_url, scheme)
     open_groups(opened)
     opened.execute_script(axe.AXE_SCRIPT)
-    found = opened.execute_async_script(
-        "axe.run(document).then(arguments[arguments.length - 1])"
-    )
+    found = opened.execute_async_script("axe.run(document).then(arguments[arguments.length - 1])")
     assert len(found["passes"]) > 15  # it did look
     serious = [v for v in found["violations"] if v["impact"] in ("serious", "critical")]
     assert [(v["id"], [node["html"] for node in v["nodes"]][:2]) for v in serious] == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,7 +22,7 @@ from interp_toolkit.results import Figure
 PER_ROW = 3  # maps beside each other
 MAP_SHARE = 0.62  # of a row's height; names and ticks stand in the rest
 MAP_HEIGHT, CELL_HEIGHT = 130, 22  # pixels: of a map's frame, of a layer
-MOST_PATTERNS = 4
+MOST_PATTERNS, PATTERNS_PER_ROW, PATTERN_HEIGHT = 4, 2, 420
 DIGITS = 3  # of attention, in a figure
 
 
@@ -104,14 +105,20 @@ def _hover(head: HeadVerdict) -> str:
 def patterns(
     model: Any, prompts: Prompts, heads: Sequence[HeadVerdict], words: Callable[[int], str]
 ) -> list[Figure]:
-    """The attention of detected heads on one row that repeats, the clearest of each kind first."""
+    """The attention of detected heads on one row, the clearest of each kind first, in a figure."""
     chosen = _clearest([head for head in heads if head.detected])
     if not chosen:
         return []
-    row = int(prompts.periods.argmin()) if (prompts.periods > 0).all() else 0
+    repeats = bool((prompts.periods > 0).all())
+    row = int(prompts.periods.argmin()) if repeats else 0
     seen = _read(model, prompts.tokens[row : row + 1], {head.layer for head in chosen})
-    tokens = [words(token) for token in prompts.tokens[row].tolist()]
-    return [_pattern(head, seen[head.layer][head.head], tokens) for head in chosen]
+    tokens = [html.escape(words(token)) for token in prompts.tokens[row].tolist()]
+    places = [f"{place}: {token}" for place, token in enumerate(tokens)]
+    of = "of tokens that repeat" if repeats else "of the prompts, the first"
+    caption = (
+        f"What the clearest detected heads attend to on a row {of}; hover for query, key and share."
+    )
+    return [_together(chosen, seen, places, caption)]
 
 
 def _clearest(found: Sequence[HeadVerdict]) -> list[HeadVerdict]:
@@ -145,27 +152,41 @@ def _read(
     return seen
 
 
-def _pattern(
-    head: HeadVerdict, pattern: Float[Tensor, "query key"], tokens: Sequence[str]
+def _together(
+    heads: Sequence[HeadVerdict],
+    seen: Mapping[int, Float[Tensor, "head query key"]],
+    places: Sequence[str],
+    caption: str,
 ) -> Figure:
-    values = torch.round(pattern, decimals=DIGITS).double().tolist()
-    trace = plots.heatmap(
-        None,
-        None,
-        [[round(value, DIGITS) for value in row] for row in values],
-        "attention",
-        low=0,
-        high=1,
-    )
-    trace |= plots.hover(
-        "query %{y}, key %{x} (token %{customdata})<br>attention %{z}",
-        [list(tokens) for _ in tokens],
-    )
-    down = plots.axis("query position") | plots.NO_GRID | plots.DOWNWARD
-    layout = plots.layout(
-        plots.axis("key position") | plots.NO_GRID | {"constrain": "domain"},
-        down | {"scaleanchor": "x"},
-    )
-    layout |= {"height": 480}
-    caption = f"What head {head.name} attends to on a row of random tokens that repeats."
-    return Figure(f"Pattern of {head.name} ({head.detector})", caption, [trace], layout)
+    """The patterns beside each other, queries from the top, places by number and token."""
+    panels = plots.beside(len(heads), PATTERNS_PER_ROW)
+    n_rows = -(-len(heads) // PATTERNS_PER_ROW)
+    layout: plots.Part = {
+        "annotations": [
+            panel.heading(f"{head.name}, {head.detector}")
+            for panel, head in zip(panels, heads, strict=True)
+        ],
+        "height": 60 + n_rows * PATTERN_HEIGHT,
+        "margin": {"t": 60},
+    }
+    data = []
+    for panel, head in zip(panels, heads, strict=True):
+        values = torch.round(seen[head.layer][head.head], decimals=DIGITS).double().tolist()
+        trace = plots.heatmap(
+            list(places),
+            list(places),
+            [[round(value, DIGITS) for value in row] for row in values],
+            "attention",
+            low=0,
+            high=1,
+        )
+        trace |= plots.hover(f"{head.name}: from %{{y}} to %{{x}}<br>attention %{{z}}")
+        data.append(trace | panel.trace | {"showscale": panel.number == 0})
+        layout |= panel.layout(
+            plots.axis("key" if panel.lowest else "", "category") | plots.NO_GRID,
+            plots.axis("query" if panel.leftmost else "", "category")
+            | plots.NO_GRID
+            | plots.DOWNWARD,
+        )
+    names = ", ".join(head.name for head in heads)
+    return Figure(f"Attention of {names}, token by token", caption, data, layout)

@@ -2,6 +2,8 @@
 
 import dataclasses
 import json
+import re
+from types import SimpleNamespace
 
 import numpy as np
 import plotly.graph_objects as go
@@ -140,12 +142,27 @@ def test_the_page_has_map_and_patterns(decoys):
     marks = next(trace for trace in figures[0].data if trace["type"] == "scatter")
     at = list(zip(marks["y"], marks["x"], marks["marker"]["symbol"], strict=True))
     assert at == [(1, 0, "diamond"), (1, 1, "x")]
-    patterns = {figure.title: figure for figure in figures[1:]}
-    assert "Pattern of L1H0 (induction)" in patterns
-    z = np.array(patterns["Pattern of L1H0 (induction)"].data[0]["z"])
-    assert z.shape == (60, 60)
-    np.testing.assert_allclose(z.sum(1), 1, atol=0.05)
+    [patterns] = figures[1:]
+    assert patterns.title.startswith("Attention of L1H0")
+    assert patterns.title.endswith("token by token")
+    headings = [note["text"] for note in patterns.layout["annotations"]]
+    assert headings[0] == "<b>L1H0, induction</b>"
+    assert len(headings) == len(patterns.data)
+    for trace in patterns.data:
+        z = np.array(trace["z"])
+        assert z.shape == (60, 60)
+        np.testing.assert_allclose(z.sum(1), 1, atol=0.05)
+        assert trace["x"] == trace["y"]
+    assert len(patterns.to_plotly().data) == len(headings)
     assert "Head map" in to_html([decoys])
+
+
+def test_patterns_are_told_in_the_models_words():
+    model = toys.induction(d_vocab=40, n_ctx=60)
+    model.tokenizer = SimpleNamespace(decode=lambda ids: f"<b>w{ids[0]}</b>")
+    figure = HEADS(model, detectors=["induction"]).figures()[1]
+    [first, *_] = figure.data[0]["x"]
+    assert re.fullmatch(r"0: &#x27;&lt;b&gt;w\d+&lt;/b&gt;&#x27;", first)  # plotly knows tags
 
 
 def test_an_encoder_is_scored_and_not_cut(zoo):
