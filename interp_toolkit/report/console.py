@@ -8,7 +8,7 @@ well as a colour; a terminal that knows ASCII only gets signs and dots it can sh
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Literal
 
 from rich import box
@@ -24,6 +24,7 @@ from interp_toolkit.report import side_by_side
 from interp_toolkit.report.format import (
     MISSING,
     SIGNS,
+    deciding,
     evidence_of,
     format_column,
     format_value,
@@ -143,24 +144,25 @@ def _print_table(table: Table, console: Console) -> None:
         for header, column in zip(headers, texts, strict=True)
     ]
     floors = [max(FOLDED, *map(cell_len, header.split("\n"))) for header in headers]
-    widths = fit(widths, floors, numeric, console.width)
+    kept = {0, deciding(cells)}
+    fitted = fit(widths, floors, numeric, console.width, kept)
 
     rule = _ASCII_RULE if console.options.ascii_only else _RULE
     grid = Grid(box=rule, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0))
-    for i, width in enumerate(widths):
+    for i, width in fitted.items():
         justify: Literal["left", "right"] = "right" if numeric[i] else "left"
         grid.add_column(Text(headers[i]), justify=justify, width=width, overflow="fold")
     for r in range(len(rows)):
         grid.add_row(
             *(
                 Text(fold(texts[i][r], width), style=_cell_style(cells[i][r]))
-                for i, width in enumerate(widths)
+                for i, width in fitted.items()
             ),
             style="bold" if r in table.highlight else None,
         )
     console.print(Text(_plain(table.title, console), style="bold"))
     console.print(grid)
-    for note in _notes(table, len(widths)):
+    for note in _notes(table, fitted):
         console.print(Text(_plain(note, console), style="dim"))
     console.print()
 
@@ -172,20 +174,25 @@ def _header(name: str, column: Sequence[str]) -> str:
 
 
 def fit(
-    widths: Sequence[int], floors: Sequence[int], fixed: Sequence[bool], available: int
-) -> list[int]:
-    """The widths of the columns, from the left, that fit beside each other.
+    widths: Sequence[int],
+    floors: Sequence[int],
+    fixed: Sequence[bool],
+    available: int,
+    kept: Collection[int | None] = (),
+) -> dict[int, int]:
+    """The columns that fit beside each other, each with its width.
 
     The widest columns that are not fixed shrink first, each down to its floor; when that is not
-    enough, the last columns are left out.
+    enough, the last columns that are not to be kept are left out.
     """
-    fitted = list(widths)
-    while sum(fitted) + GAP * (len(fitted) - 1) > available and len(fitted) > 1:
-        foldable = [i for i in range(len(fitted)) if not fixed[i] and fitted[i] > floors[i]]
+    fitted = dict(enumerate(widths))
+    while sum(fitted.values()) + GAP * (len(fitted) - 1) > available and len(fitted) > 1:
+        foldable = [i for i in fitted if not fixed[i] and fitted[i] > floors[i]]
         if foldable:
             fitted[max(foldable, key=fitted.__getitem__)] -= 1
         else:
-            fitted = list(widths[: len(fitted) - 1])
+            last = max([i for i in fitted if i not in kept] or fitted)
+            fitted = {i: widths[i] for i in fitted if i != last}
     return fitted
 
 
@@ -201,12 +208,12 @@ def fold(text: str, width: int) -> str:
     return "\n".join(lines)
 
 
-def _notes(table: Table, shown: int) -> list[str]:
+def _notes(table: Table, shown: Collection[int]) -> list[str]:
     notes = [table.caption] if table.caption else []
     if len(table.rows) > MAX_ROWS:
         notes.append(f"… and {len(table.rows) - MAX_ROWS} more rows (JSON and HTML have them all)")
-    if shown < len(table.columns):
-        hidden = ", ".join(map(words, table.columns[shown:]))
+    if len(shown) < len(table.columns):
+        hidden = ", ".join(words(c) for i, c in enumerate(table.columns) if i not in shown)
         notes.append(f"… and, too wide for this terminal: {hidden}")
     return notes
 

@@ -121,6 +121,15 @@ def is_numeric(cells: Sequence[Any]) -> bool:
     return all(cell is None or is_number(cell) for cell in map(jsonable, cells))
 
 
+def deciding(columns: Sequence[Sequence[Any]]) -> int | None:
+    """The last of a table's columns that holds outcomes, its first left aside: it says how it ends.
+
+    Where a table is wider than there is room, this column and the first stay in sight.
+    """
+    outcomes = [at for at, column in enumerate(columns) if at and any(map(tone_of, column))]
+    return outcomes[-1] if outcomes else None
+
+
 def evidence_of(result: Result) -> dict[str, Any]:
     """A result's evidence by its labels, as plain data, then its notes.
 

@@ -35,6 +35,7 @@ from interp_toolkit.report import side_by_side
 from interp_toolkit.report.files import write_text
 from interp_toolkit.report.format import (
     SIGNS,
+    deciding,
     evidence_of,
     format_column,
     format_value,
@@ -217,9 +218,8 @@ def grid(table: Table) -> Grid:
     columns = [[row[i] for row in table.rows] for i in range(len(table.columns))]
     texts = [format_column(column) for column in columns]
     styles = ["number" if is_numeric(column) else "" for column in columns]
-    outcomes = [at for at, column in enumerate(columns) if at and any(map(tone_of, column))]
-    if outcomes:  # the last of them stays in sight where a table is wider than the screen
-        styles[outcomes[-1]] = "deciding"
+    if (in_sight := deciding(columns)) is not None:
+        styles[in_sight] = "deciding"
     return Grid(
         title=table.title,
         caption=table.caption,

@@ -155,15 +155,26 @@ def test_an_empty_table_shows_its_heading(separable):
 
 def test_fit_shrinks_the_widest_text_first_and_never_a_number():
     floors = [12, 12, 12]
-    assert fit([24, 8, 20], floors, [False, True, False], 60) == [24, 8, 20]
-    assert fit([24, 8, 20], floors, [False, True, False], 50) == [19, 8, 19]
-    assert fit([24, 8, 20], floors, [True, True, False], 50) == [24, 8, 14]
-    assert fit([24, 8, 20], floors, [True, True, True], 50) == [24, 8]
-    assert fit([90], [12], [True], 80) == [90]
+    assert fit([24, 8, 20], floors, [False, True, False], 60) == {0: 24, 1: 8, 2: 20}
+    assert fit([24, 8, 20], floors, [False, True, False], 50) == {0: 19, 1: 8, 2: 19}
+    assert fit([24, 8, 20], floors, [True, True, False], 50) == {0: 24, 1: 8, 2: 14}
+    assert fit([24, 8, 20], floors, [True, True, True], 50) == {0: 24, 1: 8}
+    assert fit([90], [12], [True], 80) == {0: 90}
+
+
+def test_the_column_that_decides_is_the_last_to_go(separable):
+    assert fit([24, 8, 20], [12] * 3, [True] * 3, 50, {0, 2}) == {0: 24, 2: 20}
+    assert fit([60, 8, 30], [12] * 3, [True] * 3, 80, {0, 2}) == {0: 60}
+    columns = ["hook", *(f"measure {i}" for i in range(12)), "status"]
+    row = ["blocks.0.hook_resid_post", *(0.12345 + i for i in range(12)), "separable"]
+    text = shown([with_table(separable, Table("Wide", columns, [row]))])
+    shown_row = next(line for line in text.splitlines() if line.startswith("blocks.0.hook_ "))
+    assert shown_row.rstrip().endswith("separable")
+    assert "too wide for this terminal: measure 5" in " ".join(text.split())
 
 
 def test_a_column_keeps_the_width_of_its_headings_words() -> None:
-    assert fit([24, 8, 16], [12, 12, 16], [False, True, False], 44) == [16, 8, 16]
+    assert fit([24, 8, 16], [12, 12, 16], [False, True, False], 44) == {0: 16, 1: 8, 2: 16}
 
 
 def test_names_from_files_cannot_steer_the_terminal(separable):
