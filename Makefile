@@ -97,12 +97,13 @@ bench: $(VENV)/ready
 	$(call measured,skip_bigram_levels,--seeds 2 --heads 200)
 	$(call measured,variant_throughput)
 
-# `make version V=0.2.0` writes it wherever it stands; CHANGELOG.md's top heading gets it too.
+# `make version V=0.2.0` writes it wherever it stands; the unreleased heading of CHANGELOG.md too.
 version:
 	@test -n "$(V)" || { echo "give V, such as make version V=0.2.0"; exit 2; }
-	sed -i 's/^__version__ = .*/__version__ = "$(V)"/' interp_toolkit/_version.py
-	sed -i 's/^version: .*/version: $(V)/' CITATION.cff
-	sed -i '0,/^## \[[^]]*\]/s//## [$(V)]/' CHANGELOG.md
+	sed -i.old 's/^__version__ = .*/__version__ = "$(V)"/' interp_toolkit/_version.py
+	sed -i.old 's/^version: .*/version: $(V)/' CITATION.cff
+	sed -i.old 's/^## \[[^]]*\] - unreleased/## [$(V)] - unreleased/' CHANGELOG.md
+	rm interp_toolkit/_version.py.old CITATION.cff.old CHANGELOG.md.old
 
 docs: $(VENV)/ready
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict

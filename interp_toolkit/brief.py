@@ -23,7 +23,7 @@ class Brief:
         """Keep `dataclass` from writing a `repr` with every number."""
         super().__init_subclass__(**given)
         if "__repr__" not in vars(cls):
-            cls.__repr__ = Brief.__repr__  # type: ignore[method-assign]
+            cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
         said = (f"{name}={brief(value)}" for name, value in shown_fields(self))

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, printable
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 
 if TYPE_CHECKING:
@@ -214,10 +214,11 @@ class Result(ABC):
         """Every analysis' result reads the same: in one line, without arrays."""
         super().__init_subclass__(**given)
         if "__repr__" not in vars(cls):  # else the dataclass would write one with every field
-            cls.__repr__ = Result.__repr__  # type: ignore[method-assign]
+            cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
-        said = self.verdict if len(self.verdict) <= SAID else f"{self.verdict[: SAID - 1]}…"
+        said = printable(self.verdict)
+        said = said if len(said) <= SAID else f"{said[: SAID - 1]}…"
         return f"{type(self).__name__}({self.status}: {said})"
 
     def _repr_html_(self) -> str:

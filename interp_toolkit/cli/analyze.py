@@ -125,12 +125,11 @@ def analyze(
     models = models_named(model)
     options.check_apart(
         {"--json": json_path, "--html": html_path, "--graph": graph_path},
-        {f"the model {name}" if models[1:] else "the model": name for name in models}
+        {f"the model {name}" if models[1:] else "the model": name for name in (*models, *model)}
         | {"--data": data, "--text": text, "--config": config, "--keys": keys}
         | options.files_among(given),
     )
-    if assets is not None and html is None:
-        raise InputError("--assets is a folder for what --html needs, which is not given")
+    options.check_assets(assets, html)
     if column and given.get("features") is not None:
         raise InputError("--column and --features both say what the features are; give one")
     rows = RowsGiven(data, column or None, prompt or (), text, text_length, task, task_rows)
@@ -138,7 +137,13 @@ def analyze(
     named = ctx.meta.get("analyses", {})
     if graph_path is not None:
         _check_graph(graph_path, named, models)
-    results, refused = _of_all(models, named, rows, given, loading, quiet)
+    results: list[Any] = []
+    try:
+        refused = _of_all(models, named, rows, given, loading, quiet, results)
+    except BaseException:
+        if models[1:] and results:  # those before it are not lost
+            show_results(results, json, json_path, html_path, quiet, assets)
+        raise
     if graph_path is not None:
         for result in results:
             if named[result.probe].graph_formats:
@@ -167,12 +172,12 @@ def _of_all(
     given: dict[str, Any],
     loading: dict[str, Any],
     quiet: bool,
-) -> tuple[list[Any], list[str]]:
-    """The results of every model, and why some have none: one bad file of many loses no other.
+    results: list[Any],
+) -> list[str]:
+    """Add every model's results to `results`; returns why some have none.
 
     Raises InputError where no model has a result.
     """
-    results: list[Any] = []
     refused: list[str] = []
     for number, name in enumerate(models, start=1):
         if models[1:] and not quiet:
@@ -185,7 +190,7 @@ def _of_all(
             refused.append(str(error) if name in str(error) else f"{printable(name)}: {error}")
     if not results:
         raise InputError(refused[0] + (f" (and {len(refused) - 1} more)" if refused[1:] else ""))
-    return results, refused
+    return refused
 
 
 def _run(

@@ -6,6 +6,7 @@ the shell completes files.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 
 from interp_toolkit.registry import Group, names
@@ -24,7 +25,16 @@ def of(*groups: Group, more: Sequence[str] = ()) -> Completer:
 
 
 def models(incomplete: str) -> list[str]:
-    """Toys, from `to` on; before that files are likelier."""
+    """Toys, from `to` on; before that files are likelier.
+
+    bash takes `toy:xor-1` for three words, of which it has the last completed.
+    """
+    words = os.environ.get("COMP_WORDS", "").split()
+    before = words[: int(os.environ.get("COMP_CWORD") or 0)]
+    if before[-2:] == ["toy", ":"]:
+        return of("toys")(incomplete)
+    if incomplete == ":" and before[-1:] == ["toy"]:
+        return names("toys")
     if not incomplete.startswith("to"):
         return []
     return [name for name in (f"toy:{toy}" for toy in names("toys")) if name.startswith(incomplete)]

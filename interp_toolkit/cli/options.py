@@ -139,6 +139,17 @@ def writable(path: str | None, option: str) -> Path | None:
     return target
 
 
+def check_assets(folder: str | None, html: str | None) -> None:
+    """Raise InputError for a folder of assets that no page uses, or that cannot be written to."""
+    if folder is None:
+        return
+    if html is None:
+        raise InputError("--assets is a folder for what --html needs, which is not given")
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise InputError(f"--assets {folder} is a file; give a folder")
+    writable(os.path.join(folder or ".", "_") if os.path.isdir(folder) else folder, "--assets")
+
+
 def files_among(given: Mapping[str, Any]) -> dict[str, str]:
     """The options of analyses that name a file or folder that is there, by their flags."""
     return {

@@ -6,6 +6,7 @@ run.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -60,6 +61,9 @@ class RowsGiven:
             raise InputError("--text-length is of the pieces of --text, which is not given")
         if self.task_rows is not None and self.task is None:
             raise InputError("--task-rows says how many rows of --task, which is not given")
+        for flag, file in (("--data", self.data), ("--text", self.text)):
+            if file is not None and not os.path.exists(file):
+                raise InputError(f"{flag} {file}: there is no such file")
         if self.task is not None:
             from interp_toolkit.registry import find
 

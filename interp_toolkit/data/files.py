@@ -227,18 +227,10 @@ def _read_parquet(
 def _read_jsonl(
     path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
 ) -> FeatureData:
-    try:
-        # not splitlines(): a string may hold U+2028 and its like; the -sig drops a BOM
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise InputError(f"{path}: this is no UTF-8 text") from error
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    while lines and not lines[-1].strip():
+    lines = read_text(path).split("\n")  # not splitlines(): a string may hold U+2028 and its like
+    while not lines[-1].strip():
         lines.pop()
     records = [_record(path, number, line) for number, line in enumerate(lines, start=1)]
-    if not records:
-        raise InputError(f"{path}: there are no rows")
     keys = list(records[0])
     for number, record in enumerate(records, start=1):
         for key in keys:
@@ -258,7 +250,7 @@ def _read_txt(
     if feature_names:
         raise InputError(f"{path}: lines of text have no columns, such as {feature_names[0]!r}")
     lines = [line for line in read_text(path).split("\n") if line.strip()]
-    return data_from_texts([line.removesuffix("\r") for line in lines], tokenizer)
+    return data_from_texts(lines, tokenizer, str(path))
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:

@@ -11,8 +11,12 @@ from interp_toolkit.data.encoding import Tokenizer, added_behind, bare_text, who
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.errors import InputError
 
+MOST_PIECES = 1_000  # of one text
 
-def data_from_texts(texts: Sequence[str], tokenizer: Tokenizer | None) -> FeatureData:
+
+def data_from_texts(
+    texts: Sequence[str], tokenizer: Tokenizer | None, source: str | None = None
+) -> FeatureData:
     """Texts as rows of tokens of one length, with what the tokenizer puts around every text.
 
     Longer texts are cut to the first tokens, as many as the shortest has; `source` says so.
@@ -20,6 +24,7 @@ def data_from_texts(texts: Sequence[str], tokenizer: Tokenizer | None) -> Featur
     Args:
         texts: the prompts.
         tokenizer: text -> token ids.
+        source: the file they come from, if they do.
 
     Raises:
         InputError: no tokenizer, a text without tokens.
@@ -28,17 +33,19 @@ def data_from_texts(texts: Sequence[str], tokenizer: Tokenizer | None) -> Featur
         >>> data_from_texts(["ab", "cde"], lambda text: [ord(c) for c in text]).tokens[1]
         array([ 99, 100])
     """
-    rows = [whole_text(_needed(tokenizer), text) for text in texts]
+    of = "" if source is None else f"{source}: "
+    rows = [whole_text(_needed(tokenizer, of), text) for text in texts]
     lengths = [len(row) for row in rows]
     if not all(lengths):
-        raise InputError(f"prompt {lengths.index(0) + 1} has no tokens; give it some text")
+        raise InputError(f"{of}prompt {lengths.index(0) + 1} has no tokens; give it some text")
     shortest, longest = min(lengths), max(lengths)
     cut = (
         f", cut to their first {shortest} tokens (of up to {longest})" if shortest < longest else ""
     )
     empty = np.zeros((len(rows), 0), dtype=bool)
     tokens = np.array([row[:shortest] for row in rows])
-    return FeatureData(tokens, empty, (), source=f"{len(rows)} given prompts{cut}")
+    given = f"{len(rows)} {'given prompts' if source is None else 'prompts'}{cut}"
+    return FeatureData(tokens, empty, (), source=f"{of}{given}")
 
 
 def data_from_prose(
@@ -46,22 +53,28 @@ def data_from_prose(
 ) -> FeatureData:
     """One text in pieces of `length` tokens, each with what the tokenizer puts in front of a text.
 
-    What is left at the end is not used. Pieces of one text are no independent rows: `source` says
-    that they are pieces.
+    What is left at the end is not used, nor what is behind the first `MOST_PIECES`. Pieces of one
+    text are no independent rows: `source` says that they are pieces.
 
     Raises:
-        InputError: no tokenizer, or fewer tokens than a piece has.
+        InputError: no tokenizer, fewer tokens than a piece has, or no room in a piece beside what
+            the tokenizer puts in front.
 
     Examples:
         >>> data = data_from_prose("abcdefgh", lambda text: [ord(c) for c in text], 3)
         >>> ["".join(map(chr, row)) for row in data.tokens]
         ['abc', 'def']
     """
-    encode = _needed(tokenizer)
-    whole, bare = whole_text(encode, text), bare_text(encode, text)
-    front = whole[: len(whole) - len(bare) - added_behind(encode, text)]
+    encode = _needed(tokenizer, f"{source}: ")
+    bare = bare_text(encode, text)
+    front = _in_front(encode, next(iter(text.split()), text))
     room = length - len(front)
-    n_pieces = len(bare) // room if room > 0 else 0
+    if room < 1:
+        raise InputError(
+            f"the tokenizer puts {len(front)} tokens in front of every text: pieces of {length} "
+            "have no room (--text-length)"
+        )
+    n_pieces = min(len(bare) // room, MOST_PIECES)
     if not n_pieces:
         raise InputError(
             f"{source} has {len(bare)} tokens, too few for a piece of {length}; give more text, or "
@@ -69,7 +82,8 @@ def data_from_prose(
         )
     pieces = [[*front, *bare[n * room : (n + 1) * room]] for n in range(n_pieces)]
     empty = np.zeros((n_pieces, 0), dtype=bool)
-    said = f"{source} in {n_pieces} pieces of {length} tokens"
+    first = "the first " if n_pieces == MOST_PIECES else ""
+    said = f"{source} in {first}{n_pieces} pieces of {length} tokens"
     return FeatureData(np.array(pieces), empty, (), source=said)
 
 
@@ -86,10 +100,16 @@ def read_text(path: str | Path) -> str:
     return text
 
 
-def _needed(tokenizer: Tokenizer | None) -> Tokenizer:
+def _in_front(encode: Tokenizer, word: str) -> list[int]:
+    """What a tokenizer puts in front of every text, such as BOS; by a word that it knows."""
+    whole, bare = whole_text(encode, word), bare_text(encode, word)
+    return whole[: len(whole) - len(bare) - added_behind(encode, word)]
+
+
+def _needed(tokenizer: Tokenizer | None, of: str) -> Tokenizer:
     if tokenizer is None:
         raise InputError(
-            "these prompts are text, and the model has no tokenizer; give rows of token ids "
+            f"{of}these prompts are text, and the model has no tokenizer; give rows of token ids "
             "(--data)"
         )
     return tokenizer

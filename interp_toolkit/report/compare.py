@@ -1,30 +1,31 @@
 """Two files of results: which verdicts differ, which words below them, and which numbers.
 
-Results are matched by analysis, and by model where both files have several of one analysis; their
-entries (heads, sites, edges, claims) by what names them. A number with an interval, `x` with
-`x_low` and `x_high`, differs where the interval of the difference is beside 0:
+Results are matched by analysis, and by model where a file has several of one analysis; their
+entries (heads, sites, edges, claims) by what names them. A number with an interval differs where
+the interval of the difference, second less first, is beside 0:
 
-    [low a - high b, high a - low b]
+    [second's low - first's high, second's high - first's low]
 
 which holds whatever the two have to do with each other (the same rows, say), with a chance to err
-of at most both intervals' together. Of a number without an interval the difference is told, and
-nothing is made of it.
+of at most both intervals' together, for each number by itself. Of the evidence's numbers without an
+interval the difference is told, and nothing is made of it; those of entries are not compared.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.format import is_number
 from interp_toolkit.report.labels import label_of
-from interp_toolkit.results import SCHEMA, STATUS_TONES, Evidence, Provenance, Result, Table
+from interp_toolkit.results import SCHEMA, Evidence, Provenance, Result, Status, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,12 +33,17 @@ if TYPE_CHECKING:
 #: the fields that name an entry, of those it has
 NAMES = (
     *("of", "name", "detector", "layer", "head", "hook", "position", "function", "edge", "claim"),
-    *("about", "section", "kind", "relation", "query_feature", "key_feature", "gates", "place"),
+    *("about", "section", "kind", "relation", "query_feature", "key_feature", "query_token"),
+    *("distance", "gates", "place", "at"),
 )
+#: fields whose interval is the entry's `low` and `high`, or its `interval`
+ESTIMATES = ("value", "effect", "mean", "cosine", "gap")
 #: fields whose words are findings, beside those that hold a status
 WORDS = ("causal", "answer", "outcome", "word", "structure")
+BOUNDS = ("_low", "_high")
 NOT_COMPARED = ("probe", "verdict", "provenance", "notes", "graph", "jobs", "tables")
 LARGEST = 256 * 2**20  # bytes of a file
+MOST_DIGITS = 300  # of a whole number, beyond which no float holds it
 
 
 @dataclass(frozen=True)
@@ -48,7 +54,7 @@ class Difference:
         probe, model: of which result.
         of: the entry; "" for the result itself.
         field: of the entry.
-        first, second: the words or numbers.
+        first, second: the words or numbers; None: that file has none there.
         low, high: the interval of second - first, where both have intervals.
         beyond: whether 0 lies outside that interval; None without one.
     """
@@ -71,8 +77,10 @@ class ComparisonEvidence(Evidence):
     Attributes:
         compared: results that both files have.
         verdicts_differ: of these, with another status.
-        words_differ: words below the verdicts that differ.
+        words_differ: words below the verdicts that differ, or that one file has not.
         numbers_with_intervals: compared; numbers_differ: of these, beyond both intervals.
+        entries: compared; entries_alone: in one file only; entries_unnamed: not compared, as
+            nothing names them or several have one name.
         only_first, only_second: results without a counterpart.
     """
 
@@ -81,6 +89,9 @@ class ComparisonEvidence(Evidence):
     words_differ: int
     numbers_with_intervals: int
     numbers_differ: int
+    entries: int
+    entries_alone: int
+    entries_unnamed: int
     only_first: Sequence[str] = ()
     only_second: Sequence[str] = ()
 
@@ -92,10 +103,12 @@ class ComparisonResult(Result):
     Attributes:
         verdicts: analysis, model, and the status in either file.
         differences: below the verdicts, those beyond their intervals first.
+        alone: entries in one file only: analysis, model, entry, and the file.
     """
 
     verdicts: Sequence[tuple[str, str, str, str]]
     differences: Sequence[Difference]
+    alone: Sequence[tuple[str, str, str, str]]
 
     def to_frame(self) -> pd.DataFrame:
         """One row per difference."""
@@ -106,7 +119,7 @@ class ComparisonResult(Result):
         return pd.DataFrame(rows, columns=columns)
 
     def tables(self) -> list[Table]:
-        """The verdicts, then words, then numbers with and without intervals."""
+        """The verdicts, then words, numbers with and without intervals, and what is alone."""
         first, second = self.provenance.settings["first"], self.provenance.settings["second"]
         changed = {n for n, (_, _, a, b) in enumerate(self.verdicts) if a != b}
         found = [
@@ -118,25 +131,18 @@ class ComparisonResult(Result):
                 changed,
             )
         ]
-        words = [d for d in self.differences if isinstance(d.first, str | bool)]
-        sure = [d for d in self.differences if d.beyond is not None]
-        plain = [d for d in self.differences if d not in words and d.beyond is None]
+        words, sure, plain = by_kind(self.differences)
+        place = ["analysis", "model", "of", "field", first, second]
         if words:
-            rows = [[d.probe, d.of, label_of(d.field), d.first, d.second] for d in words]
-            found.append(
-                Table("Words that differ", ["analysis", "of", "field", first, second], rows)
-            )
+            found.append(Table("Words that differ", place, [_row(d) for d in words]))
         if sure:
             found.append(
                 Table(
                     "Numbers with intervals",
-                    [*("analysis", "of", "field"), first, second, "difference, from", "to"],
-                    [
-                        [d.probe, d.of, label_of(d.field), d.first, d.second, d.low, d.high]
-                        for d in sure
-                    ],
+                    [*place, "difference, from", "to"],
+                    [[*_row(d), d.low, d.high] for d in sure],
                     "The interval is of the second less the first, whatever the two have to do "
-                    "with each other. In bold: 0 lies outside.",
+                    "with each other, each by itself. In bold: 0 lies outside.",
                     {n for n, d in enumerate(sure) if d.beyond},
                 )
             )
@@ -144,15 +150,31 @@ class ComparisonResult(Result):
             found.append(
                 Table(
                     "Numbers without intervals",
-                    ["analysis", "of", "field", first, second, "difference"],
-                    [
-                        [d.probe, d.of, label_of(d.field), d.first, d.second, d.second - d.first]
-                        for d in plain
-                    ],
+                    [*place, "difference"],
+                    [[*_row(d), d.second - d.first] for d in plain],
                     "What such a difference means is not known.",
                 )
             )
+        if self.alone:
+            columns = ["analysis", "model", "entry", "only in"]
+            found.append(Table("In one file only", columns, [list(row) for row in self.alone]))
         return found
+
+
+def by_kind(
+    differences: Sequence[Difference],
+) -> tuple[list[Difference], list[Difference], list[Difference]]:
+    """Words and what one file has not; numbers with intervals; numbers without."""
+    kinds: tuple[list[Difference], list[Difference], list[Difference]] = ([], [], [])
+    for difference in differences:
+        numbers = is_number(difference.first) and is_number(difference.second)
+        kinds[0 if not numbers else 2 if difference.beyond is None else 1].append(difference)
+    return kinds
+
+
+def _row(difference: Difference) -> list[Any]:
+    d = difference
+    return [d.probe, d.model, d.of, label_of(d.field), d.first, d.second]
 
 
 def compare(first: str | Path, second: str | Path) -> ComparisonResult:
@@ -167,30 +189,43 @@ def compare(first: str | Path, second: str | Path) -> ComparisonResult:
     if not pairs:
         raise InputError(f"{first} and {second} have no analysis in common")
     names = _labels(files)
-    verdicts, differences, with_interval = [], list[Difference](), 0
+    verdicts, differences, alone = [], list[Difference](), list[tuple[str, str, str, str]]()
+    with_interval = n_entries = unnamed = 0
     for a, b in pairs:
-        verdicts.append((a["probe"], _model(a), a["evidence"]["status"], b["evidence"]["status"]))
-        for difference, has_interval in _between(a, b):
-            with_interval += has_interval
-            if difference is not None:
-                differences.append(difference)
+        probe, model = a["probe"], _model(a)
+        verdicts.append((probe, model, a["evidence"]["status"], b["evidence"]["status"]))
+        (mine, left), (theirs, also_left) = entries_of(a), entries_of(b)
+        unnamed += left + also_left
+        for entry in mine.keys() | theirs.keys():
+            if entry not in theirs or entry not in mine:
+                alone.append((probe, model, entry, names[entry in theirs]))
+        for of in mine:
+            if of in theirs:
+                n_entries += bool(of)
+                for difference, has_interval in _between((probe, model, of), mine[of], theirs[of]):
+                    with_interval += has_interval
+                    if difference is not None:
+                        differences.append(difference)
     differences.sort(key=lambda d: (d.beyond is not True, isinstance(d.first, float)))
+    words, sure, _ = by_kind(differences)
     changed = [(probe, a, b) for probe, _, a, b in verdicts if a != b]
-    words = sum(isinstance(d.first, str | bool) for d in differences)
-    beyond = sum(d.beyond is True for d in differences)
+    evidence = ComparisonEvidence(
+        "differs" if changed else "described",
+        compared=len(pairs),
+        verdicts_differ=len(changed),
+        words_differ=len(words),
+        numbers_with_intervals=with_interval,
+        numbers_differ=sum(d.beyond is True for d in sure),
+        entries=n_entries,
+        entries_alone=len(alone),
+        entries_unnamed=unnamed,
+        only_first=only[0],
+        only_second=only[1],
+    )
     return ComparisonResult(
         probe="compare",
-        verdict=_verdict(len(pairs), changed, words, with_interval, beyond),
-        evidence=ComparisonEvidence(
-            "differs" if changed else "described",
-            compared=len(pairs),
-            verdicts_differ=len(changed),
-            words_differ=words,
-            numbers_with_intervals=with_interval,
-            numbers_differ=beyond,
-            only_first=only[0],
-            only_second=only[1],
-        ),
+        verdict=_verdict(evidence, changed),
+        evidence=evidence,
         provenance=Provenance(
             model={"name": " and ".join(names)},
             data={
@@ -203,20 +238,32 @@ def compare(first: str | Path, second: str | Path) -> ComparisonResult:
         ),
         verdicts=verdicts,
         differences=differences,
+        alone=sorted(alone),
     )
 
 
-def _verdict(
-    n: int, changed: Sequence[tuple[str, str, str]], words: int, with_interval: int, beyond: int
-) -> str:
+def _verdict(evidence: ComparisonEvidence, changed: Sequence[tuple[str, str, str]]) -> str:
+    found = evidence
     said = "; ".join(f"{probe}: {a}, then {b}".replace("_", " ") for probe, a, b in changed)
-    verdicts = f"{len(changed)} of {n} verdicts differ" + (f" ({said})" if said else "")
+    verdicts = f"{len(changed)} of {found.compared} verdicts differ" + (
+        f" ({said})" if said else ""
+    )
     numbers = (
-        f"of {with_interval} numbers with intervals, {beyond} differ beyond both"
-        if with_interval
+        f"of {found.numbers_with_intervals} numbers with intervals, {found.numbers_differ} differ "
+        "beyond both, each looked at by itself"
+        if found.numbers_with_intervals
         else "no number has an interval"
     )
-    return f"{verdicts}; below them {words} words differ; {numbers}."
+    left = [
+        f"{what}: {number}"
+        for number, what in (
+            (found.entries_alone, "entries in one file only"),
+            (found.entries_unnamed, "entries without a name of their own, not compared"),
+        )
+        if number
+    ]
+    below = f"below them, in {found.entries} entries that both have and the evidence, "
+    return "; ".join([verdicts, f"{below}{found.words_differ} words differ", numbers, *left]) + "."
 
 
 def _read(path: Path) -> bytes:
@@ -231,7 +278,7 @@ def _read(path: Path) -> bytes:
 def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
     """What a file of results holds; raises InputError where it is none."""
     try:
-        document = json.loads(text)
+        document = json.loads(text, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}") from error
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
@@ -242,6 +289,12 @@ def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
     return results
 
 
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
 def _is_result(found: Any) -> bool:
     return (
         isinstance(found, dict)
@@ -250,11 +303,6 @@ def _is_result(found: Any) -> bool:
         and isinstance(found["evidence"].get("status"), str)
         and isinstance(found.get("provenance"), dict)
     )
-
-
-def _model(result: Mapping[str, Any]) -> str:
-    model = result["provenance"].get("model")
-    return str(model.get("name") or "model") if isinstance(model, dict) else "model"
 
 
 def _labels(files: Sequence[Path]) -> list[str]:
@@ -268,7 +316,11 @@ def _labels(files: Sequence[Path]) -> list[str]:
 def matched(
     first: Sequence[Mapping[str, Any]], second: Sequence[Mapping[str, Any]]
 ) -> tuple[list[tuple[Mapping[str, Any], Mapping[str, Any]]], tuple[list[str], list[str]]]:
-    """Results that belong together, and those that are alone: "heads of model.pt"."""
+    """Results that belong together, and those that are alone: "heads of model.pt".
+
+    Where a file has several results of an analysis they go by the model's file (its hash, else its
+    path), and where that names none by the model's name, if one result alone has it.
+    """
     pairs = []
     alone: tuple[list[str], list[str]] = ([], [])
     for probe in dict.fromkeys(r["probe"] for r in [*first, *second]):
@@ -276,34 +328,54 @@ def matched(
         if len(mine) == len(theirs) == 1:
             pairs.append((mine[0], theirs[0]))
             continue
-        for result in mine:
-            like = [other for other in theirs if _model(other) == _model(result)]
-            if like:
-                pairs.append((result, like[0]))
-                theirs.remove(like[0])
-            else:
-                alone[0].append(f"{probe} of {_model(result)}")
-        alone[1].extend(f"{probe} of {_model(result)}" for result in theirs)
+        for key in (_hash, _path, _model):
+            for result in list(mine):
+                like = [other for other in theirs if key(other) == key(result)]
+                own = [other for other in mine if key(other) == key(result)]
+                if key(result) and len(like) == len(own) == 1:
+                    pairs.append((result, like[0]))
+                    mine.remove(result)
+                    theirs.remove(like[0])
+        for side, left in zip(alone, (mine, theirs), strict=True):
+            side.extend(f"{probe} of {_model(result)}" for result in left)
     return pairs, alone
 
 
+def _of_model(result: Mapping[str, Any], key: str) -> str:
+    model = result["provenance"].get("model")
+    return str(model.get(key) or "") if isinstance(model, dict) else ""
+
+
+def _hash(result: Mapping[str, Any]) -> str:
+    return _of_model(result, "sha256")
+
+
+def _path(result: Mapping[str, Any]) -> str:
+    return _of_model(result, "path")
+
+
+def _model(result: Mapping[str, Any]) -> str:
+    return _of_model(result, "name") or "model"
+
+
 def _between(
-    a: Mapping[str, Any], b: Mapping[str, Any]
+    entry: tuple[str, str, str], mine: Mapping[str, Any], theirs: Mapping[str, Any]
 ) -> Iterator[tuple[Difference | None, bool]]:
-    """Every word and number that both have: the difference, if any; whether it has an interval."""
-    entries, others = dict(entries_of(a)), dict(entries_of(b))
-    for of, mine in entries.items():
-        theirs = others.get(of)
-        if theirs is None:
+    """Every word and number of an entry: the difference, if any; whether it has an interval."""
+    for field in dict.fromkeys([*mine, *theirs]):
+        value, other = mine.get(field), theirs.get(field)
+        place = (*entry, field)
+        if field in NAMES or (not entry[2] and field == "status"):
             continue
-        for field, value in mine.items():
-            other = theirs.get(field)
-            place = (a["probe"], _model(a), of, field)
-            if is_word(field, value) and is_word(field, other):
-                if of or field != "status":
-                    yield (Difference(*place, value, other) if value != other else None), False
-            elif is_number(value) and is_number(other) and field not in NAMES:
-                yield from _numbers(place, mine, theirs, plain=not of)
+        if is_word(field, value) or is_word(field, other):
+            yield (Difference(*place, value, other) if value != other else None), False
+        elif is_number(value) and is_number(other):
+            yield from _numbers(place, mine, theirs, plain=not entry[2])
+        elif is_number(value) or is_number(other):
+            told = not entry[2] or _interval(field, mine) or _interval(field, theirs)
+            bound = field.endswith(BOUNDS) or field in ("low", "high")
+            if told and not bound and (value is None or other is None):
+                yield Difference(*place, value, other), False
 
 
 def _numbers(
@@ -322,16 +394,23 @@ def _numbers(
         same = value == other and bounds[0] == bounds[1]
         beyond = low > 0 or high < 0
         yield (None if same else Difference(*place, value, other, low, high, beyond)), True
-    elif plain and value != other and not field.endswith(("_low", "_high")):
+    elif plain and value != other and not field.endswith(BOUNDS):
         yield Difference(*place, value, other), False
 
 
 def _interval(field: str, entry: Mapping[str, Any]) -> tuple[float, float] | None:
-    """`field_low` to `field_high`, or `low` to `high` of an entry's value or effect."""
-    for low, high in ((f"{field}_low", f"{field}_high"), ("low", "high")):
-        own = low != "low" or field in ("value", "effect")
-        if own and is_number(entry.get(low)) and is_number(entry.get(high)):
-            return float(entry[low]), float(entry[high])
+    """A number's interval: `x_low` to `x_high`, or the entry's own, if it is its estimate."""
+    stem = field.removesuffix("_effect")
+    pairs = [(entry.get(stem + low), entry.get(stem + high)) for low, high in [BOUNDS]]
+    if field in ESTIMATES:
+        pairs.append((entry.get("low"), entry.get("high")))
+        both = entry.get("interval")
+        pairs.append(
+            (both[0], both[1]) if isinstance(both, list) and len(both) == 2 else (None,) * 2
+        )
+    for low, high in pairs:
+        if is_number(low) and is_number(high):
+            return float(low), float(high)
     return None
 
 
@@ -339,17 +418,22 @@ def is_word(field: str, value: Any) -> bool:
     """Whether a value says a finding in a word."""
     if isinstance(value, bool):
         return True
-    return isinstance(value, str) and (field in WORDS or value in STATUS_TONES)
+    return isinstance(value, str) and (field in WORDS or value in get_args(Status))
 
 
-def entries_of(result: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """The evidence as "", and every named entry of the result's lists, by list and name."""
-    yield "", result["evidence"]
+def entries_of(result: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], int]:
+    """The evidence as "", and the named entries of the result's lists; how many have no name."""
+    found: dict[str, Mapping[str, Any]] = {"": result["evidence"]}
+    unnamed = 0
     for key, value in result.items():
         if key in NOT_COMPARED or not isinstance(value, list):
             continue
         entries = [entry for entry in value if isinstance(entry, dict)]
         names = [" ".join(str(e[n]) for n in NAMES if e.get(n) is not None) for e in entries]
+        times = Counter(names)
         for name, entry in zip(names, entries, strict=True):
-            if name and names.count(name) == 1:
-                yield f"{key}: {name}", entry
+            if name and times[name] == 1:
+                found[f"{key}: {name}"] = entry
+            else:
+                unnamed += 1
+    return found, unnamed

@@ -8,6 +8,7 @@ Long lists are cut short and say by how much: the JSON has all of them.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ LEGEND: Mapping[Tone, str] = {
 PLAIN_SIGN = "•"
 SHOWN_ELSEWHERE = ("status", "judgements")  # by the verdict's sign, and in the table of claims
 SHOWN_ITEMS = 6
+_PATH = re.compile(r"\w[./:]\w")
 FIXED_POINT = (1e-3, 1e6)  # sizes outside are written with an exponent
 ALIGNED = (1e-2, 1e4)  # sizes within can share their decimals and still say enough
 
@@ -52,8 +54,8 @@ def legend(results: Sequence[Result]) -> list[tuple[Tone, str]]:
 
 
 def words(name: str) -> str:
-    """A machine name as words: `not_separable` as `not separable`."""
-    return name.replace("_", " ")
+    """A machine name as words: `not_separable` as `not separable`; a file's or hook's stays."""
+    return name if _PATH.search(name) else name.replace("_", " ")
 
 
 def is_number(value: Any) -> bool:
@@ -150,10 +152,11 @@ def model_name(result: Result) -> str:
 
 
 def model_names(results: Sequence[Result]) -> list[str]:
-    """The name of each result's model, such that different models have different names.
+    """The name of each result's model, such that models of different records have different names.
 
-    Files of one name are told apart by their folders, and models that nothing else tells apart by
-    numbers.
+    Files of one name are told apart by their folders, models that nothing else tells apart by
+    numbers. The record of a live model is its class and configuration: two of one configuration
+    have one name.
     """
     models = [jsonable(result.provenance.model) for result in results]
     different: list[Any] = []
@@ -164,7 +167,7 @@ def model_names(results: Sequence[Result]) -> list[str]:
     paths = [Path(model.get("path") or name) for model, name in zip(different, names, strict=True)]
     for depth in (2, 3, 4):
         alike = [names.count(name) > 1 for name in names]
-        longer = ["/".join(path.parts[-depth:]) for path in paths]
+        longer = [str(Path(*path.parts[-depth:])) for path in paths]
         names = [new if two else old for old, new, two in zip(names, longer, alike, strict=True)]
     before = [names[:place].count(name) for place, name in enumerate(names)]
     names = [f"{name} ({n + 1})" if n else name for name, n in zip(names, before, strict=True)]

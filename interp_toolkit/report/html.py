@@ -2,10 +2,13 @@
 
 The page is `page.html` (jinja2, everything escaped) with `page.css`, `page.js`, plotly.js and the
 results' JSON inside it. A page with a plot weighs 4.8 MB, nearly all of it plotly.js; one without
-leaves plotly.js out, and pages that share a folder of assets take it from there. It needs no
-network, and may not use one: its content security policy lets nothing be fetched and runs only the
-scripts whose hashes the page names (and files beside it, where there are assets), so that nothing
-in a result can run even if it got past the escaping. The same results give the same bytes.
+leaves plotly.js out. It needs no network, and may not use one: its content security policy lets
+nothing be fetched and runs only the scripts whose hashes the page names, so that nothing in a
+result can run even if it got past the escaping. The same results give the same bytes.
+
+Pages may share plotly.js in a folder of assets. Such a page has to stay where that folder is, and
+its policy allows script files of the same origin or disk; what is in results is escaped all the
+same.
 
 Colours live in `page.css`, for light, dark and print. `page.js` reads them from there and hands
 them to the plots as plotly's template, which gives way to whatever a figure sets itself.
@@ -56,6 +59,7 @@ NOT_DRAWN = re.compile(r".*gl|splom|parcoords|.*geo|.*map(box)?|choropleth.*")
 # In a sentence, an underscore tells the name of a hook from `e.g.` and `and/or`; the other
 # alternative is a number with an exponent, which a browser would break after its minus.
 _IN_PROSE = re.compile(r"(\w[\w.:/*\[\]-]*_[\w.:/*\[\]-]*\w|\d[\d.]*e[+-]?\d+)")
+NAMED = 4  # models in a page's title
 _NAME, _NUMBER = Markup("<code>{}</code>"), Markup('<span class="whole">{}</span>')
 
 
@@ -107,12 +111,13 @@ def write_report(
 
 def _share_plotly(folder: Path, page: Path) -> str:
     """Where a page finds plotly.js in a folder of assets, which is written there."""
+    file = folder / f"plotly-{get_plotlyjs_version()}.min.js"
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        kept = file.read_bytes() if file.is_file() else b""
     except OSError as error:
-        raise InputError(f"cannot write to {folder}: {error.strerror}") from error
-    file = folder / f"plotly-{get_plotlyjs_version()}.min.js"
-    if not file.is_file() or file.read_text(encoding="utf-8") != get_plotlyjs():
+        raise InputError(f"cannot use {folder}: {error.strerror}") from error
+    if kept != get_plotlyjs().encode():
         write_text(file, get_plotlyjs())
     way = os.path.relpath(file.resolve(), page.resolve().parent)
     return quote(Path(way).as_posix())
@@ -139,6 +144,7 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
             results=results,
             names=names,
             models=list(dict.fromkeys(names)),
+            title=_title(list(dict.fromkeys(names))),
             beside=side_by_side.tables(results),
             beside_figures=beside_figures,
             version=__version__,
@@ -153,6 +159,12 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
             document=to_json(results),
         )
     )
+
+
+def _title(models: Sequence[str]) -> str:
+    """The models of a page, those beyond a few by their number."""
+    more = len(models) - NAMED
+    return ", ".join(models[:NAMED]) + (f" and {more} more" if more > 0 else "")
 
 
 def script_text(source: str) -> Markup:

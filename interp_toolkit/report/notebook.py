@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Any
 
 from interp_toolkit.report.format import tone_of
@@ -50,7 +51,10 @@ def show(result: Result) -> None:
 
     display(HTML(_verdict(result)))
     for figure in result.figures():
-        display(figure.to_plotly(), HTML(_macro("caption", figure)))
+        drawn = figure.to_plotly()
+        if not find_spec("nbformat"):  # plotly's renderer needs it
+            drawn = HTML(drawn.to_html(full_html=False, include_plotlyjs="cdn"))
+        display(drawn, HTML(_macro("caption", figure)))
     for table in result.tables():
         display(HTML(_table(table, len(table.rows))))
 

@@ -1,8 +1,8 @@
 """Several models in one report: their verdicts and what these rest on, a row a model.
 
 Of the evidence, only numbers are shown that every model's result has and that differ between them.
-Models whose names end in numbers that grow, such as checkpoints along a training, get a figure
-over these numbers too.
+Models with numbers in their names, such as checkpoints along a training, get a figure over these
+numbers too, a line for each run.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS, translucent
+from interp_toolkit.palette import shade, translucent
 from interp_toolkit.report.format import is_number, model_names
 from interp_toolkit.report.labels import label_of
 from interp_toolkit.results import Figure, Result, Table, jsonable
@@ -47,16 +47,32 @@ def _of_several(results: Sequence[Result]) -> list[tuple[str, list[str], list[Re
 
 
 def _numbers(results: Sequence[Result]) -> dict[str, list[float]]:
-    """The numbers of the evidence that all have and that are not all the same."""
+    """The numbers of the evidence that all have, where they or their bounds are not all the same.
+
+    A number comes before its bounds, if all have these.
+    """
     evidence = [jsonable(result.evidence) for result in results]
-    shared = [key for key in evidence[0] if all(is_number(each.get(key)) for each in evidence)]
-    found = {key: [each[key] for each in evidence] for key in shared}
-    return {key: values for key, values in found.items() if len(set(values)) > 1}
+    shared = {
+        key: [each[key] for each in evidence]
+        for key in evidence[0]
+        if all(is_number(each.get(key)) for each in evidence)
+    }
+    found: dict[str, list[float]] = {}
+    for key, values in shared.items():
+        bounds = [key + bound for bound in BOUNDS]
+        if key.endswith(BOUNDS) and key.rsplit("_", 1)[0] in shared:
+            continue
+        held = {name: shared[name] for name in bounds} if set(bounds) <= set(shared) else {}
+        if any(len(set(each)) > 1 for each in (values, *held.values())):
+            found |= {key: values, **held}
+    return found
 
 
 def _table(probe: str, names: Sequence[str], results: Sequence[Result]) -> Table:
     numbers = _numbers(results)
     shown = list(numbers)[:MOST_COLUMNS]
+    while shown and set(numbers) & {shown[-1] + bound for bound in BOUNDS}:
+        shown.pop()  # an estimate without its bounds
     rows = [
         [name, result.status, *(numbers[key][at] for key in shown)]
         for at, (name, result) in enumerate(zip(names, results, strict=True))
@@ -71,36 +87,55 @@ def _table(probe: str, names: Sequence[str], results: Sequence[Result]) -> Table
 
 
 def _figure(probe: str, names: Sequence[str], results: Sequence[Result]) -> Figure | None:
-    steps = numbered(names)
+    runs = numbered(names)
     numbers = _numbers(results)
     keys = [key for key in numbers if not key.endswith(BOUNDS)][:PANELS]
-    if steps is None or not keys:
+    if runs is None or not keys:
         return None
     panels = plots.beside(len(keys), 2)
     traces: list[Mapping[str, Any]] = []
-    layout: dict[str, Any] = {"showlegend": False, "height": 300 * -(-len(keys) // 2) + 60}
+    layout: dict[str, Any] = {
+        "showlegend": len(runs) > 1,
+        "height": 300 * -(-len(keys) // 2) + 60,
+    }
+    banded = False
     for panel, key in zip(panels, keys, strict=True):
         low, high = (numbers.get(key + bound) for bound in BOUNDS)
-        if low is not None and high is not None:
-            traces.append(plots.band(steps, low, high, translucent(CLASS_COLORS[0])) | panel.trace)
-        drawn = plots.line(steps, numbers[key], CLASS_COLORS[0], label_of(key))
-        traces.append(drawn | plots.marked() | panel.trace)
+        for run, (name, places) in enumerate(runs.items()):
+            steps, at = list(places), list(places.values())
+            color = shade(run, len(runs))
+            if low is not None and high is not None:
+                banded = True
+                ends = [[values[n] for n in at] for values in (low, high)]
+                traces.append(plots.band(steps, *ends, translucent(color)) | panel.trace)
+            drawn = plots.line(steps, [numbers[key][n] for n in at], color, name)
+            listed = plots.grouped(name, listed=panel.number == 0)
+            traces.append(drawn | plots.marked() | listed | panel.trace)
         layout |= panel.layout(plots.axis("number in the name"), plots.axis(label_of(key)))
     return Figure(
         f"{probe} along the models",
-        "Numbers of the evidence by the number in the model's name; bands: their intervals.",
+        "Numbers of the evidence by the number in the model's name"
+        + ("; bands: the intervals of those that have one." if banded else "."),
         traces,
         layout,
     )
 
 
-def numbered(names: Sequence[str]) -> list[int] | None:
-    """The last number in each name, where they grow and the names differ in nothing else."""
-    found = [re.fullmatch(r"(.*?)(\d+)(\D*)", name) for name in names]
-    if len(names) < FEWEST_POINTS or not all(found):
+def numbered(names: Sequence[str]) -> dict[str, dict[int, int]] | None:
+    """Runs of models: what their names begin with -> the last number -> the model's place.
+
+    None where a name has no number (the digits behind a dot, as in 0.25, are none), where two are
+    the same, or where a run has too few for a line.
+    """
+    runs: dict[str, dict[int, int]] = {}
+    for place, name in enumerate(names):
+        match = re.fullmatch(r"(.*?)(?<![\d.])(\d+)(?!\.\d)(\D*)", name)
+        if match is None:
+            return None
+        steps = runs.setdefault(f"{match[1]}…{match[3]}", {})
+        if int(match[2]) in steps:
+            return None
+        steps[int(match[2])] = place
+    if not runs or min(map(len, runs.values())) < FEWEST_POINTS:
         return None
-    matches = [match for match in found if match is not None]
-    if len({(match[1], match[3]) for match in matches}) > 1:
-        return None
-    steps = [int(match[2]) for match in matches]
-    return steps if steps == sorted(set(steps)) else None
+    return {name: dict(sorted(steps.items())) for name, steps in runs.items()}

@@ -165,7 +165,7 @@ def test_tokens_alone_where_no_feature_is_asked_for(table, npz):
     ("content", "message"),
     [
         (b"", "the file is empty"),
-        (b"\n\n", "there are no rows"),
+        (b"\n\n", "there is no text in it"),
         (b'{"tokens": [1], "a": tr', "line 1 is no complete JSON object"),
         (b'{"tokens": [1], "a": true}\n{"tokens": [1]', "line 2 is no complete JSON object"),
         (b'{"tokens": [1], "a": true}\n\n{"tokens": [1], "a": true}', "line 2 is no complete"),

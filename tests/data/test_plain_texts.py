@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp_toolkit.data import read_data
-from interp_toolkit.data.plain_texts import data_from_prose, data_from_texts, read_text
+from interp_toolkit.data.plain_texts import MOST_PIECES, data_from_prose, data_from_texts, read_text
 from interp_toolkit.errors import InputError
 
 
@@ -50,6 +50,12 @@ def test_a_text_in_pieces_each_with_what_stands_in_front_of_a_text():
     assert data.source == "story.txt in 3 pieces of 4 tokens"
 
 
+def test_a_long_text_is_cut_off_and_the_source_says_so():
+    data = data_from_prose("ab" * 3 * MOST_PIECES, marked, 4)
+    assert len(data) == MOST_PIECES
+    assert data.source == f"a text in the first {MOST_PIECES} pieces of 4 tokens"
+
+
 @given(
     text=st.text("abcdefghijklmnopqrstuvwxyz", min_size=1, max_size=60),
     length=st.integers(1, 12),
@@ -59,7 +65,8 @@ def test_pieces_put_together_are_the_text_from_its_start(text, length, tokenizer
     front = 1 if tokenizer is marked else 0
     ids = [ord(letter) - 96 for letter in text]
     if length <= front or len(ids) < length - front:
-        with pytest.raises(InputError, match="too few for a piece"):
+        said = "have no room" if length <= front else "too few for a piece"
+        with pytest.raises(InputError, match=said):
             data_from_prose(text, tokenizer, length)
         return
     rows = data_from_prose(text, tokenizer, length).token_matrix()
@@ -72,7 +79,11 @@ def test_pieces_put_together_are_the_text_from_its_start(text, length, tokenizer
 def test_a_file_of_lines_is_a_prompt_a_line(tmp_path):
     file = tmp_path / "prompts.txt"
     file.write_bytes("\ufeffab\r\n\n  \ncd\n".encode())
-    assert read_data(file, letters).token_matrix().tolist() == [[0, 1, 2], [0, 3, 4]]
+    data = read_data(file, letters)
+    assert data.token_matrix().tolist() == [[0, 1, 2], [0, 3, 4]]
+    assert data.source == f"{file}: 2 prompts"
+    with pytest.raises(InputError, match=r"prompts.txt: these prompts are text, and the model has"):
+        read_data(file)
     with pytest.raises(InputError, match="have no columns, such as 'a'"):
         read_data(file, letters, feature_names=["a"])
     file.write_text(" \n")

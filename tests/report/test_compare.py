@@ -105,6 +105,52 @@ def test_the_interval_of_a_difference_holds_every_difference(
         assert difference.low - 1e-9 <= b - a <= difference.high + 1e-9
 
 
+def test_what_one_file_has_not_is_told(compared: Any) -> None:
+    first = result(
+        evidence={"equivalent": True, "x": 1.0, "gap": 0.1, "interval": [0.0, 0.2]},
+        edges=[{"edge": "a->b", "effect": 1.0}, {"edge": "a->c", "effect": 1.0}],
+        partners=[{"weight": 1.0}, {"weight": 2.0}],
+    )
+    second = result(
+        evidence={"equivalent": None, "x": None, "gap": 0.9, "interval": [0.8, 1.0]},
+        edges=[{"edge": "a->b", "effect": 2.0, "low": 1.9, "high": 2.1}],
+        partners=[{"weight": 1.0}],
+    )
+    found = compared(document(first), document(second))
+    told = {(d.of, d.field): (d.first, d.second) for d in found.differences}
+    assert told == {
+        ("", "equivalent"): (True, None),
+        ("", "x"): (1.0, None),
+        ("", "gap"): (0.1, 0.9),
+    }
+    assert [d.field for d in found.differences if d.beyond] == ["gap"]
+    assert found.alone == [("p", "m", "edges: a->c", "a.json")]
+    assert (found.evidence.entries, found.evidence.entries_alone) == (1, 1)
+    assert found.evidence.entries_unnamed == 3
+    assert "entries in one file only: 1" in found.verdict
+    assert "entries without a name of their own, not compared: 3" in found.verdict
+    assert [table.title for table in found.tables()][-1] == "In one file only"
+
+
+def test_files_of_one_name_are_matched_by_what_they_are(compared: Any) -> None:
+    def of(number: int, status: str) -> dict[str, Any]:
+        found = result(model="model.pt", evidence={"status": status})
+        found["provenance"]["model"] |= {"sha256": f"{number}" * 64, "path": f"runs/{number}/m.pt"}
+        return found
+
+    first = document(of(1, "absent"), of(2, "detected"), of(3, "detected"))
+    second = document(of(2, "detected"), of(3, "not_detected"))
+    found = compared(first, second)
+    assert sorted(found.verdicts) == [
+        ("p", "model.pt", "detected", "detected"),
+        ("p", "model.pt", "detected", "not_detected"),
+    ]
+    assert found.evidence.only_first == ["p of model.pt"]
+    again = document(*(result(model="m", evidence={"n": n}) for n in (1, 2)))
+    with pytest.raises(InputError, match="no analysis in common"):
+        compared(again, again)  # two results that nothing tells apart belong to no other
+
+
 def test_models_are_matched_by_name_and_what_is_alone_is_told(compared: Any) -> None:
     first = document(result(model="x"), result(model="y"), result("q"))
     second = document(result(model="y", evidence={"status": "not_detected"}), result(model="z"))
@@ -133,6 +179,7 @@ def found_interval(a: float, b: float) -> tuple[float, float]:
     ("text", "said"),
     [
         ("{", "is not JSON"),
+        ('{"schema": ' + "9" * 400 + "}", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
         ("[]", "is no file of results"),
         ('{"schema": "other"}', "is no file of results"),
@@ -169,3 +216,7 @@ def test_any_evidence_is_compared_or_left_alone(
     found = compare(folder / "a.json", folder / "a.json")
     assert found.differences == []
     found.tables()
+    changed = document(result(evidence={"other": 1}, entries=[{"name": "x", "value": 1.0}]))
+    (folder / "b.json").write_text(json.dumps(changed))
+    for one, other in (("a.json", "b.json"), ("b.json", "a.json")):
+        compare(folder / one, folder / other).tables()

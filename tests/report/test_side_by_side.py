@@ -61,18 +61,35 @@ def test_models_of_one_name_are_told_apart(separable: Result) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "steps"),
+    ("names", "runs"),
     [
-        (["s-1.pt", "s-5.pt", "s-10.pt"], [1, 5, 10]),
-        (["seed-0-step-000.pt", "seed-0-step-010.pt", "seed-0-step-100.pt"], [0, 10, 100]),
+        (["s-1.pt", "s-10.pt", "s-5.pt"], {"s-….pt": {1: 0, 5: 2, 10: 1}}),
+        (
+            [f"seed-{seed}-step-{step:03}.pt" for seed in (0, 1) for step in (0, 10, 100)],
+            {
+                "seed-0-step-….pt": {0: 0, 10: 1, 100: 2},
+                "seed-1-step-….pt": {0: 3, 10: 4, 100: 5},
+            },
+        ),
         (["s-1.pt", "s-2.pt"], None),  # two make no line
         (["s-1.pt", "t-5.pt", "s-10.pt"], None),
-        (["s-5.pt", "s-1.pt", "s-10.pt"], None),
+        (["s-1.pt", "s-01.pt", "s-10.pt"], None),
+        (["lr-0.1", "lr-0.2", "lr-0.25"], None),
+        (["lr-0.1.pt", "lr-0.2.pt", "lr-0.25.pt"], None),
         (["a", "b", "c"], None),
     ],
 )
-def test_numbers_in_names(names: list[str], steps: list[int] | None) -> None:
-    assert numbered(names) == steps
+def test_numbers_in_names(names: list[str], runs: dict[str, dict[int, int]] | None) -> None:
+    assert numbered(names) == runs
+
+
+def test_an_interval_is_shown_although_one_end_is_the_same(separable: Result) -> None:
+    results = [
+        of(separable, name, share=x, share_high=x + 0.1) for name, x in (("a", 0.1), ("b", 0.2))
+    ]
+    [table] = tables(results)
+    assert table.columns == ["model", "status", "share", "share low", "share high"]
+    assert table.rows[0] == ["a", "detected", 0.1, 0.0, 0.2]
 
 
 def test_checkpoints_along_a_training_get_a_figure(separable: Result) -> None:

@@ -186,7 +186,8 @@ def _together(
             plots.axis("key" if panel.lowest else "", "category") | plots.NO_GRID,
             plots.axis("query" if panel.leftmost else "", "category")
             | plots.NO_GRID
-            | plots.DOWNWARD,
+            | plots.DOWNWARD
+            | {"showticklabels": panel.leftmost},
         )
     names = ", ".join(head.name for head in heads)
     return Figure(f"Attention of {names}, token by token", caption, data, layout)

@@ -23,6 +23,7 @@ from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.layers import bias, fire, soft_cap, weight
 
+WIDE = (torch.float32, torch.float64)  # whose range scores do not leave
 FIRST_TABLE = 2048  # positions a rotary table starts with, if the context is that long
 
 
@@ -92,6 +93,10 @@ def project(
 class Attention(nn.Module):
     """Multi-head attention; parameters `W_Q, W_K, W_V [head d_model d_head]`, `W_O`, and biases.
 
+    A query all of whose scores are masked, or that has none that is a number, attends to nothing,
+    as in `HookedTransformer`. With gradients, and 32 bits or more, that is looked after only where
+    something is attached in front of the pattern: without edits such a model has diverged.
+
     Hook points: hook_q, hook_k, hook_v, hook_z `[batch, pos, head, d_head]`, hook_rot_q and
     hook_rot_k (rotary models: q and k after turning), hook_attn_scores (masked, -inf) and
     hook_pattern `[batch, head, query, key]`; hook_result `[batch, pos, head, d_model]` only if
@@ -119,6 +124,9 @@ class Attention(nn.Module):
             self.hook_rot_q = HookPoint()
             self.hook_rot_k = HookPoint()
         self.hook_result = HookPoint() if cfg.use_attn_result else None
+        names = ("hook_q", "hook_k", "hook_rot_q", "hook_rot_k", "hook_attn_scores")
+        #: where an edit can leave a row of scores without a number, which then attends to nothing
+        self.before_pattern = [getattr(self, name) for name in names if hasattr(self, name)]
 
     def _add_keys_and_values(self, cfg: TransformerConfig) -> None:
         self.W_K = weight(cfg, cfg.n_heads, cfg.d_model, cfg.d_head)
@@ -141,9 +149,9 @@ class Attention(nn.Module):
             k = fire(self.hook_rot_k, self.rotary(k))
         scores = fire(self.hook_attn_scores, self._scores(q, self._per_query_head(k)))
         pattern = F.softmax(scores, dim=-1)
-        if not pattern.requires_grad:
+        if not torch.is_grad_enabled():
             pattern.nan_to_num_(nan=0.0)
-        elif has_hooks(self.hook_attn_scores):  # an edit may have masked a whole row
+        elif scores.dtype not in WIDE or any(map(has_hooks, self.before_pattern)):
             pattern = pattern.nan_to_num(nan=0.0)
         pattern = fire(self.hook_pattern, pattern).to(v.dtype)
         mixed = pattern @ self._per_query_head(v).transpose(1, 2)

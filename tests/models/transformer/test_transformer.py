@@ -237,6 +237,38 @@ def test_many_models_run_at_once_under_vmap():
     for model, batch, logits in zip(models, batches, together, strict=True):
         assert_close(logits, model(batch), atol=1e-10, rtol=0)
 
+    def loss(parameters, tokens):
+        return run(parameters, tokens).square().mean()
+
+    gradients = torch.func.vmap(torch.func.grad(loss))(parameters, batches)
+    torch.func.vmap(loss)(parameters, batches).sum().backward()
+    for n, (model, batch) in enumerate(zip(models, batches, strict=True)):
+        model(batch).square().mean().backward()
+        for name, parameter in model.named_parameters():
+            assert_close(gradients[name][n], parameter.grad, atol=1e-9, rtol=1e-7)
+            assert_close(parameters[name].grad[n], parameter.grad, atol=1e-9, rtol=1e-7)
+
+
+@pytest.mark.parametrize("point", ["hook_q", "hook_k", "hook_attn_scores"])
+@pytest.mark.parametrize("grad", [True, False])
+def test_scores_without_a_number_attend_to_nothing(point, grad):
+    model, seen = random_model(**PLAIN), {}
+
+    def spoil(value, hook):
+        value = value.clone()
+        value[..., 0] = float("nan")
+        return value
+
+    def look(value, hook):
+        seen["pattern"] = value.detach().clone()
+
+    hooks = [(f"blocks.0.attn.{point}", spoil), ("blocks.0.attn.hook_pattern", look)]
+    with torch.set_grad_enabled(grad):
+        logits = model.run_with_hooks(TOKENS, fwd_hooks=hooks)
+    assert not seen["pattern"].isnan().any()
+    assert (seen["pattern"].sum(-1) == 0).any()
+    assert not logits.isnan().any()
+
 
 # Initialisation
 
