@@ -18,4 +18,3 @@ import lazy_loader
 from interp_toolkit._version import __version__ as __version__
 
 __getattr__, __dir__, __all__ = lazy_loader.attach_stub("interp_toolkit", __file__)
-__all__ = ["__version__", *__all__]

@@ -46,7 +46,7 @@ def test_results_show_verdict_figure_and_table(executed: Any) -> None:
     figures = [o for o in shown if "application/vnd.plotly.v1+json" in o.get("data", {})]
     assert len(figures) == 1
     assert figures[0].data["application/vnd.plotly.v1+json"]["layout"]["width"] == 700
-    plain = [output.data["text/plain"] for output in shown if "data" in output]
+    plain = [output.get("data", {}).get("text/plain", "") for output in shown]
     assert all(
         "\n" not in text for text in plain if text.startswith(("Heads", "Certificate", "QK"))
     )

@@ -33,8 +33,6 @@ def models(incomplete: str) -> list[str]:
     before = words[: int(os.environ.get("COMP_CWORD") or 0)]
     if before[-2:] == ["toy", ":"]:
         return of("toys")(incomplete)
-    if incomplete == ":" and before[-1:] == ["toy"]:
-        return names("toys")
     if not incomplete.startswith("to"):
         return []
     return [name for name in (f"toy:{toy}" for toy in names("toys")) if name.startswith(incomplete)]

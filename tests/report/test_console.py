@@ -170,7 +170,7 @@ def test_the_column_that_decides_is_the_last_to_go(separable):
     text = shown([with_table(separable, Table("Wide", columns, [row]))])
     shown_row = next(line for line in text.splitlines() if line.startswith("blocks.0.hook_ "))
     assert shown_row.rstrip().endswith("separable")
-    assert "too wide for this terminal: measure 5" in " ".join(text.split())
+    assert "too wide for this terminal: measure 6" in " ".join(text.split())
 
 
 def test_a_column_keeps_the_width_of_its_headings_words() -> None:

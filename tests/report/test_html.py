@@ -297,7 +297,9 @@ def test_pages_can_share_plotly(separable, tmp_path):
         page = Page(path.read_text())
         [source] = [s.attributes["src"] for s in page.all("script") if "src" in s.attributes]
         assert source == f"{way}{file.name}"
-        [policy] = [m.attributes["content"] for m in page.all("meta") if "http-equiv" in str(m)]
+        [policy] = [
+            m.attributes["content"] for m in page.all("meta") if "http-equiv" in m.attributes
+        ]
         assert "'self' file:" in policy
     write_report([replace(separable, plots=[])], second, assets)
     assert "src" not in "".join(str(s.attributes) for s in Page(second.read_text()).all("script"))

@@ -53,10 +53,13 @@ def test_without_a_notebook_show_prints(separable: Result, capsys: Any) -> None:
     assert "Sites" in printed
 
 
+@pytest.mark.parametrize("renders", [True, False])
 def test_in_a_notebook_show_displays_every_figure_and_table(
-    separable: Result, monkeypatch: pytest.MonkeyPatch
+    separable: Result, monkeypatch: pytest.MonkeyPatch, renders: bool
 ) -> None:
     import sys
+
+    monkeypatch.setattr(notebook, "find_spec", lambda name: renders or None)
 
     shown: list[Any] = []
     display = types.ModuleType("IPython.display")
@@ -67,6 +70,10 @@ def test_in_a_notebook_show_displays_every_figure_and_table(
     monkeypatch.setitem(sys.modules, "IPython", ipython)
     monkeypatch.setitem(sys.modules, "IPython.display", display)
     separable.show()
+    if not renders:  # plotly's own renderer needs a package that is not there
+        drawn = [text for _, text in shown if "Plotly.newPlot" in text]
+        assert len(drawn) == len(separable.figures())
+        return
     figures = [value for value in shown if not isinstance(value, tuple)]
     assert [len(figure.data) for figure in figures] == [len(f.data) for f in separable.figures()]
     tables = [value for value in shown if isinstance(value, tuple) and "<table" in value[1]]
