@@ -108,6 +108,9 @@ def test_a_text_is_cut_into_prompts_and_a_file_of_lines_is_one_each(call, loaded
     (result,) = json.loads(out)["results"]
     assert result["provenance"]["data"]["source"].startswith(f"{story} in ")
     assert result["provenance"]["data"]["source"].endswith(" pieces of 3 tokens")
+    code, _, err = call(*line, "--text", story, "--text-length", 9_999)
+    assert code == 2
+    assert "the model takes at most" in err
     code, out, err = call(*line, "--prompts", lines)
     assert code == 0, err
     (result,) = json.loads(out)["results"]
@@ -119,8 +122,7 @@ def test_a_text_is_cut_into_prompts_and_a_file_of_lines_is_one_each(call, loaded
     [
         (("--text", "a.txt", "--prompt", "a"), "--prompt and --text both say what the rows are"),
         (("--text-length", "9"), "--text-length is of the pieces of --text, which is not given"),
-        (("--text", "none.txt"), "none.txt cannot be read"),
-        (("--text", "none.txt", "--text-length", "9999"), "the model takes at most"),
+        (("--text", "none.txt"), "--text none.txt: there is no such file"),
         (("--task", "copy-random", "--data", "rows.npz"), "--data and --task both say what the"),
         (("--task", "copy-random", "--prompt", "a"), "--prompt and --task both say what the rows"),
         (("--task", "copy-randon"), "no task is called 'copy-randon'; did you mean copy-random?"),
