@@ -11,7 +11,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from interp_toolkit.report.labels import label_of
 from interp_toolkit.results import STATUS_TONES, Result, Tone, jsonable
@@ -58,7 +58,7 @@ def words(name: str) -> str:
     return name if _PATH.search(name) else name.replace("_", " ")
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[int | float]:
     """Whether a plain value is a number; a boolean is none."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 

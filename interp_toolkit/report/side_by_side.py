@@ -106,8 +106,8 @@ def _figure(probe: str, names: Sequence[str], results: Sequence[Result]) -> Figu
             color = shade(run, len(runs))
             if low is not None and high is not None:
                 banded = True
-                ends = [[values[n] for n in at] for values in (low, high)]
-                traces.append(plots.band(steps, *ends, translucent(color)) | panel.trace)
+                below, above = ([values[n] for n in at] for values in (low, high))
+                traces.append(plots.band(steps, below, above, translucent(color)) | panel.trace)
             drawn = plots.line(steps, [numbers[key][n] for n in at], color, name)
             listed = plots.grouped(name, listed=panel.number == 0)
             traces.append(drawn | plots.marked() | listed | panel.trace)
