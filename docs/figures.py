@@ -47,6 +47,7 @@ TABLE = re.compile(
 )
 OF_A_LIST = {"median": statistics.median, "least": min, "most": max, "length": len}
 _OUTCOME = re.compile("[a-z]+(_[a-z]+)+")  # such as not_reached
+_TIMES = re.compile(r"([\d.]+(?:e-?\d+)?)\*")
 _CELL = re.compile(r"\{([^{}:]+)(?::([^{}]+))?\}")
 
 
@@ -90,14 +91,15 @@ def _named(entry: Mapping[str, Any]) -> set[str]:
 
 
 def written(value: Any, form: str) -> str:
-    """As `format` has it; `100*.0f` is of a hundred times the value, `.0%` has a space before %.
+    """As `format` has it; `100*.0f` is of 100 times the value (`1e-6*.1f`: in millions), `.0%` has
+    a space before %.
 
     A word, of the form `s`, stands between back quotes.
     """
     if form == "s":
         return f"`{value.replace('_', ' ')}`"
-    if form.startswith("100*"):
-        value, form = 100 * value, form[4:]
+    if times := _TIMES.match(form):
+        value, form = float(times[1]) * value, form[times.end() :]
     text = format(value, form)
     if form.endswith("%"):
         text = text.replace("%", " %")
