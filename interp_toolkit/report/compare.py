@@ -25,7 +25,7 @@ from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.format import is_number
 from interp_toolkit.report.labels import label_of
-from interp_toolkit.results import SCHEMA, Evidence, Provenance, Result, Status, Table
+from interp_toolkit.results import SCHEMA, Evidence, Provenance, Result, Status, Table, head_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,15 +132,23 @@ class ComparisonResult(Result):
             )
         ]
         words, sure, plain = by_kind(self.differences)
-        place = ["analysis", "model", "of", "field", first, second]
+        several = len({model for _, model, _, _ in self.verdicts}) > 1
+        place = ["analysis", *(["model"] if several else []), "of", "field", first, second]
+
+        def row(d: Difference) -> list[Any]:
+            model = [d.model] if several else []
+            return [d.probe, *model, d.of, label_of(d.field), d.first, d.second]
+
         if words:
-            found.append(Table("Words that differ", place, [_row(d) for d in words]))
+            found.append(
+                Table("Words that differ, or that one file has not", place, list(map(row, words)))
+            )
         if sure:
             found.append(
                 Table(
                     "Numbers with intervals",
                     [*place, "difference, from", "to"],
-                    [[*_row(d), d.low, d.high] for d in sure],
+                    [[*row(d), d.low, d.high] for d in sure],
                     "The interval is of the second less the first, whatever the two have to do "
                     "with each other, each by itself. In bold: 0 lies outside.",
                     {n for n, d in enumerate(sure) if d.beyond},
@@ -151,7 +159,7 @@ class ComparisonResult(Result):
                 Table(
                     "Numbers without intervals",
                     [*place, "difference"],
-                    [[*_row(d), d.second - d.first] for d in plain],
+                    [[*row(d), d.second - d.first] for d in plain],
                     "What such a difference means is not known.",
                 )
             )
@@ -170,11 +178,6 @@ def by_kind(
         numbers = is_number(difference.first) and is_number(difference.second)
         kinds[0 if not numbers else 2 if difference.beyond is None else 1].append(difference)
     return kinds
-
-
-def _row(difference: Difference) -> list[Any]:
-    d = difference
-    return [d.probe, d.model, d.of, label_of(d.field), d.first, d.second]
 
 
 def compare(first: str | Path, second: str | Path) -> ComparisonResult:
@@ -429,6 +432,16 @@ def is_word(field: str, value: Any) -> bool:
     return isinstance(value, str) and (field in WORDS or value in get_args(Status))
 
 
+def _name(entry: Mapping[str, Any]) -> str:
+    """What names an entry: `induction L1H0`."""
+    said = {name: str(entry[name]) for name in NAMES if entry.get(name) is not None}
+    layer, head = entry.get("layer"), entry.get("head")
+    if isinstance(layer, int) and isinstance(head, int):
+        said["layer"] = head_name(layer, head)
+        del said["head"]
+    return " ".join(said.values())
+
+
 def entries_of(result: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]], int]:
     """The evidence as "", and the named entries of the result's lists; how many have no name."""
     found: dict[str, Mapping[str, Any]] = {"": result["evidence"]}
@@ -437,7 +450,7 @@ def entries_of(result: Mapping[str, Any]) -> tuple[dict[str, Mapping[str, Any]],
         if key in NOT_COMPARED or not isinstance(value, list):
             continue
         entries = [entry for entry in value if isinstance(entry, dict)]
-        names = [" ".join(str(e[n]) for n in NAMES if e.get(n) is not None) for e in entries]
+        names = list(map(_name, entries))
         times = Counter(names)
         for name, entry in zip(names, entries, strict=True):
             if name and times[name] == 1:

@@ -62,7 +62,7 @@ def test_a_changed_verdict_and_a_changed_head_are_found(compared: Any) -> None:
     found = compared(first, second)
     assert found.status == "differs"
     assert "heads: detected, then not detected" in found.verdict
-    name = f"heads: {head['detector']} {head['layer']} {head['head']}"
+    name = f"heads: {head['detector']} L{head['layer']}H{head['head']}"
     words = [d for d in found.differences if isinstance(d.first, str)]
     assert [(d.of, d.field, d.second) for d in words] == [(name, "causal", "no effect found")]
     [number] = [d for d in found.differences if d.beyond]
