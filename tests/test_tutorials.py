@@ -1,4 +1,4 @@
-"""The tutorials run as printed: every file and every line of a page, from the top, in one folder."""
+"""The tutorials run as printed: every file and every line of a page, from the top."""
 
 from __future__ import annotations
 
