@@ -93,7 +93,8 @@ def _named(entry: Mapping[str, Any]) -> set[str]:
 def written(value: Any, form: str) -> str:
     """As `format` has it, but with a space before %.
 
-    `100*.0f` is of 100 times the value, `1e-6*.1f` of a millionth of it. A word, of the form `s`, stands between back quotes.
+    `100*.0f` is of 100 times the value, `1e-6*.1f` of a millionth of it. A word, of
+    the form `s`, stands between back quotes.
     """
     if form == "s":
         return f"`{value.replace('_', ' ')}`"
