@@ -21,6 +21,7 @@ from pathlib import Path
 import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import probe_rows
 from interp_toolkit.models.running.forward import run
+from interp_toolkit.report.files import write_text
 from interp_toolkit.testing.real import smollm2_path
 
 GOAL = 20
@@ -60,7 +61,7 @@ def main() -> None:
         "verdict": result.verdict,
     }
     if options.json is not None:
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        write_text(options.json, json.dumps(found, indent=1) + "\n")
     print(result.verdict)
     print(f"told {told:g} bare passes in {result.evidence.calls} calls; the goal is {GOAL}")
     print(f"counted at the model itself: {sum(went_in) / tokens.numel():.2f}, without backward")

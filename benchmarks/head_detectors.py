@@ -19,6 +19,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from interp_toolkit.report.files import write_text
+
 ROWS, LENGTH, LAYERS = 8, 256, 12
 DETECTORS = ("induction", "previous-token", "duplicate-token", "k-hop", "first-token")
 PEERS = ("induction_head", "previous_token_head", "duplicate_token_head")
@@ -126,7 +128,7 @@ def main() -> None:
             "memory above a bare pass, MiB": above,
             "times_s": times,
         }
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        write_text(options.json, json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -31,6 +31,7 @@ from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.scores import Features, PairScores
 from interp_toolkit.models.transformer.config import Normalization
+from interp_toolkit.report.files import write_text
 from interp_toolkit.stats import LEVEL
 from interp_toolkit.toys.hand_set.untrained import Positions, random_model
 
@@ -189,7 +190,7 @@ def main() -> None:
             "intervals": {"given": given, "cover": covered},
             "planted": planted,
         }
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        write_text(options.json, json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

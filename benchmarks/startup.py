@@ -14,6 +14,8 @@ import sys
 import time
 from pathlib import Path
 
+from interp_toolkit.report.files import write_text
+
 COMMANDS = {
     "import transformer_lens": ["-c", "import transformer_lens"],
     "import interp_toolkit": ["-c", "import interp_toolkit"],
@@ -57,7 +59,7 @@ def main() -> None:
             "analyze beyond the import, s": extra,
             "times_s": times,
         }
-        options.json.write_text(json.dumps(found, indent=1) + "\n")
+        write_text(options.json, json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -16,14 +16,18 @@ LETTERS = 40
 ITEMS = 4
 
 
-class Brief:
-    """Base of dataclasses that hold arrays."""
+class OneRepr:
+    """Base of dataclasses that keep the `repr` of their base."""
 
     def __init_subclass__(cls, **given: Any) -> None:
-        """Keep `dataclass` from writing a `repr` with every number."""
+        """Keep `dataclass` from writing one with every field."""
         super().__init_subclass__(**given)
         if "__repr__" not in vars(cls):
             cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
+
+
+class Brief(OneRepr):
+    """Base of dataclasses that hold arrays."""
 
     def __repr__(self) -> str:
         said = (f"{name}={brief(value)}" for name, value in shown_fields(self))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from interp_toolkit.brief import OneRepr
 from interp_toolkit.errors import InputError, printable
 from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
 
@@ -186,9 +187,12 @@ class Evidence:
     status: Status
     reason: str | None = field(default=None, kw_only=True)
 
+    #: fields that a table of the result shows, so that a report need not say them again
+    in_tables: ClassVar[frozenset[str]] = frozenset()
+
 
 @dataclass(frozen=True)
-class Result(ABC):
+class Result(OneRepr, ABC):
     """Base of every analysis' result.
 
     Attributes:
@@ -209,12 +213,6 @@ class Result(ABC):
 
     #: fields that `to_dict` leaves out (large arrays that a file should not hold)
     omit_from_json: ClassVar[frozenset[str]] = frozenset()
-
-    def __init_subclass__(cls, **given: Any) -> None:
-        """Every analysis' result reads the same: in one line, without arrays."""
-        super().__init_subclass__(**given)
-        if "__repr__" not in vars(cls):  # else the dataclass would write one with every field
-            cls.__repr__ = cls.__repr__  # type: ignore[method-assign]
 
     def __repr__(self) -> str:
         said = printable(self.verdict)

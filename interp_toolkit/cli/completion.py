@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from interp_toolkit.registry import Group, names
+if TYPE_CHECKING:
+    from interp_toolkit.registry import Group
 
 Completer = Callable[[str], list[str]]
 
@@ -18,6 +20,8 @@ def of(*groups: Group, more: Sequence[str] = ()) -> Completer:
     """The names of these groups, and `more`, that begin with what is typed."""
 
     def complete(incomplete: str) -> list[str]:
+        from interp_toolkit.registry import names
+
         known = [*more, *(name for group in groups for name in names(group))]
         return [name for name in known if name.startswith(incomplete)]
 
@@ -35,7 +39,8 @@ def models(incomplete: str) -> list[str]:
         return of("toys")(incomplete)
     if not incomplete.startswith("to"):
         return []
-    return [name for name in (f"toy:{toy}" for toy in names("toys")) if name.startswith(incomplete)]
+    toys = (f"toy:{toy}" for toy in of("toys")(""))
+    return [name for name in toys if name.startswith(incomplete)]
 
 
 def shown(incomplete: str) -> list[str]:

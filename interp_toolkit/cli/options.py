@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from interp_toolkit.checked_json import read_json
 from interp_toolkit.errors import InputError
 
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
@@ -108,12 +108,7 @@ def read_config(path: str | None) -> dict[str, Any]:
     """Settings from a JSON file of one object."""
     if path is None:
         return {}
-    try:
-        settings = json.loads(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--config {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"--config {path} is not JSON: {error}") from error
+    settings = read_json(Path(path), f"--config {path}")
     if not isinstance(settings, dict):
         raise InputError(f"--config {path} must hold one JSON object of settings")
     return settings
@@ -147,7 +142,7 @@ def check_assets(folder: str | None, html: str | None) -> None:
         raise InputError("--assets is a folder for what --html needs, which is not given")
     if Path(folder).exists() and not Path(folder).is_dir():
         raise InputError(f"--assets {folder} is a file; give a folder")
-    writable(os.path.join(folder or ".", "_") if os.path.isdir(folder) else folder, "--assets")
+    writable(os.path.join(folder, "plotly.js") if os.path.isdir(folder) else folder, "--assets")
 
 
 def files_among(given: Mapping[str, Any]) -> dict[str, str]:

@@ -14,7 +14,6 @@ interval the difference is told, and nothing is made of it; those of entries are
 from __future__ import annotations
 
 import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,8 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from interp_toolkit._version import __version__
+from interp_toolkit.checked_json import parsed
 from interp_toolkit.errors import InputError
-from interp_toolkit.report.format import is_number
+from interp_toolkit.report.format import BOUNDS, is_number
 from interp_toolkit.report.labels import label_of
 from interp_toolkit.results import SCHEMA, Evidence, Provenance, Result, Status, Table, head_name
 
@@ -40,10 +40,9 @@ NAMES = (
 ESTIMATES = ("value", "effect", "mean", "cosine", "gap")
 #: fields whose words are findings, beside those that hold a status
 WORDS = ("causal", "answer", "outcome", "word", "structure")
-BOUNDS = ("_low", "_high")
+STATUSES = frozenset(get_args(Status))
 NOT_COMPARED = ("probe", "verdict", "provenance", "notes", "graph", "jobs", "tables")
 LARGEST = 256 * 2**20  # bytes of a file
-MOST_DIGITS = 300  # of a whole number, beyond which no float holds it
 
 
 @dataclass(frozen=True)
@@ -288,22 +287,13 @@ def _read(path: Path) -> bytes:
 
 def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
     """What a file of results holds; raises InputError where it is none."""
-    try:
-        document = json.loads(text, parse_int=_whole)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}") from error
+    document = parsed(text, str(path))
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         raise InputError(f"{path} is no file of results: its schema is not {SCHEMA!r}")
     results = document.get("results")
     if not isinstance(results, list) or not all(map(_is_result, results)):
         raise InputError(f"{path}: results must be a list of results (docs/results.schema.json)")
     return results
-
-
-def _whole(digits: str) -> int:
-    if len(digits) > MOST_DIGITS:
-        raise ValueError(f"a number of {len(digits)} digits")
-    return int(digits)
 
 
 def _is_result(found: Any) -> bool:
@@ -412,16 +402,12 @@ def _numbers(
 def _interval(field: str, entry: Mapping[str, Any]) -> tuple[float, float] | None:
     """A number's interval: `x_low` to `x_high`, or the entry's own, if it is its estimate."""
     stem = field.removesuffix("_effect")
-    pairs = [(entry.get(stem + low), entry.get(stem + high)) for low, high in [BOUNDS]]
+    ends = [[entry.get(stem + bound) for bound in BOUNDS]]
     if field in ESTIMATES:
-        pairs.append((entry.get("low"), entry.get("high")))
-        both = entry.get("interval")
-        pairs.append(
-            (both[0], both[1]) if isinstance(both, list) and len(both) == 2 else (None,) * 2
-        )
-    for low, high in pairs:
-        if is_number(low) and is_number(high):
-            return float(low), float(high)
+        ends += [[entry.get("low"), entry.get("high")], entry.get("interval") or []]
+    for each in ends:
+        if isinstance(each, list) and len(each) == 2 and all(map(is_number, each)):
+            return float(each[0]), float(each[1])
     return None
 
 
@@ -429,7 +415,7 @@ def is_word(field: str, value: Any) -> bool:
     """Whether a value says a finding in a word."""
     if isinstance(value, bool):
         return True
-    return isinstance(value, str) and (field in WORDS or value in get_args(Status))
+    return isinstance(value, str) and (field in WORDS or value in STATUSES)
 
 
 def _name(entry: Mapping[str, Any]) -> str:

@@ -74,7 +74,7 @@ def render(results: Sequence[Result], console: Console, *, quiet: bool = False) 
         else:
             _render_one(result, name, console)
     if results and not quiet:
-        for table in side_by_side.tables(results):
+        for table in side_by_side.tables(results, names):
             _print_table(table, console)
         _print_legend(results, console)
 

@@ -29,7 +29,7 @@ LEGEND: Mapping[Tone, str] = {
     "against": "contradicts a claim",
 }
 PLAIN_SIGN = "•"
-SHOWN_ELSEWHERE = ("status", "judgements")  # by the verdict's sign, and in the table of claims
+BOUNDS = ("_low", "_high")  # what the names of an estimate's ends have behind its own
 SHOWN_ITEMS = 6
 _PATH = re.compile(r"\w[./:]\w")
 FIXED_POINT = (1e-3, 1e6)  # sizes outside are written with an exponent
@@ -135,15 +135,17 @@ def deciding(columns: Sequence[Sequence[Any]]) -> int | None:
 def evidence_of(result: Result) -> dict[str, Any]:
     """A result's evidence by its labels, as plain data, then its notes.
 
-    Without what is missing, and without the status: the verdict's sign shows that.
+    Without what is missing or in a table, and without the status: the verdict's sign shows that.
     """
     evidence = jsonable(result.evidence)
-    found = {label_of(key): value for key, value in evidence.items() if _is_said(key, value)}
+    for key in ("status", *result.evidence.in_tables):
+        evidence.pop(key, None)
+    found = {label_of(key): value for key, value in evidence.items() if _is_said(value)}
     return found | ({"notes": "; ".join(result.notes)} if result.notes else {})
 
 
-def _is_said(key: str, value: Any) -> bool:
-    return key not in SHOWN_ELSEWHERE and value is not None and value not in ({}, [])
+def _is_said(value: Any) -> bool:
+    return value is not None and value not in ({}, [])
 
 
 def model_name(result: Result) -> str:

@@ -125,10 +125,11 @@ def _share_plotly(folder: Path, page: Path) -> str:
 
 def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
     """The page as text; with plotly.js inside, or taken from an address beside the page."""
-    beside_figures = side_by_side.figures(results)
+    names = model_names(results)
+    models = list(dict.fromkeys(names))
+    beside_figures = side_by_side.figures(results, names)
     of_results = [figure for result in results for figure in result.figures()]
     figures = [jsonable(figure) for figure in [*beside_figures, *of_results]]
-    names = model_names(results)
     for trace in (trace for figure in figures for trace in figure["data"]):
         kind = str(trace.get("type", "scatter"))
         if NOT_DRAWN.fullmatch(kind) and kind not in ("heatmap", "treemap"):
@@ -143,9 +144,9 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
         .render(
             results=results,
             names=names,
-            models=list(dict.fromkeys(names)),
-            title=_title(list(dict.fromkeys(names))),
-            beside=side_by_side.tables(results),
+            models=models,
+            title=_title(models),
+            beside=side_by_side.tables(results, names),
             beside_figures=beside_figures,
             version=__version__,
             css=Markup(_source("page.css")),

@@ -15,7 +15,7 @@ from typing import Any
 
 from interp_toolkit.report.format import tone_of
 from interp_toolkit.report.html import environment, grid
-from interp_toolkit.results import Result, Table, Tone
+from interp_toolkit.results import Figure, Result, Table, Tone
 
 SHOWN_ROWS = 12
 COLORS: Mapping[Tone | None, str] = {  # readable on light and dark paper
@@ -32,8 +32,7 @@ def html_of(result: Result) -> str:
     """A result as a piece of HTML, everything in it escaped: what `_repr_html_` gives."""
     parts = [_verdict(result)]
     for figure in result.figures()[:1]:
-        drawn = figure.to_plotly().to_html(full_html=False, include_plotlyjs="cdn")
-        parts += [drawn, _macro("caption", figure)]
+        parts += [_drawn(figure), _macro("caption", figure)]
     parts += [_table(table, SHOWN_ROWS) for table in result.tables()[:1]]
     return "<div>\n{}</div>".format("".join([*parts, _macro("source", result)]))
 
@@ -51,9 +50,8 @@ def show(result: Result) -> None:
 
     display(HTML(_verdict(result)))
     for figure in result.figures():
-        drawn = figure.to_plotly()
-        if not find_spec("nbformat"):  # plotly's renderer needs it
-            drawn = HTML(drawn.to_html(full_html=False, include_plotlyjs="cdn"))
+        renders = find_spec("nbformat")  # plotly's own renderer needs it
+        drawn = figure.to_plotly() if renders else HTML(_drawn(figure))
         display(drawn, HTML(_macro("caption", figure)))
     for table in result.tables():
         display(HTML(_table(table, len(table.rows))))
@@ -64,6 +62,10 @@ def in_notebook() -> bool:
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return getattr(shell, "kernel", None) is not None
+
+
+def _drawn(figure: Figure) -> str:
+    return str(figure.to_plotly().to_html(full_html=False, include_plotlyjs="cdn"))
 
 
 def _verdict(result: Result) -> str:

@@ -13,31 +13,32 @@ from typing import Any
 
 from interp_toolkit import plots
 from interp_toolkit.palette import shade, translucent
-from interp_toolkit.report.format import is_number, model_names
+from interp_toolkit.report.format import BOUNDS, is_number
 from interp_toolkit.report.labels import label_of
 from interp_toolkit.results import Figure, Result, Table, jsonable
 
 MOST_COLUMNS = 6
 PANELS = 4
 FEWEST_POINTS = 3
-BOUNDS = ("_low", "_high")
 
 
-def tables(results: Sequence[Result]) -> list[Table]:
-    """A table for every analysis that has results of several models."""
-    return [_table(probe, names, shown) for probe, names, shown in _of_several(results)]
+def tables(results: Sequence[Result], names: Sequence[str]) -> list[Table]:
+    """A table for every analysis that has results of several models; `names`: of the models."""
+    return [_table(*shown) for shown in _of_several(results, names)]
 
 
-def figures(results: Sequence[Result]) -> list[Figure]:
+def figures(results: Sequence[Result], names: Sequence[str]) -> list[Figure]:
     """A figure for every analysis whose models are numbered, over their numbers."""
-    drawn = (_figure(probe, names, shown) for probe, names, shown in _of_several(results))
+    drawn = (_figure(*shown) for shown in _of_several(results, names))
     return [figure for figure in drawn if figure is not None]
 
 
-def _of_several(results: Sequence[Result]) -> list[tuple[str, list[str], list[Result]]]:
+def _of_several(
+    results: Sequence[Result], names: Sequence[str]
+) -> list[tuple[str, list[str], list[Result]]]:
     """By analysis: the models' names and their results, where there are at least two."""
     by_probe: dict[str, list[tuple[str, Result]]] = {}
-    for name, result in zip(model_names(results), results, strict=True):
+    for name, result in zip(names, results, strict=True):
         by_probe.setdefault(result.probe, []).append((name, result))
     return [
         (probe, [name for name, _ in pairs], [result for _, result in pairs])

@@ -37,11 +37,11 @@ def of(result: Result, name: str, path: str | None = None, **evidence: Any) -> R
 
 def test_a_row_a_model_and_only_numbers_that_differ(separable: Result) -> None:
     results = [of(separable, "a", found=1, share=0.5), of(separable, "b", found=2, share=0.5)]
-    [table] = tables(results)
+    [table] = tables(results, model_names(results))
     assert table.columns == ["model", "status", "beyond the null"]
     assert table.rows == [["a", "detected", 1], ["b", "detected", 2]]
-    assert tables(results[:1]) == []
-    assert tables([results[0], results[0]]) == []  # one model twice
+    assert tables(results[:1], ["a"]) == []
+    assert tables(results[:1] * 2, ["a", "a"]) == []  # one model twice
 
 
 def test_models_of_one_name_are_told_apart(separable: Result) -> None:
@@ -87,7 +87,7 @@ def test_an_interval_is_shown_although_one_end_is_the_same(separable: Result) ->
     results = [
         of(separable, name, share=x, share_high=x + 0.1) for name, x in (("a", 0.1), ("b", 0.2))
     ]
-    [table] = tables(results)
+    [table] = tables(results, model_names(results))
     assert table.columns == ["model", "status", "share", "share low", "share high"]
     assert table.rows[0] == ["a", "detected", 0.1, 0.0, 0.2]
 
@@ -97,14 +97,14 @@ def test_checkpoints_along_a_training_get_a_figure(separable: Result) -> None:
         of(separable, f"step-{n}.pt", found=n, share=n / 9, share_low=n / 10, share_high=n / 8)
         for n in (1, 2, 4)
     ]
-    [figure] = figures(results)
+    [figure] = figures(results, model_names(results))
     drawn = figure.to_plotly()
     assert [list(trace.y) for trace in drawn.data if trace.mode == "lines+markers"] == [
         [1, 2, 4],
         [1 / 9, 2 / 9, 4 / 9],
     ]
     assert len(drawn.data) == 3  # the share's interval too
-    assert figures(results[:2]) == []
+    assert figures(results[:2], model_names(results[:2])) == []
 
 
 def test_the_terminal_names_each_model(separable: Result) -> None:

@@ -16,7 +16,6 @@ of the same name has the same size everywhere, which is how sizes are found and 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -27,6 +26,7 @@ import einops
 import torch
 from torch import Tensor
 
+from interp_toolkit.checked_json import read_json
 from interp_toolkit.errors import InputError
 
 _PLACES = re.compile(r"\\\{(layer|head)\\\}")
@@ -77,13 +77,8 @@ def read_layout(path: Path) -> dict[str, KeyRule]:
 
     Raises InputError where it is none.
     """
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"--keys {path}: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"--keys {path} is not JSON: {error}") from error
-    return layout_of(content, f"--keys {path}")
+    source = f"--keys {path}"
+    return layout_of(read_json(path, source), source)
 
 
 def layout_of(content: Any, source: str) -> dict[str, KeyRule]:

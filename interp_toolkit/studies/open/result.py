@@ -32,6 +32,8 @@ class OpenEvidence(Evidence):
 
     judgements: Mapping[str, str]
 
+    in_tables = frozenset({"judgements"})
+
 
 def open_evidence(findings: Sequence[Finding], seeds: Iterable[int] = ()) -> OpenEvidence:
     """The status of a study with these findings.

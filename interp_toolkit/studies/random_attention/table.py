@@ -249,6 +249,8 @@ class TableEvidence(Evidence):
     known: Mapping[str, str]
     judgements: Mapping[str, str]
 
+    in_tables = frozenset({"judgements"})
+
 
 def _counts(exact: Sequence[Quantity]) -> str:
     """How many of the numbers that need no training are the source's, in a sentence."""

@@ -1,0 +1,42 @@
+"""JSON from anyone: read whole, or refused in one line that names where it comes from."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from interp_toolkit.errors import InputError
+
+MOST_DIGITS = 300  # of a whole number, beyond which no float holds it
+
+
+def read_json(path: Path, source: str) -> Any:
+    """What a UTF-8 file of JSON holds.
+
+    Args:
+        path: of the file.
+        source: what errors call it, such as `--config cfg.json`.
+
+    Raises:
+        InputError: it cannot be read, or is no JSON.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{source}: {error.strerror}") from error
+    return parsed(text, source)
+
+
+def parsed(text: bytes, source: str) -> Any:
+    """What JSON in UTF-8 says; raises InputError where it is none, or a number has no size."""
+    try:
+        return json.loads(text.decode("utf-8"), parse_int=_whole)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source} is not JSON: {error}") from error
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
