@@ -231,6 +231,8 @@ def item_losses(
     Logits go last axis first: PyTorch's softmax over a short last axis takes seven times as long.
     """
     n_logits = logits.shape[-1]
+    if logits.requires_grad:  # else what comes back is transposed too, all the way
+        logits.register_hook(Tensor.contiguous)  # type: ignore[no-untyped-call]
     first = logits.reshape(-1, n_logits).T.contiguous()[None]
     return F.cross_entropy(first, answer.reshape(1, -1), reduction="none").view_as(answer)
 

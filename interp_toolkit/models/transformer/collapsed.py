@@ -25,6 +25,7 @@ from torch import Tensor
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import cached_batches, run
 from interp_toolkit.models.running.hooks import has_hooks
+from interp_toolkit.models.transformer.attention import softmax_of_keys
 from interp_toolkit.models.transformer.transformer import Transformer
 
 
@@ -102,14 +103,16 @@ def table_logits(
     (n_rows, n_items), n_keys = read.shape, n_pos * d_vocab
     key = tokens[:, :n_pos] + d_vocab * torch.arange(n_pos, device=tokens.device)
     query = tokens.gather(1, read) + d_vocab * (read - reads.start)
-    pair = (query[:, :, None] * n_keys + key[:, None, :]).flatten()
+    small = (
+        torch.int32 if made.scores[0].numel() < 2**31 else torch.int64
+    )  # half the memory to pass
+    pair = (query.to(small)[:, :, None] * n_keys + key.to(small)[:, None, :]).flatten()
     key, query = key.flatten(), query.flatten()
     logits = made.direct.index_select(0, query).view(n_rows, n_items, -1)
     for scores, written in zip(made.scores, made.written, strict=True):
-        pattern = scores.flatten().index_select(0, pair).view(n_rows, n_items, n_pos).softmax(-1)
-        logits = torch.baddbmm(
-            logits, pattern, written.index_select(0, key).view(n_rows, n_pos, -1)
-        )
+        of_pairs = scores.flatten().index_select(0, pair).view(n_rows, n_items, n_pos)
+        values = written.index_select(0, key).view(n_rows, n_pos, -1)
+        logits = torch.baddbmm(logits, softmax_of_keys(of_pairs), values)
     return logits
 
 

@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from torch.testing import assert_close
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.transformer.attention import softmax_of_keys
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
@@ -271,6 +272,21 @@ def test_scores_without_a_number_attend_to_nothing(point, grad):
 
 
 # Initialisation
+
+
+@pytest.mark.parametrize("n_keys", [1, 2, 15, 16, 17])
+def test_the_softmax_of_few_keys_is_the_softmax(n_keys):
+    generator = torch.Generator().manual_seed(n_keys)
+    scores = torch.randn(3, 2, 4, n_keys, generator=generator) * 20
+    scores[0, 0, 0, 1:] = -torch.inf
+    scores[0, 0, 1] = -torch.inf  # no number, as with PyTorch's
+    upstream = torch.randn(scores.shape, generator=generator)
+    found, expected = scores.clone().requires_grad_(), scores.double().requires_grad_()
+    ours, exact = softmax_of_keys(found), expected.softmax(-1)
+    ours.backward(upstream)
+    exact.backward(upstream.double())
+    assert_close(ours, exact.float(), rtol=1e-5, atol=1e-7, equal_nan=True)
+    assert_close(found.grad, expected.grad.float(), rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
 def test_initialisation_is_gpt2s():

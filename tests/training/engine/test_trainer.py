@@ -72,11 +72,15 @@ def test_training_is_what_the_loop_by_hand_does(optimiser: str) -> None:
     problem = Copying(3)
     fitted = fit(problem, settings, 3)
     model, losses = by_hand(settings, 3)
-    assert fitted.curve == tuple((step, losses[step]) for step in (0, 4, 8, 9))
+    close = {"rel": 1e-4}  # the optimiser's kernel rounds otherwise than its plain operations
+    assert [step for step, _ in fitted.curve] == [0, 4, 8, 9]
+    said = [losses[step] for step in (0, 4, 8, 9)]
+    assert [loss for _, loss in fitted.curve] == pytest.approx(said, **close)
     assert (fitted.seed, fitted.steps, fitted.stopped_early) == (3, 9, False)
-    assert fitted.loss == losses[-1]
-    found, expected = problem.model.state_dict(), model.state_dict()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert fitted.loss == fitted.curve[-1][1]
+    tokens = torch.arange(5).repeat(4)[:, None].expand(-1, 4)
+    found, expected = problem.model(tokens), model(tokens)  # b_K has noise for a gradient
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
     assert problem.model.check_tokens
 
 
