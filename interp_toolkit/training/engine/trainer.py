@@ -23,6 +23,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.training.engine.cuda_graph import RecordedStep, records
+from interp_toolkit.training.engine.denormals import flushed_denormals
 from interp_toolkit.training.engine.problem import Problem
 from interp_toolkit.training.engine.ranks import Ranks
 from interp_toolkit.training.engine.run_files import RunFiles
@@ -118,7 +119,7 @@ class _Fit:
         """Train, or go on, to the end."""
         self._restore()
         self.ranks.share_parameters(self.problem.model)
-        with _unchecked(self.problem.model):
+        with _unchecked(self.problem.model), flushed_denormals():
             while not self.finished:
                 self._one_step()
         return Fitted(
