@@ -162,12 +162,14 @@ class Session:
         resume: go on with the unfinished run in the folder.
         report: is told how far the run is, at each measurement of the loss.
         say: is told in words what else is being done.
+        log: is given every measurement: seed, step, lr, loss, what else the recipe measures.
     """
 
     folder: Path | None = None
     resume: bool = False
     report: Callable[[Progress], None] = _unsaid
     say: Callable[[str], None] = _unsaid
+    log: Callable[[Mapping[str, Any]], None] = _unsaid
 
 
 @dataclass(frozen=True)

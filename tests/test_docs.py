@@ -42,10 +42,49 @@ def test_the_glossary_has_one_line_a_word() -> None:
     assert {word for word in words if words.count(word) > 1} <= {"undecided"}
 
 
+ANALYSES = sorted((DOCS / "analyses").glob("*.md"))
+HEADINGS = (
+    "How it decides", "Its null", "On models of strangers", "What it cannot say", "Source"
+)  # fmt: skip
+
+
+def test_every_analysis_has_a_page() -> None:
+    from interp_toolkit.registry import names
+
+    told = [
+        name
+        for path in ANALYSES
+        for name in re.findall(r"`([\w-]+)`", path.read_text(encoding="utf-8").splitlines()[1])
+    ]
+    assert sorted(told) == sorted(names("probes"))
+
+
+@pytest.mark.parametrize("page", ANALYSES, ids=lambda page: page.stem)
+def test_a_page_of_an_analysis_has_all_its_parts(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    parts = re.split(r"^## ", text, flags=re.M)[1:]
+    for heading in HEADINGS:
+        [part] = [part for part in parts if part.startswith(heading)]
+        assert len(part.removeprefix(heading).split()) > 4
+    assert "interp analyze" in text
+    assert "<!-- shown: " in text or page.stem == "roles"  # no toy has names to move
+    assert "shown:" not in text or re.search(
+        r"^<!-- shown: toy:\S+ \S+( \w+=\S+)* -->$", text, re.M
+    )
+
+
+@pytest.mark.parametrize("page", sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")))
+def test_links_lead_somewhere(page: str) -> None:
+    made = {"reference.md", "gallery.md"}
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text_of(page)):
+        inside = "://" not in target and target not in made
+        assert not inside or ((DOCS / page).parent / target).exists(), target
+
+
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
 def test_included_sections_are_there(page: str) -> None:
     root = DOCS.parent
-    for path, _, section in re.findall(r'^--8<-- "([^":]+)(:([\w-]+))?"$', text_of(page), re.M):
+    for path, _, section in re.findall(r'^ *--8<-- "([^":]+)(:([\w-]+))?"$', text_of(page), re.M):
         source = (root / path).read_text(encoding="utf-8")
         assert not section or f"[start:{section}]" in source
 
@@ -81,7 +120,7 @@ def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
     from interp_toolkit.circuits.edges import checks, figures, screened, search
     from interp_toolkit.circuits.edges.faithfulness import SHARE
 
-    said = " ".join(text_of("circuits.md").split())
+    said = " ".join(text_of("analyses/circuit.md").split())
     gradients = ("no", "one", "two", "three", "four", "five")[search.STEPS]
     for words in (
         f"Up to {search.MANY:,} edges",

@@ -13,6 +13,14 @@ from interp_toolkit.checked_json import read_json
 from interp_toolkit.errors import InputError
 
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
+Log = Annotated[
+    str | None,
+    typer.Option(
+        metavar="wandb|tensorboard",
+        help="Send measurements there as they come (extras of the same names); default: nowhere.",
+        show_default=False,
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print verdicts only, and no progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
 TrustRemoteCode = Annotated[

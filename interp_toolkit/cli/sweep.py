@@ -27,6 +27,7 @@ def sweep(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the sweep in the folder.")
     ] = False,
+    log: options.Log = None,
     json: options.Json = None,
     html: options.Html = None,
     quiet: options.Quiet = False,
@@ -43,7 +44,9 @@ def sweep(
 
     from interp_toolkit.report.json import write_json
     from interp_toolkit.studies.sweep.file import grid_points, read_sweep
+    from interp_toolkit.training.engine.tracking import check_log
 
+    check_log(log, folder)
     read = read_sweep(Path(file))
     grid_points(read)  # all are checked before there is any progress to show
 
@@ -51,7 +54,7 @@ def sweep(
         from interp_toolkit.studies.sweep.study import sweep as run
 
         runner = study.runner(folder, workers, engine, address, device, resume, say)
-        return run(read, runner, keep=lambda found: write_json([found], folder / RESULT))
+        return run(read, runner, keep=lambda found: write_json([found], folder / RESULT), log=log)
 
     try:
         outputs.run(work)

@@ -34,6 +34,7 @@ def train(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the unfinished run beside --out.")
     ] = False,
+    log: options.Log = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -60,14 +61,19 @@ def train(
     from interp_toolkit.registry import Session, find
     from interp_toolkit.training.engine.configure import configure
     from interp_toolkit.training.engine.ranks import named_ranks
+    from interp_toolkit.training.engine.tracking import check_log, tracked
 
+    check_log(log, out)
     found = find("recipes", recipe)
     config = configure(found, variant, preset, given)
     folder = None if path is None else path.with_name(f"{path.name}.training")
     first = named_ranks().writes  # of the processes that torchrun started
     try:
-        with training_progress(quiet or not first) as (report, say):
-            run = found.train(config, Session(folder, resume, report, say))
+        with (
+            training_progress(quiet or not first) as (report, say),
+            tracked(log if first else None, folder, recipe, anew=not resume) as send,
+        ):
+            run = found.train(config, Session(folder, resume, report, say, send))
     except KeyboardInterrupt:
         _say_how_to_go_on(folder)
         raise

@@ -28,11 +28,16 @@ COLORS: Mapping[Tone | None, str] = {  # readable on light and dark paper
 }
 
 
-def html_of(result: Result) -> str:
-    """A result as a piece of HTML, everything in it escaped: what `_repr_html_` gives."""
+def html_of(result: Result, plotly: str = "cdn") -> str:
+    """A result as a piece of HTML, everything in it escaped: what `_repr_html_` gives.
+
+    Args:
+        result: of any analysis.
+        plotly: where plotly.js is, an address that ends in `.js`, or "cdn".
+    """
     parts = [_verdict(result)]
     for figure in result.figures()[:1]:
-        parts += [_drawn(figure), _macro("caption", figure)]
+        parts += [_drawn(figure, plotly), _macro("caption", figure)]
     parts += [_table(table, SHOWN_ROWS) for table in result.tables()[:1]]
     return "<div>\n{}</div>".format("".join([*parts, _macro("source", result)]))
 
@@ -64,8 +69,8 @@ def in_notebook() -> bool:
     return getattr(shell, "kernel", None) is not None
 
 
-def _drawn(figure: Figure) -> str:
-    return str(figure.to_plotly().to_html(full_html=False, include_plotlyjs="cdn"))
+def _drawn(figure: Figure, plotly: str = "cdn") -> str:
+    return str(figure.to_plotly().to_html(full_html=False, include_plotlyjs=plotly))
 
 
 def _verdict(result: Result) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import dataclasses
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,12 @@ from interp_toolkit.training.engine.run_files import has_unfinished
 
 
 def train_seed(
-    recipe: str, settings: Mapping[str, Any], seed: int, device: str, folder: Path
+    recipe: str,
+    settings: Mapping[str, Any],
+    seed: int,
+    device: str,
+    folder: Path,
+    log: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> tuple[Any, TrainingRun]:
     """The recipe's settings as run, and the run of this one seed.
 
@@ -24,13 +30,17 @@ def train_seed(
         seed: of the model and its batches.
         device: where to train.
         folder: for the run's files: metrics, checkpoints of chosen steps, the state to go on from.
+        log: is given every measurement.
 
     Raises:
         InputError: what the recipe says; or the folder cannot be written.
     """
     found = find("recipes", recipe)
     config = found.config(**{**settings, "seeds": 1, "seed": seed, "device": device})
-    return config, found.train(config, Session(folder, resume=has_unfinished(folder)))
+    session = Session(folder, resume=has_unfinished(folder))
+    if log is not None:
+        session = dataclasses.replace(session, log=log)
+    return config, found.train(config, session)
 
 
 def variant_of(recipe: str, variant: str | None) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -45,6 +45,7 @@ class Job:
         function: of a module, so that another process finds it; takes `folder`, a place for files
             of its own that is there again after a kill, and the arguments.
         arguments: JSON data; they settle, with the function, what comes out.
+        beside: further arguments, that settle nothing of it.
         cost: how long it takes, roughly, beside the others: the longest are started first.
     """
 
@@ -52,6 +53,7 @@ class Job:
     function: Callable[..., Outcome]
     arguments: Mapping[str, Any]
     cost: float = 1.0
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
     def identity(self) -> dict[str, Any]:
         """What is computed, as JSON data: the function by its own name, wherever it lies."""
@@ -122,7 +124,7 @@ def attempt(job: Job, folder: Path) -> Attempt:
     """
     try:
         with one_thread():
-            outcome = job.function(folder=folder, **job.arguments)
+            outcome = job.function(folder=folder, **job.arguments, **job.beside)
         return Attempt(job.name, jsonable(outcome.values), _checkpoint(outcome))
     except (Exception, SystemExit) as error:
         return Attempt(job.name, error=error, trace=traceback.format_exc())

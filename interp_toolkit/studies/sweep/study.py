@@ -21,13 +21,20 @@ from interp_toolkit.studies.sweep.result import SweepResult, sweep_result
 from interp_toolkit.studies.texts import check_texts
 from interp_toolkit.studies.train_seed import train_seed
 from interp_toolkit.training.engine.final_score import KEY, final_score_of
-from interp_toolkit.training.engine.run_files import end_run
+from interp_toolkit.training.engine.run_files import end_run, has_unfinished
+from interp_toolkit.training.engine.tracking import check_log, tracked
 
 NOT_YET = "not done yet"
 
 
 def train_point(
-    *, folder: Path, recipe: str, settings: Mapping[str, Any], seed: int, device: str
+    *,
+    folder: Path,
+    recipe: str,
+    settings: Mapping[str, Any],
+    seed: int,
+    device: str,
+    log: Mapping[str, str] | None = None,
 ) -> Outcome:
     """Train one seed at a point and say what it reaches.
 
@@ -37,9 +44,12 @@ def train_point(
         settings: what differs from its defaults.
         seed: of the model and its batches.
         device: where to train.
+        log: where measurements are sent: `to`, `folder` and `name` of `tracked`.
     """
     began = time.monotonic()
-    _, run = train_seed(recipe, settings, seed, device, folder)
+    to, place, name = (log["to"], Path(log["folder"]), log["name"]) if log else (None, None, "")
+    with tracked(to, place, name, anew=not has_unfinished(folder)) as send:
+        _, run = train_seed(recipe, settings, seed, device, folder, send)
     end_run(folder)
     loss = run.training["loss"]
     figure = asdict(final_score_of(run.training)) if KEY in run.training else _of_loss(loss)
@@ -53,7 +63,11 @@ def _of_loss(loss: float) -> dict[str, Any]:
 
 
 def sweep(
-    file: SweepFile, runner: Runner | None = None, *, keep: Callable[[SweepResult], None]
+    file: SweepFile,
+    runner: Runner | None = None,
+    *,
+    keep: Callable[[SweepResult], None],
+    log: str | None = None,
 ) -> SweepResult:
     """Train all points of a sweep.
 
@@ -61,14 +75,18 @@ def sweep(
         file: what to train.
         runner: where and how; None: on the CPU, a process a processor.
         keep: is given the result so far at the start and after every run.
+        log: "tensorboard" or "wandb": where measurements are sent; needs the runner's folder.
 
     Raises:
         InputError: a point does not fit the recipe, or its text cannot be read; or not one run
             came to an end.
     """
     runner = runner or Runner()
+    check_log(log, runner.folder)
     points = grid_points(file)
-    todo = [(_job(file, p, s, runner.device), (p, s)) for p in points for s in range(file.seeds)]
+    sent = {"to": log, "folder": str(runner.folder)} if log else None
+    every = [(point, seed) for point in points for seed in range(file.seeds)]
+    todo = [(_job(file, *each, runner.device, sent), each) for each in every]
     check_texts((job for job, _ in todo), runner)
     jobs = {job.name: at for job, at in todo}
     found: dict[str, Mapping[str, Any]] = {}
@@ -104,7 +122,9 @@ def _count(n: int, what: str) -> str:
     return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
-def _job(file: SweepFile, point: Point, seed: int, device: str) -> Job:
+def _job(
+    file: SweepFile, point: Point, seed: int, device: str, sent: Mapping[str, str] | None
+) -> Job:
     return Job(
         name=f"{point.name}-seed-{seed}",
         function=train_point,
@@ -114,5 +134,6 @@ def _job(file: SweepFile, point: Point, seed: int, device: str) -> Job:
             "seed": seed,
             "device": device,
         },
+        beside={"log": {**sent, "name": point.name}} if sent else {},
         cost=point.cost,
     )

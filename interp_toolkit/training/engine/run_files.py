@@ -3,6 +3,7 @@
     run.json                             recipe, settings, and whether the run has ended
     metrics.jsonl                        what was measured, a line a time
     seed-0-step-000100.safetensors       the model after so many steps, an ordinary checkpoint
+    tensorboard/                         what `--log tensorboard` was sent
     seed-0.state                         what `--resume` reads; gone when the run has ended
 
 A run that was interrupted is never overwritten: it is gone on with, or removed by hand.
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +30,7 @@ from interp_toolkit.training.engine.state import State, read, write
 
 #: what a killed process was writing: by `replacing`, or by safetensors underneath it
 _HALF_WRITTEN = re.compile(r"\..*\.part|\.tmp\w{6}")
+EVENTS = "tensorboard"  # the folder of its files, if a run is followed there
 _KEPT = re.compile(r"seed-(\d+)-step-(\d+)\.safetensors")
 
 
@@ -206,5 +209,6 @@ def _check_same(
 def _clear(folder: Path) -> None:
     """Remove the files of an earlier run, `run.json` last."""
     kept = [found.path for found in kept_checkpoints(folder)]
+    shutil.rmtree(folder / EVENTS, ignore_errors=True)
     for path in [*_states(folder), *kept, folder / "metrics.jsonl", folder / "run.json"]:
         path.unlink(missing_ok=True)

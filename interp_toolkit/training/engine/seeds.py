@@ -104,7 +104,10 @@ def train_seeds(
         for number, seed in enumerate(seeds, start=1):
             problem = start(seed)
             report = _reporter(session, settings, seed, number)
-            fitted = fit(problem, settings, seed, files=files, task=task, report=report, ranks=here)
+            fitted = fit(
+                problem, settings, seed, files=files, task=task, report=report, log=session.log,
+                ranks=here,
+            )  # fmt: skip
             by_seed[seed] = score(problem, fitted)
             if best is None or by_seed[seed][by] < by_seed[best[1].seed][by]:
                 best = problem.model, fitted

@@ -68,6 +68,7 @@ def fit(
     files: RunFiles | None = None,
     task: Mapping[str, Any] | None = None,
     report: Callable[[int, float], None] | None = None,
+    log: Callable[[Mapping[str, Any]], None] | None = None,
     ranks: Ranks | None = None,
 ) -> Fitted:
     """Train the problem's model in place.
@@ -79,12 +80,13 @@ def fit(
         files: where to keep metrics, states and checkpoints; a state there is gone on from.
         task: the task record of the kept checkpoints.
         report: is told step and loss at each measurement.
+        log: is given each measurement as it stands in the metrics.
         ranks: the processes that train together.
 
     Raises:
         InputError: the loss is no longer finite; or a file cannot be written, or gone on from.
     """
-    return _Fit(problem, settings, seed, files, task, report, ranks or Ranks()).run()
+    return _Fit(problem, settings, seed, files, task, report, log, ranks or Ranks()).run()
 
 
 class _Fit:
@@ -98,10 +100,12 @@ class _Fit:
         files: RunFiles | None,
         task: Mapping[str, Any] | None,
         report: Callable[[int, float], None] | None,
+        log: Callable[[Mapping[str, Any]], None] | None,
         ranks: Ranks,
     ):
         self.problem, self.settings, self.seed = problem, settings, seed
-        self.files, self.task, self.report, self.ranks = files, task, report, ranks
+        self.files, self.task, self.ranks = files, task, ranks
+        self.report, self.log = report, log
         self.generator = torch.Generator(settings.device).manual_seed(ranks.seed(seed))
         recorded = records(problem, settings, ranks)
         self.optimiser = _optimiser(problem.model, settings, capturable=recorded)
@@ -183,6 +187,8 @@ class _Fit:
             self.files.metrics.add(line)
         if self.ranks.writes and self.report is not None:
             self.report(self.step, measured["loss"])
+        if self.ranks.writes and self.log is not None:
+            self.log(line)
         return self._watched() < self.settings.target
 
     def _rate(self) -> float:

@@ -1,0 +1,72 @@
+"""The page `gallery.md`, made while the pages are built: the sources' tables, theirs beside ours.
+
+Of every artefact's file in `docs/results`: its sign and verdict, the command, and its first table.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+from interp_toolkit.registry import find, names
+from interp_toolkit.report.format import PLAIN_SIGN, SIGNS, format_column, tone_of, words
+
+RESULTS = Path(__file__).parent / "results"
+MOST_ROWS = 12
+OF_THIS_PROJECT = "open/"  # studies, which have pages of their own
+
+INTRODUCTION = """# Gallery of reproduced tables
+Every table and figure of the four sources that `interp reproduce` makes, by the small preset on
+two cores: its verdict, and the first of its tables ("theirs / ours" where the source prints one).
+The whole of each, with every seed, is its file in `docs/results`, and `--html` makes a report of it
+with figures. [Which item of the sources is where](sources.md);
+[questions that they leave open](open/index.md).
+"""
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the page."""
+    files.append(File.generated(config, "gallery.md", content=gallery()))
+    return files
+
+
+def gallery() -> str:
+    """The page as Markdown."""
+    return "\n".join([INTRODUCTION, *_artefacts()]) + "\n"
+
+
+def _artefacts() -> Iterator[str]:
+    for name in names("artefacts"):
+        path = RESULTS / f"{name}.json"
+        if name.startswith(OF_THIS_PROJECT) or not path.exists():
+            continue
+        [result] = json.loads(path.read_text(encoding="utf-8"))["results"]
+        status = result["evidence"]["status"]
+        tone = tone_of(status)
+        yield f"## {name}\n{find('artefacts', name).summary} (`interp reproduce {name}`)\n"
+        sign = SIGNS[tone] if tone else PLAIN_SIGN
+        yield f"**{sign} {words(status)}**: {_escaped(result['verdict'])}\n"
+        yield from _table(result["tables"][0], name)
+
+
+def _table(table: Mapping[str, Any], name: str) -> Iterator[str]:
+    """A table's first rows in Markdown, without columns in which nothing stands."""
+    columns = [list(cells) for cells in zip(*table["rows"], strict=True)]
+    kept = [i for i, cells in enumerate(columns) if any(cell is not None for cell in cells)]
+    shown = zip(*(format_column(columns[i])[:MOST_ROWS] for i in kept), strict=True)
+    rows = [[table["columns"][i] for i in kept], ["---"] * len(kept), *map(list, shown)]
+    yield f"{table['title']}:\n"
+    yield from (f"| {' | '.join(map(_escaped, row))} |" for row in rows)
+    left = len(table["rows"]) - MOST_ROWS
+    yield f"\nand {left} more rows in `docs/results/{name}.json`.\n" if left > 0 else ""
+
+
+def _escaped(text: str) -> str:
+    for sign in "\\|*_<[`":
+        text = text.replace(sign, f"\\{sign}" if sign != "<" else "&lt;")
+    return text

@@ -1,0 +1,134 @@
+"""Measurements of a training run, sent on as they come: to TensorBoard or to Weights & Biases.
+
+What is sent are the lines of `metrics.jsonl`, seed by seed, and nothing else. Off by default; each
+has an extra of the package's. A resumed run sends what came after its saved state once more: the
+same values at the same steps.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.training.engine.run_files import EVENTS
+
+Log = Callable[[Mapping[str, Any]], None]
+
+PROJECT = "interp-toolkit"  # of Weights & Biases, where WANDB_PROJECT names none
+
+
+def check_log(to: str | None, out: object) -> None:
+    """See that measurements can be sent there, before anything runs.
+
+    Args:
+        to: "tensorboard", "wandb" or None.
+        out: where the run is kept, if anywhere.
+
+    Raises:
+        InputError: there is no such place, its package is missing, or the run is kept nowhere.
+    """
+    if to is None:
+        return
+    if to not in _PLACES:
+        raise InputError(f"--log {to}: it is one of {', '.join(_PLACES)}{suggestion(to, _PLACES)}")
+    if out is None:
+        raise InputError("--log follows a run that is kept: give --out")
+    try:
+        _package(to)
+    except ImportError as error:
+        raise InputError(
+            f'--log {to} needs its package: pip install "interp-toolkit[{to}]"'
+        ) from error
+
+
+@contextmanager
+def tracked(to: str | None, folder: Path | None, name: str, *, anew: bool) -> Iterator[Log]:
+    """A function that sends a measurement on; it does nothing where `to` is None.
+
+    Args:
+        to: as `check_log` found it right.
+        folder: the run's, which is made by the time of the first measurement.
+        name: of the run.
+        anew: whether what an earlier run has sent of the same seeds is removed, where it lies here.
+    """
+    if to is None or folder is None:
+        yield lambda line: None
+        return
+    with _PLACES[to](folder, name, anew) as log:
+        yield log
+
+
+def _package(to: str) -> Any:
+    if to == "wandb":
+        import wandb
+
+        return wandb
+    from torch.utils import tensorboard
+
+    return tensorboard
+
+
+@contextmanager
+def _tensorboard(folder: Path, name: str, anew: bool) -> Iterator[Log]:
+    """Event files in the run's folder, a run of theirs for each seed."""
+    writers: dict[int, Any] = {}
+
+    def log(line: Mapping[str, Any]) -> None:
+        seed = line["seed"]
+        if seed not in writers:
+            place = folder / EVENTS / name / f"seed-{seed}"
+            if anew:
+                shutil.rmtree(place, ignore_errors=True)
+            writers[seed] = _package("tensorboard").SummaryWriter(str(place))
+        for key, value in _measured(line):
+            writers[seed].add_scalar(key, value, line["step"])
+
+    try:
+        yield log
+    finally:
+        for writer in writers.values():
+            writer.close()
+
+
+@contextmanager
+def _wandb(folder: Path, name: str, anew: bool) -> Iterator[Log]:
+    """A run of Weights & Biases, begun with the first measurement, its seeds side by side."""
+    wandb = _package("wandb")
+    runs: list[Any] = []
+
+    def log(line: Mapping[str, Any]) -> None:
+        if not runs:
+            project = os.environ.get("WANDB_PROJECT", PROJECT)
+            try:
+                runs.append(wandb.init(project=project, name=name, dir=str(folder)))
+            except wandb.Error as error:
+                raise InputError(
+                    f"--log wandb: {error}; WANDB_MODE=offline keeps the run on this machine"
+                ) from error
+        prefix = f"seed-{line['seed']}"
+        runs[0].define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")
+        values = {f"{prefix}/{key}": value for key, value in _measured(line)}
+        runs[0].log({**values, f"{prefix}/step": line["step"]})
+
+    try:
+        yield log
+    finally:
+        for run in runs:
+            run.finish()
+
+
+def _measured(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
+    for key, value in line.items():
+        if key not in ("seed", "step") and isinstance(value, (int, float)):
+            yield key, value
+
+
+_PLACES: Mapping[str, Callable[[Path, str, bool], AbstractContextManager[Log]]] = {
+    "tensorboard": _tensorboard,
+    "wandb": _wandb,
+}
