@@ -3,7 +3,6 @@
 import pytest
 
 from interp_toolkit import countdown
-from interp_toolkit.cli import progress
 
 
 def test_time_left_is_told_when_it_is_known(monkeypatch):
@@ -26,14 +25,3 @@ def test_time_left_is_told_when_it_is_known(monkeypatch):
 @pytest.mark.parametrize(("seconds", "said"), [(99, "99 s"), (101, "2 min"), (7200, "2.0 h")])
 def test_durations_are_said_as_people_say_them(seconds, said):
     assert countdown.in_words(seconds) == said
-
-
-def test_lines_that_differ_in_how_far_they_are_come_every_few_seconds(monkeypatch, capsys):
-    clock = iter([0.0, 1.0, 2.0, 3.0, 8.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    steps = progress._Steps()
-    texts = ("cuts: 1 of 9 passes", "cuts: 2 of 9 passes, 40 s left", "cuts: 9 of 9 passes")
-    for text in (*texts, "head 1", "head 2"):
-        steps.say(text)
-    said = capsys.readouterr().err.split("\n")
-    assert [line.strip() for line in said if line] == [texts[0], texts[2], "head 1", "head 2"]

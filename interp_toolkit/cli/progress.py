@@ -1,4 +1,8 @@
-"""What is being done, said on standard error: a live line on a terminal, plain lines elsewhere."""
+"""What is being done, said on standard error: a live line on a terminal, plain lines elsewhere.
+
+Where a step says that it is one of so many, the time that the rest will take is said as well, from
+how long the steps before it took.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from interp_toolkit.countdown import ENOUGH, SOON, in_words
 from interp_toolkit.registry import Progress
 
-SECONDS_BETWEEN_LINES = 5.0
-NUMBERS = r", [\d.]+ (s|min|h) left|([\d.,]+) of ([\d.,]+)"  # what differs between like steps
+SECONDS_BETWEEN_LINES = 15.0
+COUNT = re.compile(r"(\d[\d,]*(?:\.\d+)?) of (\d[\d,]*(?:\.\d+)?)")
+LEFT = re.compile(r", [\d.]+ (s|min|h) left")
 
 
 @contextmanager
@@ -27,7 +33,8 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
         from rich.markup import escape
 
         with Console(stderr=True).status("starting") as status:
-            yield lambda text: status.update(escape(text))
+            left = _TimeLeft()
+            yield lambda text: status.update(escape(left.told(text)))
 
 
 @contextmanager
@@ -55,19 +62,59 @@ def _print(text: str) -> None:
     print(f"  {text}", file=sys.stderr, flush=True)
 
 
+class _Count:
+    """That a step is one of so many, and of which it is one."""
+
+    def __init__(self, text: str):
+        found = COUNT.search(text)
+        self.at, self.total = (_number(found[1]), _number(found[2])) if found else (0.0, 0.0)
+        before = text[: found.start()] if found else LEFT.sub("", text)
+        after = text[found.end() :].split() if found else []
+        self.of = (before, self.total, *after[: 0 if before else 1])
+
+    @property
+    def ended(self) -> bool:
+        """Whether it is the last."""
+        return 0 < self.total <= self.at
+
+
+def _number(digits: str) -> float:
+    return float(digits.replace(",", ""))
+
+
+class _TimeLeft:
+    """How long the rest of like steps will take, by those before."""
+
+    def __init__(self) -> None:
+        self._of: tuple[Any, ...] = ()
+        self._began, self._first, self._at = 0.0, 0.0, 0.0
+
+    def told(self, text: str) -> str:
+        """The text, with the time left where that is known, not said yet, and some seconds."""
+        count, now = _Count(text), time.monotonic()
+        if count.of != self._of or count.at < self._at:
+            self._of, self._began, self._first = count.of, now, count.at
+        self._at = count.at
+        made, spent = count.at - self._first, now - self._began
+        if made <= 0 or spent < ENOUGH or LEFT.search(text):
+            return text
+        left = spent / made * (count.total - count.at)
+        return f"{text}, about {in_words(left)} left" if left >= SOON else text
+
+
 class _Steps:
     """Steps as plain lines; those that differ in how far they are only, every few seconds."""
 
     def __init__(self) -> None:
-        self._words = ""
+        self._of: tuple[Any, ...] = ()
         self._said = 0.0
+        self._left = _TimeLeft()
 
     def say(self, text: str) -> None:
-        words, now = re.sub(NUMBERS, "", text), time.monotonic()
-        ended = any(of and of == all_ for _, of, all_ in re.findall(NUMBERS, text))
-        if words != self._words or ended or now - self._said >= SECONDS_BETWEEN_LINES:
-            self._words, self._said = words, now
-            _print(text)
+        count, now, told = _Count(text), time.monotonic(), self._left.told(text)
+        if count.of != self._of or count.ended or now - self._said >= SECONDS_BETWEEN_LINES:
+            self._of, self._said = count.of, now
+            _print(told)
 
 
 class _Lines:
@@ -76,13 +123,15 @@ class _Lines:
     def __init__(self) -> None:
         self._seed: int | None = None
         self._said = 0.0
+        self._left = _TimeLeft()
 
     def report(self, at: Progress) -> None:
         now = time.monotonic()
+        told = self._left.told(f"seed {at.seed}: step {at.step} of {at.steps}")
         begins, ends = at.seed != self._seed, at.step == at.steps
         if begins or ends or now - self._said >= SECONDS_BETWEEN_LINES:
             self._seed, self._said = at.seed, now
-            _print(f"seed {at.seed}: step {at.step} of {at.steps}, loss {at.loss:.4f}")
+            _print(f"{told}, loss {at.loss:.4f}")
 
 
 class _Bar:
