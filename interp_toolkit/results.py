@@ -98,12 +98,15 @@ class Figure:
 
     Traces have the class colours of `palette`; paper, font and axis colours are left to the
     report's theme. WebGL's 2-D traces (`scattergl`) and maps are not drawn; 3-D ones are.
+    `shows` names what can be looked at in it, such as L1H0, as the tables of the result do: a
+    report's tables link these names to the figure.
     """
 
     title: str
     caption: str
     data: Sequence[Mapping[str, Any]]
     layout: Mapping[str, Any] = field(default_factory=dict)
+    shows: Sequence[str] = ()
 
     def __repr__(self) -> str:
         return f"Figure({self.title!r}: {len(self.data)} traces)"

@@ -148,6 +148,7 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
             title=_title(models),
             beside=side_by_side.tables(results, names),
             beside_figures=beside_figures,
+            links=_links(results, len(beside_figures)),
             version=__version__,
             css=Markup(_source("page.css")),
             scripts=scripts,
@@ -160,6 +161,21 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
             document=to_json(results),
         )
     )
+
+
+def _links(results: Sequence[Result], before: int) -> list[dict[str, int]]:
+    """By result: the number of the figure in which something that tables name can be looked at.
+
+    `before` is how many figures the page has above those of results.
+    """
+    links: list[dict[str, int]] = []
+    number = before
+    for result in results:
+        links.append({})
+        for figure in result.figures():
+            number += 1
+            links[-1] |= {name: number for name in figure.shows if name not in links[-1]}
+    return links
 
 
 def _title(models: Sequence[str]) -> str:

@@ -67,6 +67,22 @@
     if (opened) draw({}, [...event.target.querySelectorAll(".plot")]);
   }, true); // toggle does not bubble
 
+  // A link to a figure opens the groups that the figure lies in.
+  function lead(address) {
+    const target = address.startsWith("#figure-") && document.getElementById(address.slice(1));
+    if (!target) return;
+    for (let group = target.closest("details"); group; group = group.parentElement.closest("details")) {
+      group.open = true;
+    }
+    draw({}, [...target.querySelectorAll(".plot")]);
+    target.scrollIntoView({ block: "start" });
+    target.focus({ preventScroll: true });
+  }
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a[href^='#figure-']");
+    if (link) setTimeout(() => lead(link.getAttribute("href"))); // after the browser's own jump
+  });
+
   // A page that keeps plotly.js in a folder of assets may have been moved away from it.
   const drawable = figures.length === 0 || "Plotly" in window;
   if (!drawable) {

@@ -192,6 +192,29 @@ def test_a_page_is_short_before_anything_is_opened(opened):
     assert opened.execute_script(height) > before + 1_000
 
 
+def test_a_head_in_a_table_leads_to_its_pattern(driver, tmp_path):
+    import interp_toolkit as it
+
+    path = tmp_path / "heads.html"
+    write_report([it.analyze("toy:induction", "heads")], path)
+    driver.get(path.as_uri())
+    wait_for(lambda: driver.find_elements("css selector", ".plot .main-svg"))
+    link = driver.find_element("css selector", "a[href^='#figure-']")
+    target = driver.find_element("css selector", link.get_attribute("hash"))
+    assert not target.is_displayed()  # in a group that is closed
+    driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", link)
+    link.click()
+    wait_for(lambda: target.find_elements("css selector", ".main-svg"))
+    assert link.text in target.text
+    wait_for(
+        lambda: (
+            abs(driver.execute_script("return arguments[0].getBoundingClientRect().top", target))
+            < 200
+        )
+    )
+    assert complaints(driver) == []
+
+
 def cells(driver, column: int) -> list[str]:
     rows = driver.find_elements("css selector", "#result-2 tbody tr")
     shown = [row for row in rows if row.is_displayed()]

@@ -215,6 +215,20 @@ def test_everything_is_labelled_and_every_reference_leads_somewhere(page):
     assert page.one("html").attributes["lang"] == "en"
 
 
+def test_what_a_figure_shows_is_linked_from_tables_of_the_same_result(separable):
+    class OfHeads(type(separable)):
+        def tables(self):
+            return [Table("Heads", ["head", "score"], [["L0H0", 0.1], ["L0H1", 0.9]])]
+
+    shown = Figure("Attention", "Of one head.", [{"type": "scatter", "y": [1]}], shows=["L0H1"])
+    one = OfHeads(**vars(separable) | {"plots": [*separable.plots, shown]})
+    page = Page(to_html([one, OfHeads(**vars(separable))]))
+    links = [e for e in page.all("a") if e.text in ("L0H0", "L0H1")]
+    number = len(separable.plots) + 1
+    assert [(e.text, e.attributes["href"]) for e in links] == [("L0H1", f"#figure-{number}")]
+    assert "Attention" in page.by_id(f"figure-{number}").text
+
+
 def test_nothing_on_the_page_points_outside_it(page):
     for element in page.all():
         assert element.tag not in {"link", "iframe", "object", "embed", "base", "form", "img"}

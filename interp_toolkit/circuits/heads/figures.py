@@ -190,4 +190,5 @@ def _together(
             | {"showticklabels": panel.leftmost},
         )
     names = ", ".join(head.name for head in heads)
-    return Figure(f"Attention of {names}, token by token", caption, data, layout)
+    title = f"Attention of {names}, token by token"
+    return Figure(title, caption, data, layout, shows=[head.name for head in heads])
