@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-tl4 test-kernels real real-tests challenge quick check format lint types imports bench docs version clean
+.PHONY: demo test test-tl4 test-kernels real real-tests challenge fuzz quick check format lint types imports bench docs version clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -57,6 +57,10 @@ real-tests: $(VENV)/real
 challenge: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/interp challenge --tool interp-toolkit --tool detect_head \
 	  --tool attribution-patching --markdown docs/challenge_card.md
+
+# Damaged inputs for every reader: `make fuzz CASES=2000`, `python tests/fuzz/run.py --help`.
+fuzz: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --cases $(or $(CASES),100000)
 
 quick: lint types
 	$(BIN)/python -m pytest -n 2 -q $(QUICK)

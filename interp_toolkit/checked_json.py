@@ -28,10 +28,11 @@ def read_json(path: Path, source: str) -> Any:
     return parsed(text, source)
 
 
-def parsed(text: bytes, source: str) -> Any:
-    """What JSON in UTF-8 says; raises InputError where it is none, or a number has no size."""
+def parsed(text: bytes | str, source: str) -> Any:
+    """What JSON says, in UTF-8; raises InputError where it is none, or a number has no size."""
     try:
-        return json.loads(text.decode("utf-8"), parse_int=_whole)
+        said = text if isinstance(text, str) else text.decode("utf-8")
+        return json.loads(said, parse_int=_whole)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source} is not JSON: {error}") from error
 

@@ -19,11 +19,12 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Int
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
 from interp_toolkit.data.texts import Document
@@ -72,21 +73,37 @@ class TokenStore:
 def open_store(folder: Path, specials: Sequence[str] = ()) -> TokenStore | None:
     """The store in a folder, or None where there is none."""
     try:
-        about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+        text = (folder / "about.json").read_bytes()
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
-        raise InputError(f"{folder} is damaged: remove it to have it made anew") from error
+    except OSError as error:
+        raise InputError(f"{folder} cannot be read: {error.strerror}") from error
+    try:
+        about = _About.model_validate_json(text)
+    except ValidationError as error:
+        raise _damaged(folder) from error
     tokenizer = read_tokenizer(folder, specials)
-    kind = getattr(torch, about["dtype"])
-    parts = {name: _open_part(folder / name, kind, about[name]) for name in PARTS}
-    return TokenStore(
-        parts["train"],
-        parts["test"],
-        tokenizer,
-        about["unigram"],
-        about["repeated"],
-    )
+    kind = getattr(torch, about.dtype)
+    train, test = (_open_part(folder / name, kind, getattr(about, name)) for name in PARTS)
+    return TokenStore(train, test, tokenizer, about.unigram, about.repeated)
+
+
+class _About(BaseModel):
+    """What `about.json` says."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    format: Literal[1]
+    dtype: Literal["int16", "int32"]
+    unigram: float = Field(ge=0, allow_inf_nan=False)
+    repeated: int = Field(ge=0)
+    train: int = Field(ge=1)
+    test: int = Field(ge=1)
+
+
+def _damaged(path: Path) -> InputError:
+    folder = path if path.is_dir() else path.parent
+    return InputError(f"{path} is damaged: remove {folder} to have it made anew")
 
 
 def write_store(
@@ -148,13 +165,28 @@ def one_at_a_time(folder: Path) -> Iterator[None]:
 
 def _open_part(stem: Path, kind: torch.dtype, n_tokens: int) -> TokenPart:
     file = stem.with_suffix(".tokens")
-    if file.stat().st_size != n_tokens * kind.itemsize:
-        raise InputError(f"{file} is damaged: remove its folder to have it made anew")
+    if not file.is_file() or file.stat().st_size != n_tokens * kind.itemsize:
+        raise _damaged(file)
+    ends, labels = (_numbers(stem.with_suffix(f".{name}.npy")) for name in ("ends", "labels"))
+    rising = len(ends) > 0 and ends[0] > 0 and bool((np.diff(ends) > 0).all())
+    if not rising or ends[-1] != n_tokens or len(labels) not in (0, len(ends)):
+        raise _damaged(stem.with_suffix(".ends.npy"))
     return TokenPart(
         torch.from_file(str(file), shared=False, size=n_tokens, dtype=kind),
-        torch.from_numpy(np.load(stem.with_suffix(".ends.npy"))),
-        torch.from_numpy(np.load(stem.with_suffix(".labels.npy"))),
+        torch.from_numpy(ends),
+        torch.from_numpy(labels),
     )
+
+
+def _numbers(path: Path) -> Int[np.ndarray, " document"]:
+    """Whole numbers in a row; their file's size is what they take, before they are read."""
+    try:
+        mapped = np.load(path, mmap_mode="r")
+        if mapped.ndim == 1 and mapped.dtype == np.int64:
+            return np.array(mapped)
+    except (OSError, ValueError, EOFError, SyntaxError, TypeError, OverflowError) as error:
+        raise _damaged(path) from error
+    raise _damaged(path)
 
 
 @dataclass

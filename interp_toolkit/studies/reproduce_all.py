@@ -93,7 +93,7 @@ def _spent(path: Path) -> dict[str, float]:
     """The seconds that earlier, interrupted runs spent on each artefact."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     ok = isinstance(found, dict) and all(isinstance(x, int | float) for x in found.values())
     return found if ok else {}

@@ -19,6 +19,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from interp_toolkit.atomic import replacing
+from interp_toolkit.checked_json import parsed
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -82,10 +83,10 @@ def read_own(data: Any, metadata: Mapping[str, str], source: str) -> dict[str, A
     """
     about: dict[str, Any]
     if METADATA_KEY in metadata:
-        try:
-            about = {**json.loads(metadata[METADATA_KEY]), "state_dict": data}
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{source} has damaged metadata: {error}") from error
+        record = parsed(metadata[METADATA_KEY], f"{source} is damaged: its metadata")
+        if not isinstance(record, dict):
+            raise InputError(f"{source} is damaged: its metadata is no JSON object")
+        about = {**record, "state_dict": data}
     elif isinstance(data, Mapping) and str(data.get("format")).startswith("interp-toolkit/"):
         about = dict(data)
     else:

@@ -8,7 +8,6 @@ bars and log lines of the libraries underneath are switched off meanwhile.
 
 from __future__ import annotations
 
-import json
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from interp_toolkit.checked_json import read_json
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.headless import (
     headless_bridge,
@@ -111,10 +111,7 @@ def _read_config(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise InputError(f"{path} is not readable JSON: {one_line(error)}") from error
+    content = read_json(path, str(path))
     if not isinstance(content, dict):
         raise InputError(f"{path} is not a JSON object")
     return content

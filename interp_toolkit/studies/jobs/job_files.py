@@ -86,12 +86,13 @@ class JobFiles:
             found = json.loads(path.read_text(encoding="utf-8"))
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from error
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if (
             not isinstance(found, dict)
             or found.keys() != _KEYS
             or not isinstance(found["function"], str)
+            or not isinstance(found["arguments"], dict)
         ):
             raise InputError(f"{path} is damaged: remove it to do that job again")
         return found

@@ -179,9 +179,14 @@ def _about(folder: Path) -> dict[str, Any] | None:
         return None
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
-    except ValueError:
+    except (ValueError, RecursionError):
         about = None
-    if not isinstance(about, dict) or about.keys() != {"recipe", "settings", "ended"}:
+    kinds = {"recipe": str, "settings": dict, "ended": bool}
+    if (
+        not isinstance(about, dict)
+        or about.keys() != kinds.keys()
+        or not all(isinstance(about[key], kind) for key, kind in kinds.items())
+    ):
         raise InputError(f"{path} is damaged: remove {folder} to start anew")
     return about
 

@@ -7,6 +7,7 @@ damage is an error and not another number.
 
 from __future__ import annotations
 
+import math
 import pickle
 import zipfile
 import zlib
@@ -22,9 +23,16 @@ from interp_toolkit.atomic import replacing
 from interp_toolkit.errors import InputError
 
 FORMAT = "interp-toolkit-training/1"
+#: what damage makes PyTorch, zipfile and pickle raise
 _UNREADABLE = (
-    zipfile.BadZipFile, pickle.UnpicklingError, zlib.error, EOFError, RuntimeError, ValueError,
+    zipfile.BadZipFile, pickle.UnpicklingError, zlib.error, OSError, EOFError, RuntimeError,
+    ValueError, TypeError, LookupError, AttributeError, RecursionError, MemoryError,
 )  # fmt: skip
+_KINDS: Mapping[str, Any] = {
+    "recipe": str, "settings": Mapping, "seed": int, "step": int, "model": Mapping,
+    "optimiser": Mapping | None, "generators": Sequence, "lines": Sequence,
+    "seconds": int | float, "finished": bool,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -83,20 +91,34 @@ def read(path: Path) -> State:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
         data = None if damaged else torch.load(path, map_location="cpu", weights_only=True)
-    except (
-        OSError,
-        RuntimeError,
-        EOFError,
-        ValueError,
-        pickle.UnpicklingError,
-        zipfile.BadZipFile,
-    ):
+    except _UNREADABLE:
         data = None
-    if isinstance(data, dict) and data.pop("format", None) == FORMAT:
-        expected = {f.name for f in fields(State)}
-        if data.keys() == expected:
-            return State(**data)
+    if isinstance(data, dict) and data.pop("format", None) == FORMAT and _is_sound(data):
+        return State(**data)
     raise InputError(
         f"{path} is no training state of this version, or is damaged: "
         "remove it to train that seed again"
+    )
+
+
+def _is_sound(data: Mapping[str, Any]) -> bool:
+    """Whether a state has all its fields, and these what a run has written."""
+    return (
+        data.keys() == _KINDS.keys()
+        and all(isinstance(data[key], kind) for key, kind in _KINDS.items())
+        and data["step"] >= 0
+        and 0 <= data["seconds"] < math.inf
+        and all(isinstance(tensor, Tensor) for tensor in data["model"].values())
+        and all(isinstance(state, Tensor) for state in data["generators"])
+        and all(_is_line(line) for line in data["lines"])
+        and (data["optimiser"] is not None or data["finished"])
+    )
+
+
+def _is_line(line: Any) -> bool:
+    """Whether this is a measurement."""
+    return (
+        isinstance(line, Mapping)
+        and {"seed", "step", "loss"} <= line.keys()
+        and all(isinstance(value, int | float) for value in line.values())
     )

@@ -29,6 +29,7 @@ from interp_toolkit.training.engine.ranks import Ranks
 from interp_toolkit.training.engine.run_files import RunFiles
 from interp_toolkit.training.engine.schedule import Plateau, learning_rate
 from interp_toolkit.training.engine.settings import TrainingSettings
+from interp_toolkit.training.engine.state import State
 
 SMOOTHED_OVER = 10  # measurements
 
@@ -238,18 +239,37 @@ class _Fit:
                 f"the run was started on {len(state.generators)} processes, not "
                 f"{self.ranks.world}: go on with as many"
             )
-        self.problem.model.load_state_dict(state.model)
-        self.generator.set_state(state.generators[self.ranks.rank])
-        if state.optimiser is not None:
-            self.optimiser.load_state_dict(dict(state.optimiser))
-            for group in self.optimiser.param_groups:
-                if isinstance(group["lr"], Tensor):  # loaded on the CPU, unlike all the rest
-                    group["lr"] = group["lr"].to(self.settings.device)
+        try:
+            self._take(state)
+        except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
+            raise InputError(
+                f"the saved state of seed {self.seed} does not fit the run, or is damaged: remove "
+                "it to train that seed again"
+            ) from error
         self.lines = [dict(line) for line in state.lines]
         for line in self.lines:
             self._note(line)
         self.step, self.finished = state.step, state.finished
         self.began -= state.seconds
+
+    def _take(self, state: State) -> None:
+        """Model, generator and optimiser as they were saved."""
+        self.problem.model.load_state_dict(state.model)
+        self.generator.set_state(state.generators[self.ranks.rank])
+        if state.optimiser is None:
+            return
+        self.optimiser.load_state_dict(dict(state.optimiser))
+        for group in self.optimiser.param_groups:
+            if isinstance(group["lr"], Tensor):  # loaded on the CPU, unlike all the rest
+                group["lr"] = group["lr"].to(self.settings.device)
+            for parameter in group["params"]:
+                moments = self.optimiser.state.get(parameter, {})
+                if any(
+                    moments[name].shape != parameter.shape
+                    for name in ("exp_avg", "exp_avg_sq")
+                    if moments
+                ):
+                    raise ValueError("moments of another shape")
 
 
 @contextmanager
