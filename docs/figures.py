@@ -46,7 +46,7 @@ TABLE = re.compile(
     re.DOTALL,
 )
 OF_A_LIST = {"median": statistics.median, "least": min, "most": max, "length": len}
-_OUTCOME = re.compile("[a-z]+(_[a-z]+)+")  # such as not_reached
+_OUTCOME = re.compile(r"(?<![\w.])[a-z]+(_[a-z]+)+(?![\w.])")  # such as not_reached
 _TIMES = re.compile(r"([\d.]+(?:e-?\d+)?)\*")
 _CELL = re.compile(r"\{([^{}:]+)(?::([^{}]+))?\}")
 
@@ -130,8 +130,7 @@ def _cell(template: str, row: Mapping[str, Any]) -> str:
     if any(value is None for value in wanted):
         return "–"
     text = _CELL.sub(lambda m: written(row[m[1]], m[2] or ""), template)
-    if _OUTCOME.fullmatch(text):
-        text = text.replace("_", " ")
+    text = _OUTCOME.sub(lambda m: m[0].replace("_", " "), text)
     return text.replace("|", "\\|")
 
 

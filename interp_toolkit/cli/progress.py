@@ -6,6 +6,7 @@ how long the steps before it took.
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 import time
@@ -83,22 +84,22 @@ def _number(digits: str) -> float:
 
 
 class _TimeLeft:
-    """How long the rest of like steps will take, by those before."""
+    """How long the rest of like steps will take, by those before; several kinds may take turns."""
 
     def __init__(self) -> None:
-        self._of: tuple[Any, ...] = ()
-        self._began, self._first, self._at = 0.0, 0.0, 0.0
+        self._begun: dict[tuple[Any, ...], tuple[float, float]] = {}
+        self._at: dict[tuple[Any, ...], float] = {}
 
     def told(self, text: str) -> str:
         """The text, with the time left where that is known, not said yet, and some seconds."""
         count, now = _Count(text), time.monotonic()
-        if count.of != self._of or count.at < self._at:
-            self._of, self._began, self._first = count.of, now, count.at
-        self._at = count.at
-        made, spent = count.at - self._first, now - self._began
-        if made <= 0 or spent < ENOUGH or LEFT.search(text):
+        if count.at < self._at.get(count.of, math.inf):  # the first, or over again
+            self._begun[count.of] = now, count.at
+        self._at[count.of] = count.at
+        began, first = self._begun[count.of]
+        if count.at <= first or now - began < ENOUGH or LEFT.search(text):
             return text
-        left = spent / made * (count.total - count.at)
+        left = (now - began) / (count.at - first) * (count.total - count.at)
         return f"{text}, about {in_words(left)} left" if left >= SOON else text
 
 

@@ -182,7 +182,7 @@ def _numbers(path: Path) -> Int[np.ndarray, " document"]:
     """Whole numbers in a row; their file's size is what they take, before they are read."""
     try:
         mapped = np.load(path, mmap_mode="r")
-        if mapped.ndim == 1 and mapped.dtype == np.int64:
+        if isinstance(mapped, np.ndarray) and mapped.ndim == 1 and mapped.dtype == np.int64:
             return np.array(mapped)
     except (OSError, ValueError, EOFError, SyntaxError, TypeError, OverflowError) as error:
         raise _damaged(path) from error

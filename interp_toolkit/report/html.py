@@ -20,9 +20,10 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -128,8 +129,8 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
     names = model_names(results)
     models = list(dict.fromkeys(names))
     beside_figures = side_by_side.figures(results, names)
-    of_results = [figure for result in results for figure in result.figures()]
-    figures = [jsonable(figure) for figure in [*beside_figures, *of_results]]
+    of_results = [result.figures() for result in results]
+    figures = [jsonable(figure) for figure in [*beside_figures, *chain(*of_results)]]
     for trace in (trace for figure in figures for trace in figure["data"]):
         kind = str(trace.get("type", "scatter"))
         if NOT_DRAWN.fullmatch(kind) and kind not in ("heatmap", "treemap"):
@@ -148,7 +149,8 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
             title=_title(models),
             beside=side_by_side.tables(results, names),
             beside_figures=beside_figures,
-            links=_links(results, len(beside_figures)),
+            figures_of=of_results,
+            links=_links(of_results, len(beside_figures)),
             version=__version__,
             css=Markup(_source("page.css")),
             scripts=scripts,
@@ -163,16 +165,16 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
     )
 
 
-def _links(results: Sequence[Result], before: int) -> list[dict[str, int]]:
+def _links(of_results: Iterable[Sequence[Figure]], before: int) -> list[dict[str, int]]:
     """By result: the number of the figure in which something that tables name can be looked at.
 
     `before` is how many figures the page has above those of results.
     """
     links: list[dict[str, int]] = []
     number = before
-    for result in results:
+    for figures in of_results:
         links.append({})
-        for figure in result.figures():
+        for figure in figures:
             number += 1
             links[-1] |= {name: number for name in figure.shows if name not in links[-1]}
     return links

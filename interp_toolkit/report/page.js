@@ -80,7 +80,8 @@
   }
   document.addEventListener("click", (event) => {
     const link = event.target.closest("a[href^='#figure-']");
-    if (link) setTimeout(() => lead(link.getAttribute("href"))); // after the browser's own jump
+    const elsewhere = event.ctrlKey || event.metaKey || event.shiftKey; // a tab or window of its own
+    if (link && !elsewhere) setTimeout(() => lead(link.getAttribute("href"))); // after the browser's own jump
   });
 
   // A page that keeps plotly.js in a folder of assets may have been moved away from it.

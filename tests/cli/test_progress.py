@@ -58,6 +58,19 @@ def test_other_steps_are_said_at_once_and_counted_anew(clock, capsys) -> None:
     ]
 
 
+def test_two_kinds_of_steps_that_take_turns_keep_their_clocks(clock, capsys) -> None:
+    with progress(quiet=False) as say:
+        for layer in range(1, 4):
+            say(f"layer {layer} of 3: blocks.{layer}")
+            clock[0] += 5
+            say(f"random layer {layer} of 9")
+            clock[0] += 5
+    assert said(capsys)[-2:] == [
+        "layer 3 of 3: blocks.3",
+        "random layer 3 of 9, about 60 s left",
+    ]
+
+
 def test_what_is_said_of_the_time_already_stays(clock, capsys) -> None:
     with progress(quiet=False) as say:
         say("cutting edges: 1 of 9 passes")

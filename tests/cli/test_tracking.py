@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,45 +44,49 @@ def in_events(folder: Path) -> dict[tuple[int, str], list[tuple[int, float]]]:
     return found
 
 
-def records(text: bytes) -> Iterator[bytes]:
-    """The records of a file of Weights & Biases: LevelDB's log format behind a header."""
-    place, part = 7, b""
-    while place + 7 <= len(text):
-        if 32_768 - place % 32_768 < 7:
-            place += 32_768 - place % 32_768
-            continue
-        length, kind = int.from_bytes(text[place + 4 : place + 6], "little"), text[place + 6]
-        part += text[place + 7 : place + 7 + length]
-        place += 7 + length
-        if kind in (1, 4):  # whole, or the last of several
-            yield part
-            part = b""
+class Recorder:
+    """What stands in for a run of Weights & Biases, and what it was told."""
+
+    def __init__(self, **given: Any):
+        self.given, self.id = given, "abc123"
+        self.rows: list[dict[str, Any]] = []
+        self.metrics: list[tuple[str, str]] = []
+        self.ended: int | None = None
+
+    def define_metric(self, name: str, step_metric: str) -> None:
+        self.metrics.append((name, step_metric))
+
+    def log(self, row: dict[str, Any]) -> None:
+        self.rows.append(row)
+
+    def finish(self, exit_code: int = 0) -> None:
+        self.ended = exit_code
 
 
-def in_run(folder: Path) -> dict[tuple[int, str], list[tuple[int, float]]]:
-    """The same, from the one offline run in a folder."""
-    from wandb.proto.wandb_internal_pb2 import Record
+@pytest.fixture
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[Recorder]:
+    """The runs that are begun, recorded and sent nowhere."""
+    import wandb
 
+    begun: list[Recorder] = []
+
+    def init(**given: Any) -> Recorder:
+        begun.append(Recorder(**given))
+        return begun[-1]
+
+    monkeypatch.setattr(wandb, "init", init)
+    return begun
+
+
+def in_run(run: Recorder) -> dict[tuple[int, str], list[tuple[int, float]]]:
+    """By seed and name: step and value, from the rows of a run."""
     found = defaultdict(list)
-    [path] = folder.rglob("run-*.wandb")
-    for data in records(path.read_bytes()):
-        record = Record()
-        record.ParseFromString(data)
-        if record.WhichOneof("record_type") != "history":
-            continue
-        row = {
-            "/".join(item.nested_key) or item.key: json.loads(item.value_json)
-            for item in record.history.item
-        }
-        by_seed: dict[int, dict[str, Any]] = defaultdict(dict)
+    for row in run.rows:
+        [seed] = {key.split("/")[0] for key in row}
+        step = row[f"{seed}/step"]
         for key, value in row.items():
-            if key.startswith("seed-"):
-                seed, name = key.removeprefix("seed-").split("/", 1)
-                by_seed[int(seed)][name] = value
-        for number, values in by_seed.items():
-            step = values.pop("step")
-            for name, value in values.items():
-                found[number, name].append((step, value))
+            if not key.endswith("/step"):
+                found[int(seed.removeprefix("seed-")), key.split("/")[1]].append((step, value))
     return dict(found)
 
 
@@ -103,27 +107,67 @@ def test_tensorboards_files_hold_the_metrics(
 
 
 @pytest.mark.slow
-def test_weights_and_biases_gets_the_metrics_offline(
+def test_weights_and_biases_gets_the_metrics(
+    call, runs: list[Recorder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WANDB_PROJECT", raising=False)
+    assert call(*TRAIN, "--log", "wandb")[0] == 0
+    [run] = runs
+    assert in_run(run) == measured(tmp_path / "model.pt.training")
+    assert run.metrics == [(f"seed-{n}/*", f"seed-{n}/step") for n in (0, 1)]
+    assert (run.given["project"], run.given["name"]) == ("interp-toolkit", "xor")
+    assert (run.given["id"], run.ended) == (None, 0)
+
+
+@pytest.mark.slow
+def test_a_run_that_goes_on_is_the_same_run(
+    call, runs: list[Recorder], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    told = Recorder.log
+
+    def interrupted(self: Recorder, row: dict[str, Any]) -> None:
+        told(self, row)
+        if len(self.rows) == 6:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Recorder, "log", interrupted)
+        assert call(*TRAIN, "--set", "save_every=2", "--log", "wandb")[0] == 130
+    assert runs[0].ended == 1
+    again = call(*TRAIN, "--set", "save_every=2", "--log", "wandb", "--resume")
+    assert again[0] == 0, again
+    assert [run.given["id"] for run in runs] == [None, "abc123"]
+    first, second = (in_run(run) for run in runs)
+    for key, values in measured(tmp_path / "model.pt.training").items():
+        assert sorted({*first.get(key, []), *second.get(key, [])}) == values
+
+
+@pytest.mark.slow
+def test_nothing_of_the_machine_is_sent(
     call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
     assert call(*TRAIN, "--log", "wandb")[0] == 0
-    expected = measured(tmp_path / "model.pt.training")
-    found = in_run(tmp_path / "model.pt.training")
-    assert found.keys() == expected.keys()
-    for key, values in expected.items():
-        assert [step for step, _ in found[key]] == [step for step, _ in values]
-        assert [value for _, value in found[key]] == pytest.approx([v for _, v in values], rel=1e-9)
+    [kept] = (tmp_path / "model.pt.training").rglob("run-*.wandb")
+    sent = b"".join(path.read_bytes() for path in kept.parent.rglob("*") if path.is_file())
+    assert b"seed-1/step" in sent
+    for word in (platform.node(), platform.release(), sys.executable, "model.pt"):
+        assert word.encode() not in sent, word
 
 
 def test_nothing_is_sent_by_default(call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def asked(to: str) -> None:
+        raise AssertionError(to)
+
     monkeypatch.chdir(tmp_path)
-    before = set(sys.modules)
+    monkeypatch.setattr(tracking, "_package", asked)
     assert call(*TRAIN)[0] == 0
-    assert "tensorboard" not in set(sys.modules) - before
-    assert not (tmp_path / "model.pt.training" / "tensorboard").exists()
+    kept = {path.name for path in (tmp_path / "model.pt.training").iterdir()}
+    assert kept.isdisjoint({"tensorboard", "wandb"})
 
 
 @pytest.mark.parametrize(

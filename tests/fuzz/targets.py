@@ -1,4 +1,4 @@
-"""What reads files of strangers: for each reader a sound file, ways to damage it, and the call."""
+"""Readers of files of strangers: for each a sound file, ways to damage it, and the call."""
 
 from __future__ import annotations
 
@@ -24,8 +24,18 @@ import interp_toolkit as it
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
-#: writes a damaged file into a folder and gives its path
-Damage = Callable[[Path, random.Random], Path]
+
+@dataclass(frozen=True)
+class Input:
+    """Inputs of a reader.
+
+    Attributes:
+        sound: writes one that has to be read, into a folder; its path.
+        damaged: writes one that is damaged.
+    """
+
+    sound: Callable[[Path], Path]
+    damaged: Callable[[Path, random.Random], Path]
 
 
 @dataclass(frozen=True)
@@ -34,12 +44,12 @@ class Target:
 
     Attributes:
         name: of what it reads.
-        damage: writes a damaged input.
+        given: what it is given.
         read: reads it: anything but its end or an InputError is a fault.
     """
 
     name: str
-    damage: Damage
+    given: Input
     read: Callable[[Path], Any]
 
 
@@ -73,50 +83,60 @@ def load(path: Path) -> None:
 # -- ways to damage ---------------------------------------------------------------------------
 
 
-def in_bytes(name: str, sound: Callable[[Path], None]) -> Damage:
-    """A sound file whose bytes are damaged."""
+def in_bytes(name: str, write: Callable[[Path], Any]) -> Input:
+    """A file whose bytes are damaged."""
 
-    def damage(folder: Path, rng: random.Random) -> Path:
-        path = folder / name
-        sound(path)
+    def sound(folder: Path) -> Path:
+        write(folder / name)
+        return folder / name
+
+    def worse(folder: Path, rng: random.Random) -> Path:
+        path = sound(folder)
         path.write_bytes(damaged(path.read_bytes(), rng))
         return path
 
-    return damage
+    return Input(sound, worse)
 
 
-def in_tree(name: str, tree: Callable[[], Any], write: Callable[[Any, Path], None]) -> Damage:
+def in_tree(name: str, tree: Callable[[], Any], write: Callable[[Any, Path], None]) -> Input:
     """A file of a tree, some node of which is odd."""
 
-    def damage(folder: Path, rng: random.Random) -> Path:
-        path = folder / name
+    def sound(folder: Path) -> Path:
+        write(tree(), folder / name)
+        return folder / name
+
+    def worse(folder: Path, rng: random.Random) -> Path:
         while True:
             try:
-                write(grown_odd(tree(), rng), path)
+                write(grown_odd(tree(), rng), folder / name)
             except Exception:  # what nobody can write: another one
                 continue
-            return path
+            return folder / name
 
-    return damage
+    return Input(sound, worse)
 
 
-def in_a_folder(make: Callable[[Path], None], *, trees: bool = True) -> Damage:
-    """A sound folder, one file of which is damaged: JSON as a tree too."""
+def in_a_folder(make: Callable[[Path], None]) -> Input:
+    """A folder, one file of which is damaged: JSON as a tree too."""
 
-    def damage(folder: Path, rng: random.Random) -> Path:
+    def sound(folder: Path) -> Path:
         place = folder / "folder"
         place.mkdir()
         make(place)
+        return place
+
+    def worse(folder: Path, rng: random.Random) -> Path:
+        place = sound(folder)
         path = rng.choice(sorted(p for p in place.rglob("*") if p.is_file()))
         if rng.random() < 0.1:
             path.unlink()
-        elif trees and path.suffix == ".json" and rng.random() < 0.8:
+        elif path.suffix == ".json" and rng.random() < 0.8:
             write_json(grown_odd(json.loads(path.read_text()), rng), path)
         else:
             path.write_bytes(damaged(path.read_bytes(), rng))
         return place
 
-    return damage
+    return Input(sound, worse)
 
 
 def write_json(tree: Any, path: Path) -> None:
@@ -349,9 +369,18 @@ def settings(folder: Path, rng: random.Random) -> Path:
     keys = ("steps", "lr", "seeds", "betas", "checkpoints", "schedule", "text", "pairs", "x", "")
     recipe = rng.choice(("xor", "sort-causal", "retrieval", "toy-text"))
     given = {rng.choice(keys): rng.choice(ODD)(rng) for _ in range(rng.randint(1, 3))}
-    path = folder / "settings"
+    return _kept(folder / "settings", recipe, given)
+
+
+def _kept(path: Path, recipe: str, given: Mapping[str, Any]) -> Path:
     path.write_bytes(pickle.dumps({"recipe": recipe, "variant": None, **given}))
     return path
+
+
+def read_config(path: Path) -> None:
+    from interp_toolkit.cli.options import read_config as read
+
+    read(str(path))
 
 
 CLAIMS = {
@@ -391,7 +420,7 @@ def targets() -> Iterator[Target]:
     yield Target(
         "own .safetensors, bytes", in_bytes("m.safetensors", lambda p: it.save(model(), p)), load
     )
-    yield Target("own .safetensors, metadata", _metadata, load)
+    yield Target("own .safetensors, metadata", Input(_saved, _metadata), load)
     yield Target("state dict", in_tree("m.pt", state, torch.save), load)
     yield Target("cfg and state dict", in_tree("m.pt", foreign, torch.save), load)
     yield Target("pickle", in_tree("m.pkl", foreign, _pickled), load)
@@ -425,7 +454,17 @@ def targets() -> Iterator[Target]:
     )
     yield Target("unfinished run", in_a_folder(unfinished), go_on)
     yield Target("token store", in_a_folder(token_store), open_store)
-    yield Target("settings", settings, configure)
+    yield Target("directions", in_bytes("d.npz", _directions), read_features)
+    yield Target("config", in_bytes("c.json", lambda p: write_json({"lr": 0.1}, p)), read_config)
+    yield Target(
+        "settings",
+        Input(lambda folder: _kept(folder / "settings", "xor", {"steps": 3}), settings),
+        configure,
+    )
+
+
+def _directions(path: Path) -> None:
+    write_npz({"directions": np.eye(8)}, path)
 
 
 def _pickled(tree: Any, path: Path) -> None:
@@ -442,6 +481,11 @@ def _metadata(folder: Path, rng: random.Random) -> Path:
     path = folder / "m.safetensors"
     save_file(weights, path, {"interp_toolkit": text.decode("utf-8", "replace")})
     return path
+
+
+def _saved(folder: Path) -> Path:
+    it.save(model(), folder / "m.safetensors")
+    return folder / "m.safetensors"
 
 
 def by_name() -> Mapping[str, Target]:

@@ -1,4 +1,4 @@
-"""A few damaged inputs of every reader; `make fuzz` tries a hundred thousand."""
+"""A few damaged inputs of each reader; `make fuzz` tries a hundred thousand."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 from run import Fault, faults, in_processes
-from targets import Target, targets
+from targets import Input, Target, targets
 
 CASES, SEED = 60, 1
 
@@ -36,12 +36,13 @@ def test_what_goes_wrong_is_found(tmp_path: Path) -> None:
 
     number = iter(range(100))
 
-    def damage(folder: Path, rng: object) -> Path:
+    def written(folder: Path, rng: object = None) -> Path:
         path = folder / "f"
-        path.write_text(str(next(number)))
+        path.write_text("3" if rng is None else str(next(number)))
         return path
 
-    found = list(faults(Target("made up", damage, read), 0, range(8), tmp_path / "at"))
+    target = Target("made up", Input(written, written), read)
+    found = list(faults(target, 0, range(8), tmp_path / "at"))
     assert [fault.case for fault in found] == [0, 1, 4, 5]
     assert found[0].said.startswith("KeyError: 'x' at test_fuzz.py:")
     assert found[1].said.startswith("control characters")

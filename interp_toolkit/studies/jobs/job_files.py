@@ -93,6 +93,7 @@ class JobFiles:
             or found.keys() != _KEYS
             or not isinstance(found["function"], str)
             or not isinstance(found["arguments"], dict)
+            or not isinstance(found["values"], dict)
         ):
             raise InputError(f"{path} is damaged: remove it to do that job again")
         return found

@@ -174,9 +174,10 @@ class Runner:
                 if one.error is None:
                     files.write(one.name, by_name[one.name].identity(), one)
                 spent = _duration(time.monotonic() - began)
-                failed = "" if one.error is None else f" failed: {one.failure()}"
+                if one.error is not None:
+                    self.say(f"{one.name} failed: {one.failure()}")
                 done = f"{number} of {before + len(jobs)} jobs done after {spent}"
-                self.say(f"{done}: {one.name}{failed}")
+                self.say(f"{done}: {one.name}")
                 yield one
 
     def _attempts(

@@ -84,7 +84,9 @@ def sweep(
     runner = runner or Runner()
     check_log(log, runner.folder)
     points = grid_points(file)
-    sent = {"to": log, "folder": str(runner.folder)} if log else None
+    if log and runner.engine.address:
+        raise InputError("--log follows runs on this machine: leave out --address")
+    sent = {"to": log, "folder": str(Path(runner.folder or "").resolve())} if log else None
     every = [(point, seed) for point in points for seed in range(file.seeds)]
     todo = [(_job(file, *each, runner.device, sent), each) for each in every]
     check_texts((job for job, _ in todo), runner)
@@ -134,6 +136,6 @@ def _job(
             "seed": seed,
             "device": device,
         },
-        beside={"log": {**sent, "name": point.name}} if sent else {},
+        beside={"log": {**sent, "name": f"{point.name}-seed-{seed}"}} if sent else {},
         cost=point.cost,
     )

@@ -3,7 +3,7 @@
     run.json                             recipe, settings, and whether the run has ended
     metrics.jsonl                        what was measured, a line a time
     seed-0-step-000100.safetensors       the model after so many steps, an ordinary checkpoint
-    tensorboard/                         what `--log tensorboard` was sent
+    tensorboard/, wandb/                 what `--log` sent there; the latter is never removed here
     seed-0.state                         what `--resume` reads; gone when the run has ended
 
 A run that was interrupted is never overwritten: it is gone on with, or removed by hand.
@@ -30,7 +30,7 @@ from interp_toolkit.training.engine.state import State, read, write
 
 #: what a killed process was writing: by `replacing`, or by safetensors underneath it
 _HALF_WRITTEN = re.compile(r"\..*\.part|\.tmp\w{6}")
-EVENTS = "tensorboard"  # the folder of its files, if a run is followed there
+EVENTS, WANDB = "tensorboard", "wandb"  # the folders of their files, if a run is followed there
 _KEPT = re.compile(r"seed-(\d+)-step-(\d+)\.safetensors")
 
 

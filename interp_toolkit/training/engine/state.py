@@ -25,8 +25,8 @@ from interp_toolkit.errors import InputError
 FORMAT = "interp-toolkit-training/1"
 #: what damage makes PyTorch, zipfile and pickle raise
 _UNREADABLE = (
-    zipfile.BadZipFile, pickle.UnpicklingError, zlib.error, OSError, EOFError, RuntimeError,
-    ValueError, TypeError, LookupError, AttributeError, RecursionError, MemoryError,
+    zipfile.BadZipFile, pickle.UnpicklingError, zlib.error, EOFError, RuntimeError, ValueError,
+    TypeError, LookupError, AttributeError,
 )  # fmt: skip
 _KINDS: Mapping[str, Any] = {
     "recipe": str, "settings": Mapping, "seed": int, "step": int, "model": Mapping,
@@ -91,6 +91,8 @@ def read(path: Path) -> State:
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
         data = None if damaged else torch.load(path, map_location="cpu", weights_only=True)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror or error}") from error
     except _UNREADABLE:
         data = None
     if isinstance(data, dict) and data.pop("format", None) == FORMAT and _is_sound(data):
@@ -111,7 +113,8 @@ def _is_sound(data: Mapping[str, Any]) -> bool:
         and all(isinstance(tensor, Tensor) for tensor in data["model"].values())
         and all(isinstance(state, Tensor) for state in data["generators"])
         and all(_is_line(line) for line in data["lines"])
-        and (data["optimiser"] is not None or data["finished"])
+        and len({frozenset(line) for line in data["lines"]}) <= 1
+        and (data["optimiser"] is not None or (data["finished"] and len(data["lines"]) > 0))
     )
 
 

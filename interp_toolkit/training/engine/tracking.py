@@ -1,8 +1,9 @@
 """Measurements of a training run, sent on as they come: to TensorBoard or to Weights & Biases.
 
-What is sent are the lines of `metrics.jsonl`, seed by seed, and nothing else. Off by default; each
-has an extra of the package's. A resumed run sends what came after its saved state once more: the
-same values at the same steps.
+What is sent are the lines of `metrics.jsonl`, seed by seed; what else Weights & Biases would
+collect (the command, the machine, its load, installed packages, code) is switched off. Off by
+default; each has an extra of the package's. A resumed run goes on in the same place, and sends what
+came after its saved state once more: the same values at the same steps.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.errors import InputError, suggestion
-from interp_toolkit.training.engine.run_files import EVENTS
+from interp_toolkit.report.files import write_text
+from interp_toolkit.training.engine.run_files import EVENTS, WANDB
 
 Log = Callable[[Mapping[str, Any]], None]
 
@@ -98,28 +100,53 @@ def _tensorboard(folder: Path, name: str, anew: bool) -> Iterator[Log]:
 @contextmanager
 def _wandb(folder: Path, name: str, anew: bool) -> Iterator[Log]:
     """A run of Weights & Biases, begun with the first measurement, its seeds side by side."""
-    wandb = _package("wandb")
     runs: list[Any] = []
+    seeds: set[int] = set()
 
     def log(line: Mapping[str, Any]) -> None:
         if not runs:
-            project = os.environ.get("WANDB_PROJECT", PROJECT)
-            try:
-                runs.append(wandb.init(project=project, name=name, dir=str(folder)))
-            except wandb.Error as error:
-                raise InputError(
-                    f"--log wandb: {error}; WANDB_MODE=offline keeps the run on this machine"
-                ) from error
+            runs.append(_run(folder, name, anew))
         prefix = f"seed-{line['seed']}"
-        runs[0].define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")
+        if line["seed"] not in seeds:
+            seeds.add(line["seed"])
+            runs[0].define_metric(f"{prefix}/*", step_metric=f"{prefix}/step")
         values = {f"{prefix}/{key}": value for key, value in _measured(line)}
         runs[0].log({**values, f"{prefix}/step": line["step"]})
 
     try:
         yield log
-    finally:
+    except BaseException:
         for run in runs:
-            run.finish()
+            run.finish(exit_code=1)
+        raise
+    for run in runs:
+        run.finish()
+
+
+def _run(folder: Path, name: str, anew: bool) -> Any:
+    """The run of this name in the folder, or a new one; its id is kept there."""
+    wandb = _package("wandb")
+    kept = folder / WANDB / f"{name}.id"
+    known = kept.is_file() and not anew
+    quiet = wandb.Settings(
+        console="off", disable_code=True, disable_git=True, x_disable_machine_info=True,
+        x_disable_meta=True, x_disable_stats=True, x_save_requirements=False,
+    )  # fmt: skip
+    try:
+        run = wandb.init(
+            project=os.environ.get("WANDB_PROJECT", PROJECT),
+            name=name,
+            dir=str(folder),
+            id=kept.read_text(encoding="utf-8").strip() if known else None,
+            resume="allow" if known else None,
+            settings=quiet,
+        )
+    except wandb.Error as error:
+        raise InputError(
+            f"--log wandb: {error}; WANDB_MODE=offline keeps the run on this machine"
+        ) from error
+    write_text(kept, f"{run.id}\n")
+    return run
 
 
 def _measured(line: Mapping[str, Any]) -> Iterator[tuple[str, float]]:

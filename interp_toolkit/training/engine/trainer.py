@@ -241,6 +241,8 @@ class _Fit:
             )
         try:
             self._take(state)
+        except torch.OutOfMemoryError:
+            raise
         except (RuntimeError, ValueError, TypeError, LookupError, AttributeError) as error:
             raise InputError(
                 f"the saved state of seed {self.seed} does not fit the run, or is damaged: remove "
