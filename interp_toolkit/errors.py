@@ -10,11 +10,14 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 2_000  # characters of a message
+
 
 class InputError(ValueError):
     """What the user gave cannot be used; the message says why and what to do.
 
-    The message is one line whatever a file's names hold: control characters are shown escaped.
+    The message is one line whatever a file's names hold: control characters are shown escaped, and
+    of a very long one the middle is left out.
 
     Examples:
         >>> import interp_toolkit as it
@@ -25,7 +28,10 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: str):
-        super().__init__(printable(message))
+        line = printable(message)
+        if len(line) > LONGEST:
+            line = f"{line[: LONGEST * 2 // 3]} ... {line[-LONGEST // 3 :]}"
+        super().__init__(line)
 
 
 class InterventionError(RuntimeError):

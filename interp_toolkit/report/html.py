@@ -52,7 +52,7 @@ from interp_toolkit.report.format import (
     words,
 )
 from interp_toolkit.report.json import to_json
-from interp_toolkit.results import Result, Table, jsonable
+from interp_toolkit.results import Figure, Result, Table, jsonable
 
 _IDENTIFIER = re.compile(r"(?=.*[._:/])[A-Za-z/][\w.:/*\[\]-]*|[0-9a-f]{32,}")
 #: plotly's traces that compile code as they draw, which the page's policy forbids, or fetch maps

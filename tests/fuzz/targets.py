@@ -385,10 +385,7 @@ def read_config(path: Path) -> None:
 
 CLAIMS = {
     "claims": [
-        {"heads": ["L0H1"], "relation": "induction", "claim": "contributes"},
-        {"circuit": ["L0H0.q->L1H1"], "share": 0.8},
-        {"direction": [0.1] * 8, "hook": "blocks.0.hook_resid_post", "reads": "a"},
-        {"pair": [0, 1], "head": "L0H0"},
+        {"heads": ["L0H1"], "relation": "induction", "says": "contributes"},
         {"algorithm": "argmax_piecewise_linear"},
     ]
 }

@@ -2,57 +2,66 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+import run
 from run import Fault, faults, in_processes
 from targets import Input, Target, targets
+
+from interp_toolkit.errors import InputError
 
 CASES, SEED = 60, 1
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("target", targets(), ids=lambda target: target.name)
+@pytest.mark.parametrize("target", list(targets()), ids=lambda target: target.name)
 def test_a_damaged_input_is_read_or_refused_in_one_line(target: Target, tmp_path: Path) -> None:
     assert list(faults(target, SEED, range(CASES), tmp_path / "at")) == []
 
 
-def test_what_goes_wrong_is_found(tmp_path: Path) -> None:
+def test_what_goes_wrong_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The suite itself: a reader that does each wrong thing."""
-    from interp_toolkit.errors import InputError
 
     def read(path: Path) -> None:
-        match int(path.read_text()) % 4:
+        match int(path.read_text()):
             case 0:
                 raise KeyError("x")
             case 1:
-                raise InputError("one\x1b[31mline")
+                time.sleep(2)
             case 2:
+                bytearray(300 * 2**20)
+            case 3:
                 raise InputError("this is clear")
+            case 4:
+                raise InputError("")
 
     number = iter(range(100))
 
     def written(folder: Path, rng: object = None) -> Path:
         path = folder / "f"
-        path.write_text("3" if rng is None else str(next(number)))
+        path.write_text("9" if rng is None else str(next(number)))
         return path
 
+    monkeypatch.setattr(run, "SECONDS", 1)
+    monkeypatch.setattr(run, "MIB", 200)
     target = Target("made up", Input(written, written), read)
-    found = list(faults(target, 0, range(8), tmp_path / "at"))
-    assert [fault.case for fault in found] == [0, 1, 4, 5]
-    assert found[0].said.startswith("KeyError: 'x' at test_fuzz.py:")
-    assert found[1].said.startswith("control characters")
+    found = list(faults(target, 0, range(6), tmp_path / "at"))
+    assert [fault.case for fault in found] == [0, 1, 2, 4]
+    key, late, large, empty = (fault.said for fault in found)
+    assert key.startswith("KeyError: 'x' at test_fuzz.py:")
+    assert late == "takes longer than 1 s"
+    assert large.startswith("takes 3")
+    assert empty.startswith("not one line")
 
 
 def test_a_reader_that_ends_its_process_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    import subprocess
-
-    import run
-
     def killed(command: list[str], **given: object) -> subprocess.CompletedProcess[str]:
         *_, first, _, out = command
         Path(out).with_suffix(".at").write_text(first)

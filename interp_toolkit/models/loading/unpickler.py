@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import pickle
+import pickletools
 import re
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -38,6 +39,8 @@ STORAGES = {
     "ByteStorage": torch.uint8,
     "BoolStorage": torch.bool,
 }
+_PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
+SLACK = 2**16  # numbers that a pickler may have left out
 _NUMBER = re.compile(r"[fiu][1248]|b1|\?")
 
 
@@ -52,8 +55,16 @@ class InertUnpickler(pickle.Unpickler):
 
     def __init__(self, file: io.BufferedIOBase, storages: Storages | None = None):
         super().__init__(file, encoding="latin1")
+        self._file = file
         self._storages = storages
         self._known: dict[str, Any] = {}
+
+    def load(self) -> Any:
+        """The pickle, once it is seen that it asks for no more room than its objects take."""
+        start = self._file.tell()
+        _check_places(self._file)
+        self._file.seek(start)
+        return super().load()
 
     def find_class(self, module: str, name: str) -> Any:
         """What a name stands for: a safe function or a stub, the same one each time."""
@@ -78,6 +89,19 @@ class InertUnpickler(pickle.Unpickler):
         if not isinstance(kind, torch.dtype) or not isinstance(entries, int):
             raise pickle.UnpicklingError("it names a storage of an unknown kind")
         return HeldTensor(self._storages(kind, key, entries))
+
+
+def _check_places(file: io.BufferedIOBase) -> None:
+    """Refuse a place for an object that no pickler would number so high.
+
+    Python's unpickler makes room for all places below it: seven bytes can ask for gigabytes.
+    """
+    try:
+        for steps, (opcode, place, _) in enumerate(pickletools.genops(file)):  # type: ignore[arg-type]
+            if opcode.name in _PUTS and isinstance(place, int) and place > steps + SLACK:
+                raise pickle.UnpicklingError(f"it numbers an object {place}")
+    except (ValueError, IndexError):  # damaged; the unpickler says how
+        return
 
 
 def _safe(module: str, name: str) -> Any:

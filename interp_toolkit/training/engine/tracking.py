@@ -132,6 +132,7 @@ def _run(folder: Path, name: str, anew: bool) -> Any:
         console="off", disable_code=True, disable_git=True, x_disable_machine_info=True,
         x_disable_meta=True, x_disable_stats=True, x_save_requirements=False,
     )  # fmt: skip
+    kept.parent.mkdir(exist_ok=True)
     try:
         run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),

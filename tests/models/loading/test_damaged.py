@@ -350,7 +350,7 @@ def test_own_safetensors_with_damaged_metadata(tmp_path, model):
     for metadata in ("{", "[]", "3"):
         about = {"interp_toolkit": metadata}
         save_file(tensors, tmp_path / "model.safetensors", metadata=about)
-        assert "damaged metadata" in refusal(tmp_path / "model.safetensors")
+        assert "its metadata is no" in refusal(tmp_path / "model.safetensors")
 
 
 def test_settings_do_not_change_an_own_file(tmp_path, model):
@@ -379,7 +379,7 @@ def test_an_unknown_toy_is_named():
 def test_a_folder_without_a_configuration(tmp_path):
     assert "without a config.json" in refusal(tmp_path)
     (tmp_path / "config.json").write_text("{")
-    assert "not readable JSON" in refusal(tmp_path)
+    assert "is not JSON" in refusal(tmp_path)
     (tmp_path / "config.json").write_text("[]")
     assert "not a JSON object" in refusal(tmp_path)
 
