@@ -46,7 +46,7 @@ TABLE = re.compile(
     re.DOTALL,
 )
 OF_A_LIST = {"median": statistics.median, "least": min, "most": max, "length": len}
-_OUTCOME = re.compile(r"(?<![\w.])[a-z]+(_[a-z]+)+(?![\w.])")  # such as not_reached
+_OUTCOME = re.compile(r"^[a-z]+(_[a-z]+)+$|\b[a-z]+(_[a-z]+){2,}\b")  # such as not_reached
 _TIMES = re.compile(r"([\d.]+(?:e-?\d+)?)\*")
 _CELL = re.compile(r"\{([^{}:]+)(?::([^{}]+))?\}")
 

@@ -61,6 +61,7 @@ NOT_DRAWN = re.compile(r".*gl|splom|parcoords|.*geo|.*map(box)?|choropleth.*")
 # alternative is a number with an exponent, which a browser would break after its minus.
 _IN_PROSE = re.compile(r"(\w[\w.:/*\[\]-]*_[\w.:/*\[\]-]*\w|\d[\d.]*e[+-]?\d+)")
 NAMED = 4  # models in a page's title
+MOST_TABLES = 2  # results of a page whose main tables are open; of more, verdicts and figures are
 _NAME, _NUMBER = Markup("<code>{}</code>"), Markup('<span class="whole">{}</span>')
 
 
@@ -150,6 +151,7 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
             beside=side_by_side.tables(results, names),
             beside_figures=beside_figures,
             figures_of=of_results,
+            most_tables=MOST_TABLES,
             links=_links(of_results, len(beside_figures)),
             version=__version__,
             css=Markup(_source("page.css")),

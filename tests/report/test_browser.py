@@ -206,13 +206,28 @@ def test_a_head_in_a_table_leads_to_its_pattern(driver, tmp_path):
     link.click()
     wait_for(lambda: target.find_elements("css selector", ".main-svg"))
     assert link.text in target.text
-    wait_for(
-        lambda: (
-            abs(driver.execute_script("return arguments[0].getBoundingClientRect().top", target))
-            < 200
-        )
-    )
+    top = "return arguments[0].getBoundingClientRect().top"
+    height = driver.execute_script("return innerHeight")
+    wait_for(lambda: -10 < driver.execute_script(top, target) < height / 2)
     assert complaints(driver) == []
+
+
+@pytest.mark.parametrize("width", [390, 1440])
+def test_a_page_of_many_models_is_short_before_anything_is_opened(driver, tmp_path, width):
+    import interp_toolkit as it
+
+    path = tmp_path / "sorting.html"
+    toys = ("min-greater", "argmax", "distinct-trained", "bidirectional-trained", "causal-trained")
+    write_report([it.analyze(f"toy:sort-{toy}", "sorting") for toy in toys], path)
+    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        driver.get(path.as_uri())
+        wait_for(lambda: driver.find_elements("css selector", ".plot .main-svg"))
+        assert driver.execute_script("return document.documentElement.scrollHeight") < 8_000
+        assert complaints(driver) == []
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def cells(driver, column: int) -> list[str]:
