@@ -46,4 +46,4 @@ def shown(mark: re.Match[str], plotly: str) -> str:
     flags = "".join(f" --{name.replace('_', '-')} {value}" for name, value in options.items())
     line = f"interp analyze {mark['model']} --probe {mark['probe']}{flags}"
     said = html_of(result, plotly)
-    return f"<p>Of <code>{line}</code> it says:</p>\n<blockquote>{said}</blockquote>"
+    return f"<p>Of <code>{line}</code> it says:</p>\n<div>{said}</div>"

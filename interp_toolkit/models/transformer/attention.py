@@ -159,7 +159,7 @@ class Attention(nn.Module):
             q = fire(self.hook_rot_q, self.rotary(q))
             k = fire(self.hook_rot_k, self.rotary(k))
         scores = fire(self.hook_attn_scores, self._scores(q, self._per_query_head(k)))
-        pattern = softmax_of_keys(scores)
+        pattern = softmax_of_keys(scores).contiguous()  # as hooks expect it
         if not torch.is_grad_enabled():
             pattern.nan_to_num_(nan=0.0)
         elif scores.dtype not in WIDE or any(map(has_hooks, self.before_pattern)):

@@ -289,6 +289,16 @@ def test_the_softmax_of_few_keys_is_the_softmax(n_keys):
     assert_close(found.grad, expected.grad.float(), rtol=1e-4, atol=1e-6, equal_nan=True)
 
 
+@pytest.mark.parametrize("length", [3, 20])
+def test_hooks_see_patterns_that_lie_as_transformer_lenss_do(length):
+    cfg = TransformerConfig(
+        n_layers=1, d_model=8, n_ctx=20, d_head=4, n_heads=2, d_vocab=5, attn_only=True, seed=0
+    )
+    _, cache = Transformer(cfg).run_with_cache(torch.arange(length)[None] % 5)
+    pattern = cache["blocks.0.attn.hook_pattern"]
+    assert pattern.view(1, 2, -1).shape == (1, 2, length * length)
+
+
 def test_initialisation_is_gpt2s():
     cfg = TransformerConfig(**{**SHAPE, **PLAIN, "d_model": 64, "d_vocab": 400}, seed=5)
     model = Transformer(cfg)
