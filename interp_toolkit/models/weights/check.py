@@ -33,6 +33,8 @@ from interp_toolkit.models.weights.mlp import plain_activation, residual_hook
 from interp_toolkit.models.weights.parts import LayerWeights, MLPWeights
 from interp_toolkit.models.weights.positions import positions
 
+LOGARITHM = 1 / 8  # of the roundings allowed: a probability's logarithm is known to 4 units of 1
+
 Problems = dict[tuple[str, int], str]
 Seen = dict[str, Tensor]
 
@@ -171,7 +173,8 @@ def _agree_pattern(layer: int, w: LayerWeights, pattern: Tensor, scores: Tensor)
         values = values.masked_fill(~clear, 0)
         centred.append((values - values.sum(-1, keepdim=True) / count).masked_fill(~clear, 0))
     if float(centred[1].abs().max()) > max(100 * torch.finfo(pattern.dtype).eps, 1e-9):
-        _agree(f"the scores of layer {layer}", centred[0], centred[1], pattern.dtype)
+        what = f"the scores of layer {layer}"
+        _agree(what, centred[0], centred[1], pattern.dtype, summed=LOGARITHM)
 
 
 def _check_mlp(model: Model, layer: int, seen: Seen) -> None:
@@ -225,8 +228,15 @@ def _get(seen: Seen, name: str) -> Tensor:
     return seen[name]
 
 
-def _agree(what: str, theirs: Tensor, ours: Tensor, dtype: torch.dtype | None = None) -> None:
-    if not agrees(ours, theirs, dtype):
+def _agree(
+    what: str,
+    theirs: Tensor,
+    ours: Tensor,
+    dtype: torch.dtype | None = None,
+    *,
+    summed: float = 0.0,
+) -> None:
+    if not agrees(ours, theirs, dtype, summed=summed):
         raise _DisagreementError(
             f"{what} cannot be computed from the model's weights as TransformerLens defines them; "
             "this architecture does something else there"

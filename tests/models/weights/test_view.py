@@ -305,8 +305,23 @@ def test_parts_read_wrongly_are_found_out(zoo, monkeypatch):
         weights(zoo("bloom")).layer(0)
 
 
-def test_small_scores_do_not_hide_wrong_positions(zoo, monkeypatch):
-    """With tiny weights every pattern is nearly uniform; the wrong pairs must show all the same."""
+@pytest.mark.parametrize(
+    "softmax",
+    [
+        lambda scores: scores.softmax(-1),
+        lambda scores: scores.double().softmax(-1).to(scores.dtype),
+        lambda scores: scores.movedim(-1, 0).contiguous().softmax(0).movedim(0, -1),
+    ],
+    ids=["last axis", "exact", "first axis"],
+)
+def test_small_scores_do_not_hide_wrong_positions(zoo, monkeypatch, softmax):
+    """With tiny weights every pattern is nearly uniform; the wrong pairs must show all the same.
+
+    Whichever kernel made the pattern: their last digits are not the same.
+    """
+    from interp_toolkit.models.transformer import attention
+
+    monkeypatch.setattr(attention, "softmax_of_keys", softmax)
     model = zoo("own-rotary")
     attn = model.blocks[0].attn
     with torch.no_grad():
