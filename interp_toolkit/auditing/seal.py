@@ -123,6 +123,10 @@ def _sealed(content: dict[str, Any]) -> Sealed:
     seed, level = content["seed"], content["level"]
     if not isinstance(seed, int) or not isinstance(level, float):
         raise ValueError("seed and level must be numbers")
+    if not isinstance(content["claims"], list) or not all(
+        isinstance(one, dict) for one in content["claims"]
+    ):
+        raise ValueError("its claims must be a list of mappings")
     for one in content["claims"]:
         named = [key for key in ("direction", "circuit") if isinstance(one.get(key), str)]
         if named:

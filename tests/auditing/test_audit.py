@@ -168,6 +168,11 @@ def test_a_seal_is_not_replaced_and_its_plan_is_kept_to(tmp_path):
     path.write_text(json.dumps(named | {"sha256": _digest(named)}))
     with pytest.raises(InputError, match="names no file"):
         read_seal(path)
+    for claims in ([[1, 2]], ["L0H1 attends to the previous token"], {"a": 1}, 3):
+        odd = content | {"claims": claims}
+        path.write_text(json.dumps(odd | {"sha256": _digest(odd)}))
+        with pytest.raises(InputError, match="its claims must be a list of mappings"):
+            read_seal(path)
 
 
 def test_rows_that_ask_something_else_are_no_copies(model):

@@ -14,7 +14,10 @@ WORDS = (
     b"-1", b"0", b"1e999", b"NaN", b"null", b"true", b"\"", b"'", b"{", b"}", b"[", b"]", b",",
     b"\x00", b"\xff\xfe", b"\x1b[31m", b"\r\n", b"\xe2\x80\xae", b"9" * 400, b"[" * 3_000,
     b"{\"a\":" * 2_000, b"\xff" * 8, b"\x7f\xff\xff\xff\xff\xff\xff\xff", b"../" * 20, b"&a *a",
+    b"</script><script>alert(1)</script>",
 )  # fmt: skip
+
+MARKUP = "</script><script>alert(1)</script>"
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
@@ -54,7 +57,9 @@ ODD: tuple[Callable[[random.Random], Any], ...] = (
     lambda rng: rng.choice((True, False)),
     lambda rng: rng.choice((0, -1, 1, 2, 7, 255, 2**31, 2**63, -(2**63), 10**40, 10**320)),
     lambda rng: rng.choice((0.5, -0.0, 1e-320, 1e308, float("nan"), float("inf"))),
-    lambda rng: rng.choice(("", "x", "\x00", "\n", "\x1b]0;x\x07", "a" * 5_000, "../..", "\ud800")),
+    lambda rng: rng.choice(
+        ("", "x", "\x00", "\n", "\x1b]0;x\x07", "a" * 5_000, "../..", "\ud800", MARKUP)
+    ),
     lambda rng: rng.choice(([], {}, [[]], {"": ""}, [None], [1, "a", None], {"a": {"b": []}})),
     lambda rng: [rng.randrange(-3, 60) for _ in range(rng.choice((1, 3, 200)))],
     lambda rng: deep(rng.choice((5, 60))),

@@ -1,41 +1,63 @@
-"""Readers of files of strangers: for each a sound file, ways to damage it, and the call."""
+"""Readers of files of strangers: for each a sound input, ways to damage it, and the call."""
 
 from __future__ import annotations
 
-import contextlib
+import io
 import json
 import pickle
 import random
+import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
-import yaml
-from mutate import ODD, damaged, grown_odd
+from inputs import (
+    Input,
+    in_a_folder,
+    in_bytes,
+    in_tree,
+    write_json,
+    write_lines,
+    write_npz,
+    write_parquet,
+    write_yaml,
+)
+from mutate import MARKUP, ODD, damaged, grown_odd
 from safetensors.torch import save_file
+from samples import (
+    CLAIMS,
+    EDGES,
+    GRAPHML,
+    JOB,
+    LABELLED,
+    LAYOUT,
+    PROSE,
+    SWEEP,
+    arrays,
+    foreign,
+    hugging_face,
+    job,
+    model,
+    own,
+    results,
+    rows,
+    run_settings,
+    sae,
+    sealed,
+    state,
+    token_store,
+    tokenizer,
+    unfinished,
+)
 
 import interp_toolkit as it
-from interp_toolkit.models.transformer.config import TransformerConfig
-from interp_toolkit.models.transformer.transformer import Transformer
 
-
-@dataclass(frozen=True)
-class Input:
-    """Inputs of a reader.
-
-    Attributes:
-        sound: writes one that has to be read, into a folder; its path.
-        damaged: writes one that is damaged.
-    """
-
-    sound: Callable[[Path], Path]
-    damaged: Callable[[Path, random.Random], Path]
+CONTROL = {chr(n) for n in [*range(32), *range(127, 160)]} - {"\n"}
 
 
 @dataclass(frozen=True)
@@ -53,21 +75,6 @@ class Target:
     read: Callable[[Path], Any]
 
 
-@cache
-def model() -> Transformer:
-    """A model of two layers, a few hundred numbers."""
-    return Transformer(
-        TransformerConfig(
-            n_layers=2, d_model=8, n_ctx=6, d_head=4, n_heads=2, d_vocab=5, d_mlp=6,
-            act_fn="relu", seed=0,
-        )
-    )  # fmt: skip
-
-
-def state() -> dict[str, torch.Tensor]:
-    return dict(model().state_dict())
-
-
 def load(path: Path) -> None:
     """As a user would, with what a bare state dict asks for."""
     with warnings.catch_warnings():
@@ -80,228 +87,10 @@ def load(path: Path) -> None:
             it.load(path, act_fn="relu", n_heads=2)
 
 
-# -- ways to damage ---------------------------------------------------------------------------
-
-
-def in_bytes(name: str, write: Callable[[Path], Any]) -> Input:
-    """A file whose bytes are damaged."""
-
-    def sound(folder: Path) -> Path:
-        write(folder / name)
-        return folder / name
-
-    def worse(folder: Path, rng: random.Random) -> Path:
-        path = sound(folder)
-        path.write_bytes(damaged(path.read_bytes(), rng))
-        return path
-
-    return Input(sound, worse)
-
-
-def in_tree(name: str, tree: Callable[[], Any], write: Callable[[Any, Path], None]) -> Input:
-    """A file of a tree, some node of which is odd."""
-
-    def sound(folder: Path) -> Path:
-        write(tree(), folder / name)
-        return folder / name
-
-    def worse(folder: Path, rng: random.Random) -> Path:
-        while True:
-            try:
-                write(grown_odd(tree(), rng), folder / name)
-            except Exception:  # what nobody can write: another one
-                continue
-            return folder / name
-
-    return Input(sound, worse)
-
-
-def in_a_folder(make: Callable[[Path], None]) -> Input:
-    """A folder, one file of which is damaged: JSON as a tree too."""
-
-    def sound(folder: Path) -> Path:
-        place = folder / "folder"
-        place.mkdir()
-        make(place)
-        return place
-
-    def worse(folder: Path, rng: random.Random) -> Path:
-        place = sound(folder)
-        path = rng.choice(sorted(p for p in place.rglob("*") if p.is_file()))
-        if rng.random() < 0.1:
-            path.unlink()
-        elif path.suffix == ".json" and rng.random() < 0.8:
-            write_json(grown_odd(json.loads(path.read_text()), rng), path)
-        else:
-            path.write_bytes(damaged(path.read_bytes(), rng))
-        return place
-
-    return Input(sound, worse)
-
-
-def write_json(tree: Any, path: Path) -> None:
-    path.write_text(json.dumps(tree))
-
-
-def write_yaml(tree: Any, path: Path) -> None:
-    path.write_text(yaml.safe_dump(tree))
-
-
-def write_lines(tree: Any, path: Path) -> None:
-    rows = tree if isinstance(tree, list) else [tree]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def write_npz(tree: Any, path: Path) -> None:
-    np.savez(path, **{key: np.asarray(value) for key, value in tree.items()})
-
-
-def write_parquet(tree: Any, path: Path) -> None:
-    pd.DataFrame(tree).to_parquet(path)
-
-
-# -- sound inputs -----------------------------------------------------------------------------
-
-
-def own() -> dict[str, Any]:
-    return {
-        "format": "interp-toolkit/1",
-        "config": model().cfg.model_dump(mode="json"),
-        "task": {"kind": "truth-table", "function": "0110", "layout": "a b query"},
-        "training": {"recipe": "xor", "seeds": [{"seed": 0, "loss": 0.1}]},
-        "state_dict": state(),
-    }
-
-
-def foreign() -> dict[str, Any]:
-    cfg = {
-        "n_layers": 2, "d_model": 8, "n_ctx": 6, "d_head": 4, "n_heads": 2, "d_vocab": 5,
-        "d_mlp": 6, "act_fn": "relu", "normalization_type": "LN", "device": "cpu", "seed": 0,
-        "attn_only": False, "dtype": "torch.float32",
-    }  # fmt: skip
-    return {"cfg": cfg, "state_dict": state()}
-
-
-def rows() -> list[dict[str, Any]]:
-    return [
-        {"tokens": [0, n % 5, 2, 3], "answer": n % 5, "wrong": (n + 1) % 5, "a": n % 2, "group": n}
-        for n in range(6)
-    ]
-
-
-def arrays() -> dict[str, Any]:
-    return {
-        "tokens": np.arange(24).reshape(6, 4) % 5,
-        "features": np.arange(12).reshape(6, 2) % 2,
-        "names": np.array(["a", "b"]),
-        "answers": np.arange(6)[:, None] % 5,
-        "answer_positions": np.full((6, 1), 3),
-        "lengths": np.full(6, 4),
-    }
-
-
-@cache
-def results() -> str:
-    return json.dumps(
-        {
-            "schema": "interp-toolkit/2",
-            "version": "0.1.0",
-            "results": [it.analyze("toy:xor-2head", "xor").to_dict()],
-        }
-    )
-
-
-def sae(folder: Path) -> None:
-    cfg = {
-        "architecture": "standard", "d_in": 8, "d_sae": 12, "dtype": "float32", "device": "cpu",
-        "apply_b_dec_to_input": True, "normalize_activations": "none",
-        "metadata": {"hook_name": "blocks.0.hook_resid_post", "sae_lens_version": "6.0"},
-    }  # fmt: skip
-    write_json(cfg, folder / "cfg.json")
-    generator = torch.Generator().manual_seed(0)
-    weights = {
-        "W_enc": torch.randn(8, 12, generator=generator),
-        "W_dec": torch.randn(12, 8, generator=generator),
-        "b_enc": torch.zeros(12),
-        "b_dec": torch.zeros(8),
-    }
-    save_file(weights, folder / "sae_weights.safetensors")
-
-
-@cache
-def _store_files() -> dict[str, bytes]:
-    import tempfile
-
-    from interp_toolkit.data.texts import Document
-    from interp_toolkit.data.token_store import write_store
-    from interp_toolkit.data.tokenization import BYTES, learn_tokenizer
-
-    texts = [Document("the cat sat", 0), Document("a dog", 1)]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "store"
-        tokenizer = learn_tokenizer([text.text for text in texts], BYTES + 4)
-        write_store(folder, tokenizer, texts, texts[:1])
-        return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def token_store(folder: Path) -> None:
-    for name, content in _store_files().items():
-        (folder / name).write_bytes(content)
-
-
-@cache
-def _unfinished_files() -> dict[str, bytes]:
-    """The folder of a training run that was stopped in the middle."""
-    import tempfile
-
-    from interp_toolkit.registry import Session, find
-
-    recipe = find("recipes", "xor")
-
-    def stop(progress: Any) -> None:
-        if progress.step >= 4:
-            raise KeyboardInterrupt
-
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "run"
-        with contextlib.suppress(KeyboardInterrupt):
-            recipe.train(_run_settings(), Session(folder, report=stop))
-        return {path.name: path.read_bytes() for path in folder.iterdir()}
-
-
-def _run_settings() -> Any:
-    from interp_toolkit.registry import find
-
-    return find("recipes", "xor").config(steps=6, seeds=1, log_every=1, save_every=2)
-
-
-def unfinished(folder: Path) -> None:
-    for name, content in _unfinished_files().items():
-        (folder / name).write_bytes(content)
-
-
 def go_on(folder: Path) -> None:
     from interp_toolkit.registry import Session, find
 
-    find("recipes", "xor").train(_run_settings(), Session(folder, resume=True))
-
-
-@cache
-def _hugging_face_files() -> dict[str, bytes]:
-    import tempfile
-
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    torch.manual_seed(0)
-    config = GPT2Config(vocab_size=20, n_positions=8, n_embd=8, n_layer=1, n_head=2)
-    with tempfile.TemporaryDirectory() as name:
-        GPT2LMHeadModel(config).save_pretrained(name)
-        return {path.name: path.read_bytes() for path in Path(name).iterdir()}
-
-
-def hugging_face(folder: Path) -> None:
-    for name, content in _hugging_face_files().items():
-        (folder / name).write_bytes(content)
+    find("recipes", "xor").train(run_settings(), Session(folder, resume=True))
 
 
 def read_rows(path: Path) -> None:
@@ -344,7 +133,21 @@ def read_edges(path: Path) -> None:
 def compare(path: Path) -> None:
     sound = path.with_name("sound.json")
     sound.write_text(results())
-    it.compare(sound, path)
+    show(it.compare(sound, path))
+
+
+def show(result: Any) -> None:
+    """On a terminal and a page, where nothing of a file may act."""
+    from rich.console import Console
+
+    from interp_toolkit.report.console import render
+    from interp_toolkit.report.html import to_html
+
+    console = Console(file=io.StringIO(), width=80, record=True)
+    render([result], console)
+    said = console.export_text()
+    assert not set(said) & CONTROL, "a control character on the terminal"
+    assert MARKUP not in to_html([result], "plotly.js"), "markup on the page"
 
 
 def open_store(folder: Path) -> None:
@@ -383,31 +186,55 @@ def read_config(path: Path) -> None:
     read(str(path))
 
 
-CLAIMS = {
-    "claims": [
-        {"heads": ["L0H1"], "relation": "induction", "says": "contributes"},
-        {"algorithm": "argmax_piecewise_linear"},
-    ]
-}
-SWEEP = {
-    "recipe": "retrieval",
-    "preset": "small",
-    "settings": {"steps": 10},
-    "grid": {"variant": ["standard", "mixit"], "lr": [0.001, 0.0005]},
-    "seeds": 2,
-}
-LAYOUT = {
-    "tok.weight": "embed.W_E",
-    "layers.{layer}.qkv.weight": {
-        "to": ["blocks.{layer}.attn.W_Q", "blocks.{layer}.attn.W_K", "blocks.{layer}.attn.W_V"],
-        "axes": "(parts head d_head) d_model -> parts head d_model d_head",
-    },
-    "layers.{layer}.mask": None,
-}
-EDGES = {
-    "nodes": {"input": {"in_graph": True}, "a0.h1": {"in_graph": True}},
-    "edges": {"input->a0.h1<q>": {"score": 0.5, "in_graph": True}},
-}
+def read_seal(path: Path) -> None:
+    from interp_toolkit.auditing.seal import read_seal as read
+
+    read(path)
+
+
+def write_sealed(tree: Any, path: Path) -> None:
+    """With the hash of what it holds, as someone would who knows how."""
+    from interp_toolkit.auditing.seal import _digest
+
+    if isinstance(tree, dict) and "sha256" in tree:
+        tree["sha256"] = _digest(tree)
+    write_json(tree, path)
+
+
+def read_job(folder: Path) -> None:
+    from interp_toolkit.studies.jobs.job_files import JobFiles
+
+    files = JobFiles(folder)
+    if files.has("one", JOB):
+        files.read("one")
+
+
+def read_texts(path: Path) -> None:
+    from interp_toolkit.data.texts import find_texts, split
+
+    test, train = split(find_texts(str(path)), 1)
+    assert all(document.text.strip() for document in [*test, *train()])
+
+
+def read_tokenizer(path: Path) -> None:
+    from interp_toolkit.data.tokenization import read_tokenizer as read
+
+    found = read(path)
+    [ids] = found.encode(["the cat sat"])
+    assert all(0 <= token < found.n_tokens for token in ids), "an id beyond the vocabulary"
+    found.decode(ids.tolist())
+
+
+def read_prose(path: Path) -> None:
+    from interp_toolkit.data.plain_texts import data_from_prose, read_text
+
+    data_from_prose(read_text(path), lambda text: [ord(sign) % 97 for sign in text], 8)
+
+
+def read_prompts(path: Path) -> None:
+    from interp_toolkit.data.files import read_data
+
+    read_data(path, lambda text: [ord(sign) % 97 for sign in text])
 
 
 def targets() -> Iterator[Target]:
@@ -451,6 +278,41 @@ def targets() -> Iterator[Target]:
     )
     yield Target("unfinished run", in_a_folder(unfinished), go_on)
     yield Target("token store", in_a_folder(token_store), open_store)
+    yield Target(
+        "token sets, bytes",
+        in_bytes("f.json", lambda p: write_json({"even": [0, 2, 4], "odd": [1, 3]}, p)),
+        read_features,
+    )
+    yield Target("keys, bytes", in_bytes("k.json", lambda p: write_json(LAYOUT, p)), read_layout)
+    yield Target("edges, bytes", in_bytes("e.json", lambda p: write_json(EDGES, p)), read_edges)
+    yield Target(
+        "edges .graphml", in_bytes("e.graphml", lambda p: p.write_text(GRAPHML)), read_edges
+    )
+    yield Target("seal", in_tree("s.json", lambda: json.loads(sealed()), write_sealed), read_seal)
+    yield Target("seal, bytes", in_bytes("s.json", lambda p: p.write_text(sealed())), read_seal)
+    yield Target("job", in_a_folder(job), read_job)
+    yield Target("prose", in_bytes("t.txt", lambda p: p.write_text(PROSE)), read_prose)
+    yield Target("prompts", in_bytes("t.txt", lambda p: p.write_text(PROSE)), read_prompts)
+    yield Target("texts .txt", in_bytes("t.txt", lambda p: p.write_text(PROSE)), read_texts)
+    yield Target("texts .jsonl", in_tree("t.jsonl", lambda: LABELLED, write_lines), read_texts)
+    yield Target(
+        "texts .jsonl, bytes", in_bytes("t.jsonl", lambda p: write_lines(LABELLED, p)), read_texts
+    )
+    yield Target(
+        "texts .parquet", in_bytes("t.parquet", lambda p: write_parquet(LABELLED, p)), read_texts
+    )
+    yield Target(
+        "tokenizer",
+        in_tree("tokenizer.json", lambda: json.loads(tokenizer()), write_json),
+        read_tokenizer,
+    )
+    yield Target(
+        "tokenizer, bytes",
+        in_bytes("tokenizer.json", lambda p: p.write_text(tokenizer())),
+        read_tokenizer,
+    )
+    if find_spec("gguf"):
+        yield Target("GGUF, bytes", in_bytes("m.gguf", _gguf), load)
     yield Target("directions", in_bytes("d.npz", _directions), read_features)
     yield Target("config", in_bytes("c.json", lambda p: write_json({"lr": 0.1}, p)), read_config)
     yield Target(
@@ -462,6 +324,13 @@ def targets() -> Iterator[Target]:
 
 def _directions(path: Path) -> None:
     write_npz({"directions": np.eye(8)}, path)
+
+
+def _gguf(path: Path) -> None:
+    sys.path.append(str(Path(__file__).parents[1] / "real"))
+    from tiny_gguf import write_tiny
+
+    write_tiny(path)
 
 
 def _pickled(tree: Any, path: Path) -> None:

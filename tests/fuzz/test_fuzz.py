@@ -12,8 +12,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 
 import run
+from inputs import Input
 from run import Fault, faults, in_processes
-from targets import Input, Target, targets
+from targets import Target, targets
 
 from interp_toolkit.errors import InputError
 
