@@ -61,6 +61,17 @@ def test_one_thing_is_changed_at_a_time() -> None:
     assert decays == {"adam": 1e-4, "adamw": 1e-4, "adam, no decay": 0.0}
 
 
+def test_ways_in_a_claim_have_the_presets_seeds() -> None:
+    claimed = {key for claim in claims.RATIOS for key in (claim.first, claim.second)}
+    claimed |= {("bidirectional", "adam", "low")}  # of the failures
+    assert not claimed & set(study.UNCLAIMED)
+    assert {*claimed, *study.UNCLAIMED} == set(study.KEYS)
+    counts = {key: study._how_many(key, "small", None) for key in study.KEYS}
+    assert counts.pop(study.SOURCES_OWN) == claims.RANKED
+    assert {counts[key] for key in claimed if key in counts} == {8}
+    assert {counts[key] for key in study.UNCLAIMED} == {2}
+
+
 @pytest.mark.slow
 def test_two_seeds_of_six_steps_settle_no_foretelling(result) -> None:
     assert result.findings[-1].judgement == "undecided"

@@ -31,6 +31,8 @@ KEYS: Sequence[Key] = [
     ("bidirectional", "adamw", "high"),
 ]
 SOURCES_OWN: Key = ("causal", "adam", "low")
+#: ways that no claim is about; they stand in the table alone
+UNCLAIMED: Sequence[Key] = [(layout, "adamw", "low") for layout in LAYOUTS]
 
 Values = Mapping[str, Any]
 Found = Mapping[Key, Sequence[Values]]

@@ -37,6 +37,7 @@ from interp_toolkit.studies.open.causal_sorting.plan import (
     SEARCHED,
     SOURCES_OWN,
     STEPS,
+    UNCLAIMED,
     Key,
 )
 from interp_toolkit.studies.open.result import FRESH, OpenResult, open_result
@@ -48,6 +49,7 @@ NAME = "open/causal-sorting"
 SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023), last section"
 QUESTION = "Why do causal models sort worse: their attention, optimiser, rates, or weight decay?"
 SEEDS = {"small": 8, "paper": 32}
+SEEDS_UNCLAIMED = {"small": 2, "paper": 32}
 
 
 def sorter(
@@ -80,10 +82,9 @@ def sorter(
 def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     """Train every layout with both optimisers; `seeds` overrides how many of each."""
     numbers = runner.seeds(seeds or SEEDS[preset])
-    ranked = runner.seeds(max(RANKED, len(numbers))) if seeds is None else numbers
     plan = {
         key: [
-            _job(key, seed, runner.device) for seed in (ranked if key == SOURCES_OWN else numbers)
+            _job(key, seed, runner.device) for seed in runner.seeds(_how_many(key, preset, seeds))
         ]
         for key in KEYS
     }
@@ -107,6 +108,15 @@ def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
     )
 
 
+def _how_many(key: Key, preset: str, seeds: int | None) -> int:
+    """How many seeds are trained in this way."""
+    if seeds is not None:
+        return seeds
+    if key == SOURCES_OWN:
+        return max(RANKED, SEEDS[preset])
+    return (SEEDS_UNCLAIMED if key in UNCLAIMED else SEEDS)[preset]
+
+
 def _job(key: Key, seed: int, device: str) -> Job:
     layout, optimiser, rates = key
     recipe, own = LAYOUTS[layout]
@@ -121,7 +131,8 @@ CAUSAL_SORTING = Artefact(
     summary="why causal models sort worse: attention, optimiser, rates; what early steps foretell",
     source=SOURCE,
     presets={
-        k: f"{n} seeds of {len(KEYS)} ways to train, {max(RANKED, n)} of the source's own"
+        k: f"{n} seeds of {len(KEYS)} ways to train, {max(RANKED, n)} of the source's own, "
+        f"{SEEDS_UNCLAIMED[k]} of {len(UNCLAIMED)} ways no claim is about"
         for k, n in SEEDS.items()
     },
     run=study,
