@@ -6,6 +6,7 @@ Of every artefact's file in `docs/results`: its sign and verdict, the command, a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 from interp_toolkit.registry import find, names
-from interp_toolkit.report.format import PLAIN_SIGN, SIGNS, format_column, tone_of, words
+from interp_toolkit.report.format import format_column, sign_of_status, words
 
 RESULTS = Path(__file__).parent / "results"
 MOST_ROWS = 12
@@ -47,10 +48,8 @@ def _artefacts() -> Iterator[str]:
             continue
         [result] = json.loads(path.read_text(encoding="utf-8"))["results"]
         status = result["evidence"]["status"]
-        tone = tone_of(status)
         yield f"## {name}\n{find('artefacts', name).summary} (`interp reproduce {name}`)\n"
-        sign = SIGNS[tone] if tone else PLAIN_SIGN
-        yield f"**{sign} {words(status)}**: {_escaped(result['verdict'])}\n"
+        yield f"**{sign_of_status(status)} {words(status)}**: {_escaped(result['verdict'])}\n"
         yield from _table(result["tables"][0], name)
 
 
@@ -67,6 +66,4 @@ def _table(table: Mapping[str, Any], name: str) -> Iterator[str]:
 
 
 def _escaped(text: str) -> str:
-    for sign in "\\|*_<[`":
-        text = text.replace(sign, f"\\{sign}" if sign != "<" else "&lt;")
-    return text
+    return re.sub(r"[\\|*_<\[`]", lambda m: "&lt;" if m[0] == "<" else f"\\{m[0]}", text)

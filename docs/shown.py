@@ -2,7 +2,7 @@
 
 A line of a page
 
-    <!-- shown: toy:NAME PROBE [option=value ...] -->
+    <!-- shown: toy:NAME PROBE -->
 
 becomes the verdict, the first figure and the main table of `it.analyze("toy:NAME", "PROBE")`.
 plotly.js is a file of the site, so that the pages need no network.
@@ -22,9 +22,7 @@ import interp_toolkit as it
 from interp_toolkit.report.notebook import html_of
 
 PLOTLY = "assets/javascripts/plotly.min.js"
-MARK = re.compile(
-    r"^<!-- shown: (?P<model>toy:\S+) (?P<probe>\S+)(?P<options>( \w+=\S+)*) -->$", re.M
-)
+MARK = re.compile(r"^<!-- shown: (?P<model>toy:\S+) (?P<probe>\S+) -->$", re.M)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
@@ -41,9 +39,6 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
 
 def shown(mark: re.Match[str], plotly: str) -> str:
     """What the analysis of a mark says, below the line that runs it."""
-    options = dict(option.split("=", 1) for option in mark["options"].split())
-    result = it.analyze(mark["model"], mark["probe"], **options)
-    flags = "".join(f" --{name.replace('_', '-')} {value}" for name, value in options.items())
-    line = f"interp analyze {mark['model']} --probe {mark['probe']}{flags}"
-    said = html_of(result, plotly)
+    line = f"interp analyze {mark['model']} --probe {mark['probe']}"
+    said = html_of(it.analyze(mark["model"], mark["probe"]), plotly)
     return f"<p>Of <code>{line}</code> it says:</p>\n<div>{said}</div>"

@@ -45,10 +45,27 @@ def so_far(done: float, total: float, since: float, unit: str = "passes") -> str
         since: when the first began, of `time.monotonic`.
         unit: what a step is, in the plural.
     """
-    spent = time.monotonic() - since
-    left = spent * (total - done) / done if done > 0 else 0.0
-    told = f", {in_words(left)} left" if spent >= ENOUGH and left >= SOON else ""
+    left = time_left(time.monotonic() - since, done, total - done)
+    told = f", {left} left" if left else ""
     return f"{_number(done)} of {_number(total)} {unit}{told}"
+
+
+def time_left(spent: float, done: float, rest: float) -> str | None:
+    """About how long the rest takes, in words; None where that is not known yet, or nearly over.
+
+    Args:
+        spent: seconds, on the steps that were made.
+        done: these steps.
+        rest: the steps to be made.
+
+    Examples:
+        >>> time_left(10.0, 2, 8), time_left(1.0, 2, 8), time_left(10.0, 9, 1)
+        ('40 s', None, None)
+    """
+    if done <= 0 or spent < ENOUGH:
+        return None
+    left = spent * rest / done
+    return in_words(left) if left >= SOON else None
 
 
 def in_words(seconds: float) -> str:

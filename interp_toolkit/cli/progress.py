@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from interp_toolkit.countdown import ENOUGH, SOON, in_words
+from interp_toolkit.countdown import time_left
 from interp_toolkit.registry import Progress
 
 SECONDS_BETWEEN_LINES = 15.0
@@ -35,7 +35,7 @@ def progress(quiet: bool) -> Iterator[Callable[[str], None]]:
 
         with Console(stderr=True).status("starting") as status:
             left = _TimeLeft()
-            yield lambda text: status.update(escape(left.told(text)))
+            yield lambda text: status.update(escape(text + left.of(_Count(text))))
 
 
 @contextmanager
@@ -50,7 +50,7 @@ def training_progress(
     if quiet:
         yield (lambda progress: None), (lambda text: None)
     elif not sys.stderr.isatty():
-        yield _Lines().report, _print
+        yield _Steps().report, _print
     else:
         with _bar() as bar:
             yield (
@@ -72,6 +72,7 @@ class _Count:
         before = text[: found.start()] if found else LEFT.sub("", text)
         after = text[found.end() :].split() if found else []
         self.of = (before, self.total, *after[: 0 if before else 1])
+        self.says_left = LEFT.search(text) is not None
 
     @property
     def ended(self) -> bool:
@@ -90,17 +91,15 @@ class _TimeLeft:
         self._begun: dict[tuple[Any, ...], tuple[float, float]] = {}
         self._at: dict[tuple[Any, ...], float] = {}
 
-    def told(self, text: str) -> str:
-        """The text, with the time left where that is known, not said yet, and some seconds."""
-        count, now = _Count(text), time.monotonic()
+    def of(self, count: _Count) -> str:
+        """The words to put behind a step of this count; none where nothing is known."""
+        now = time.monotonic()
         if count.at < self._at.get(count.of, math.inf):  # the first, or over again
             self._begun[count.of] = now, count.at
         self._at[count.of] = count.at
         began, first = self._begun[count.of]
-        if count.at <= first or now - began < ENOUGH or LEFT.search(text):
-            return text
-        left = (now - began) / (count.at - first) * (count.total - count.at)
-        return f"{text}, about {in_words(left)} left" if left >= SOON else text
+        left = time_left(now - began, count.at - first, count.total - count.at)
+        return f", about {left} left" if left and not count.says_left else ""
 
 
 class _Steps:
@@ -111,28 +110,17 @@ class _Steps:
         self._said = 0.0
         self._left = _TimeLeft()
 
-    def say(self, text: str) -> None:
-        count, now, told = _Count(text), time.monotonic(), self._left.told(text)
+    def say(self, text: str, more: str = "") -> None:
+        """Say a step, and what stands behind the time left."""
+        count, now = _Count(text), time.monotonic()
+        left = self._left.of(count)
         if count.of != self._of or count.ended or now - self._said >= SECONDS_BETWEEN_LINES:
             self._of, self._said = count.of, now
-            _print(told)
-
-
-class _Lines:
-    """Plain lines, not too many."""
-
-    def __init__(self) -> None:
-        self._seed: int | None = None
-        self._said = 0.0
-        self._left = _TimeLeft()
+            _print(f"{text}{left}{more}")
 
     def report(self, at: Progress) -> None:
-        now = time.monotonic()
-        told = self._left.told(f"seed {at.seed}: step {at.step} of {at.steps}")
-        begins, ends = at.seed != self._seed, at.step == at.steps
-        if begins or ends or now - self._said >= SECONDS_BETWEEN_LINES:
-            self._seed, self._said = at.seed, now
-            _print(f"{told}, loss {at.loss:.4f}")
+        """Say how far training is."""
+        self.say(f"seed {at.seed}: step {at.step} of {at.steps}", f", loss {at.loss:.4f}")
 
 
 class _Bar:

@@ -44,9 +44,7 @@ def sweep(
 
     from interp_toolkit.report.json import write_json
     from interp_toolkit.studies.sweep.file import grid_points, read_sweep
-    from interp_toolkit.training.engine.tracking import check_log
 
-    check_log(log, folder)
     read = read_sweep(Path(file))
     grid_points(read)  # all are checked before there is any progress to show
 

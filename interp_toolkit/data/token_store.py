@@ -9,7 +9,6 @@ with the text, but for a few numbers a document.
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import shutil
@@ -19,7 +18,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
 import torch
@@ -31,7 +30,7 @@ from interp_toolkit.data.texts import Document
 from interp_toolkit.data.tokenization import TextTokenizer, read_tokenizer
 from interp_toolkit.errors import InputError
 
-FORMAT = 1
+FORMAT: Literal[1] = 1
 PARTS = ("train", "test")
 _AT_ONCE = 1_000  # documents
 
@@ -93,7 +92,7 @@ class _About(BaseModel):
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
-    format: Literal[1]
+    format: Literal[1] = FORMAT
     dtype: Literal["int16", "int32"]
     unigram: float = Field(ge=0, allow_inf_nan=False)
     repeated: int = Field(ge=0)
@@ -124,7 +123,7 @@ def write_store(
         written.add("test", test)
         written.add("train", train)
         (partial / "tokenizer.json").write_text(tokenizer.as_json(), encoding="utf-8")
-        (partial / "about.json").write_text(json.dumps(written.about()), encoding="utf-8")
+        (partial / "about.json").write_text(written.about().model_dump_json(), encoding="utf-8")
         partial.rename(folder)
     except OSError as error:
         raise InputError(
@@ -242,16 +241,16 @@ class _Parts:
         file.write(ids.astype(self.kind).tobytes())
         return np.array([len(each) + 1 for each in encoded])
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> _About:
         train, test = self.counts["train"] + 1, self.counts["test"]
         nats = math.log(train.sum()) - np.log(train)
-        return {
-            "format": FORMAT,
-            "dtype": np.dtype(self.kind).name,
-            "unigram": float((test * nats).sum() / test.sum()),
-            "repeated": self.repeated,
-            **{part: int(self.counts[part].sum()) for part in PARTS},
-        }
+        return _About(
+            dtype="int16" if self.kind is np.int16 else "int32",
+            unigram=float((test * nats).sum() / test.sum()),
+            repeated=self.repeated,
+            train=int(self.counts["train"].sum()),
+            test=int(self.counts["test"].sum()),
+        )
 
 
 def _utf8(text: str) -> bytes:

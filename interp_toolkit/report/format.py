@@ -42,8 +42,13 @@ def tone_of(value: Any) -> Tone | None:
 
 
 def sign_of(result: Result) -> str:
-    """The sign of a result's status; a dot where it has no known one."""
-    tone = tone_of(result.status)
+    """The sign of a result's status."""
+    return sign_of_status(result.status)
+
+
+def sign_of_status(status: str | None) -> str:
+    """The sign of a status word; a dot where it is no known one."""
+    tone = tone_of(status)
     return SIGNS[tone] if tone else PLAIN_SIGN
 
 

@@ -20,10 +20,10 @@ import base64
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -132,6 +132,7 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
     beside_figures = side_by_side.figures(results, names)
     of_results = [result.figures() for result in results]
     figures = [jsonable(figure) for figure in [*beside_figures, *chain(*of_results)]]
+    *before, _ = accumulate(map(len, of_results), initial=len(beside_figures))  # each result's
     for trace in (trace for figure in figures for trace in figure["data"]):
         kind = str(trace.get("type", "scatter"))
         if NOT_DRAWN.fullmatch(kind) and kind not in ("heatmap", "treemap"):
@@ -152,7 +153,8 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
             beside_figures=beside_figures,
             figures_of=of_results,
             most_tables=MOST_TABLES,
-            links=_links(of_results, len(beside_figures)),
+            before=before,
+            links=[_links(*each) for each in zip(of_results, before, strict=True)],
             version=__version__,
             css=Markup(_source("page.css")),
             scripts=scripts,
@@ -167,19 +169,10 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
     )
 
 
-def _links(of_results: Iterable[Sequence[Figure]], before: int) -> list[dict[str, int]]:
-    """By result: the number of the figure in which something that tables name can be looked at.
-
-    `before` is how many figures the page has above those of results.
-    """
-    links: list[dict[str, int]] = []
-    number = before
-    for figures in of_results:
-        links.append({})
-        for figure in figures:
-            number += 1
-            links[-1] |= {name: number for name in figure.shows if name not in links[-1]}
-    return links
+def _links(figures: Sequence[Figure], before: int) -> dict[str, int]:
+    """By what tables name: the number of the first figure of a result that shows it."""
+    numbered = list(enumerate(figures, start=before + 1))
+    return {name: number for number, figure in reversed(numbered) for name in figure.shows}
 
 
 def _title(models: Sequence[str]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ def train_seed(
     seed: int,
     device: str,
     folder: Path,
-    log: Callable[[Mapping[str, Any]], None] | None = None,
+    log: Callable[[Mapping[str, Any]], None] = lambda line: None,
 ) -> tuple[Any, TrainingRun]:
     """The recipe's settings as run, and the run of this one seed.
 
@@ -37,10 +36,7 @@ def train_seed(
     """
     found = find("recipes", recipe)
     config = found.config(**{**settings, "seeds": 1, "seed": seed, "device": device})
-    session = Session(folder, resume=has_unfinished(folder))
-    if log is not None:
-        session = dataclasses.replace(session, log=log)
-    return config, found.train(config, session)
+    return config, found.train(config, Session(folder, resume=has_unfinished(folder), log=log))
 
 
 def variant_of(recipe: str, variant: str | None) -> dict[str, Any]:

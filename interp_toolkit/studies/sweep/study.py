@@ -47,8 +47,8 @@ def train_point(
         log: where measurements are sent: `to`, `folder` and `name` of `tracked`.
     """
     began = time.monotonic()
-    to, place, name = (log["to"], Path(log["folder"]), log["name"]) if log else (None, None, "")
-    with tracked(to, place, name, anew=not has_unfinished(folder)) as send:
+    nowhere = {"to": None, "folder": None, "name": ""}
+    with tracked(**(log or nowhere), anew=not has_unfinished(folder)) as send:
         _, run = train_seed(recipe, settings, seed, device, folder, send)
     end_run(folder)
     loss = run.training["loss"]

@@ -49,7 +49,7 @@ def check_log(to: str | None, out: object) -> None:
 
 
 @contextmanager
-def tracked(to: str | None, folder: Path | None, name: str, *, anew: bool) -> Iterator[Log]:
+def tracked(to: str | None, folder: str | Path | None, name: str, *, anew: bool) -> Iterator[Log]:
     """A function that sends a measurement on; it does nothing where `to` is None.
 
     Args:
@@ -61,7 +61,7 @@ def tracked(to: str | None, folder: Path | None, name: str, *, anew: bool) -> It
     if to is None or folder is None:
         yield lambda line: None
         return
-    with _PLACES[to](folder, name, anew) as log:
+    with _PLACES[to](Path(folder), name, anew) as log:
         yield log
 
 

@@ -264,14 +264,9 @@ class _Fit:
         for group in self.optimiser.param_groups:
             if isinstance(group["lr"], Tensor):  # loaded on the CPU, unlike all the rest
                 group["lr"] = group["lr"].to(self.settings.device)
-            for parameter in group["params"]:
-                moments = self.optimiser.state.get(parameter, {})
-                if any(
-                    moments[name].shape != parameter.shape
-                    for name in ("exp_avg", "exp_avg_sq")
-                    if moments
-                ):
-                    raise ValueError("moments of another shape")
+        for parameter, moments in self.optimiser.state.items():
+            if any(moments[name].shape != parameter.shape for name in ("exp_avg", "exp_avg_sq")):
+                raise ValueError("moments of another shape")
 
 
 @contextmanager
