@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
+from interp_toolkit.as_found import as_found
 from interp_toolkit.data import FeatureData, read_data
 from interp_toolkit.data.plain_texts import data_from_texts
 from interp_toolkit.errors import InputError
@@ -99,9 +100,10 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
     analysis = find("probes", name)
     progress = options.pop("progress", None) or (lambda step: None)
     chosen = read_options(analysis.options, options, name)
-    model = load(model)
     columns = () if reads_features(chosen) else None
-    return run(analysis, model, as_data(data, model, columns), chosen, progress)
+    with as_found(model):
+        model = load(model)
+        return run(analysis, model, as_data(data, model, columns), chosen, progress)
 
 
 def run(
@@ -111,8 +113,8 @@ def run(
     options: Options,
     progress: Callable[[str], None],
 ) -> Result:
-    """Run an analysis with checked options; raises InputError as it does."""
-    result: Result = analysis.run(model, data, options, progress)
+    """Run an analysis with checked options; raises InputError as `Analysis.apply` does."""
+    result: Result = analysis.apply(model, data, options, progress)
     return result
 
 

@@ -71,8 +71,23 @@ class Analysis:
         """Run it on a live model; raises InputError as `read_options` and `run` do."""
         from interp_toolkit.options import read_options
 
-        chosen = read_options(self.options, options, self.name)
-        return self.run(model, data, chosen, progress)
+        return self.apply(model, data, read_options(self.options, options, self.name), progress)
+
+    def apply(
+        self,
+        model: Any,
+        data: FeatureData | None,
+        options: Options,
+        progress: Callable[[str], None] = _unsaid,
+    ) -> Any:
+        """Run it with checked options; the model is handed back as it was (see `as_found`).
+
+        Raises InputError as `run` and `as_found` do.
+        """
+        from interp_toolkit.as_found import as_found
+
+        with as_found(model):
+            return self.run(model, data, options, progress)
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,8 @@ class Provenance:
     """Where a result comes from, enough to get it again.
 
     Attributes:
-        model: name, kind, file and its SHA-256, shape, what was assumed while loading.
+        model: name, kind, file and its SHA-256, shape, what was assumed while loading, and what of
+            its state or PyTorch's was set aside meanwhile (see `as_found`).
         data: what the analysis ran on: source, number of rows, hash of tokens and labels.
         settings: the analysis' own options, as run.
         seed: of every random draw in the analysis.

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.analysis import as_data
+from interp_toolkit.as_found import as_found
 from interp_toolkit.auditing.algorithm import audit_algorithm
 from interp_toolkit.auditing.circuit import audit_circuit
 from interp_toolkit.auditing.claims import (
@@ -86,34 +87,35 @@ def audit(
     if sealed is not None:
         seed, level, exhaustive = sealed.seed, sealed.level, sealed.exhaustive
     every = single(listed)
-    model = load(model)
-    ground, notes = ground_on(
-        model,
-        as_data(data, model),
-        seed=seed,
-        level=level,
-        claims=len(every) - before or 1,
-        memory=memory,
-        exhaustive=exhaustive,
-        progress=progress,
-    )
-    tested = []
-    for number, claim in enumerate(every):
-        progress(f"claim {number + 1} of {len(every)}: {claim.about}")
-        if number == 0 and before:
-            ground = ground.correcting(before)
-        elif number == before:
-            ground = ground.correcting(len(every) - before)
-        tested.append(_tested(claim, ground, sealed=number < before))
-    return AuditResult(
-        probe="audit",
-        verdict=verdict(tested),
-        evidence=evidence_of(tested, ground, sealed),
-        provenance=provenance(model, _described(ground), _settings(ground, every), seed),
-        claims=tested,
-        notes=[*notes, *_notes(ground, tested, sealed)],
-        plots=interval_figure(tested),
-    )
+    with as_found(model):
+        model = load(model)
+        ground, notes = ground_on(
+            model,
+            as_data(data, model),
+            seed=seed,
+            level=level,
+            claims=len(every) - before or 1,
+            memory=memory,
+            exhaustive=exhaustive,
+            progress=progress,
+        )
+        tested = []
+        for number, claim in enumerate(every):
+            progress(f"claim {number + 1} of {len(every)}: {claim.about}")
+            if number == 0 and before:
+                ground = ground.correcting(before)
+            elif number == before:
+                ground = ground.correcting(len(every) - before)
+            tested.append(_tested(claim, ground, sealed=number < before))
+        return AuditResult(
+            probe="audit",
+            verdict=verdict(tested),
+            evidence=evidence_of(tested, ground, sealed),
+            provenance=provenance(model, _described(ground), _settings(ground, every), seed),
+            claims=tested,
+            notes=[*notes, *_notes(ground, tested, sealed)],
+            plots=interval_figure(tested),
+        )
 
 
 def _listed(claims: Any) -> list[BaseClaim]:

@@ -70,7 +70,10 @@ class TokenStore:
 
 
 def open_store(folder: Path, specials: Sequence[str] = ()) -> TokenStore | None:
-    """The store in a folder, or None where there is none."""
+    """The store in a folder, or None where there is none; every id is read once.
+
+    Raises InputError when it is damaged, such as by an id that its tokenizer does not have.
+    """
     try:
         text = (folder / "about.json").read_bytes()
     except FileNotFoundError:
@@ -84,6 +87,10 @@ def open_store(folder: Path, specials: Sequence[str] = ()) -> TokenStore | None:
     tokenizer = read_tokenizer(folder, specials)
     kind = getattr(torch, about.dtype)
     train, test = (_open_part(folder / name, kind, getattr(about, name)) for name in PARTS)
+    for name, part in zip(PARTS, (train, test), strict=True):
+        low, high = torch.aminmax(part.tokens)
+        if low < 0 or high >= tokenizer.n_tokens:
+            raise _damaged(folder / f"{name}.tokens")
     return TokenStore(train, test, tokenizer, about.unigram, about.repeated)
 
 

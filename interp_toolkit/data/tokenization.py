@@ -19,6 +19,7 @@ from interp_toolkit.errors import InputError
 
 END = "<|endoftext|>"
 BYTES = 256  # the first tokens of a byte-level vocabulary
+MOST_IDS = 2**20  # beyond which at least half of a tokenizer's ids have to be in use
 
 
 class TextTokenizer:
@@ -107,7 +108,14 @@ def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokeni
     except Exception as error:  # the library raises bare ones
         reason = str(error).partition("\n")[0]
         raise InputError(f"{file} is no tokenizer that this library reads: {reason}") from error
-    return TextTokenizer(found, specials)
+    made = TextTokenizer(found, specials)
+    tokens = found.get_vocab_size(with_added_tokens=True)
+    if made.n_tokens > max(2 * tokens, MOST_IDS):
+        raise InputError(
+            f"{file} has {tokens:,} tokens and ids up to {made.n_tokens - 1:,}: an embedding of so "
+            "many would be empty but for a few; number the tokens from 0"
+        )
+    return made
 
 
 def _batches(texts: Iterable[str], size: int = 1_000) -> Iterator[list[str]]:

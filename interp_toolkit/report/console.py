@@ -243,6 +243,7 @@ def provenance_line(provenance: Provenance) -> str:
         about.append(f"sha256 {model['sha256']}")
     name = str(model.get("name") or MISSING)
     parts = [f"model {name} ({', '.join(about)})" if about else f"model {name}"]
+    parts += map(str, model.get("set_aside", ()))
     if provenance.data:
         data = jsonable(provenance.data)
         parts.append("data " + ", ".join(f"{words(k)} {format_value(v)}" for k, v in data.items()))

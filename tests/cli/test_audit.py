@@ -1,37 +1,37 @@
 """`interp audit`: files, sentences, flags, seals, errors."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 
 MODEL = "toy:induction-trained"
 
 
-def interp(*arguments, folder=None):
-    command = [sys.executable, "-m", "interp_toolkit", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=folder, timeout=300)
+@pytest.fixture(autouse=True)
+def in_an_empty_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
 
 
-def test_a_sentence_and_json():
-    done = interp("audit", "L0H0 attends to the previous token", "--model", MODEL, "--json", "-")
-    assert done.returncode == 0, done.stderr
-    (result,) = json.loads(done.stdout)["results"]
+def test_a_sentence_and_json(call):
+    code, out, err = call(
+        "audit", "L0H0 attends to the previous token", "--model", MODEL, "--json", "-"
+    )
+    assert code == 0, err
+    (result,) = json.loads(out)["results"]
     assert result["probe"] == "audit"
     assert result["claims"][0]["kind"] == "heads"
 
 
-def test_sealed_and_run(tmp_path):
-    done = interp("audit", "L1H0 attends by induction", "--seal", "s.json", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "SHA-256" in done.stdout
+def test_sealed_and_run(call):
+    code, out, err = call("audit", "L1H0 attends by induction", "--seal", "s.json")
+    assert code == 0, err
+    assert "SHA-256" in out
     run = ("audit", "--sealed", "s.json", "--model", MODEL, "--json", "-", "--quiet")
-    (result,) = json.loads(interp(*run, folder=tmp_path).stdout)["results"]
+    (result,) = json.loads(call(*run)[1])["results"]
     assert result["claims"][0]["sealed"] is True
-    other = interp(*run, "--seed", 5, folder=tmp_path)
-    assert other.returncode == 2
-    assert "the audit was sealed with 0" in other.stderr
+    code, _, err = call(*run, "--seed", 5)
+    assert code == 2
+    assert "the audit was sealed with 0" in err
 
 
 @pytest.mark.parametrize(
@@ -48,11 +48,10 @@ def test_sealed_and_run(tmp_path):
         (["--seal", "s.json"], "no claim to seal"),
     ],
 )
-def test_errors_are_one_line(tmp_path, arguments, said):
-    done = interp("audit", *arguments, folder=tmp_path)
-    assert done.returncode == 2
-    assert said in done.stderr
-    last = [line for line in done.stderr.splitlines() if line.startswith("interp:")]
-    assert len(last) == 1
-    assert "Traceback" not in done.stderr
+def test_errors_are_one_line(call, tmp_path, arguments, said):
+    code, _, err = call("audit", *arguments)
+    assert code == 2
+    assert said in err
+    assert len([line for line in err.splitlines() if line.startswith("interp:")]) == 1
+    assert "Traceback" not in err
     assert not list(tmp_path.iterdir())

@@ -59,6 +59,10 @@ def test_a_given_tokenizer_gets_the_tokens_it_lacks(tmp_path: Path) -> None:
     again.write_text("{}")
     with pytest.raises(InputError, match="is no tokenizer that this library reads"):
         read_tokenizer(again)
+    far = Tokenizer(models.WordLevel({"cat": 0, "?": 2**30}, unk_token="?"))
+    again.write_text(far.to_str())
+    with pytest.raises(InputError, match=r"has 3 tokens and ids up to 1,073,741,82[45]: an emb"):
+        read_tokenizer(again)
 
 
 def store_of(tmp_path: Path, train: list[str], test: list[str]):
@@ -120,9 +124,12 @@ def test_what_cannot_be_a_store_is_one_clear_line(tmp_path: Path) -> None:
     assert open_store(tmp_path / "store") is None
     store_of(tmp_path, TEXTS, ["x"])
     tokens = tmp_path / "store" / "train.tokens"
-    tokens.write_bytes(tokens.read_bytes()[:-1])
-    with pytest.raises(InputError, match="damaged: remove"):
-        open_store(tmp_path / "store")
+    whole = tokens.read_bytes()
+    beyond = BYTEWISE.n_tokens.to_bytes(2, "little")
+    for damaged in (whole[:-1], beyond + whole[2:], b"\xff\xff" + whole[2:]):
+        tokens.write_bytes(damaged)
+        with pytest.raises(InputError, match=r"train\.tokens is damaged: remove"):
+            open_store(tmp_path / "store")
     file = tmp_path / "file"
     file.touch()
     with pytest.raises(InputError, match="cannot be written: Not a directory; give another"):

@@ -156,7 +156,8 @@ def open_store(folder: Path) -> None:
     store = read(folder)
     if store is not None:
         for part in (store.train, store.test):
-            part.tokens[:].sum()
+            assert int(part.tokens.max()) < store.tokenizer.n_tokens, "an id beyond the vocabulary"
+            assert int(part.tokens.min()) >= 0, "an id below 0"
 
 
 def configure(path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
+from interp_toolkit import as_found
 from interp_toolkit._version import __version__
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.model import Model
@@ -38,6 +39,7 @@ def provenance(
             "assumptions": list(record.assumptions),
             "notes": list(record.notes),
             "config": dict(record.config),
+            **({"set_aside": list(as_found.notes())} if as_found.notes() else {}),
         },
         data=data,
         settings=settings,

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from interp_toolkit.as_found import modules_of
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.hooks import has_hooks
@@ -37,7 +38,7 @@ def device_of(model: Model) -> torch.device:
 @contextmanager
 def evaluating(model: Model) -> Iterator[None]:
     """No dropout; every module's training flag is as before afterwards."""
-    training = [module for module in model.modules() if module.training]
+    training = [module for module in modules_of(model) if module.training]
     try:
         for module in training:
             module.training = False

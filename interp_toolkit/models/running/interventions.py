@@ -17,6 +17,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from interp_toolkit.as_found import undoing
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.effect import everything, require_effect
@@ -187,7 +188,13 @@ def reinitialised(model: Model, seed: int = 0) -> Iterator[Any]:
     generator = torch.Generator().manual_seed(seed)
     before = run(model, probe_tokens(model))
     saved: list[tuple[Tensor, Tensor]] = []
-    try:
+
+    @torch.no_grad()
+    def put_back() -> None:
+        for tensor, original in saved:
+            tensor.copy_(original)
+
+    with undoing(put_back):
         with torch.no_grad():
             for tensor in _separate_parameters(model):
                 original = tensor.detach().to("cpu", copy=True)
@@ -198,10 +205,6 @@ def reinitialised(model: Model, seed: int = 0) -> Iterator[Any]:
         if before is not None and after is not None and torch.equal(before, after):
             raise InterventionError("shuffling the weights did not change the model's output")
         yield model
-    finally:
-        with torch.no_grad():
-            for tensor, original in saved:
-                tensor.copy_(original)
 
 
 def _separate_parameters(model: Model) -> list[Tensor]:

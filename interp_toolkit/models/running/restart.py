@@ -135,7 +135,7 @@ def _handing_on(blocks: Iterable[nn.Module], returned: Any) -> Iterator[None]:
     finally:
         for block, own in before:
             if own is None:
-                del block.__dict__["forward"]
+                block.__dict__.pop("forward", None)
             else:
                 block.__dict__["forward"] = own
 

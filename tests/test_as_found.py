@@ -1,0 +1,304 @@
+"""A live model in any state: the plain model's verdict, and all as it was afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import random
+import signal
+import sys
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import interp_toolkit as it
+from interp_toolkit.as_found import as_found, modules_of, undoing
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.interventions import reinitialised
+
+MODELS = ("own", "hooked", "gpt2")
+#: with options that keep them short; one of each kind of reading
+ANALYSES = {
+    "xor": {"data": "given"},
+    "heads": {},
+    "circuit": {},
+    "composition": {},
+    "qk": {"layer": 0, "head": 1},
+    "collapse": {"data": "given"},
+    "uand": {"data": "given"},
+}
+
+
+@functools.cache  # what is made outside an analysis draws: beartype checks entries at random
+def rows() -> FeatureData:
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(1, 11, (64, 7))
+    features = np.stack([tokens[:, 1] > 5, tokens[:, 4] > 4], axis=1)
+    return FeatureData(tokens, features, ("a", "b"))
+
+
+def analysed(model: nn.Module, name: str) -> dict:
+    options = {key: value for key, value in ANALYSES[name].items() if key != "data"}
+    data = rows() if "data" in ANALYSES[name] else None
+    found = it.analyze(model, name, data=data, **options).to_dict()
+    del found["provenance"]
+    return found
+
+
+def state_of(model: nn.Module) -> list[object]:
+    """All that an analysis could leave changed."""
+    hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "fwd_hooks", "bwd_hooks")
+    found: list[object] = []
+    for module in modules_of(model):
+        own = module.__dict__
+        found.append((own["training"], "forward" in own, [list(own.get(h) or ()) for h in hooks]))
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                value = parameter.detach().double().nan_to_num(7.0)
+                found.append((value.sum().item(), parameter.requires_grad, id(parameter.grad)))
+    found += [torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())]  # noqa: NPY002
+    found += [torch.get_default_dtype(), torch.get_default_device(), torch.get_num_threads()]
+    return [*found, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")]
+
+
+@contextlib.contextmanager
+def in_training(model: nn.Module) -> Iterator[None]:
+    """With dropout of one half after each module of PyTorch's that is one."""
+    changed = [m for m in modules_of(model) if isinstance(m, nn.Dropout)]
+    before = [m.p for m in changed]
+    model.train()
+    for module in changed:
+        module.p = 0.5
+    yield
+    model.eval()
+    for module, p in zip(changed, before, strict=True):
+        module.p = p
+
+
+@contextlib.contextmanager
+def default_dtype(model: nn.Module) -> Iterator[None]:
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@contextlib.contextmanager
+def default_device(model: nn.Module) -> Iterator[None]:
+    with torch.device("meta"):
+        yield
+
+
+@contextlib.contextmanager
+def live_gradients(model: nn.Module) -> Iterator[None]:
+    """Half of the parameters frozen, the rest with a gradient."""
+    parameters = list(model.parameters())
+    for number, parameter in enumerate(parameters):
+        parameter.requires_grad_(number % 2 == 0)
+        parameter.grad = torch.ones_like(parameter) if number % 2 == 0 else None
+    yield
+    for parameter in parameters:
+        parameter.requires_grad_(True)
+        parameter.grad = None
+
+
+@contextlib.contextmanager
+def watched(model: nn.Module) -> Iterator[None]:
+    """A user's own hook, that changes nothing."""
+    handle = next(iter(model.hook_dict.values())).register_forward_hook(lambda m, a, out: None)
+    yield
+    handle.remove()
+
+
+SITUATIONS: dict[str, Callable[[nn.Module], contextlib.AbstractContextManager[object]]] = {
+    "training mode": in_training,
+    "float64 by default": default_dtype,
+    "another default device": default_device,
+    "autocast": lambda model: torch.autocast("cpu", torch.bfloat16),
+    "inference mode": lambda model: torch.inference_mode(),
+    "no gradients": lambda model: torch.no_grad(),
+    "live gradients": live_gradients,
+    "a hook of the user's": watched,
+}
+SAID = {
+    "training mode": "given in training mode, analysed in eval mode",
+    "float64 by default": "called with torch.float64 as default, analysed with float32",
+    "another default device": "called with meta as default device, analysed with the CPU",
+    "autocast": "called under autocast, analysed without",
+}
+
+
+@pytest.fixture(scope="module")
+def plain(zoo):
+    """What is found of a model as it stands, each analysis once."""
+    kept: dict[tuple[str, str], dict] = {}
+
+    def found(kind: str, name: str) -> dict:
+        if (kind, name) not in kept:
+            kept[kind, name] = analysed(zoo(kind), name)
+        return kept[kind, name]
+
+    return found
+
+
+def alike(one: object, other: object) -> bool:
+    """The same, but for rounding: a hook of the user's changes how rows are batched."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(alike(one[key], other[key]) for key in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(alike, one, other))
+    if isinstance(one, float) and isinstance(other, float):
+        return one == pytest.approx(other, rel=1e-3, abs=1e-5, nan_ok=True)
+    return one == other
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("situation", SITUATIONS)
+@pytest.mark.parametrize("kind", MODELS)
+def test_each_analysis_says_what_it_says_of_the_plain_model(zoo, plain, kind, situation) -> None:
+    """Every third analysis, so that each is tried in each situation on one kind of model."""
+    model = zoo(kind)
+    first = MODELS.index(kind) + list(SITUATIONS).index(situation)
+    for name in list(ANALYSES)[first % 3 :: 3]:
+        wanted = plain(kind, name)
+        with SITUATIONS[situation](model):
+            before = state_of(model)
+            result = analysed(model, name)
+            assert state_of(model) == before, name
+        assert result["verdict"] == wanted["verdict"], name
+        assert alike(result["evidence"], wanted["evidence"]), name
+
+
+@pytest.mark.parametrize("situation", SAID)
+def test_what_was_set_aside_is_said(zoo, situation) -> None:
+    model = zoo("gpt2")
+    with SITUATIONS[situation](model):
+        result = it.analyze(model, "qk", layer=0, head=1)
+    assert result.provenance.model["set_aside"] == [SAID[situation]]
+    assert "set_aside" not in it.analyze(model, "qk", layer=0, head=1).provenance.model
+
+
+def test_weights_made_in_inference_mode_are_refused_in_a_line() -> None:
+    with torch.inference_mode():
+        model = it.load("toy:xor-2head")
+    for call in (
+        lambda: it.analyze(model, "xor"),
+        lambda: it.audit(model, "L0H0 is an induction head"),
+    ):
+        with pytest.raises(InputError, match=r"torch.inference_mode, and PyTorch lets nobody") as e:
+            call()
+        assert "\n" not in str(e.value)
+
+
+class StoppedError(Exception):
+    """Raised in the middle."""
+
+
+def test_after_an_error_all_is_as_it_was(zoo) -> None:
+    model = zoo("gpt2").train()
+    parameter = next(model.parameters())
+    before = state_of(model)
+
+    def spoil() -> None:
+        next(iter(model.hook_dict.values())).add_hook(lambda value, hook: value)
+        model.blocks[0].register_forward_hook(lambda *given: None)
+        parameter.requires_grad_(False)
+        parameter.grad = torch.zeros_like(parameter)
+        model.blocks[1].train()
+        torch.manual_seed(3)
+        raise StoppedError
+
+    with pytest.raises(StoppedError), as_found(model):
+        spoil()
+    assert state_of(model) == before
+    model.eval()
+
+
+def test_what_is_undone_in_part_is_undone_again() -> None:
+    """An undoing that fails the first time is made up for at the end."""
+    tries: list[int] = []
+
+    def undo() -> None:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            raise StoppedError
+
+    with pytest.raises(StoppedError), as_found(None), undoing(undo):
+        pass
+    assert tries == [0, 1]
+    with as_found(None), undoing(undo):
+        pass
+    assert tries == [0, 1, 2]
+
+
+def test_ctrl_c_waits_for_what_is_put_back() -> None:
+    model = it.load("toy:induction")
+    before = state_of(model)
+    done: list[str] = []
+
+    def undo() -> None:
+        signal.raise_signal(signal.SIGINT)
+        done.append("all of it")
+
+    handler = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt), as_found(model), undoing(undo):
+        model.train()
+    assert done == ["all of it"]
+    assert state_of(model) == before
+    assert signal.getsignal(signal.SIGINT) is handler
+
+
+@contextlib.contextmanager
+def interrupted_at(call: int | None) -> Iterator[list[int]]:
+    """Ctrl-C at that call of a Python function, counted from here; None: calls are counted."""
+    calls = [0]
+
+    def count(frame: object, event: str, argument: object) -> None:
+        if event == "call":
+            calls[0] += 1
+            if calls[0] == call:
+                signal.raise_signal(signal.SIGINT)
+
+    sys.setprofile(count)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", MODELS)
+@pytest.mark.parametrize("name", ["xor", "heads", "collapse"])
+def test_ctrl_c_at_any_moment_leaves_the_model_as_it_was(zoo, kind, name) -> None:
+    model = zoo(kind).train()
+    analysed(model, name)  # what is made once is there
+    with interrupted_at(None) as calls:
+        analysed(model, name)
+    rng = random.Random(f"{kind} {name}")
+    before = state_of(model)
+    stopped = 0
+    for call in sorted(rng.sample(range(1, calls[0]), 5)):
+        try:
+            with interrupted_at(call):
+                analysed(model, name)
+        except KeyboardInterrupt:
+            stopped += 1
+        assert state_of(model) == before, f"Ctrl-C at call {call} of {calls[0]}"
+    assert stopped >= 3  # one may come where PyTorch waits for its end
+    model.eval()
+
+
+def test_shuffled_weights_are_put_back_after_ctrl_c() -> None:
+    model = it.load("toy:induction")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+
+    def interrupt() -> None:
+        assert any(not torch.equal(before[name], t) for name, t in model.state_dict().items())
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt), reinitialised(model, 3):
+        interrupt()
+    assert all(torch.equal(before[name], t) for name, t in model.state_dict().items())
