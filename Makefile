@@ -10,7 +10,7 @@ PINS   := $(if $(PY311),-c constraints.txt)
 PINS4  := $(if $(PY311),-c constraints-tl4.txt)
 PIP    := install --quiet --disable-pip-version-check
 
-# A few tests of every room: what `make quick` runs.
+# A few tests of every room: what `make quick` runs, after style and types, and `make few` alone.
 QUICK := $(addprefix tests/, \
 	circuits/heads/test_controls.py circuits/heads/test_significance.py \
 	circuits/skip_bigrams/test_cliques.py circuits/sorting/measures/test_ov_shapes.py \
@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-tl4 test-kernels real real-tests challenge fuzz quick check format lint types imports bench docs version clean
+.PHONY: demo test test-tl4 test-kernels real real-tests challenge fuzz quick few check format lint types imports bench docs version clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -62,7 +62,9 @@ challenge: $(VENV)/ready
 fuzz: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --cases $(or $(CASES),100000)
 
-quick: lint types
+quick: lint types few
+
+few: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 -q $(QUICK)
 
 check: lint types imports docs test

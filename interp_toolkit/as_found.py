@@ -1,11 +1,14 @@
 """A live model is handed back as it was found, however an analysis of it ends.
 
-While the analysis runs the model is in eval mode, PyTorch makes float32 tensors on the CPU, and
+While the analysis runs the model is in eval mode, PyTorch's defaults are float32 and the CPU, and
 neither autocast nor inference mode is on: what is set outside says how a model is trained or run,
-and would change numbers without a word. Afterwards each module's mode and hooks, what parameters
-keep (`requires_grad`, `.grad`), the generators of random numbers and PyTorch's settings are as
-before, also after an error or Ctrl-C; weights that were changed on the way are put back. Ctrl-C
-waits for as long as things are put back.
+and would change numbers without a word. What of this was otherwise is told (`notes`).
+
+Afterwards these are as before, also after an error or Ctrl-C: each module's mode, hooks and own
+`forward`; the parameters' `requires_grad` and `.grad`, which nothing inside sees; weights that were
+changed on the way (`undoing`); the generators of random numbers of PyTorch (those of GPUs if any is
+in use), NumPy and Python; default dtype and device, gradient, inference and autocast mode, and the
+number of threads. Ctrl-C waits for as long as things are set or put back.
 
 Of a bridge the wrapped model's modules count too: they are no children of its own.
 """
@@ -29,28 +32,28 @@ from interp_toolkit.errors import InputError
 
 Undo = Callable[[], None]
 
-#: what of a module's own attributes hooks and interventions live in
+#: attributes of a module's own in which hooks and interventions live
 _KEPT = (
     *("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"),
     *("_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs"),
-    *("_forward_hooks_always_called", "fwd_hooks", "bwd_hooks", "training", "forward"),
+    *("_forward_hooks_always_called", "fwd_hooks", "bwd_hooks", "forward"),
 )
 _ABSENT = object()
 
-_changed: ContextVar[tuple[str, ...]] = ContextVar("changed", default=())
-_undone_last: ContextVar[list[Undo] | None] = ContextVar("undone_last", default=None)
+_notes: ContextVar[tuple[str, ...]] = ContextVar("notes", default=())
+_pending: ContextVar[list[Undo] | None] = ContextVar("pending", default=None)
 
 
 def notes() -> tuple[str, ...]:
     """What the running analysis has set aside of what it found, for its result's provenance."""
-    return _changed.get()
+    return _notes.get()
 
 
 def modules_of(model: Any) -> list[nn.Module]:
-    """Every module of a model, each once; none of what is no module."""
-    if not isinstance(model, nn.Module):
+    """Every module of a model, each once; none of what has no modules."""
+    if not callable(getattr(model, "modules", None)):
         return []
-    wrapped = model.__dict__.get("original_model")
+    wrapped = getattr(model, "original_model", None)
     inner = wrapped.modules() if isinstance(wrapped, nn.Module) else ()
     return list({id(module): module for module in (*model.modules(), *inner)}.values())
 
@@ -67,85 +70,168 @@ def as_found(model: Any) -> Iterator[None]:
     """
     modules = modules_of(model)
     _refuse_inference(modules)
-    kept = [(module, {name: _own(module, name) for name in _KEPT}) for module in modules]
-    parameters = {id(p): p for module in modules for p in module._parameters.values()}.values()
-    grads = [(p, p.requires_grad, p.grad) for p in parameters if p is not None]
-    pytorch = _of_pytorch()
-    pending: list[Undo] = []
-
-    def put_back() -> None:
-        for undo in pending:
-            undo()
-        for module, values in kept:
-            for name, value in values.items():
-                _give(module, name, value)
-        for parameter, wanted, grad in grads:
-            if parameter.requires_grad is not wanted:
-                parameter.requires_grad_(wanted)
-            if parameter.grad is not grad:
-                parameter.grad = grad
-        pytorch()
-
-    said = _changed.set((*_changed.get(), *_set_aside(modules)))
-    outer = _undone_last.set(pending)
-    with _then(put_back):
+    found = _Found(modules)
+    with _Interrupts() as interrupts:
         try:
-            for module in modules:
-                module.__dict__["training"] = False
-            with _plain_pytorch():
-                yield
+            found.set_aside()
+            interrupts.heed()
+            yield
         finally:
-            _undone_last.reset(outer)
-            _changed.reset(said)
+            interrupts.held = True
+            found.put_back()
 
 
 @contextmanager
 def undoing(undo: Undo) -> Iterator[None]:
     """Undo a change of the model at the block's end, whatever happens there.
 
-    Inside `as_found` it is undone again when that ends, where the first time did not come to its
-    end: `undo` must be one that can be called twice.
+    Where that does not come to its end, it is undone again when `as_found`, if this stands inside
+    one, ends: `undo` must be one that can be called twice.
     """
-    pending = _undone_last.get()
+    pending = _pending.get()
     if pending is None:
         pending = []
-    pending.append(undo)
-
-    def whole() -> None:
-        undo()
-        pending.remove(undo)
-
-    with _then(whole):
-        yield
-
-
-@contextmanager
-def _then(action: Callable[[], None]) -> Iterator[None]:
-    """Do this at the block's end; a Ctrl-C that comes meanwhile is heeded when it is done."""
-    ending, came = False, False
-    before = signal.getsignal(signal.SIGINT)
-    heeded = callable(before) and threading.current_thread() is threading.main_thread()
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal came
-        if ending:
-            came = True
-        elif callable(before):
-            before(number, frame)
-
-    if heeded:
-        signal.signal(signal.SIGINT, interrupt)
-    try:
-        yield
-    finally:
-        ending = True  # no call, so that nothing can come before it
+    with _Interrupts() as interrupts:
         try:
-            action()
+            pending.append(undo)
+            interrupts.heed()
+            yield
         finally:
-            if heeded:
-                signal.signal(signal.SIGINT, before)
-                if came and callable(before):
-                    before(signal.SIGINT, None)
+            interrupts.held = True
+            undo()
+            pending.remove(undo)
+
+
+class _Interrupts:
+    """Ctrl-C waits while `held`, which it is at first and at the end; not outside the main thread.
+
+    The attribute is set without a call, so that nothing can come between it and what follows.
+    """
+
+    def __init__(self) -> None:
+        self.held, self._came = True, False
+        self._before = signal.getsignal(signal.SIGINT)
+        main = threading.current_thread() is threading.main_thread()
+        self._heeded = main and callable(self._before)
+
+    def __enter__(self) -> _Interrupts:
+        if self._heeded:
+            signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._heeded:
+            signal.signal(signal.SIGINT, self._before)
+        self.heed()
+
+    def heed(self) -> None:
+        """From here on Ctrl-C is heeded, one that came before too."""
+        self.held = False
+        if self._came and callable(self._before):
+            self._came = False
+            self._before(signal.SIGINT, None)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.held:
+            self._came = True
+        elif callable(self._before):
+            self._before(number, frame)
+
+
+class _Found:
+    """How things were, taken down without a change; what is set aside; all put back."""
+
+    def __init__(self, modules: list[nn.Module]) -> None:
+        self.modules = [
+            (module, module.training, {name: _own(module, name) for name in _KEPT})
+            for module in modules
+        ]
+        parameters = {id(p): p for module in modules for p in module.parameters(recurse=False)}
+        self.parameters = [(p, p.requires_grad, p.grad) for p in parameters.values()]
+        self.dtype, self.device = torch.get_default_dtype(), torch.get_default_device()
+        self.grad_mode, self.inference = torch.is_grad_enabled(), torch.is_inference_mode_enabled()
+        self.autocast = {kind: torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")}
+        self.threads, self.torch = torch.get_num_threads(), torch.get_rng_state()
+        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self.cuda = torch.cuda.get_rng_state_all() if in_use else None
+        self.python, self.numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+        self.notes, self.outer = _notes.get(), _pending.get()
+        self.pending: list[Undo] = []
+        self.entered = ExitStack()
+
+    def set_aside(self) -> None:
+        """Eval mode, no gradients from before, PyTorch as it is where nothing is set."""
+        _notes.set(tuple(dict.fromkeys((*self.notes, *self._said()))))
+        _pending.set(self.pending)
+        for module, training, _ in self.modules:
+            if training:
+                module.training = False
+        for parameter, _, grad in self.parameters:
+            if grad is not None:
+                parameter.grad = None
+        for kind, enabled in self.autocast.items():
+            if enabled:
+                torch.set_autocast_enabled(kind, False)
+        if self.inference:
+            self.entered.enter_context(torch.inference_mode(False))
+            self.entered.enter_context(torch.no_grad())
+        if self.device.type != "cpu":
+            self.entered.enter_context(torch.device("cpu"))
+        torch.set_default_dtype(torch.float32)
+
+    def put_back(self) -> None:
+        """All of it, also where a part fails; raises the first of what went wrong."""
+        wrong: list[BaseException] = []
+        parts = (*reversed(self.pending), self.entered.close, self._modules_back, self._grads_back)
+        for part in (*parts, self._pytorch_back):
+            try:
+                part()
+            except BaseException as error:  # the rest is put back whatever it is
+                wrong.append(error)
+        if wrong:
+            raise wrong[0]
+
+    def _said(self) -> Iterator[str]:
+        if any(training for _, training, _ in self.modules):
+            yield "training mode"
+        if any(self.autocast.values()):
+            yield "autocast"
+        if self.inference:
+            yield "inference mode"
+        if self.dtype != torch.float32:
+            yield f"default dtype {self.dtype}"
+        if self.device.type != "cpu":
+            yield f"default device {self.device}"
+
+    def _modules_back(self) -> None:
+        for module, training, values in self.modules:
+            if module.training is not training:
+                module.training = training
+            for name, value in values.items():
+                _give(module, name, value)
+
+    def _grads_back(self) -> None:
+        for parameter, wanted, grad in self.parameters:
+            if parameter.requires_grad is not wanted:
+                parameter.requires_grad_(wanted)
+            if parameter.grad is not grad:
+                parameter.grad = grad
+
+    def _pytorch_back(self) -> None:
+        _notes.set(self.notes)
+        _pending.set(self.outer)
+        torch.set_default_dtype(self.dtype)
+        torch.set_grad_enabled(self.grad_mode)
+        for kind, enabled in self.autocast.items():
+            if torch.is_autocast_enabled(kind) is not enabled:
+                torch.set_autocast_enabled(kind, enabled)
+        if torch.get_num_threads() != self.threads:
+            torch.set_num_threads(self.threads)
+        torch.set_rng_state(self.torch)
+        if self.cuda is not None:
+            torch.cuda.set_rng_state_all(self.cuda)
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)  # noqa: NPY002 - the user's
 
 
 def _own(module: nn.Module, name: str) -> Any:
@@ -169,64 +255,9 @@ def _give(module: nn.Module, name: str, value: Any) -> None:
 
 
 def _refuse_inference(modules: list[nn.Module]) -> None:
-    if any(p is not None and p.is_inference() for m in modules for p in m._parameters.values()):
+    if any(p.is_inference() for module in modules for p in module.parameters(recurse=False)):
         raise InputError(
             "the model's weights were made under torch.inference_mode, and PyTorch lets nobody "
             "take gradients through such or change them: make them outside of it, or under "
             "torch.no_grad"
         )
-
-
-def _set_aside(modules: list[nn.Module]) -> list[str]:
-    """What is not as an analysis needs it, in words."""
-    found = []
-    if any(module.training for module in modules):
-        found.append("given in training mode, analysed in eval mode")
-    if any(torch.is_autocast_enabled(kind) for kind in _kinds()):
-        found.append("called under autocast, analysed without")
-    if torch.get_default_dtype() != torch.float32:
-        found.append(f"called with {torch.get_default_dtype()} as default, analysed with float32")
-    device = torch.get_default_device()
-    if device.type != "cpu":
-        found.append(f"called with {device} as default device, analysed with the CPU")
-    return [each for each in found if each not in _changed.get()]
-
-
-def _kinds() -> list[str]:
-    return ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
-
-
-@contextmanager
-def _plain_pytorch() -> Iterator[None]:
-    """PyTorch as it is where nothing is set."""
-    with ExitStack() as stack:
-        for kind in _kinds():
-            if torch.is_autocast_enabled(kind):
-                stack.enter_context(torch.autocast(kind, enabled=False))
-        if torch.is_inference_mode_enabled():
-            stack.enter_context(torch.inference_mode(False))
-            stack.enter_context(torch.no_grad())
-        if torch.get_default_device().type != "cpu":
-            stack.enter_context(torch.device("cpu"))
-        if torch.get_default_dtype() != torch.float32:
-            stack.callback(torch.set_default_dtype, torch.get_default_dtype())
-            torch.set_default_dtype(torch.float32)
-        yield
-
-
-def _of_pytorch() -> Undo:
-    """Puts back generators and threads as they are now."""
-    state, threads = torch.get_rng_state(), torch.get_num_threads()
-    cuda = torch.cuda.get_rng_state_all() if torch.cuda.is_available() else None
-    python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 - the user's
-
-    def put_back() -> None:
-        torch.set_rng_state(state)
-        if cuda is not None:
-            torch.cuda.set_rng_state_all(cuda)
-        random.setstate(python)
-        np.random.set_state(numpy)  # noqa: NPY002
-        if torch.get_num_threads() != threads:
-            torch.set_num_threads(threads)
-
-    return put_back

@@ -7,6 +7,7 @@ import functools
 import random
 import signal
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from torch import nn
 
 import interp_toolkit as it
-from interp_toolkit.as_found import as_found, modules_of, undoing
+from interp_toolkit.as_found import as_found, modules_of, notes, undoing
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import reinitialised
@@ -59,7 +60,8 @@ def state_of(model: nn.Module) -> list[object]:
         for parameter in module._parameters.values():
             if parameter is not None:
                 value = parameter.detach().double().nan_to_num(7.0)
-                found.append((value.sum().item(), parameter.requires_grad, id(parameter.grad)))
+                grad = None if parameter.grad is None else parameter.grad.sum().item()
+                found.append((value.sum().item(), parameter.requires_grad, grad))
     found += [torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())]  # noqa: NPY002
     found += [torch.get_default_dtype(), torch.get_default_device(), torch.get_num_threads()]
     return [*found, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")]
@@ -67,16 +69,16 @@ def state_of(model: nn.Module) -> list[object]:
 
 @contextlib.contextmanager
 def in_training(model: nn.Module) -> Iterator[None]:
-    """With dropout of one half after each module of PyTorch's that is one."""
-    changed = [m for m in modules_of(model) if isinstance(m, nn.Dropout)]
-    before = [m.p for m in changed]
+    """With dropout of one half behind a block."""
+
+    def drop(module: nn.Module, given: object, out: torch.Tensor) -> torch.Tensor:
+        return nn.functional.dropout(out, 0.5, module.training)
+
+    handle = model.hook_dict["blocks.0.hook_resid_post"].register_forward_hook(drop)
     model.train()
-    for module in changed:
-        module.p = 0.5
     yield
     model.eval()
-    for module, p in zip(changed, before, strict=True):
-        module.p = p
+    handle.remove()
 
 
 @contextlib.contextmanager
@@ -124,10 +126,11 @@ SITUATIONS: dict[str, Callable[[nn.Module], contextlib.AbstractContextManager[ob
     "a hook of the user's": watched,
 }
 SAID = {
-    "training mode": "given in training mode, analysed in eval mode",
-    "float64 by default": "called with torch.float64 as default, analysed with float32",
-    "another default device": "called with meta as default device, analysed with the CPU",
-    "autocast": "called under autocast, analysed without",
+    "training mode": "training mode",
+    "float64 by default": "default dtype torch.float64",
+    "another default device": "default device meta",
+    "autocast": "autocast",
+    "inference mode": "inference mode",
 }
 
 
@@ -232,6 +235,90 @@ def test_what_is_undone_in_part_is_undone_again() -> None:
     with as_found(None), undoing(undo):
         pass
     assert tries == [0, 1, 2]
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_what_fails_to_be_undone_keeps_nothing_else_from_it(times: int) -> None:
+    """What was changed last is undone first, and modes are put back whatever becomes of it."""
+    model = it.load("toy:induction").train()
+    found: list[str] = []
+
+    def undo(name: str) -> None:
+        found.append(name)
+        if found.count(name) <= times:
+            raise StoppedError
+
+    def change() -> None:
+        with undoing(lambda: undo("outer")), undoing(lambda: undo("inner")):
+            model.blocks[0].eval()
+
+    with pytest.raises(StoppedError), as_found(model):
+        change()
+    assert found == ["inner", "outer", "inner", "outer"]
+    assert all(module.training for module in model.modules())
+
+
+def test_gradients_that_are_added_to_meanwhile_are_the_users_again() -> None:
+    layer = nn.Linear(2, 2)
+    layer.weight.grad = torch.zeros(2, 2)
+    with as_found(layer):
+        layer(torch.ones(1, 2)).sum().backward()
+    assert layer.weight.grad.sum() == 0
+    assert layer.bias.grad is None
+
+
+def test_a_scripted_module_and_a_wrapper_are_in_eval_mode() -> None:
+    class Wrapper:
+        """No module, and has one's."""
+
+        def __init__(self, inner: nn.Module) -> None:
+            self.inner = inner
+
+        def __getattr__(self, name: str) -> object:
+            return getattr(self.inner, name)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # PyTorch would have one compile; there are such models
+        dropping = nn.Sequential(torch.jit.script(nn.Dropout(0.5)))
+    for model in (dropping, Wrapper(dropping)):
+        with as_found(model):
+            assert dropping(torch.ones(1_000)).sum() == 1_000
+        assert dropping(torch.ones(1_000)).sum() != 1_000
+        assert dropping[0].training
+
+
+def test_pytorchs_settings_are_put_back_whoever_changed_them() -> None:
+    model = it.load("toy:induction")
+    before = state_of(model)
+    with as_found(model):
+        torch.set_default_dtype(torch.float64)
+        torch.set_grad_enabled(False)
+        torch.set_autocast_enabled("cpu", True)
+        torch.set_num_threads(torch.get_num_threads() + 1)
+    assert state_of(model) == before
+
+
+def test_ctrl_c_at_any_moment_leaves_pytorch_as_it_was() -> None:
+    """At every call of a guard around nothing, under all that it sets aside."""
+    model = it.load("toy:induction").train()
+
+    def guarded() -> None:
+        with as_found(model), undoing(lambda: None):
+            pass
+
+    with default_dtype(model), default_device(model), torch.autocast("cpu", torch.bfloat16):
+        with interrupted_at(None) as calls:
+            guarded()
+        before = [*state_of(model), notes()]
+        stopped = 0
+        for call in range(1, calls[0]):
+            try:
+                with interrupted_at(call):
+                    guarded()
+            except KeyboardInterrupt:
+                stopped += 1
+            assert [*state_of(model), notes()] == before, f"Ctrl-C at call {call} of {calls[0]}"
+    assert stopped > calls[0] // 2
 
 
 def test_ctrl_c_waits_for_what_is_put_back() -> None:

@@ -101,13 +101,14 @@ def read_seal(path: Path) -> Sealed:
         if path.stat().st_size > LARGEST_FILE:
             raise InputError(f"{path} is larger than {LARGEST_FILE // 2**20} MiB")
         content = json.loads(path.read_text(encoding="utf-8"))
+        digest = _digest(content) if isinstance(content, dict) else ""
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise InputError(f"{path} is no sealed audit; interp audit CLAIM --seal FILE makes one")
-    if content.get("sha256") != _digest(content):
+    if content.get("sha256") != digest:
         raise InputError(f"{path} has been changed since it was sealed: its hash does not fit")
     try:
         found = _sealed(content)

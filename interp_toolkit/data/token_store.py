@@ -88,7 +88,7 @@ def open_store(folder: Path, specials: Sequence[str] = ()) -> TokenStore | None:
     kind = getattr(torch, about.dtype)
     train, test = (_open_part(folder / name, kind, getattr(about, name)) for name in PARTS)
     for name, part in zip(PARTS, (train, test), strict=True):
-        low, high = torch.aminmax(part.tokens)
+        low, high = (int(each) for each in torch.aminmax(part.tokens))
         if low < 0 or high >= tokenizer.n_tokens:
             raise _damaged(folder / f"{name}.tokens")
     return TokenStore(train, test, tokenizer, about.unigram, about.repeated)

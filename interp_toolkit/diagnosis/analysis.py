@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from interp_toolkit.as_found import as_found
 from interp_toolkit.diagnosis import (
     conditions,
     firing,
@@ -39,7 +40,7 @@ from interp_toolkit.diagnosis.bench import (
     unlike_values,
 )
 from interp_toolkit.diagnosis.checks import Check, guarded, listed, measured
-from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy, random_state_kept
+from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy
 from interp_toolkit.diagnosis.original import NAME as ORIGINAL
 from interp_toolkit.diagnosis.original import check_original, find_original
 from interp_toolkit.diagnosis.prompts import check_prompts
@@ -89,7 +90,7 @@ def doctor(
     if not all(hasattr(live, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
         live = load(live, **load_options)  # which says what it lacks
     prompts = [prompt] if isinstance(prompt, str) else list(prompt)
-    with random_state_kept():
+    with as_found(live):
         return _Examination(live, prompts, original, say).result()
 
 

@@ -8,13 +8,9 @@ shows.
 from __future__ import annotations
 
 import copy
-import random
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -65,19 +61,6 @@ def fresh_copy(model: Model) -> Fresh:
         unused=tuple(sorted(set(weights) - wanted)),
         absent=tuple(sorted(wanted - set(weights))),
     )
-
-
-@contextmanager
-def random_state_kept() -> Iterator[None]:
-    """Every global generator is afterwards where it was; constructors seed and draw from them."""
-    python = random.getstate()
-    arrays = np.random.get_state()  # noqa: NPY002 (what HookedTransformer seeds)
-    with torch.random.fork_rng():
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(arrays)  # noqa: NPY002
 
 
 def again(model: Any) -> Any:

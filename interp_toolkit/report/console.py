@@ -243,7 +243,8 @@ def provenance_line(provenance: Provenance) -> str:
         about.append(f"sha256 {model['sha256']}")
     name = str(model.get("name") or MISSING)
     parts = [f"model {name} ({', '.join(about)})" if about else f"model {name}"]
-    parts += map(str, model.get("set_aside", ()))
+    if model.get("set_aside"):
+        parts.append(f"set aside: {', '.join(map(str, model['set_aside']))}")
     if provenance.data:
         data = jsonable(provenance.data)
         parts.append("data " + ", ".join(f"{words(k)} {format_value(v)}" for k, v in data.items()))

@@ -45,7 +45,14 @@ def test_a_seal_shows_every_change(tmp_path, change):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"schema": "interp-toolkit/seal/1"}', "[" * 9999]
+    "text",
+    [
+        *("", "[]", "{}", '{"schema": "interp-toolkit/seal/1"}', "[" * 9999),
+        *(  # one of them is read, and too deep to be written for its hash
+            f'{{"schema": "interp-toolkit/seal/1", "x": {"[" * deep}{"]" * deep}}}'
+            for deep in range(880, 1_000)
+        ),
+    ],
 )
 def test_what_is_no_seal(tmp_path, text):
     path = tmp_path / "s.json"

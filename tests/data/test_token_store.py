@@ -101,6 +101,15 @@ def test_large_vocabularies_take_more_bytes(tmp_path: Path) -> None:
     assert made.train.tokens.dtype == torch.int32
 
 
+@pytest.mark.parametrize(("ids", "kind"), [(2**15, torch.int16), (2**15 + 1, torch.int32)])
+def test_the_last_id_that_a_type_holds_is_an_id(tmp_path: Path, ids: int, kind) -> None:
+    tokenizer = read_many(tmp_path, ids - 1)  # the end of a document is the last
+    assert tokenizer.end == ids - 1
+    write_store(tmp_path / "s", tokenizer, [Document("w7")], [Document("w8")])
+    read = open_store(tmp_path / "s").train.tokens
+    assert (read.tolist(), read.dtype) == ([7, ids - 1], kind)
+
+
 def read_many(folder: Path, number: int):
     from tokenizers import Tokenizer, models, pre_tokenizers
 

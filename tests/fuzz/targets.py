@@ -155,9 +155,9 @@ def open_store(folder: Path) -> None:
 
     store = read(folder)
     if store is not None:
+        counted = torch.zeros(store.tokenizer.n_tokens)
         for part in (store.train, store.test):
-            assert int(part.tokens.max()) < store.tokenizer.n_tokens, "an id beyond the vocabulary"
-            assert int(part.tokens.min()) >= 0, "an id below 0"
+            counted[part.tokens.long()] += 1
 
 
 def configure(path: Path) -> None:
@@ -222,7 +222,7 @@ def read_tokenizer(path: Path) -> None:
 
     found = read(path)
     [ids] = found.encode(["the cat sat"])
-    assert all(0 <= token < found.n_tokens for token in ids), "an id beyond the vocabulary"
+    torch.zeros(found.n_tokens)[torch.from_numpy(ids)]
     found.decode(ids.tolist())
 
 

@@ -131,8 +131,8 @@ CAUSAL_SORTING = Artefact(
     summary="why causal models sort worse: attention, optimiser, rates; what early steps foretell",
     source=SOURCE,
     presets={
-        k: f"{n} seeds of {len(KEYS)} ways to train, {max(RANKED, n)} of the source's own, "
-        f"{SEEDS_UNCLAIMED[k]} of {len(UNCLAIMED)} ways no claim is about"
+        k: f"{n} seeds of {len(KEYS) - len(UNCLAIMED) - 1} ways to train, {max(RANKED, n)} of the "
+        f"source's own, {SEEDS_UNCLAIMED[k]} of the {len(UNCLAIMED)} that no claim is about"
         for k, n in SEEDS.items()
     },
     run=study,
