@@ -5,14 +5,13 @@ Nothing here knows any analysis; names, ours and plugins', come from the registr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from interp_toolkit.as_found import as_found
-from interp_toolkit.data import FeatureData, read_data
+from interp_toolkit.data import FeatureData, data_from_arrays, read_data
 from interp_toolkit.data.plain_texts import data_from_texts
-from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.options import Options, read_options
 from interp_toolkit.registry import Analysis, find, load_all
@@ -85,7 +84,8 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
         model: any TransformerLens model, or what `load` takes.
         name: of the analysis, as `interp list probes` shows them.
         data: a `FeatureData` (`task` makes one for a named behaviour), the path of a file that
-            `read_data` takes, or a list of texts, for analyses that ask for no answers.
+            `read_data` takes, a list of texts, rows of token ids (an array, a tensor, lists), or a
+            mapping of arrays as `data_from_arrays` takes it.
         options: the analysis' own, as `interp show NAME` lists them, and `progress`, a function
             that is told what is being done; with `features` a file's columns are not read.
 
@@ -150,6 +150,4 @@ def as_data(data: Any, model: Any, columns: Sequence[str] | None = None) -> Feat
     if isinstance(data, list | tuple) and data and all(isinstance(text, str) for text in data):
         found = data_from_texts(data, getattr(model, "tokenizer", None))
         return found.check_vocabulary(model.cfg.d_vocab)
-    if isinstance(data, Mapping):
-        raise InputError("data must be a FeatureData or a path; make one: FeatureData(tokens, ...)")
-    raise InputError(f"data must be a FeatureData or a path, not {type(data).__name__}")
+    return data_from_arrays(data, columns).check_vocabulary(model.cfg.d_vocab)

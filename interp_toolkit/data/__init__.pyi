@@ -1,3 +1,4 @@
+from .arrays import data_from_arrays as data_from_arrays
 from .features import FeatureData as FeatureData
 from .files import read_data as read_data
 from .list_layout import parse_layout as parse_layout

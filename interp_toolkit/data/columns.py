@@ -15,7 +15,7 @@ from interp_toolkit.errors import InputError, suggestion
 
 
 def choose(
-    path: Path, features: Mapping[str, Any], feature_names: Sequence[str] | None
+    path: str | Path, features: Mapping[str, Any], feature_names: Sequence[str] | None
 ) -> list[str]:
     """The features to read, in their order; raises InputError for one that is not there."""
     chosen = list(features) if feature_names is None else list(feature_names)
@@ -26,7 +26,7 @@ def choose(
 
 
 def matrix(
-    path: Path,
+    path: str | Path,
     chosen: Sequence[str],
     columns: Mapping[str, Iterable[Any]],
     n_rows: int,
@@ -40,7 +40,7 @@ def matrix(
 
 
 def id_lists(
-    path: Path, name: str, values: Sequence[Any] | None, unit: str, first: int
+    path: str | Path, name: str, values: Sequence[Any] | None, unit: str, first: int
 ) -> np.ndarray | None:
     """A column of integers, or of lists of integers of one length."""
     if values is None:
@@ -58,7 +58,9 @@ def id_lists(
     return np.stack(columns, axis=1)
 
 
-def _booleans(path: Path, name: str, values: Iterable[Any], unit: str, first: int) -> np.ndarray:
+def _booleans(
+    path: str | Path, name: str, values: Iterable[Any], unit: str, first: int
+) -> np.ndarray:
     """A feature column; 0 and 1 count as booleans, other numbers and missing values do not."""
     column = []
     for number, value in enumerate(values, first):
@@ -73,7 +75,9 @@ def _booleans(path: Path, name: str, values: Iterable[Any], unit: str, first: in
     return np.array(column, dtype=bool)
 
 
-def integers(path: Path, name: str, values: Iterable[Any], unit: str, first: int) -> np.ndarray:
+def integers(
+    path: str | Path, name: str, values: Iterable[Any], unit: str, first: int
+) -> np.ndarray:
     """A column of integers; raises InputError for what is none."""
     column = []
     for number, value in enumerate(values, first):
@@ -87,7 +91,7 @@ def integers(path: Path, name: str, values: Iterable[Any], unit: str, first: int
     return np.array(column, dtype=np.int64)
 
 
-def group_names(path: Path, values: Sequence[Any], unit: str, first: int) -> np.ndarray:
+def group_names(path: str | Path, values: Sequence[Any], unit: str, first: int) -> np.ndarray:
     """A column of names or numbers, as names; raises InputError for what is neither."""
     for number, value in enumerate(values, first):
         if not isinstance(value, str | int):

@@ -18,7 +18,6 @@ in words do not. Whatever does not fit is one InputError that names the file and
 from __future__ import annotations
 
 import json
-import string
 import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,27 +25,15 @@ from typing import Any
 
 import numpy as np
 
-from interp_toolkit.data.columns import choose, integers, matrix
+from interp_toolkit.data.arrays import data_of_arrays
 from interp_toolkit.data.encoding import Tokenizer
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
 from interp_toolkit.data.plain_texts import data_from_texts, read_text
 from interp_toolkit.data.tables import data_of_columns
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError
 
 _PAIRS = ("clean", "corrupted", "wrong", "answer")
-_NPZ_ARRAYS = (
-    "tokens",
-    "lengths",
-    "features",
-    "names",
-    "position",
-    "group",
-    "answers",
-    "answer_positions",
-    "wrong",
-    "corrupted",
-)
 
 
 def read_data(
@@ -99,55 +86,7 @@ def read_data(
 def _read_npz(
     path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
 ) -> FeatureData:
-    arrays = _load_npz(path)
-    for name in arrays:
-        if name not in _NPZ_ARRAYS:
-            raise InputError(f"{path}: unknown array {name!r}{suggestion(name, _NPZ_ARRAYS)}")
-    no_features = "features" not in arrays or (feature_names is not None and not len(feature_names))
-    if "tokens" not in arrays:
-        raise InputError(f"{path}: there is no array 'tokens'")
-    tokens = arrays["tokens"]
-    if tokens.ndim != 2 or tokens.dtype.kind not in "iu":
-        raise InputError(f"{path}: tokens must be integers [row position], not {_form(tokens)}")
-    columns = {} if no_features else _npz_columns(path, arrays)
-    chosen = choose(path, columns, feature_names)
-    position = arrays.get("position")
-    if position is not None and position.ndim == 0:
-        position = np.full(len(tokens), position)
-    return FeatureData(
-        _cut(path, tokens, arrays.get("lengths")),
-        matrix(path, chosen, columns, len(tokens), "row", 0),
-        tuple(chosen),
-        None if position is None else integers(path, "position", position, "row", 0),
-        _npz_groups(path, arrays.get("group")),
-        str(path),
-        _npz_ids(path, arrays, "answers"),
-        _npz_ids(path, arrays, "answer_positions"),
-        _npz_ids(path, arrays, "wrong"),
-        _npz_corrupted(path, tokens, arrays),
-    )
-
-
-def _npz_ids(path: Path, arrays: Mapping[str, np.ndarray], name: str) -> np.ndarray | None:
-    values = arrays.get(name)
-    if values is not None and (values.dtype.kind not in "iu" or values.ndim > 2):
-        raise InputError(f"{path}: {name} must be integers [row place], not {_form(values)}")
-    return None if values is None else values.astype(np.int64)
-
-
-def _npz_corrupted(
-    path: Path, tokens: np.ndarray, arrays: Mapping[str, np.ndarray]
-) -> Sequence[np.ndarray] | None:
-    """The corrupted rows, padded as the clean ones are."""
-    rows = arrays.get("corrupted")
-    if rows is None:
-        return None
-    if rows.shape != tokens.shape or rows.dtype.kind not in "iu":
-        raise InputError(
-            f"{path}: corrupted must be integers {list(tokens.shape)} as tokens are, not "
-            f"{_form(rows)}"
-        )
-    return _cut(path, rows, arrays.get("lengths"))
+    return data_of_arrays(path, _load_npz(path), feature_names)
 
 
 def _load_npz(path: Path) -> dict[str, np.ndarray]:
@@ -162,49 +101,6 @@ def _load_npz(path: Path) -> dict[str, np.ndarray]:
                 f"{path}: it holds pickled objects, which could run code; save plain arrays"
             ) from error
         raise InputError(f"{path}: this is no readable .npz file ({_first_line(error)})") from error
-
-
-def _npz_columns(path: Path, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    features = arrays["features"]
-    if features.ndim != 2:
-        raise InputError(f"{path}: features must be [row feature], not {_form(features)}")
-    names = _npz_names(path, arrays.get("names"), features.shape[1])
-    return {name: features[:, k] for k, name in enumerate(names)}
-
-
-def _npz_names(path: Path, names: np.ndarray | None, n_features: int) -> list[str]:
-    if names is None:
-        letters = string.ascii_lowercase
-        return (
-            list(letters[:n_features])
-            if n_features <= len(letters)
-            else [f"feature{k}" for k in range(n_features)]
-        )
-    if names.dtype.kind != "U" or names.shape != (n_features,):
-        raise InputError(f"{path}: names must be {n_features} strings, not {_form(names)}")
-    if len(set(names.tolist())) < n_features:
-        raise InputError(f"{path}: two features have the same name")
-    return [str(name) for name in names]
-
-
-def _npz_groups(path: Path, groups: np.ndarray | None) -> np.ndarray | None:
-    if groups is not None and (groups.dtype.kind not in "iuUb" or groups.ndim != 1):
-        raise InputError(f"{path}: group must be strings or integers [row], not {_form(groups)}")
-    return groups
-
-
-def _cut(path: Path, tokens: np.ndarray, lengths: np.ndarray | None) -> Sequence[np.ndarray]:
-    """Rows without their padding."""
-    if lengths is None:
-        return list(tokens)
-    if lengths.shape != (len(tokens),) or lengths.dtype.kind not in "iu":
-        raise InputError(f"{path}: lengths must be {len(tokens)} integers, not {_form(lengths)}")
-    bad = np.flatnonzero((lengths < 1) | (lengths > tokens.shape[1]))
-    if len(bad):
-        raise InputError(
-            f"{path}: row {bad[0]} has length {lengths[bad[0]]}; rows hold 1 to {tokens.shape[1]}"
-        )
-    return [row[:length] for row, length in zip(tokens, lengths.tolist(), strict=True)]
 
 
 def _read_parquet(
@@ -272,10 +168,6 @@ def _no_constant(name: str) -> None:
 def _example(record: Mapping[str, Any]) -> str:
     """A valid line in the manner of a given one: in words, or in ids."""
     return EXAMPLE_OF_IDS if any(isinstance(v, list) for v in record.values()) else EXAMPLE
-
-
-def _form(array: np.ndarray) -> str:
-    return f"{array.dtype} {list(array.shape)}"
 
 
 def _first_line(error: BaseException) -> str:

@@ -1,0 +1,193 @@
+"""Rows that are arrays: those of an `.npz` file, or a caller's own in memory.
+
+`tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and maybe `features`
+[n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k], `answer_positions`
+[n k] or [k], `wrong` [n k] and `corrupted` [n pos]. In memory tensors and lists do as well; rows
+may differ in length, and features may be a mapping from names to columns, such as a data frame.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from interp_toolkit.data.columns import choose, integers, matrix
+from interp_toolkit.data.features import FeatureData
+from interp_toolkit.errors import InputError, suggestion
+
+ARRAYS = (
+    "tokens",
+    "lengths",
+    "features",
+    "names",
+    "position",
+    "group",
+    "answers",
+    "answer_positions",
+    "wrong",
+    "corrupted",
+)
+
+
+def data_from_arrays(given: Any, feature_names: Sequence[str] | None = None) -> FeatureData:
+    """Rows in memory, without a file.
+
+    Args:
+        given: rows of token ids (an integer array or tensor [n pos], or a list of rows, which may
+            differ in length), or a mapping of the arrays above.
+        feature_names: which features to take, in this order; None: all that there are; empty:
+            none.
+
+    Raises:
+        InputError: whatever does not fit, with the array it is in.
+
+    Examples:
+        >>> data_from_arrays([[5, 7, 9], [7, 9]]).lengths.tolist()
+        [3, 2]
+        >>> rows = {"tokens": np.array([[5, 7], [7, 9]]), "features": {"odd": [True, False]}}
+        >>> data_from_arrays(rows).column("odd").tolist()
+        [True, False]
+    """
+    arrays = given if isinstance(given, Mapping) else {"tokens": given}
+    read = {
+        str(name): _columns(value) if name == "features" else _rows(str(name), value)
+        for name, value in arrays.items()
+        if value is not None
+    }
+    return data_of_arrays("data", read, feature_names)
+
+
+def data_of_arrays(
+    path: str | Path, arrays: Mapping[str, Any], feature_names: Sequence[str] | None
+) -> FeatureData:
+    """Arrays by their names as data, checked; `path` is where they come from, for messages."""
+    for name in arrays:
+        if name not in ARRAYS:
+            raise InputError(f"{path}: unknown array {name!r}{suggestion(name, ARRAYS)}")
+    no_features = "features" not in arrays or (feature_names is not None and not len(feature_names))
+    if "tokens" not in arrays:
+        raise InputError(f"{path}: there is no array 'tokens'")
+    tokens = arrays["tokens"]
+    if isinstance(tokens, list):
+        if "lengths" in arrays:
+            raise InputError(f"{path}: lengths are of padded rows; these tokens have none")
+    elif tokens.ndim != 2 or tokens.dtype.kind not in "iu":
+        raise InputError(f"{path}: tokens must be integers [row position], not {_form(tokens)}")
+    columns = {} if no_features else _named_columns(path, arrays)
+    chosen = choose(path, columns, feature_names)
+    position = arrays.get("position")
+    if position is not None and position.ndim == 0:
+        position = np.full(len(tokens), position)
+    return FeatureData(
+        _cut(path, tokens, arrays.get("lengths")),
+        matrix(path, chosen, columns, len(tokens), "row", 0),
+        tuple(chosen),
+        None if position is None else integers(path, "position", position, "row", 0),
+        _groups(path, arrays.get("group")),
+        str(path),
+        _ids(path, arrays, "answers"),
+        _ids(path, arrays, "answer_positions"),
+        _ids(path, arrays, "wrong"),
+        _corrupted(path, tokens, arrays),
+    )
+
+
+def _ids(path: str | Path, arrays: Mapping[str, Any], name: str) -> np.ndarray | None:
+    values = arrays.get(name)
+    if values is not None and (values.dtype.kind not in "iu" or values.ndim > 2):
+        raise InputError(f"{path}: {name} must be integers [row place], not {_form(values)}")
+    return None if values is None else values.astype(np.int64)
+
+
+def _corrupted(
+    path: str | Path, tokens: Any, arrays: Mapping[str, Any]
+) -> Sequence[np.ndarray] | None:
+    """The corrupted rows, padded as the clean ones are."""
+    rows = arrays.get("corrupted")
+    if rows is None:
+        return None
+    if isinstance(rows, list) or isinstance(tokens, list):
+        return list(rows)  # `FeatureData` holds each to its row
+    if rows.shape != tokens.shape or rows.dtype.kind not in "iu":
+        raise InputError(
+            f"{path}: corrupted must be integers {list(tokens.shape)} as tokens are, not "
+            f"{_form(rows)}"
+        )
+    return _cut(path, rows, arrays.get("lengths"))
+
+
+def _named_columns(path: str | Path, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    features = arrays["features"]
+    if isinstance(features, dict):
+        return features
+    if features.ndim != 2:
+        raise InputError(f"{path}: features must be [row feature], not {_form(features)}")
+    names = _names(path, arrays.get("names"), features.shape[1])
+    return {name: features[:, k] for k, name in enumerate(names)}
+
+
+def _names(path: str | Path, names: np.ndarray | None, n_features: int) -> list[str]:
+    if names is None:
+        letters = string.ascii_lowercase
+        return (
+            list(letters[:n_features])
+            if n_features <= len(letters)
+            else [f"feature{k}" for k in range(n_features)]
+        )
+    if names.dtype.kind != "U" or names.shape != (n_features,):
+        raise InputError(f"{path}: names must be {n_features} strings, not {_form(names)}")
+    if len(set(names.tolist())) < n_features:
+        raise InputError(f"{path}: two features have the same name")
+    return [str(name) for name in names]
+
+
+def _groups(path: str | Path, groups: np.ndarray | None) -> np.ndarray | None:
+    if groups is not None and (groups.dtype.kind not in "iuUb" or groups.ndim != 1):
+        raise InputError(f"{path}: group must be strings or integers [row], not {_form(groups)}")
+    return groups
+
+
+def _cut(path: str | Path, tokens: Any, lengths: np.ndarray | None) -> Sequence[np.ndarray]:
+    """Rows without their padding."""
+    if lengths is None:
+        return list(tokens)
+    if lengths.shape != (len(tokens),) or lengths.dtype.kind not in "iu":
+        raise InputError(f"{path}: lengths must be {len(tokens)} integers, not {_form(lengths)}")
+    bad = np.flatnonzero((lengths < 1) | (lengths > tokens.shape[1]))
+    if len(bad):
+        raise InputError(
+            f"{path}: row {bad[0]} has length {lengths[bad[0]]}; rows hold 1 to {tokens.shape[1]}"
+        )
+    return [row[:length] for row, length in zip(tokens, lengths.tolist(), strict=True)]
+
+
+def _rows(name: str, value: Any) -> Any:
+    """A value as one array; rows of different lengths as a list of arrays."""
+    if name in ("tokens", "corrupted") and isinstance(value, list | tuple):
+        rows = [_array(name, row) for row in value]
+        return np.stack(rows) if rows and len({row.shape for row in rows}) == 1 else rows
+    return _array(name, value)
+
+
+def _columns(value: Any) -> Any:
+    """Features as an array, or as columns by name where they are a mapping or a data frame."""
+    if isinstance(value, Mapping) or hasattr(value, "columns"):
+        return {str(name): _array(f"feature {name!r}", value[name]) for name in value}
+    return _array("features", value)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    try:
+        if hasattr(value, "detach"):  # a tensor, on any device
+            value = value.detach().cpu()
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError, NotImplementedError) as error:
+        raise InputError(f"data: {name} is no array ({str(error).splitlines()[0]})") from None
+
+
+def _form(array: np.ndarray) -> str:
+    return f"{array.dtype} {list(array.shape)}"
