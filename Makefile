@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-tl4 test-kernels real real-tests challenge fuzz quick few check format lint types imports bench docs version clean
+.PHONY: demo test test-tl4 test-kernels real real-tests challenge fuzz quick few check format lint types imports bench calibrate docs version clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -60,7 +60,8 @@ challenge: $(VENV)/ready
 
 # Damaged inputs for every reader: `make fuzz CASES=2000`, `python tests/fuzz/run.py --help`.
 fuzz: $(VENV)/ready
-	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --cases $(or $(CASES),100000)
+	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --cases $(or $(CASES),100000) \
+	  $(if $(JSON),--json $(JSON))
 
 quick: lint types few
 
@@ -104,6 +105,11 @@ bench: $(VENV)/ready
 	$(call measured,uand_readoffs)
 	$(call measured,skip_bigram_levels,--seeds 2 --heads 200)
 	$(call measured,variant_throughput)
+
+# Are p-values as small as often as they say? Every null of the analyses; about half an hour.
+calibrate: $(VENV)/ready
+	mkdir -p $(MEASURED)
+	OMP_NUM_THREADS=1 $(call measured,calibration)
 
 # `make version V=0.2.0` writes it wherever it stands; the unreleased heading of CHANGELOG.md too.
 version:

@@ -157,24 +157,32 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()), help="default: the clock's")
     parser.add_argument("--target", action="append", choices=sorted(by_name()))
     parser.add_argument("--case", type=int, help="only this one, of one target")
+    parser.add_argument("--json", type=Path, help="keep what was tried and found, as JSON")
     given = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     names = given.target or list(by_name())
     each = -(-given.cases // len(names))
     cases = range(each) if given.case is None else range(given.case, given.case + 1)
     total = 0
+    tried: dict[str, dict[str, Any]] = {}
     for name in names:
         began = time.monotonic()
         found = list(in_processes(name, given.seed, cases))
         total += len(found)
         spent = time.monotonic() - began
         print(f"{name}: {len(cases)} cases, {len(found)} faults, {spent:.0f} s", flush=True)
+        tried[name] = {"cases": len(cases), "faults": [f._asdict() for f in found], "s": spent}
         kinds: dict[str, list[Fault]] = {}
         for fault in found:
             kinds.setdefault(fault.said.split(" at ")[-1] or fault.said, []).append(fault)
         for alike in sorted(kinds.values(), key=len, reverse=True):
             print(f"  {len(alike)} ×, such as case {alike[0].case}: {alike[0].said}")
     print(f"{len(cases) * len(names):,} cases, {total:,} faults; --seed {given.seed}")
+    if given.json is not None:
+        sums = {"cases": len(cases) * len(names), "faults": total, "readers": len(names)}
+        limits = {"seconds": SECONDS, "mib": MIB}
+        kept = sums | {"seed": given.seed, "limits": limits, "by reader": tried}
+        given.json.write_text(json.dumps(kept, indent=1) + "\n")
     return int(total > 0)
 
 

@@ -1,0 +1,185 @@
+"""Are p-values uniform where the null holds? Every null of the analyses, on models drawn anew.
+
+A model or its data are drawn so that nothing is there to be found, one p-value is taken from each,
+and their distribution is held against the uniform one:
+
+- composition: one pair of heads of an untrained model, for queries, keys and values;
+- own token, OV and QK: one head of an untrained model;
+- each detector of heads: one head of an untrained model (a check on several controls at once, whose
+  largest p counts, so it should be conservative);
+- boolean: XOR of two random bits that the prompts do not hold, at the hooks of an untrained model;
+- universal AND: an untrained MLP against the same weights in random order, "better" and "worse" (a
+  rank among few copies, so in steps);
+- roles: how largest-of-all sign flips judge noise of as many heads and measures;
+- skip-bigrams: one pair of random features in a random head.
+
+Kolmogorov and Smirnov's test, two-sided where a null is meant to be exact, and one-sided (are small
+p-values too frequent?) for all; the shares at most 0.05 and 0.01 have Clopper and Pearson's 95 %
+intervals. P-values are *too small* if a share lies above its level for certain, or the one-sided
+test rejects at 0.01 over all nulls (Holm); else that was *not seen*, in as many runs.
+
+Run: python benchmarks/calibration.py [--runs 500] [--only NAME ...] [--json FILE]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from scipy import stats
+
+import interp_toolkit as it
+from interp_toolkit.circuits.composition.scores import MODES, composition_scores
+from interp_toolkit.circuits.heads.scores import detect
+from interp_toolkit.circuits.roles.flips import flip_p_values
+from interp_toolkit.circuits.skip_bigrams.null import p_values
+from interp_toolkit.circuits.weights.self_scores import weight_scores
+from interp_toolkit.stats import holm
+from interp_toolkit.toys.hand_set.untrained import random_model
+
+DETECTORS = ("induction", "previous-token", "duplicate-token", "k-hop", "first-token")
+LEVELS = (0.05, 0.01)
+SLOW = 5  # times fewer runs of the nulls that run a whole analysis
+EXACT = {"composition Q", "composition K", "composition V", "skip-bigrams"}
+
+Draws = Iterator[dict[str, float]]
+
+
+def composition(runs: int) -> Draws:
+    """One pair of heads a model."""
+    for seed in range(runs):
+        scores = composition_scores(random_model(seed, d_head=8, d_model=32))
+        at = np.argwhere(~np.isnan(scores.p_value[0]))[0]
+        yield {f"composition {m}": float(scores.p_value[(k, *at)]) for k, m in enumerate(MODES)}
+
+
+def own_token(runs: int) -> Draws:
+    """One head a model."""
+    for seed in range(runs):
+        frame = weight_scores(random_model(seed, n_layers=1, d_head=8, d_model=32))
+        yield {f"own token, {c.upper()}": float(frame[f"{c}_p"].iloc[0]) for c in ("ov", "qk")}
+
+
+def detectors(runs: int) -> Draws:
+    """One head a model, by every detector."""
+    for seed in range(runs):
+        found = detect(random_model(seed, d_head=8, d_model=32), None, DETECTORS, seed=seed)
+        yield {f"heads, {s.detector}": float(s.p_value[1, 0]) for s in found.scores}
+
+
+def boolean(runs: int) -> Draws:
+    """Two bits that have nothing to do with the prompts."""
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        model = random_model(seed, n_layers=1, d_head=8, d_model=16, d_vocab=8, n_ctx=8)
+        tokens = rng.integers(0, 8, (240, 6))
+        bits = {"a": rng.random(240) < 0.5, "b": rng.random(240) < 0.5}
+        result = it.analyze(model, "xor", data={"tokens": tokens, "features": bits})
+        yield {"boolean": min(s.held_out.p_value for s in result.sites if s.held_out is not None)}
+
+
+def universal_and(runs: int) -> Draws:
+    """An MLP of normal weights, which are no better in this order than in another."""
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        model = random_model(seed, n_layers=1, d_head=8, d_model=16, d_mlp=64, d_vocab=2, n_ctx=6)
+        tokens = rng.integers(0, 2, (400, 5))
+        bits = {f"f{k}": tokens[:, k] == 1 for k in range(5)}
+        evidence = it.analyze(model, "uand", data={"tokens": tokens, "features": bits}).evidence
+        if evidence.p_better is not None:
+            yield {"universal AND, better than random": float(evidence.p_better)}
+
+
+def roles(runs: int) -> Draws:
+    """Noise of as many contrasts as eight heads have; the smallest p counts."""
+    for seed in range(runs):
+        noise = np.random.default_rng(seed).standard_t(3, (8 * 6, 24))
+        yield {"roles": float(np.nanmin(flip_p_values(noise, seed=seed)))}
+
+
+def skip_bigrams(runs: int) -> Draws:
+    """One pair of random directions in a random head."""
+    d, d_head = 24, 6
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        W = rng.standard_normal((d, d_head)) @ rng.standard_normal((d_head, d))
+        query, key = rng.standard_normal((2, d))
+        a = query @ W
+        t = np.sqrt(d) * (key / np.linalg.norm(key)) @ a / np.linalg.norm(a)
+        yield {"skip-bigrams": float(p_values(np.array([t]), float(d))[0])}
+
+
+NULLS: dict[str, tuple[Callable[[int], Draws], int]] = {
+    "composition": (composition, 1),
+    "own-token": (own_token, 1),
+    "heads": (detectors, 1),
+    "boolean": (boolean, SLOW),
+    "uand": (universal_and, SLOW),
+    "roles": (roles, 1),
+    "skip-bigrams": (skip_bigrams, 1),
+}
+
+
+def judged(name: str, values: list[float]) -> dict[str, Any]:
+    """What a null's p-values say."""
+    p = np.array(values)
+    row: dict[str, Any] = {"null": name, "runs": len(p)}
+    for level in LEVELS:
+        found = stats.binomtest(int((p <= level).sum()), len(p))
+        interval = found.proportion_ci(0.95, method="exact")
+        row[f"at most {level}"] = [found.statistic, float(interval.low), float(interval.high)]
+    row["too small"] = float(stats.kstest(p, "uniform", alternative="greater").pvalue)
+    row["uniform"] = float(stats.kstest(p, "uniform").pvalue) if name in EXACT else None
+    return row
+
+
+def main() -> None:
+    """Run and print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runs", type=int, default=500, help="of the quick nulls")
+    parser.add_argument("--only", nargs="*", choices=list(NULLS), default=list(NULLS))
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    found: dict[str, list[float]] = {}
+    for name in options.only:
+        draw, slower = NULLS[name]
+        runs = max(options.runs // slower, 20)
+        for values in track(draw(runs), name, total=runs):
+            for null, p in values.items():
+                found.setdefault(null, []).append(p)
+    rows = [judged(name, values) for name, values in found.items()]
+    adjusted = holm(np.array([row["too small"] for row in rows]))
+    table = Table()
+    for column in (
+        "null",
+        "runs",
+        "p ≤ 0.05",
+        "p ≤ 0.01",
+        "too small, p",
+        "uniform, p",
+        "too small?",
+    ):
+        table.add_column(column)
+    for row, p in zip(rows, adjusted.tolist(), strict=True):
+        above = any(row[f"at most {level}"][1] > level for level in LEVELS)
+        row["says"] = "too small" if above or p <= 0.01 else "not seen"
+        shares = ["{:.3f} ({:.3f} to {:.3f})".format(*row[f"at most {level}"]) for level in LEVELS]
+        uniform = "-" if row["uniform"] is None else f"{row['uniform']:.2g}"
+        cells = (str(row["runs"]), *shares, f"{row['too small']:.2g}", uniform, row["says"])
+        table.add_row(row["null"], *cells)
+    Console(width=140).print(table)
+    if options.json:
+        options.json.write_text(json.dumps({"nulls": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
