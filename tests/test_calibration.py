@@ -1,4 +1,4 @@
-"""`make calibrate` on fewer models: nulls give small p-values as often as they say, and it tells."""
+"""`make calibrate` on fewer models: p-values are small as often as they say, and it would tell."""
 
 import numpy as np
 import pytest

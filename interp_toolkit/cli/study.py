@@ -86,6 +86,7 @@ def runner(
     say: Callable[[str], None],
     given: Mapping[str, Mapping[str, Any]] | None = None,
     first_seed: int = 0,
+    seconds: float | None = None,
 ) -> Any:
     """Where and how the jobs run (see `studies.jobs.runner.Runner`)."""
     from interp_toolkit.studies.jobs.engines import JobEngine
@@ -100,6 +101,7 @@ def runner(
         engine=JobEngine(engine, address),
         given=given,
         first_seed=first_seed,
+        seconds=seconds,
     )
 
 

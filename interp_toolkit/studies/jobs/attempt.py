@@ -68,16 +68,18 @@ class JobTask(NamedTuple):
         name: of the job.
         job: pickled.
         place: the folder of the study.
+        seconds: that its process may take; None: as long as it likes.
     """
 
     run: str
     name: str
     job: bytes
     place: Path
+    seconds: float | None = None
 
 
 class ProcessKilledError(InputError):
-    """The process of a job died under it, or the worker that watched over it."""
+    """The process of a job died or was ended under it, or the worker that watched over it."""
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,11 @@ class Backend:
 
 
 def attempts(
-    jobs: Sequence[Job], place: Path, engine: JobEngine, workers: int | None
+    jobs: Sequence[Job],
+    place: Path,
+    engine: JobEngine,
+    workers: int | None,
+    seconds: float | None = None,
 ) -> Generator[Attempt, None, None]:
     """Each job tried once, as the tries end.
 
@@ -82,13 +86,14 @@ def attempts(
             a folder of their own, which is gone afterwards.
         engine: what does them.
         workers: jobs at once; None: as many as the engine has room for.
+        seconds: that a job may take before its process is killed; None: as long as it likes.
 
     Raises:
         InputError: the engine is not known, not installed or not reached, or it broke down.
     """
     run = uuid.uuid4().hex
     with _marked(place, run), _opened(engine, workers) as backend:
-        tasks = [JobTask(run, job.name, pickle.dumps(job), place) for job in jobs]
+        tasks = [JobTask(run, job.name, pickle.dumps(job), place, seconds) for job in jobs]
         found = _explained(backend.spread(tasks), engine)
         try:
             # not `yield from`, which would end joblib's generator before the processes
@@ -101,12 +106,14 @@ def attempts(
                 found.close()
 
 
-def attempt_apart(run: str, name: str, job: bytes, place: Path) -> Attempt:
+def attempt_apart(
+    run: str, name: str, job: bytes, place: Path, seconds: float | None = None
+) -> Attempt:
     """Watch over a pickled job in a process of its own; in any thread, process or machine."""
     if _mark(place, run).exists():
-        return processes_of(run).attempt(name, job, place / name)
+        return processes_of(run).attempt(name, job, place / name, seconds)
     with tempfile.TemporaryDirectory(prefix="interp-job-") as own:
-        return processes_of(run).attempt(name, job, Path(own) / name)
+        return processes_of(run).attempt(name, job, Path(own) / name, seconds)
 
 
 def _spread_by_joblib(

@@ -47,20 +47,21 @@ class OwnProcesses:
         self._busy: set[_OwnProcess] = set()
         self._stopped = False
 
-    def attempt(self, name: str, job: bytes, folder: Path) -> Attempt:
+    def attempt(self, name: str, job: bytes, folder: Path, seconds: float | None = None) -> Attempt:
         """Do a job apart; a process that dies under it is an attempt that failed.
 
         Args:
             name: of the job.
             job: pickled; whoever watches over it need not import what it is made of.
             folder: for files of its own.
+            seconds: after which its process is killed; None: never.
         """
         while True:
             process = self._take()
             if process is None:
                 return Attempt(name, error=ProcessKilledError("stopped"))
             try:
-                found = process.attempt(name, job, folder)
+                found = process.attempt(name, job, folder, seconds)
             finally:
                 self._give_back(process)
             if found is not None:
@@ -112,21 +113,44 @@ class _OwnProcess:
         """Whether it can be given another job."""
         return self._process.poll() is None
 
-    def attempt(self, name: str, job: bytes, folder: Path) -> Attempt | None:
+    def attempt(self, name: str, job: bytes, folder: Path, seconds: float | None) -> Attempt | None:
         """How the job went; None where the process had left for want of jobs before."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         fresh, self._fresh = self._fresh, False
         try:
-            _send(self._process.stdin, pickle.dumps((job, folder)))
-            found: Attempt = pickle.loads(pickle.load(self._process.stdout))
+            with self._killed_after(seconds) as late:
+                _send(self._process.stdin, pickle.dumps((job, folder)))
+                found: Attempt = pickle.loads(pickle.load(self._process.stdout))
             return replace(found, name=name)
         except (OSError, EOFError, ValueError, pickle.UnpicklingError):
             self._process.kill()  # changes nothing where it is dead, or leaving
             code = self._process.wait()
+        if late.is_set():
+            return Attempt(name, error=ProcessKilledError(f"took longer than {seconds:g} s"))
         if code == 0 and not fresh:
             return None
         return Attempt(name, error=ProcessKilledError(_death(code)))
+
+    @contextlib.contextmanager
+    def _killed_after(self, seconds: float | None) -> Iterator[threading.Event]:
+        """Kill the process after so many seconds within; the event says whether it was."""
+        late = threading.Event()
+        if seconds is None:
+            yield late
+            return
+
+        def end() -> None:
+            late.set()
+            self._process.kill()
+
+        timer = threading.Timer(seconds, end)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield late
+        finally:
+            timer.cancel()
 
     def kill(self) -> None:
         """End it, whatever it does."""

@@ -70,6 +70,8 @@ class Runner:
         given: settings by recipe, of all variants or (`VARIANT.KEY`) of one, in place of those
             that the study trains it with.
         first_seed: the first of the seeds that the study takes; the others follow it.
+        seconds: that a job may take, in a process of its own, before that is killed and the job
+            has failed; None: as long as it likes.
 
     Raises:
         InputError: the folder cannot be made, or is no study's; or holds something and `resume`
@@ -87,6 +89,7 @@ class Runner:
         engine: JobEngine | None = None,
         given: Given | None = None,
         first_seed: int = 0,
+        seconds: float | None = None,
     ):
         if workers is not None and workers < 1:
             raise InputError(f"there must be one worker or more, not {workers}")
@@ -97,6 +100,7 @@ class Runner:
             self.workers = joblib.cpu_count() if device == "cpu" else 1
         self.folder, self.say = folder, say
         self.first_seed = first_seed
+        self.seconds = seconds
         self.given: Given = given or {}
         self._trained: dict[str, set[str]] = {}
         if folder is not None:
@@ -120,7 +124,8 @@ class Runner:
             InputError: what a job raised; a finished job in the folder was another one; or
                 settings are given for a recipe that the study does not train.
         """
-        alone = self.engine.name == LOCAL and min(self.workers or 1, len(jobs)) <= 1
+        one = self.engine.name == LOCAL and min(self.workers or 1, len(jobs)) <= 1
+        alone = one and self.seconds is None
         with self._begun(jobs, apart=not alone) as begun:
             for found in begun.tries:
                 found.check()
@@ -186,7 +191,7 @@ class Runner:
         ordered = sorted(jobs, key=lambda job: -job.cost)
         if apart and ordered:
             workers = None if self.workers is None else min(self.workers, len(ordered))
-            yield from attempts(ordered, place, self.engine, workers)
+            yield from attempts(ordered, place, self.engine, workers, self.seconds)
             return
         for job in ordered:
             yield attempt(job, place / job.name)

@@ -37,6 +37,13 @@ def kills_itself(*, folder: Path, seed: int, deadly: int) -> Outcome:
     return Outcome({"seed": seed})
 
 
+def hangs(*, folder: Path, seed: int, note: str) -> Outcome:
+    """One seed never ends, but where a file says that it may."""
+    while seed == 1 and not Path(note).exists():
+        time.sleep(0.05)
+    return Outcome({"seed": seed, "process": os.getpid()})
+
+
 def once_killed(*, folder: Path, seed: int, note: str) -> Outcome:
     """The first time, the process that watches over this one is killed."""
     if not Path(note).exists():

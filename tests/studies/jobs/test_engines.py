@@ -62,6 +62,36 @@ def test_a_killed_process_loses_only_its_own_job(light, tmp_path: Path, name: st
     assert not list(tmp_path.glob(".run-*"))
 
 
+@pytest.mark.parametrize("name", ["local", "loky"])
+def test_a_job_that_hangs_is_ended_and_the_others_go_on(light, tmp_path: Path, name: str) -> None:
+    note, place = tmp_path / "note", tmp_path / "study"
+    jobs = light.jobs_of(light.hangs, 3, note=str(note))
+    found = tried(jobs, place, engine=JobEngine(name), seconds=8.0)
+    assert [found[f"hangs-{seed}"].values["seed"] for seed in (0, 2)] == [0, 2]
+    assert isinstance(found["hangs-1"].error, ProcessKilledError)
+    assert found["hangs-1"].failure() == "took longer than 8 s"
+    note.touch()
+    again = tried(jobs, place, engine=JobEngine(name), seconds=60.0, resume=True)
+    assert again["hangs-1"].values["seed"] == 1
+    assert set(again) == {"hangs-1"}
+
+
+def test_a_time_limit_holds_for_one_worker_too(light, tmp_path: Path) -> None:
+    jobs = light.jobs_of(light.hangs, 2, note=str(tmp_path / "note"))[1:]
+    with pytest.raises(InputError, match=r"^hangs-1: took longer than 2 s$"):
+        Runner(tmp_path / "study", workers=1, seconds=2.0).run(jobs)
+
+
+def test_a_limit_that_is_kept_ends_nothing(light, tmp_path: Path) -> None:
+    processes = OwnProcesses()
+    jobs = light.jobs_of(light.hangs, 1, note="")
+    first, second = (
+        processes.attempt("job", pickle.dumps(jobs[0]), tmp_path / "job", 20.0) for _ in range(2)
+    )
+    assert first.values["process"] == second.values["process"]
+    processes.stop()
+
+
 def test_whatever_a_job_does_is_an_attempt(light, tmp_path: Path) -> None:
     processes = OwnProcesses()
     functions = (light.squares, light.refuses, light.raises_oddly, light.leaves)
