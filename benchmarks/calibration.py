@@ -158,27 +158,30 @@ def main() -> None:
                 found.setdefault(null, []).append(p)
     rows = [judged(name, values) for name, values in found.items()]
     adjusted = holm(np.array([row["too small"] for row in rows]))
-    table = Table()
-    for column in (
-        "null",
-        "runs",
-        "p ≤ 0.05",
-        "p ≤ 0.01",
-        "too small, p",
-        "uniform, p",
-        "too small?",
-    ):
-        table.add_column(column)
     for row, p in zip(rows, adjusted.tolist(), strict=True):
         above = any(row[f"at most {level}"][1] > level for level in LEVELS)
         row["says"] = "too small" if above or p <= 0.01 else "not seen"
-        shares = ["{:.3f} ({:.3f} to {:.3f})".format(*row[f"at most {level}"]) for level in LEVELS]
-        uniform = "-" if row["uniform"] is None else f"{row['uniform']:.2g}"
-        cells = (str(row["runs"]), *shares, f"{row['too small']:.2g}", uniform, row["says"])
-        table.add_row(row["null"], *cells)
+    heads = ["null", "runs", "p ≤ 0.05", "p ≤ 0.01", "too small, p", "uniform, p", "too small?"]
+    cells = [
+        [
+            row["null"],
+            row["runs"],
+            *("{:.3f} ({:.3f} to {:.3f})".format(*row[f"at most {level}"]) for level in LEVELS),
+            f"{row['too small']:.2g}",
+            None if row["uniform"] is None else f"{row['uniform']:.2g}",
+            row["says"],
+        ]
+        for row in rows
+    ]
+    table = Table()
+    for head in heads:
+        table.add_column(head)
+    for line in cells:
+        table.add_row(*("-" if cell is None else str(cell) for cell in line))
     Console(width=140).print(table)
     if options.json:
-        options.json.write_text(json.dumps({"nulls": rows}, indent=1) + "\n")
+        kept = {"title": "Nulls", "columns": heads, "rows": cells}
+        options.json.write_text(json.dumps({"nulls": rows, "tables": [kept]}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

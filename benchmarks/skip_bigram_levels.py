@@ -184,7 +184,15 @@ def main() -> None:
             "heads": sum(row["count"] for row in levels),
             "heads with any": sum(row["wrong"] for row in levels),
             "at most a bigram for 16 parameters": {
-                "recall": min(row["recall"] for row in few),
+                "recall": {
+                    kind: {
+                        str(d): min(
+                            r["recall"] for r in few if (r["kind"], r["d_resid"]) == (kind, d)
+                        )
+                        for d, _ in SIZES
+                    }
+                    for kind in BLOCKS
+                },
                 "echoes": max(row["echoes"] or 0.0 for row in few),
             },
             "intervals": {"given": given, "cover": covered},
