@@ -18,7 +18,11 @@ from jaxtyping import Bool, Float
 
 from interp_toolkit.probes.boolean.result import HeldOutFigures, LabelingNull
 from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
-from interp_toolkit.probes.estimators.heldout import HeldOutScores, cross_validate_targets
+from interp_toolkit.probes.estimators.heldout import (
+    GRID,
+    HeldOutScores,
+    cross_validate_targets,
+)
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 from interp_toolkit.probes.estimators.separability import Separability, check_separability
 
@@ -101,9 +105,18 @@ def controls(
 
 
 def measure(
-    X: Any, precision: str, targets: Targets, *, C: float, seed: int, max_seconds: float | None
+    X: Any,
+    precision: str,
+    targets: Targets,
+    *,
+    C: float | None,
+    seed: int,
+    max_seconds: float | None,
 ) -> SiteMeasurement:
-    """The site with activations X [n d] (float64 array), computed in `precision`."""
+    """The site with activations X [n d] (float64 array), computed in `precision`.
+
+    `C` is the probe's inverse regularisation on sampled data; None: chosen by held-out log loss.
+    """
     y = targets.function
     separability = check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds)
     judge = _sampled if targets.sampled else _exhaustive
@@ -115,7 +128,7 @@ def _exhaustive(
     precision: str,
     targets: Targets,
     separability: Separability,
-    C: float,
+    C: float | None,
     seed: int,
     max_seconds: float | None,
 ) -> SiteMeasurement:
@@ -191,14 +204,17 @@ def _sampled(
     precision: str,
     targets: Targets,
     separability: Separability,
-    C: float,
+    C: float | None,
     seed: int,
     max_seconds: float | None,
 ) -> SiteMeasurement:
     every = np.column_stack([targets.labels, targets.nulls])
     scored = _cross_validate(X, every, targets.groups, C, seed)
     size = _spread(X)
-    whole = fit_logistic_targets(X / size, targets.labels[:, :1], C=C)
+    known = np.isfinite(scored.C[0])  # else the function could not be held out
+    whole = fit_logistic_targets(
+        X / size, targets.labels[:, :1], C=float(scored.C[0]) if known else C or 1.0
+    )
     n_named = len(targets.names)
     accuracy = scored.balanced_accuracy[:n_named].copy()
     accuracy[0] = scored.accuracy[0]
@@ -250,7 +266,7 @@ def _spread(X: Float[np.ndarray, "n d"]) -> float:
 
 
 def held_out_accuracy(
-    X: Float[np.ndarray, "n d"], targets: Targets, *, C: float, seed: int
+    X: Float[np.ndarray, "n d"], targets: Targets, *, C: float | None, seed: int
 ) -> float:
     """The function's held-out balanced accuracy alone, same folds and regularisation."""
     scored = _cross_validate(X, targets.labels[:, :1], targets.groups, C, seed)
@@ -261,7 +277,7 @@ def _cross_validate(
     X: Float[np.ndarray, "n d"],
     labels: Bool[np.ndarray, "n target"],
     groups: np.ndarray | None,
-    C: float,
+    C: float | None,
     seed: int,
 ) -> HeldOutScores:
     return cross_validate_targets(
@@ -270,7 +286,7 @@ def _cross_validate(
         groups=groups,
         n_splits=_splits(groups),
         seed=seed,
-        C=C,
+        C=GRID if C is None else C,
         keep_scores=False,
     )
 

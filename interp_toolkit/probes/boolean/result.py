@@ -28,10 +28,11 @@ class HeldOutFigures:
 
     Attributes:
         accuracy: share of rows right.
-        balanced_accuracy: mean of the two classes' shares.
+        balanced_accuracy: mean of the two classes' shares, at the odds of the rows fitted to.
         auroc: area under the ROC curve.
         calibration_error: expected calibration error of the probabilities.
-        null_balanced_accuracy: mean over shuffled labels, same folds and regularisation.
+        null_balanced_accuracy: mean over shuffled labels, same folds and choice of
+            regularisation.
         reinitialised_balanced_accuracy: mean over copies of the model with permuted weights.
         p_value: of the balanced accuracy, corrected for the sites looked at (max statistic).
     """

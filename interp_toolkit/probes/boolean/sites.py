@@ -33,7 +33,7 @@ def in_reinitialised(
     read: SiteReader,
     targets: Targets,
     copies: int,
-    C: float,
+    C: float | None,
     seed: int,
     progress: Callable[[str], None],
 ) -> Float[np.ndarray, "site copy"]:

@@ -2,10 +2,17 @@
 
 A fold is a target with some rows' weights set to zero, so all folds of all targets are solved
 together, on one rotation of the activations (`probes.estimators.logistic`).
+
+Of several strengths of the penalty each fold takes the one whose log loss on the rows of the
+*other* folds, held out in their turn, is least: no row's label has a say in how that row is scored
+but through the probes it helped to fit. Directions of an activation differ in size by orders of
+magnitude, so that no one strength serves all: what is read off a small direction is lost under a
+penalty that suits a large one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,6 +32,9 @@ from interp_toolkit.probes.estimators.logistic import (
 from interp_toolkit.probes.estimators.site import Device, Labels, Rows, Site
 from interp_toolkit.probes.estimators.splits import Groups, grouped_folds, stratified_folds
 
+#: Inverse strengths of the penalty to choose among, for activations of unit spread.
+GRID = (1e-2, 1.0, 1e2, 1e4, 1e6)
+
 
 @dataclass(frozen=True)
 class HeldOutScores(Brief):
@@ -36,14 +46,17 @@ class HeldOutScores(Brief):
     (Forman & Scholz 2010).
 
     Attributes:
-        accuracy: share of rows predicted right.
-        balanced_accuracy: mean of the shares right among positive and among negative rows.
+        accuracy: share of rows predicted right, at even odds.
+        balanced_accuracy: mean of the shares right among positive and among negative rows, at the
+            odds of a positive row among those that the probe was fitted to. (At even odds a rare
+            class would never be predicted, however well the scores rank it.)
         auroc: area under the ROC curve.
         log_loss: mean, in nats.
         calibration_error: see `metrics.calibration_error`.
         scores: out-of-fold log-odds, float32; None when not kept.
         reasons: why a target has no numbers; None where it has.
         converged: whether all folds of the target met the tolerance.
+        C: the inverse strength of the penalty with the least log loss over all folds.
     """
 
     accuracy: Float[np.ndarray, " target"]
@@ -54,6 +67,7 @@ class HeldOutScores(Brief):
     scores: Float[np.ndarray, "batch target"] | None
     reasons: tuple[str | None, ...]
     converged: Bool[np.ndarray, " target"]
+    C: Float[np.ndarray, " target"]
 
 
 def cross_validate_targets(
@@ -63,7 +77,7 @@ def cross_validate_targets(
     groups: Groups | None = None,
     n_splits: int = 5,
     seed: int = 0,
-    C: float = 1.0,
+    C: float | Sequence[float] = 1.0,
     fit_intercept: bool = True,
     tol: float = 1e-3,
     max_iter: int = 500,
@@ -82,7 +96,8 @@ def cross_validate_targets(
         groups: the group (document) of every row.
         n_splits: number of folds.
         seed: of the folds.
-        C: as in `fit_logistic_targets`, like the options that follow.
+        C: as in `fit_logistic_targets`, like the options that follow; or several to choose among,
+            fold by fold (`GRID`).
         fit_intercept: whether to fit an unpenalised intercept.
         tol: relative error of every fit.
         max_iter: the most iterations of every fit.
@@ -99,7 +114,11 @@ def cross_validate_targets(
         >>> (scores.accuracy > 0.9).tolist()
         [True, True]
     """
-    check_options(C, tol, max_iter)
+    strengths = tuple(float(c) for c in np.atleast_1d(C))
+    if not strengths:
+        raise InputError("C is empty: give at least one")
+    for strength in strengths:
+        check_options(strength, tol, max_iter)
     labels = Y.detach().cpu().numpy() if isinstance(Y, Tensor) else np.asarray(Y)
     n_row, n_target = labels.shape
     _check_split(n_row, len(X), n_splits, groups)
@@ -110,6 +129,7 @@ def cross_validate_targets(
     kept = np.full(labels.shape, np.nan, dtype=np.float32) if keep_scores else None
     reasons: list[str | None] = [None] * n_target
     converged = np.ones(n_target, dtype=bool)
+    best = np.full(n_target, np.nan)
     step = max(1, BLOCK_ELEMENTS // (n_row * n_splits))
     for at in range(0, n_target, step):
         block = labels[:, at : at + step]
@@ -121,12 +141,13 @@ def cross_validate_targets(
         if not usable:
             continue
         block, folds = block[:, usable], folds[:, usable]
-        scores, converged[np.add(at, usable)] = _out_of_fold(
-            site, block, folds, n_splits, C=C, tol=tol, max_iter=max_iter, dtype=dtype
+        scores, converged[np.add(at, usable)], best[np.add(at, usable)] = _best_out_of_fold(
+            site, block, folds, n_splits, strengths, tol=tol, max_iter=max_iter, dtype=dtype
         )
+        odds = _fitted_odds(block, folds, n_splits)
         table[:, np.add(at, usable)] = [
             metrics.accuracy(block, scores),
-            metrics.balanced_accuracy(block, scores),
+            metrics.balanced_accuracy(block, scores - odds),
             _mean_auroc(block, scores, folds, n_splits),
             metrics.log_loss(block, scores),
             metrics.calibration_error(block, scores),
@@ -143,6 +164,7 @@ def cross_validate_targets(
         scores=kept,
         reasons=tuple(reasons),
         converged=converged,
+        C=best,
     )
 
 
@@ -172,6 +194,53 @@ def _reasons(
                 f"{total[column]} {name} rows{where}, too few for {n_splits} folds"
             )
     return reasons
+
+
+def _best_out_of_fold(
+    site: Site,
+    Y: Bool[np.ndarray, "batch target"],
+    folds: Int[np.ndarray, "batch target"],
+    n_splits: int,
+    strengths: tuple[float, ...],
+    *,
+    tol: float,
+    max_iter: int,
+    dtype: torch.dtype | None,
+) -> tuple[
+    Float[np.ndarray, "batch target"], Bool[np.ndarray, " target"], Float[np.ndarray, " target"]
+]:
+    """Every row's score at its fold's strength; what converged in all folds; the best strength."""
+    tried = [
+        _out_of_fold(site, Y, folds, n_splits, C=C, tol=tol, max_iter=max_iter, dtype=dtype)
+        for C in strengths
+    ]
+    if len(tried) == 1:
+        scores, converged = tried[0]
+        return scores, converged, np.full(Y.shape[1], strengths[0])
+    losses = np.empty((len(tried), n_splits, Y.shape[1]))  # summed over the rows of each fold
+    for i, (scores, _) in enumerate(tried):
+        by_row = np.logaddexp(0, np.where(Y, -scores, scores))
+        for fold in range(n_splits):
+            losses[i, fold] = np.where(folds == fold, by_row, 0).sum(0)
+    total = losses.sum(1)
+    chosen = (total[:, None] - losses).argmin(0)  # [fold target], by the other folds
+    scores, converged = np.empty(Y.shape), np.ones(Y.shape[1], dtype=bool)
+    for i, (of_this, met) in enumerate(tried):
+        np.copyto(scores, of_this, where=np.take_along_axis(chosen, folds, axis=0) == i)
+        converged &= met | ~(chosen == i).any(0)
+    return scores, converged, np.asarray(strengths)[total.argmin(0)]
+
+
+def _fitted_odds(
+    Y: Bool[np.ndarray, "batch target"], folds: Int[np.ndarray, "batch target"], n_splits: int
+) -> Float[np.ndarray, "batch target"]:
+    """For every row the log-odds of a positive one among the rows outside its fold."""
+    odds = np.empty(Y.shape)
+    for fold in range(n_splits):
+        fitted = folds != fold
+        positive = (Y & fitted).sum(0)
+        np.copyto(odds, np.log(positive / (fitted.sum(0) - positive)), where=~fitted)
+    return odds
 
 
 def _out_of_fold(

@@ -225,7 +225,7 @@ def test_rows_that_repeat_are_not_held_out_in_truth() -> None:
 
 
 def test_few_points_in_many_dimensions_say_little() -> None:
-    rng = np.random.default_rng(2)
+    rng = np.random.default_rng(3)
     config = TransformerConfig(
         n_layers=1, d_model=96, n_ctx=2, d_head=8, n_heads=2, d_vocab=60, attn_only=True, seed=2
     )
@@ -376,7 +376,8 @@ def test_controls_on_sampled_data_are_balanced() -> None:
     with torch.no_grad():
         model.embed.W_E.normal_(generator=torch.Generator().manual_seed(0))
     (site,) = BOOLEAN(model, table="0110", data=noise, shuffles=9).sites
-    assert site.controls["AND"] == pytest.approx(0.5, abs=0.1)
+    error = np.sqrt(0.25 / rare.all(axis=1).sum()) / 2  # of the share of the few that are true
+    assert site.controls["AND"] == pytest.approx(0.5, abs=3 * error)
 
 
 def test_no_shuffles_are_none() -> None:

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
-from scipy.special import expit
-from scipy.stats import binom
+from scipy.special import expit, logit
+from scipy.stats import binom, norm
 from sklearn import metrics as sk
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -31,21 +31,71 @@ def test_every_row_is_scored_by_the_probe_that_has_not_seen_it(data, grouped):
     folds = grouped_folds(groups, 4, 7) if grouped else stratified_folds(Y, 4, 7)
     folds = np.broadcast_to(folds, Y.shape)
     for t in range(Y.shape[1]):
-        y, scores, aurocs = Y[:, t], np.empty(len(X)), []
+        y, scores, odds, aurocs = Y[:, t], np.empty(len(X)), np.empty(len(X)), []
         for fold in range(4):
             test = folds[:, t] == fold
             probe = LogisticRegression(C=0.5, solver="newton-cholesky", tol=1e-12)
             scores[test] = probe.fit(X[~test], y[~test]).decision_function(X[test])
+            odds[test] = logit(y[~test].mean())
             aurocs.append(sk.roc_auc_score(y[test], scores[test]))
         np.testing.assert_allclose(result.scores[:, t], scores, atol=1e-5)
         assert result.accuracy[t] == pytest.approx(sk.accuracy_score(y, scores > 0))
         assert result.balanced_accuracy[t] == pytest.approx(
-            sk.balanced_accuracy_score(y, scores > 0)
+            sk.balanced_accuracy_score(y, scores > odds)
         )
         assert result.auroc[t] == pytest.approx(np.mean(aurocs))
         assert result.log_loss[t] == pytest.approx(sk.log_loss(y, expit(scores)), abs=1e-6)
     assert result.reasons == (None,) * 4
     assert result.converged.all()
+
+
+def test_each_fold_takes_the_strength_that_serves_the_other_folds_best(data):
+    X, Y = data
+    X = X * np.array([1, 1, 1e-2, 1e-2, 1, 1, 1, 1])  # two targets on small directions
+    strengths = (1e-3, 1.0, 1e4)
+    result = cross_validate_targets(X, Y, n_splits=4, seed=7, C=strengths, tol=1e-9)
+    folds = stratified_folds(Y, 4, 7)
+    for t in range(Y.shape[1]):
+        y, of = Y[:, t], folds[:, t]
+        tried = np.empty((len(strengths), len(X)))
+        for i, C in enumerate(strengths):
+            for fold in range(4):
+                probe = LogisticRegression(C=C, solver="newton-cholesky", tol=1e-12)
+                probe.fit(X[of != fold], y[of != fold])
+                tried[i, of == fold] = probe.decision_function(X[of == fold])
+        expected = np.empty(len(X))
+        for fold in range(4):
+            losses = [sk.log_loss(y[of != fold], expit(scores[of != fold])) for scores in tried]
+            expected[of == fold] = tried[np.argmin(losses), of == fold]
+        np.testing.assert_allclose(result.scores[:, t], expected, atol=1e-4)
+        losses = [sk.log_loss(y, expit(scores)) for scores in tried]
+        assert result.C[t] == strengths[int(np.argmin(losses))]
+    assert len(set(result.C.tolist())) > 1  # the data tell strengths apart
+
+
+def test_what_lies_on_a_small_direction_is_read_too():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((600, 6)) * np.array([1, 1, 1, 1, 1, 3e-3])
+    y = X[:, 5:] > 0.003
+    held = cross_validate_targets(X, y, C=heldout.GRID)
+    assert held.balanced_accuracy[0] > 0.95
+    assert held.C[0] >= 1e4
+    fixed = cross_validate_targets(X, y, C=1.0)  # the penalty hides it
+    assert fixed.balanced_accuracy[0] < 0.75
+
+
+def test_a_rare_class_that_is_ranked_well_is_not_at_chance():
+    rng = np.random.default_rng(0)
+    y = rng.random((1000, 1)) < 0.08
+    X = rng.standard_normal((1000, 5))
+    X[:, 0] += 1.5 * y[:, 0]
+    held = cross_validate_targets(X, y)
+    assert held.balanced_accuracy[0] == pytest.approx(of_two_normals(1.5), abs=0.06)
+
+
+def of_two_normals(distance):
+    """Balanced accuracy of the midpoint between two unit normals."""
+    return float(norm.cdf(distance / 2))
 
 
 def test_blocks_and_repetition_give_the_same_folds_and_numbers(data, monkeypatch):
@@ -98,6 +148,8 @@ def test_unconverged_folds_are_warned_about(data):
         ({"groups": [0, 1]}, "150 rows of labels but 2 rows of groups"),
         ({"groups": [0] * 149 + [1]}, "2 groups cannot be split into 5 folds"),
         ({"C": -1.0}, "C must be positive"),
+        ({"C": (1.0, 0.0)}, "C must be positive"),
+        ({"C": ()}, "C is empty"),
     ],
 )
 def test_what_cannot_be_split_is_refused(data, change, message):
@@ -110,7 +162,9 @@ def p_values(X, features, n_draws, seed, groups=None):
     every = np.concatenate([features[None], shuffled_labels(features, n_draws, seed, groups)])
     labels = np.stack([every[..., 0], every[..., 0] ^ every[..., 1]], axis=-1)
     columns = np.moveaxis(labels, 1, 0).reshape(len(X), -1)
-    scored = cross_validate_targets(X, columns, groups=groups, n_splits=3, keep_scores=False)
+    scored = cross_validate_targets(
+        X, columns, groups=groups, n_splits=3, C=heldout.GRID, keep_scores=False
+    )
     table = scored.balanced_accuracy.reshape(len(every), 2)
     return max_statistic_p_values(table[0], table[1:])
 
