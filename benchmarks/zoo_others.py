@@ -23,7 +23,7 @@ import argparse
 import json
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -222,6 +222,7 @@ def collapse_of(folder: Path, model: HookedTransformer) -> dict[str, Any]:
         unit = states / states.norm(dim=-1, keepdim=True)
         cosines = unit @ unit.mT
         rows = (cosines * differ).sum((1, 2)) / differ.sum((1, 2))
+        assert layer.cosine is not None
         gaps.append(abs(float(rows[differ.any((1, 2))].mean()) - layer.cosine))
     return {"largest gap": max(gaps), "places": len(gaps), "status": result.status}
 
@@ -247,7 +248,7 @@ def one(folder: Path, asked: Sequence[str]) -> dict[str, Any]:
     with np.load(folder / "prompts.npz") as data:
         features = "features" in data and data["features"].shape[1] >= 2
     found: dict[str, Any] = {"name": folder.name}
-    asks = {
+    asks: dict[str, tuple[Callable[[], dict[str, Any]], bool]] = {
         "boolean": (lambda: boolean_of(folder, model), features),
         "composition": (lambda: composition_of(folder, model), model.cfg.n_layers > 1),
         "collapse": (lambda: collapse_of(folder, model), True),
@@ -263,37 +264,34 @@ def one(folder: Path, asked: Sequence[str]) -> dict[str, Any]:
     return found
 
 
-def summary_of(rows: list[dict[str, Any]]) -> dict[str, Any]:
-    """Sums over models."""
+def summary_of(rows: list[dict[str, Any]], asked: Sequence[str]) -> dict[str, Any]:
+    """Sums over models, by question."""
     told: dict[str, Any] = {}
-    for name in ("boolean", "composition", "ov"):
+    for name in asked:
+        answers = [row[name] for row in rows if name in row]
+        told[name] = {
+            "models": sum("refused" not in one for one in answers),
+            "refused": [one["refused"] for one in answers if "refused" in one],
+        }
         sums: Counter[str] = Counter()
-        for row in rows:
-            sums.update(row.get(name, {}).get("counts", {}))
-        told[name] = {"models": sum("counts" in r.get(name, {}) for r in rows)} | dict(sums)
-    gaps = [
-        ours - theirs
-        for r in rows
-        if "accuracies" in r.get("boolean", {})
-        for _, ours, theirs in r["boolean"]["accuracies"]
-        if ours == ours
-    ]
-    told["boolean"]["accuracy, ours less theirs"] = (
-        {"least": min(gaps), "median": float(np.median(gaps)), "greatest": max(gaps)}
-        if gaps
-        else None
-    )
-    collapses = [r["collapse"] for r in rows if "largest gap" in r.get("collapse", {})]
-    told["collapse"] = {
-        "models": len(collapses),
-        "largest gap": max((c["largest gap"] for c in collapses), default=None),
-    }
-    told["refused"] = {
-        f"{r['name']} {k}": v["refused"]
-        for r in rows
-        for k, v in r.items()
-        if isinstance(v, dict) and "refused" in v
-    }
+        for answer in answers:
+            sums.update(answer.get("counts", {}))
+        told[name] |= dict(sums)
+        gaps = [
+            ours - theirs
+            for answer in answers
+            for _, ours, theirs in answer.get("accuracies", [])
+            if ours == ours
+        ]
+        if gaps:
+            told[name]["accuracy, ours less theirs"] = {
+                "least": min(gaps),
+                "median": float(np.median(gaps)),
+                "greatest": max(gaps),
+            }
+        if name == "collapse":
+            told[name]["largest gap"] = max(one["largest gap"] for one in answers)
+            told[name]["places"] = sum(one["places"] for one in answers)
     return told
 
 
@@ -309,10 +307,11 @@ def main() -> None:
     folders = sorted(path.parent for path in options.folder.glob("*/truth.json"))
     folders = [path for path in folders if not options.only or path.name in options.only]
     rows = [one(folder, options.ask) for folder in track(folders, "models")]
-    told = summary_of(rows)
+    told = summary_of(rows, options.ask)
     print(json.dumps(told, indent=1))
-    if options.json:
-        options.json.write_text(json.dumps({"summary": told, "models": rows}, indent=1))
+    if options.json:  # what was asked at another time stays
+        kept = json.loads(options.json.read_text()) if options.json.exists() else {}
+        options.json.write_text(json.dumps(kept | told, indent=1) + "\n")
 
 
 if __name__ == "__main__":
