@@ -1,4 +1,4 @@
-"""Boolean functions, composition, collapse and OV in strangers' models, by independent means.
+"""Boolean functions, composition, collapse, OV, sorting in strangers' models, by other means.
 
 Takes the folder that `zoo_heads.py` takes. Per model, each against a truth from other code:
 
@@ -13,6 +13,8 @@ Takes the folder that `zoo_heads.py` takes. Per model, each against a truth from
 - collapse: the mean cosine of states at positions with different tokens, in plain PyTorch.
 - ov: heads whose attention to the answer's token, or to what followed a token before, the task
   needs (`truth.json`) have to copy it: how many of them does the OV circuit say it of.
+- sorting: of models that sort, whether the algorithm is the one that outputs follow when the token
+  before is swapped (`truth.json`), and what share of lists is sorted.
 
 Run: python benchmarks/zoo_others.py FOLDER [--only NAME ...] [--ask QUESTION ...] [--json FILE]
 """
@@ -42,7 +44,7 @@ from interp_toolkit.data import FeatureData
 
 MATTERS, IDLE = 0.03, 0.005  # of the accuracy
 FUNCTIONS = {"xor": "0110", "and": "0001", "or": "0111"}
-ASKED = ("boolean", "composition", "collapse", "ov")
+ASKED = ("boolean", "composition", "collapse", "ov", "sorting")
 SHUFFLES = 2  # of the features, per function
 ROWS = 512  # of the rows for cut paths
 
@@ -241,6 +243,15 @@ def ov_of(folder: Path, truth: dict[str, Any]) -> dict[str, Any]:
     return {"counts": dict(counts)}
 
 
+def sorting_of(folder: Path, truth: dict[str, Any]) -> dict[str, Any]:
+    """Whether the algorithm named is the one that their swap test names."""
+    result: Any = it.analyze(folder / "model.pt", "sorting", layout=truth["sorting"]["layout"])
+    swap = truth["sorting"]["swap"]
+    theirs = "(algorithm 1)" if swap["least_above"] > swap["kth"] else "(algorithm 2)"
+    right = result.status == "detected" and theirs in result.verdict
+    return {"counts": {"as swapped": int(right)}, "verdict": result.verdict}
+
+
 def one(folder: Path, asked: Sequence[str]) -> dict[str, Any]:
     """Everything of one model; what could not be asked, in words."""
     truth = json.loads((folder / "truth.json").read_text())
@@ -253,6 +264,7 @@ def one(folder: Path, asked: Sequence[str]) -> dict[str, Any]:
         "composition": (lambda: composition_of(folder, model), model.cfg.n_layers > 1),
         "collapse": (lambda: collapse_of(folder, model), True),
         "ov": (lambda: ov_of(folder, truth), True),
+        "sorting": (lambda: sorting_of(folder, truth), truth.get("sorting") is not None),
     }
     for name, (ask, possible) in asks.items():
         if not possible or name not in asked:
@@ -289,6 +301,8 @@ def summary_of(rows: list[dict[str, Any]], asked: Sequence[str]) -> dict[str, An
                 "median": float(np.median(gaps)),
                 "greatest": max(gaps),
             }
+        if name == "sorting":
+            told[name]["verdicts"] = [one["verdict"] for one in answers if "verdict" in one]
         if name == "collapse":
             told[name]["largest gap"] = max(one["largest gap"] for one in answers)
             told[name]["places"] = sum(one["places"] for one in answers)
