@@ -5,7 +5,9 @@ together, on one rotation of the activations (`probes.estimators.logistic`).
 
 Of several strengths of the penalty each fold takes the one whose log loss on the rows of the
 *other* folds, held out in their turn, is least: no row's label has a say in how that row is scored
-but through the probes it helped to fit. Directions of an activation differ in size by orders of
+but through the probes it helped to fit. From strong to weak, a fold stops where that loss is a
+quarter above its least: labels that cannot be read, which most are that a null draws, would only be
+fitted more and more closely. Directions of an activation differ in size by orders of
 magnitude, so that no one strength serves all: what is read off a small direction is lost under a
 penalty that suits a large one.
 """
@@ -34,6 +36,9 @@ from interp_toolkit.probes.estimators.splits import Groups, grouped_folds, strat
 
 #: Inverse strengths of the penalty to choose among, for activations of unit spread.
 GRID = (1e-2, 1.0, 1e2, 1e4, 1e6)
+
+
+HOPELESS = 1.25  # a fold tries no weaker penalty once its loss is so many times its least
 
 
 @dataclass(frozen=True)
@@ -210,25 +215,37 @@ def _best_out_of_fold(
     Float[np.ndarray, "batch target"], Bool[np.ndarray, " target"], Float[np.ndarray, " target"]
 ]:
     """Every row's score at its fold's strength; what converged in all folds; the best strength."""
-    tried = [
-        _out_of_fold(site, Y, folds, n_splits, C=C, tol=tol, max_iter=max_iter, dtype=dtype)
-        for C in strengths
-    ]
-    if len(tried) == 1:
-        scores, converged = tried[0]
+    if len(strengths) == 1:
+        scores, converged = _out_of_fold(
+            site, Y, folds, n_splits, C=strengths[0], tol=tol, max_iter=max_iter, dtype=dtype
+        )
         return scores, converged, np.full(Y.shape[1], strengths[0])
-    losses = np.empty((len(tried), n_splits, Y.shape[1]))  # summed over the rows of each fold
-    for i, (scores, _) in enumerate(tried):
-        by_row = np.logaddexp(0, np.where(Y, -scores, scores))
-        for fold in range(n_splits):
-            losses[i, fold] = np.where(folds == fold, by_row, 0).sum(0)
-    total = losses.sum(1)
-    chosen = (total[:, None] - losses).argmin(0)  # [fold target], by the other folds
-    scores, converged = np.empty(Y.shape), np.ones(Y.shape[1], dtype=bool)
-    for i, (of_this, met) in enumerate(tried):
-        np.copyto(scores, of_this, where=np.take_along_axis(chosen, folds, axis=0) == i)
-        converged &= met | ~(chosen == i).any(0)
-    return scores, converged, np.asarray(strengths)[total.argmin(0)]
+    n_target = Y.shape[1]
+    scores, converged = np.empty(Y.shape), np.ones(n_target, dtype=bool)
+    best, strength = np.full(n_target, np.inf), np.empty(n_target)  # over all folds
+    least = np.full((n_splits, n_target), np.inf)  # loss on the other folds, of what is chosen
+    goes_on = np.ones((n_splits, n_target), dtype=bool)
+    for C in sorted(strengths):
+        active = np.flatnonzero(goes_on.any(0))
+        if not active.size:
+            break
+        y, of = Y[:, active], folds[:, active]
+        found, met = _out_of_fold(
+            site, y, of, n_splits, C=C, tol=tol, max_iter=max_iter, dtype=dtype
+        )
+        by_row = np.logaddexp(0, np.where(y, -found, found))
+        losses = np.stack([np.where(of == fold, by_row, 0).sum(0) for fold in range(n_splits)])
+        total = losses.sum(0)
+        better = total < best[active]
+        best[active[better]], strength[active[better]] = total[better], C
+        others = total - losses  # [fold target]
+        chosen = goes_on[:, active] & (others < least[:, active])
+        least[:, active] = np.where(chosen, others, least[:, active])
+        takes = np.take_along_axis(chosen, of, axis=0)
+        scores[:, active] = np.where(takes, found, scores[:, active])
+        converged[active] &= met | ~chosen.any(0)
+        goes_on[:, active] &= others <= HOPELESS * least[:, active]
+    return scores, converged, strength
 
 
 def _fitted_odds(
