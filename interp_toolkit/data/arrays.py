@@ -2,8 +2,9 @@
 
 `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and maybe `features`
 [n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k], `answer_positions`
-[n k] or [k], `wrong` [n k] and `corrupted` [n pos]. In memory tensors and lists do as well; rows
-may differ in length, and features may be a mapping from names to columns, such as a data frame.
+[n k] or [k], `wrong` [n k] and `corrupted` [n pos]. Any other array is a feature of its name if it
+holds booleans [n]. In memory tensors and lists do as well; rows may differ in length, and features
+may be a mapping from names to columns, such as a data frame.
 """
 
 from __future__ import annotations
@@ -65,10 +66,7 @@ def data_of_arrays(
     path: str | Path, arrays: Mapping[str, Any], feature_names: Sequence[str] | None
 ) -> FeatureData:
     """Arrays by their names as data, checked; `path` is where they come from, for messages."""
-    for name in arrays:
-        if name not in ARRAYS:
-            raise InputError(f"{path}: unknown array {name!r}{suggestion(name, ARRAYS)}")
-    no_features = "features" not in arrays or (feature_names is not None and not len(feature_names))
+    own_names = _columns_by_own_name(path, arrays)
     if "tokens" not in arrays:
         raise InputError(f"{path}: there is no array 'tokens'")
     tokens = arrays["tokens"]
@@ -77,7 +75,17 @@ def data_of_arrays(
             raise InputError(f"{path}: lengths are of padded rows; these tokens have none")
     elif tokens.ndim != 2 or tokens.dtype.kind not in "iu":
         raise InputError(f"{path}: tokens must be integers [row position], not {_form(tokens)}")
-    columns = {} if no_features else _named_columns(path, arrays)
+    none_asked = feature_names is not None and not len(feature_names)
+    columns = {} if none_asked else _named_columns(path, arrays)
+    for name, column in ({} if none_asked else own_names).items():
+        if name in columns:
+            raise InputError(f"{path}: two features are called {name!r}")
+        columns[name] = column
+    for name, column in columns.items():
+        if len(column) != len(tokens):
+            raise InputError(
+                f"{path}: {len(column)} feature rows for {len(tokens)} rows ({name!r})"
+            )
     chosen = choose(path, columns, feature_names)
     position = arrays.get("position")
     if position is not None and position.ndim == 0:
@@ -120,7 +128,22 @@ def _corrupted(
     return _cut(path, rows, arrays.get("lengths"))
 
 
+def _columns_by_own_name(path: str | Path, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    """Boolean arrays under other names than `ARRAYS`; anything else under one is refused."""
+    columns = {name: array for name, array in arrays.items() if name not in ARRAYS}
+    for name, array in columns.items():
+        if not isinstance(array, np.ndarray) or array.dtype.kind != "b" or array.ndim != 1:
+            found = _form(array) if isinstance(array, np.ndarray) else type(array).__name__
+            raise InputError(
+                f"{path}: unknown array {name!r}{suggestion(name, ARRAYS)}; as a feature of that "
+                f"name it would be booleans [row], not {found}"
+            )
+    return columns
+
+
 def _named_columns(path: str | Path, arrays: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    if "features" not in arrays:
+        return {}
     features = arrays["features"]
     if isinstance(features, dict):
         return features

@@ -2,7 +2,8 @@
 
 - `.npz`: arrays `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and
   maybe `features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k],
-  `answer_positions` [n k] or [k], `wrong` [n k] and `corrupted` [n pos].
+  `answer_positions` [n k] or [k], `wrong` [n k] and `corrupted` [n pos]; booleans [n] under any
+  other name are a feature.
 - `.parquet` and `.jsonl`: columns `tokens` (lists of ids) or `text` (needs a tokenizer), either of
   them called `clean` as well, maybe `position`, `group`, `answer` (an id, a list of them, or text),
   `answer_position`, `wrong` (as `answer`) and `corrupted` (text or ids); every other column is a

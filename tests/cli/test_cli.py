@@ -266,6 +266,7 @@ def test_bad_files_are_one_clear_line_and_run_nothing(call, bad_files, tmp_path:
         (["list", "toys", "probes"], "unexpected extra argument"),
         (["analyse", "toy:xor-2head"], "No such command 'analyse'"),
         (["analyze"], "Missing argument"),
+        (["--quiet", "analyze", "toy:xor-2head"], "go behind its name: interp analyze --quiet"),
         (["analyze", "toy:xor-2head", "--prob", "xor"], "--prob"),
         (["analyze", "", "--probe", "xor"], "name is empty"),
         (["analyze", "~nobody-of-this-name/m.pt", "--probe", "xor"], "cannot be looked up"),

@@ -82,6 +82,19 @@ def test_features_chosen_by_name_come_in_that_order():
     assert data.names == ("b",)
 
 
+def test_booleans_under_a_name_of_their_own_are_a_feature(tmp_path):
+    rows = {"tokens": np.array(TOKENS), "features": np.eye(2, dtype=bool), "names": ["a", "b"]}
+    rows["big"] = np.array([False, True])
+    np.savez(tmp_path / "rows.npz", **rows)
+    for data in (read_data(tmp_path / "rows.npz"), data_from_arrays(rows)):
+        assert data.names == ("a", "b", "big")
+        assert data.column("big").tolist() == [False, True]
+    alone = data_from_arrays({"tokens": TOKENS, "big": [True, False]})
+    assert (alone.names, alone.features.tolist()) == (("big",), [[True], [False]])
+    assert data_from_arrays(rows, ["big", "a"]).names == ("big", "a")
+    assert data_from_arrays(rows, []).names == ()
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -93,6 +106,11 @@ def test_features_chosen_by_name_come_in_that_order():
         (3, "tokens must be integers"),
         ({"features": COLUMNS}, "there is no array 'tokens'"),
         ({"tokens": TOKENS, "feature": COLUMNS}, "unknown array 'feature'"),
+        ({"tokens": TOKENS, "big": [1, 0]}, "it would be booleans [row], not int64 [2]"),
+        ({"tokens": TOKENS, "big": [[True], [False]]}, "booleans [row], not bool [2, 1]"),
+        ({"tokens": TOKENS, "big": [True]}, "1 feature rows for 2 rows"),
+        ({"tokens": TOKENS, "a": [True, True], "features": COLUMNS}, "two features are called 'a'"),
+        ({"tokens": TOKENS, "features": {"a": [True, True], "b": [True]}}, "rows for 2 rows ('b')"),
         ({"tokens": TOKENS, "features": {"a": [True, 3]}}, "3 is no boolean"),
         ({"tokens": TOKENS, "features": {"a": [True]}}, "1 feature rows for 2 rows"),
         ({"tokens": [[1, 2], [3]], "lengths": [2, 1]}, "lengths are of padded rows"),

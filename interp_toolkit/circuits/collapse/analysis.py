@@ -99,7 +99,7 @@ def run(
         evidence=evidence,
         provenance=provenance(model, {**described, **counts}, options.settings(), seed),
         layers=layers,
-        rise={"mean": rise.mean, "low": rise.low, "high": rise.high},
+        rise={"mean": rise.mean, "low": max(rise.low, -2.0), "high": min(rise.high, 2.0)},
         independent_spread=spread,
         notes=notes,
         plots=[cosine_figure(layers, spread), dimension_figure(layers)],

@@ -20,7 +20,7 @@ class LayerSimilarity:
         place: "embedding", "block 0", ..., "final norm".
         hook: that carries it, or what the final norm is applied to.
         cosine: mean over rows of the mean cosine between positions of different tokens.
-        low, high: its 95 % interval over rows.
+        low, high: its 95 % interval over rows, no wider than -1 to 1.
         reinitialised_cosine: the same in each copy with shuffled weights.
         dimensions: participation ratio of the directions' second moments.
         centred_dimensions: of their covariance.
@@ -53,8 +53,8 @@ def layer_similarity(own: Similarity, copies: Sequence[Similarity], place: int) 
         place=own.places[place].name,
         hook=own.places[place].hook,
         cosine=None if cosine is None else cosine.mean,
-        low=None if cosine is None else cosine.low,
-        high=None if cosine is None else cosine.high,
+        low=None if cosine is None else max(cosine.low, -1.0),
+        high=None if cosine is None else min(cosine.high, 1.0),
         reinitialised_cosine=[mean_of_known(copy.cosines[place]) for copy in copies],
         dimensions=mean_of_known(own.dimensions[[place]]),
         centred_dimensions=mean_of_known(own.centred_dimensions[[place]]),

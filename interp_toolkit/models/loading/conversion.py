@@ -144,9 +144,9 @@ def _not_ours(tensors: Mapping[str, Tensor], source: str) -> str:
     if any(_ATTENTION.search(name) for name in tensors):
         return (
             f"{source} has a transformer's tensors under names that are not known: {listed}; "
-            "give a mapping of them: --keys FILE.json"
+            "give a mapping of them: --keys FILE.json (docs/loading.md shows one)"
         )
     return (
         f"{source}: no transformer's tensors are here: {listed} (if they are one's, under names of "
-        "its own, give a mapping: --keys FILE.json)"
+        "its own, give a mapping: --keys FILE.json, docs/loading.md shows one)"
     )

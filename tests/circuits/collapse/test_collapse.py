@@ -210,3 +210,11 @@ def test_what_does_not_fit() -> None:
         places_of(blockless)
     with pytest.raises(InputError, match="do not fit"):
         random_rows(random_model(0, n_ctx=1))
+
+
+def test_an_interval_of_a_cosine_is_no_wider_than_cosines_can_be() -> None:
+    result = it.analyze(random_model(0, n_layers=1), "collapse", data=rows_of([1, 2, 3, 4], [5, 6]))
+    for layer in result.layers:
+        if layer.low is not None and layer.high is not None:
+            assert -1 <= layer.low <= layer.high <= 1
+    assert -2 <= result.rise["low"] <= result.rise["high"] <= 2
