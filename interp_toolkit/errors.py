@@ -53,7 +53,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
     Of names with a slash, those that begin alike go before all others.
     """
-    known = sorted(known)
+    known = sorted(set(known))
     prefix, _, end = name.rpartition("/")
     alike = [one for one in known if one.startswith(f"{prefix or name}/")]
     if alike:

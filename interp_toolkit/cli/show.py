@@ -34,7 +34,9 @@ def show(
     ]
     if not groups:
         every = [one for group in GROUPS for one in names(group)]
-        raise InputError(f"nothing is called {name!r}{suggestion(wanted, every)}")
+        near = suggestion(wanted, every)
+        hint = near if "did you mean" in near else "; interp list shows what there is"
+        raise InputError(f"nothing is called {name!r}{hint}")
     console = Console(highlight=False)
     for group in groups:
         entry = find(group, wanted)

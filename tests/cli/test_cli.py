@@ -482,6 +482,10 @@ def test_show_of_an_unknown_name_is_one_line(call) -> None:
     code, out, err = call("show", "xro")
     assert (code, out, len(lines(err))) == (2, "", 1)
     assert "did you mean xor" in err
+    code, out, err = call("show", "nothing-like-it")
+    assert (code, out, len(lines(err))) == (2, "", 1)
+    assert len(err) < 100  # not a list of every name
+    assert "interp list" in err
 
 
 def test_what_does_not_fit_is_said(call) -> None:

@@ -194,6 +194,7 @@ def _groups(axes: str) -> list[list[str]]:
 def _sizes(placed: list[_Placed], given: Mapping[str, int]) -> dict[str, int]:
     """The size of every named axis; InputError where two tensors disagree."""
     sizes, wanted = dict(given), [one for one in placed if one.rule.axes is not None]
+    learned: dict[str, str] = {}  # from which of their tensors
     while True:
         known = len(sizes)
         for one in wanted:
@@ -204,12 +205,14 @@ def _sizes(placed: list[_Placed], given: Mapping[str, int]) -> dict[str, int]:
                     f"{one.name} has shape {list(one.tensor.shape)}, not {one.rule.axes}"
                 )
             for group, size in zip(groups, one.tensor.shape, strict=True):
-                _solve(group, size, sizes, one)
+                _solve(group, size, sizes, learned, one)
         if len(sizes) == known:
             return sizes
 
 
-def _solve(group: list[str], size: int, sizes: dict[str, int], one: _Placed) -> None:
+def _solve(
+    group: list[str], size: int, sizes: dict[str, int], learned: dict[str, str], one: _Placed
+) -> None:
     """Learn the one size that is not known yet, or check that all agree."""
     rest, open_ = 1, []
     for name in group:
@@ -220,11 +223,13 @@ def _solve(group: list[str], size: int, sizes: dict[str, int], one: _Placed) -> 
             rest *= number
     if len(open_) == 1 and rest and size % rest == 0:
         sizes[open_[0]] = size // rest
+        learned[open_[0]] = one.name
     elif len(open_) == 1 or (not open_ and rest != size):
         said = ", ".join(f"{n}={sizes[n]}" for n in group if n in sizes)
+        others = [f"{n} is {sizes[n]} in {learned[n]}" for n in group if n in learned]
         raise InputError(
             f"{one.name} has shape {list(one.tensor.shape)}, where {one.rule.axes} and {said} "
-            "do not fit"
+            "do not fit" + (f" (one size everywhere: {', '.join(others)})" if others else "")
         )
 
 

@@ -97,6 +97,17 @@ def test_a_layout_that_does_not_fit_is_told(tmp_path):
         load(tmp_path / "model.pt", keys="nanogpt", **GIVEN)
 
 
+def test_an_axis_of_two_sizes_is_told_with_where_it_had_the_other(tmp_path):
+    tensors = {"up.weight": torch.zeros(6, 4), "down.weight": torch.zeros(4, 6)}
+    torch.save(tensors, tmp_path / "model.pt")
+    keys = {
+        "up.weight": {"to": "blocks.0.mlp.W_in", "axes": "a b -> b a"},
+        "down.weight": {"to": "blocks.0.mlp.W_out", "axes": "a b -> b a"},
+    }
+    with pytest.raises(InputError, match=r"everywhere: a is 6 in up\.weight\)"):
+        load(tmp_path / "model.pt", keys=keys, **GIVEN)
+
+
 def test_a_misshapen_tensor_is_named(tmp_path):
     state = {**gpt2().state_dict(), "transformer.h.1.mlp.c_fc.weight": torch.zeros(5, 7)}
     torch.save(state, tmp_path / "model.pt")
