@@ -1,8 +1,9 @@
 """A live model is handed back as it was found, however an analysis of it ends.
 
-While the analysis runs the model is in eval mode, PyTorch's defaults are float32 and the CPU, and
-neither autocast nor inference mode is on: what is set outside says how a model is trained or run,
-and would change numbers without a word. What of this was otherwise is told (`notes`).
+While the analysis runs the model is in eval mode, PyTorch's defaults are float32 and the CPU,
+neither autocast nor inference mode is on, and what `torch.compile` made runs as it was written:
+what is set outside says how a model is trained or run, and would change numbers without a word.
+What of this was otherwise is told (`notes`).
 
 Afterwards these are as before, also after an error or Ctrl-C: each module's mode, hooks and own
 `forward`; the parameters' `requires_grad` and `.grad`, which nothing inside sees; weights that were
@@ -56,6 +57,11 @@ def modules_of(model: Any) -> list[nn.Module]:
     wrapped = getattr(model, "original_model", None)
     inner = wrapped.modules() if isinstance(wrapped, nn.Module) else ()
     return list({id(module): module for module in (*model.modules(), *inner)}.values())
+
+
+def uncompiled(model: Any) -> Any:
+    """The model that `torch.compile` was given, of which what it made is a wrapper."""
+    return model._orig_mod if _is_wrapper(model) else model
 
 
 @contextmanager
@@ -155,6 +161,16 @@ class _Found:
         in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
         self.cuda = torch.cuda.get_rng_state_all() if in_use else None
         self.python, self.numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+        self.compiled = any(
+            _is_wrapper(m) or m.__dict__.get("_compiled_call_impl") is not None for m in modules
+        )
+        self.wrapped = [
+            (module._modules, name, child)
+            for module in modules
+            if not _is_wrapper(module)
+            for name, child in module._modules.items()
+            if _is_wrapper(child)
+        ]
         self.notes, self.outer = _notes.get(), _pending.get()
         self.pending: list[Undo] = []
         self.entered = ExitStack()
@@ -177,6 +193,10 @@ class _Found:
             self.entered.enter_context(torch.no_grad())
         if self.device.type != "cpu":
             self.entered.enter_context(torch.device("cpu"))
+        if self.compiled:
+            self.entered.enter_context(_eagerly())
+        for children, name, wrapper in self.wrapped:
+            children[name] = uncompiled(wrapper)
         torch.set_default_dtype(torch.float32)
 
     def put_back(self) -> None:
@@ -192,7 +212,7 @@ class _Found:
             raise wrong[0]
 
     def _said(self) -> Iterator[str]:
-        if any(training for _, training, _ in self.modules):
+        if any(training for module, training, _ in self.modules if not _is_wrapper(module)):
             yield "training mode"
         if any(self.autocast.values()):
             yield "autocast"
@@ -202,8 +222,12 @@ class _Found:
             yield f"default dtype {self.dtype}"
         if self.device.type != "cpu":
             yield f"default device {self.device}"
+        if self.compiled:
+            yield "torch.compile"
 
     def _modules_back(self) -> None:
+        for children, name, wrapper in self.wrapped:
+            children[name] = wrapper
         for module, training, values in self.modules:
             if module.training is not training:
                 module.training = training
@@ -232,6 +256,16 @@ class _Found:
             torch.cuda.set_rng_state_all(self.cuda)
         random.setstate(self.python)
         np.random.set_state(self.numpy)  # noqa: NPY002 - the user's
+
+
+def _is_wrapper(model: Any) -> bool:
+    return type(model).__name__ == "OptimizedModule" and isinstance(model, nn.Module)
+
+
+@contextmanager
+def _eagerly() -> Iterator[None]:
+    with torch.compiler.set_stance("force_eager"):
+        yield
 
 
 def _own(module: nn.Module, name: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import random
 import signal
@@ -42,10 +43,12 @@ def rows() -> FeatureData:
     return FeatureData(tokens, features, ("a", "b"))
 
 
+def options_of(name: str) -> dict:
+    return ANALYSES[name] | ({"data": rows()} if "data" in ANALYSES[name] else {})
+
+
 def analysed(model: nn.Module, name: str) -> dict:
-    options = {key: value for key, value in ANALYSES[name].items() if key != "data"}
-    data = rows() if "data" in ANALYSES[name] else None
-    found = it.analyze(model, name, data=data, **options).to_dict()
+    found = it.analyze(model, name, **options_of(name)).to_dict()
     del found["provenance"]
     return found
 
@@ -173,6 +176,37 @@ def test_each_analysis_says_what_it_says_of_the_plain_model(zoo, plain, kind, si
             assert state_of(model) == before, name
         assert result["verdict"] == wanted["verdict"], name
         assert alike(result["evidence"], wanted["evidence"]), name
+
+
+@pytest.mark.parametrize("how", ["a wrapper", "in place", "a block of it"])
+@pytest.mark.parametrize("kind", ["own", "hooked"])
+def test_a_compiled_model_is_looked_at_as_it_was_written(zoo, plain, kind, how) -> None:
+    """The backend fails where anything is compiled at all."""
+    model = copy.deepcopy(zoo(kind)).eval()
+
+    def backend(*given: object) -> object:
+        raise StoppedError
+
+    given = model
+    if how == "a wrapper":
+        given = torch.compile(model, backend=backend)
+    elif how == "in place":
+        model.compile(backend=backend)
+    else:
+        model.blocks[1] = torch.compile(model.blocks[1], backend=backend)
+    before = [model.__dict__.get("_compiled_call_impl"), *model.blocks]
+    for name in ("xor", "heads", "qk"):
+        result = it.analyze(given, name, **options_of(name))
+        wanted = plain(kind, name)
+        assert result.verdict == wanted["verdict"]
+        assert alike(result.to_dict()["evidence"], wanted["evidence"])
+        assert result.provenance.model["set_aside"] == ["torch.compile"]
+    assert it.doctor(given).status == it.doctor(zoo(kind)).status
+    after = [model.__dict__.get("_compiled_call_impl"), *model.blocks]
+    assert all(one is other for one, other in zip(before, after, strict=True))
+    if kind == "hooked":  # of our own the types of tensors are checked here, which nothing compiles
+        with torch.no_grad(), pytest.raises(Exception, match="StoppedError"):
+            given(torch.as_tensor(rows().token_matrix()[:1]))
 
 
 @pytest.mark.parametrize("situation", SAID)

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from interp_toolkit.as_found import as_found
+from interp_toolkit.as_found import as_found, uncompiled
 from interp_toolkit.diagnosis import (
     conditions,
     firing,
@@ -91,6 +91,7 @@ def doctor(
         live = load(live, **load_options)  # which says what it lacks
     prompts = [prompt] if isinstance(prompt, str) else list(prompt)
     with as_found(live):
+        live = uncompiled(live)
         return _Examination(live, prompts, original, say).result()
 
 

@@ -36,6 +36,10 @@ from interp_toolkit.models.weights.view import weights
 ROWS, LONGEST = 32, 128  # of random tokens, where none are given
 
 
+#: copies of one place's hidden states that are held beside a batch while it is read
+TEMPORARIES = 6
+
+
 @dataclass(frozen=True)
 class Place:
     """Where hidden states are read.
@@ -148,17 +152,18 @@ def similarity_by_depth(
     moment_bytes = 8 * int(model.cfg.d_model) ** 2
     at_once = max(1, min(len(places), budget // 2 // moment_bytes))
     cosines = np.full((len(places), len(data)), np.nan)
-    moments: list[DirectionMoments] = []
+    dimensions: list[tuple[float, float]] = []  # not centred, centred
     for start in range(0, len(places), at_once):
         group = places[start : start + at_once]
         progress(f"{group[0].name} to {group[-1].name}")
         rest = max(1, budget - len(group) * moment_bytes)
-        moments += _read(model, data, group, counted, cosines[start : start + at_once], rest)
+        for moment in _read(model, data, group, counted, cosines[start : start + at_once], rest):
+            dimensions.append((moment.dimensions(centred=False), moment.dimensions(centred=True)))
     return Similarity(
         places=places,
         cosines=cosines,
-        dimensions=np.array([moment.dimensions(centred=False) for moment in moments]),
-        centred_dimensions=np.array([moment.dimensions(centred=True) for moment in moments]),
+        dimensions=np.array([plain for plain, _ in dimensions]),
+        centred_dimensions=np.array([centred for _, centred in dimensions]),
         positions=int(sum(keep.sum() for keep in counted)),
         pairs=pairs,
     )
@@ -176,7 +181,8 @@ def _read(
     hooks = list(dict.fromkeys(place.hook for place in places))
     device, norm = device_of(model), _final_norm(model)
     moments = [DirectionMoments(int(model.cfg.d_model), device) for _ in places]
-    for batch in activations(model, data, hooks, "all", memory=memory):
+    beside = memory * len(hooks) // (len(hooks) + TEMPORARIES)
+    for batch in activations(model, data, hooks, "all", memory=max(1, beside)):
         index = batch.index.tolist()
         tokens = torch.from_numpy(np.stack([data.tokens[row] for row in index])).to(device)
         keep = torch.from_numpy(np.stack([counted[row] for row in index])).to(device)

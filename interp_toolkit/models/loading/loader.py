@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 
 from interp_toolkit import registry
+from interp_toolkit.as_found import uncompiled
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.device import find_device
 from interp_toolkit.models.about.record import ModelRecord, plain_config, record_of, set_record
@@ -65,7 +66,7 @@ def load(
             `HookedTransformer`, a `TransformerBridge`, GPT-2, nanoGPT or EasyTransformer; of a
             pickled object its tensors and attributes are read, never its code), a GGUF file (with
             the extra `real`), a local Hugging Face folder, `toy:NAME`, a hub name, or a live model,
-            which comes back as it is.
+            which comes back as it is (of `torch.compile`'s wrapper, the model in it).
         device: where to put it; "auto" is a GPU if there is one.
         dtype: what to convert the weights to; None leaves them as they were saved.
         trust_remote_code: run code that comes with a Hugging Face model.
@@ -133,6 +134,7 @@ def _live(model: Model, dtype: Any, settings: Mapping[str, Any]) -> Any:
     _refuse(settings, "a live model")
     if dtype is not None:
         raise InputError("a live model is used as it is: convert it with model.to(dtype) yourself")
+    model = uncompiled(model)
     check_finite(model_weights(model), type(model).__name__)
     set_record(model, record_of(model))
     return model
