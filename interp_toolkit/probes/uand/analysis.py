@@ -34,7 +34,7 @@ from interp_toolkit.probes.uand.composed import Composer, Depth
 from interp_toolkit.probes.uand.errors import PairErrors
 from interp_toolkit.probes.uand.gates import check_gates, measure_gates
 from interp_toolkit.probes.uand.intersections import Intersections
-from interp_toolkit.probes.uand.layers import Layer, read_layer
+from interp_toolkit.probes.uand.layers import Layer, LayerReader
 from interp_toolkit.probes.uand.result import ComposedSummary, SiteSummary, UANDResult
 from interp_toolkit.probes.uand.site import FOLDS, SiteErrors, Split, measure_site, split
 from interp_toolkit.probes.uand.verdict import composed_words, evidence_of, joined, verdict
@@ -133,8 +133,9 @@ def run(
     summaries: list[SiteSummary] = []
     asked: list[list[dict[str, Any]]] = []
     composer, composed = Composer(samples.names, rows, options.most_ands), list[ComposedSummary]()
+    read = LayerReader(model, samples, names, options.memory)
     for hook in names:
-        layer = read_layer(model, samples, hook, options.memory)
+        layer = read(hook)
         progress(f"layer {len(sites) + 1} of {len(names)}: {hook}")
         site = measure_site(
             layer,

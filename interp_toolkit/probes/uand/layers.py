@@ -26,6 +26,7 @@ from interp_toolkit.models.features.samples import Samples, read_at
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import reinitialised
+from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.mlp import neurons, residual_hook
 from interp_toolkit.models.weights.parts import MLPWeights
 from interp_toolkit.models.weights.view import weights
@@ -82,28 +83,65 @@ class Layer:
             return _single(neurons(shuffled, x))
 
 
-def read_layer(model: Model, samples: Samples, hook: str, memory: int | str | None) -> Layer:
-    """The activations at a hook point and before it.
+class LayerReader:
+    """`reader(hook)` -> its `Layer`; several are read in one pass, as many as the memory allows.
 
-    Raises InputError as `read_at` does.
+    Args:
+        model: any TransformerLens model.
+        samples: the places.
+        hooks: all that will be asked for, in the order in which they will be.
+        memory: bound on each pass, and on what is kept of it.
     """
-    match = _NEURONS.match(hook)
-    mlp = _mlp(model, int(match[1])) if match else None
+
+    def __init__(
+        self, model: Model, samples: Samples, hooks: Sequence[str], memory: int | str | None
+    ):
+        self.model, self.samples, self.hooks, self.memory = model, samples, list(hooks), memory
+        self._kept: dict[str, Float[np.ndarray, "n _"]] = {}
+        self._layer_bytes = 0
+
+    def __call__(self, hook: str) -> Layer:
+        """The activations at a hook point and before it; raises InputError as `read_at` does."""
+        mlp = _mlp_at(self.model, hook)
+        before = _before(self.model, hook, mlp)
+        if hook not in self._kept or (before is not None and before not in self._kept):
+            self._fetch(hook)
+        here, given = self._kept[hook], None if before is None else self._kept[before]
+        about = mlp, self.model, self.samples, self.memory
+        if mlp is None:
+            return Layer(hook, before, here, given, None, *about)
+        assert given is not None
+        with torch.no_grad():
+            x = mlp.norm(torch.from_numpy(given).to(mlp.W_in))
+            pre = x @ mlp.W_in + mlp.b_in
+            if mlp.W_gate is not None and mlp.b_gate is not None:
+                pre = torch.cat([x @ mlp.W_gate + mlp.b_gate, pre], dim=1)
+        name = f"{before}, as the MLP reads it" if mlp.norm.kind else before
+        return Layer(hook, name, here, _single(x), _single(pre), *about)
+
+    def _fetch(self, hook: str) -> None:
+        """Read this hook and those that come after it, as many as fit in half of the memory."""
+        self._kept = {}
+        room = 1
+        if self._layer_bytes:
+            room = max(1, parse_memory(self.memory) // (2 * self._layer_bytes))
+        start = self.hooks.index(hook)
+        needed = [
+            name
+            for one in self.hooks[start : start + room]
+            for name in (one, _before(self.model, one, _mlp_at(self.model, one)))
+            if name is not None
+        ]
+        self._kept = _read(self.model, self.samples, list(dict.fromkeys(needed)), self.memory)
+        layers = len(self.hooks[start : start + room])
+        self._layer_bytes = sum(values.nbytes for values in self._kept.values()) // layers
+
+
+def _before(model: Model, hook: str, mlp: MLPWeights | None) -> str | None:
+    """The hook point where the layer's input is."""
     if mlp is None:
-        before = _block_input(model, hook)
-        read = _read(model, samples, [hook, *([before] if before else [])], memory)
-        given = read[before] if before else None
-        return Layer(hook, before, read[hook], given, None, None, model, samples, memory)
-    layer = int(hook.split(".")[1])
-    where = residual_hook(model, layer, mlp)
-    read = _read(model, samples, [hook, where], memory)
-    with torch.no_grad():
-        x = mlp.norm(torch.from_numpy(read[where]).to(mlp.W_in))
-        pre = x @ mlp.W_in + mlp.b_in
-        if mlp.W_gate is not None and mlp.b_gate is not None:
-            pre = torch.cat([x @ mlp.W_gate + mlp.b_gate, pre], dim=1)
-    name = f"{where}, as the MLP reads it" if mlp.norm.kind else where
-    return Layer(hook, name, read[hook], _single(x), _single(pre), mlp, model, samples, memory)
+        return _block_input(model, hook)
+    return residual_hook(model, int(hook.split(".")[1]), mlp)
 
 
 def _read(
@@ -117,10 +155,11 @@ def _single(values: Tensor) -> Float[np.ndarray, "n _"]:
     return np.asarray(values.float().cpu().numpy())
 
 
-def _mlp(model: Model, layer: int) -> MLPWeights | None:
-    """The layer's weights, where they can be read."""
+def _mlp_at(model: Model, hook: str) -> MLPWeights | None:
+    """The weights of the MLP whose neurons are there, where they can be read."""
+    match = _NEURONS.match(hook)
     try:
-        return weights(model).mlp(layer)
+        return weights(model).mlp(int(match[1])) if match else None
     except InputError:
         return None
 

@@ -19,17 +19,19 @@ from interp_toolkit.data.composites import all_composites, composite_data
 from interp_toolkit.data.task import task_data
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
-from interp_toolkit.models.features.samples import labelled_samples
+from interp_toolkit.models.features.samples import labelled_samples, read_at
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.mlp import neurons
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.probes import UANDReadoff
+from interp_toolkit.probes.uand import layers
 from interp_toolkit.probes.uand.analysis import UAND
-from interp_toolkit.probes.uand.layers import in_random_order, read_layer
+from interp_toolkit.probes.uand.layers import LayerReader, in_random_order
 from interp_toolkit.probes.uand.site import Split, reading, shuffled, split
 from interp_toolkit.probes.uand.verdict import verdict as sentence
 from interp_toolkit.report.json import to_json
+from interp_toolkit.toys.hand_set.untrained import random_model
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
 from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model
 
@@ -328,7 +330,7 @@ def test_random_layers_lose_what_was_learned_and_nothing_else():
     """Weights in random order on the coordinates that vary, biases among themselves."""
     model = it.load("toy:uand-trained")
     samples = labelled_samples(model, task_data(record_of(model).task))
-    layer = read_layer(model, samples, "blocks.0.mlp.hook_post", None)
+    layer = LayerReader(model, samples, ["blocks.0.mlp.hook_post"], None)("blocks.0.mlp.hook_post")
     mlp = weights(model).mlp(0)
     varying = layer.input.std(axis=0) > 0
     assert 0 < varying.sum() < len(varying)
@@ -353,7 +355,7 @@ def test_gated_layers_are_shuffled_whole_and_read_through_their_norm(kind):
     tokens = np.random.default_rng(0).integers(0, 30, (80, 4))
     on = np.random.default_rng(1).random((80, 3)) < 0.4
     samples = labelled_samples(model, FeatureData(tokens, on, ("a", "b", "c")))
-    layer = read_layer(model, samples, "blocks.0.mlp.hook_post", None)
+    layer = LayerReader(model, samples, ["blocks.0.mlp.hook_post"], None)("blocks.0.mlp.hook_post")
     mlp = weights(model).mlp(0)
     found = neurons(mlp, torch.from_numpy(layer.input)).detach()
     np.testing.assert_allclose(found, layer.activations, atol=1e-5)
@@ -362,6 +364,24 @@ def test_gated_layers_are_shuffled_whole_and_read_through_their_norm(kind):
     again = in_random_order(mlp, np.ones(8, bool), seed=0)
     assert not torch.equal(again.W_gate, mlp.W_gate)
     assert torch.equal(again.W_gate.flatten().sort().values, mlp.W_gate.flatten().sort().values)
+
+
+@pytest.mark.parametrize(("memory", "passes"), [(None, 2), (8_000, 4)])
+def test_layers_are_read_together_as_memory_allows(monkeypatch, memory, passes):
+    """The first alone, as its size tells how many fit; each is what it is when read alone."""
+    model = random_model(0, n_layers=4, d_model=8, n_heads=2, d_head=4, d_mlp=12, n_ctx=4)
+    tokens = np.random.default_rng(0).integers(0, 16, (80, 4))
+    samples = labelled_samples(model, FeatureData(tokens, tokens[:, :2] > 7, ("a", "b")))
+    hooks = [f"blocks.{n}.mlp.hook_post" for n in range(4)]
+    read = LayerReader(model, samples, hooks, memory)
+    began: list[object] = []
+    monkeypatch.setattr(layers, "read_at", lambda *a, **k: began.append(a) or read_at(*a, **k))
+    together = [read(hook) for hook in hooks]
+    assert len(began) == passes
+    for hook, layer in zip(hooks, together, strict=True):
+        alone = LayerReader(model, samples, [hook], None)(hook)
+        for part in ("activations", "input", "pre"):
+            np.testing.assert_allclose(getattr(layer, part), getattr(alone, part), atol=1e-5)
 
 
 def test_shuffled_labels_keep_their_documents():
