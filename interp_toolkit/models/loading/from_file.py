@@ -209,7 +209,9 @@ def _without(data: Mapping[Any, Any], ignore: Sequence[str], source: str) -> dic
     return {n: v for n, v in data.items() if not any(fnmatchcase(str(n), p) for p in ignore)}
 
 
-def _tensors_only(state: Mapping[Any, Any], source: str) -> dict[str, Tensor]:
+def _tensors_only(state: Any, source: str) -> dict[str, Tensor]:
+    if not isinstance(state, Mapping):
+        raise InputError(f"{source} holds no state dict but a {type(state).__name__}")
     wrong = [key for key, value in state.items() if not isinstance(value, Tensor)]
     if wrong or not state:
         what = f"{wrong[0]!r} is no tensor" if wrong else "it is empty"

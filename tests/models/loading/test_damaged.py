@@ -217,6 +217,15 @@ def test_data_that_is_no_state_dict(tmp_path, data, words):
     assert words in refusal(tmp_path / "model.pt")
 
 
+@pytest.mark.parametrize("instead", [0.5, "x", [1], torch.zeros(2), None])
+def test_our_own_checkpoint_without_a_state_dict(tmp_path, instead):
+    path = tmp_path / "model.pt"
+    save(load("toy:xor-2head"), path)
+    saved = torch.load(path, weights_only=True)
+    torch.save(saved | {"state_dict": instead}, path)
+    assert "holds no state dict but a" in refusal(path)
+
+
 @pytest.mark.parametrize("listed", [False, True])
 def test_a_state_dict_that_holds_itself(tmp_path, listed):
     data = {}
