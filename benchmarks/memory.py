@@ -8,7 +8,8 @@ as the model: their size stands beside the peak. What is freed goes back to the 
 
 The models: 12 layers of 12 heads, 768 wide, 3,072 neurons, 5,000 tokens, with random weights; and
 SmolLM2-135M where it is installed (make real). Rows: what an analysis makes for itself; 512 rows of
-32 random tokens and four features where it needs some; for roles and circuits 64, repeated, with answers.
+32 random tokens and four features where it needs some; for roles and circuits 64 rows, repeated,
+with answers.
 
 Run: python benchmarks/memory.py [--bound 256MiB ...] [--model wide|smollm2] [--only NAME ...]
      [--limit SECONDS] [--json FILE]

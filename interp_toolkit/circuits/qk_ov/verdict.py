@@ -56,12 +56,14 @@ def about_all(circuit: Circuit, records: Records) -> str:
             f"By their weights, none of {len(known)} heads would {_DOES[circuit]} more than under "
             "a random rotation of its input (adjusted p above 0.05)."
         )
-    best = max(found, key=lambda r: r[f"{circuit}_{name}"])
+    score = f"{circuit}_{name}"
+    # of scores that read alike, the one farthest beyond chance: rounding decides between no two
+    best = max(found, key=lambda r: (float(f"{r[score]:.3g}"), r[f"{circuit}_z"]))
     return (
         f"By their weights, {len(found)} of {len(known)} heads would {_DOES[circuit]}: the "
         "circuit from embeddings joins tokens to themselves more than under a random rotation "
         f"(adjusted p at most 0.05), most purely in {head_name(best['layer'], best['head'])} "
-        f"(eigenvalue score {best[f'{circuit}_{name}']:.3g})."
+        f"(eigenvalue score {best[score]:.3g})."
     )
 
 

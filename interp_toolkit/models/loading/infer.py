@@ -167,7 +167,12 @@ def read_state_dict(
     table = _rotary_table(buffers, source)
     known.update(_positions(table))
     if table is None and "pos_embed.W_pos" in parameters:
-        known["n_ctx"] = parameters["pos_embed.W_pos"].shape[0]
+        places = parameters["pos_embed.W_pos"]
+        if places.ndim != 2:
+            raise InputError(
+                f"{source}: pos_embed.W_pos has shape {list(places.shape)}, not [n_ctx d_model]"
+            )
+        known["n_ctx"] = places.shape[0]
         if "mixing" not in known or known["mixing"] is not None:
             known.update(_LEARNED)
         phrase = "positional_embedding_type=standard (shortformer has pos_embed.W_pos too)"

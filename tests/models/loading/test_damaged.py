@@ -217,6 +217,12 @@ def test_data_that_is_no_state_dict(tmp_path, data, words):
     assert words in refusal(tmp_path / "model.pt")
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3, 4)])
+def test_positions_of_another_rank(tmp_path, model, shape):
+    torch.save({**model.state_dict(), "pos_embed.W_pos": torch.zeros(shape)}, tmp_path / "model.pt")
+    assert "pos_embed.W_pos has shape" in refusal(tmp_path / "model.pt")
+
+
 @pytest.mark.parametrize("instead", [0.5, "x", [1], torch.zeros(2), None])
 def test_our_own_checkpoint_without_a_state_dict(tmp_path, instead):
     path = tmp_path / "model.pt"
