@@ -23,7 +23,7 @@ from interp_toolkit.models.loading.headless import (
     with_head,
     without_pooler,
 )
-from interp_toolkit.models.loading.memory_needed import announce, count_parameters
+from interp_toolkit.models.loading.memory_needed import announce, check_layers, count_parameters
 from interp_toolkit.models.loading.quietly import offline, one_line, quiet
 from interp_toolkit.models.loading.strict import check_finite, first_few
 
@@ -50,6 +50,7 @@ def load_folder(
     too large for this machine's memory, which `say` is told first.
     """
     config = _read_config(folder, trust_remote_code)
+    check_layers(folder, config)
     dtype = dtype or _saved_dtype(config)
     n_params = count_parameters(folder, _saved_dtype(config))
     if n_params is not None:

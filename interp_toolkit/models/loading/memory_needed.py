@@ -10,15 +10,21 @@ import contextlib
 import json
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import prod
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors import safe_open
 
 from interp_toolkit.errors import InputError
 
+COMMON = 256  # layers; more have to be in the files before they are built
+LAYERS = (
+    *("n_layer", "n_layers", "num_layers", "num_hidden_layers"),
+    *("encoder_layers", "decoder_layers", "num_encoder_layers", "num_decoder_layers"),
+)
 _LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
@@ -58,10 +64,42 @@ def count_parameters(folder: Path, saved: torch.dtype) -> int | None:
     """
     try:
         if tensors := _loaded(folder, "model", "safetensors"):
-            return sum(map(_numbers_in, tensors))
+            return sum(prod(shape) for file in tensors for shape in _shapes_in(file))
         pickles = _loaded(folder, "pytorch_model", "bin")
         return sum(file.stat().st_size for file in pickles) // saved.itemsize or None
     except Exception:  # a damaged file, or one that is not there: loading it says what is wrong
+        return None
+
+
+def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse a configuration of more layers than the weight files have tensors.
+
+    To build them takes time without end, before any is found missing. Numbers that some real model
+    has are left to be compared when all is loaded, and so are folders whose files do not say what
+    they hold.
+
+    Raises InputError.
+    """
+    for part in (config, config.get("text_config")):
+        for name in LAYERS if isinstance(part, Mapping) else ():
+            layers = part.get(name)
+            if not isinstance(layers, int) or layers <= COMMON:
+                continue
+            held = _tensors(folder)
+            if held is not None and layers > held:
+                raise InputError(
+                    f"{folder} does not fit its configuration: {name} is {layers}, and its weights "
+                    f"are {held} tensors"
+                )
+
+
+def _tensors(folder: Path) -> int | None:
+    """How many tensors the files of a folder hold, or could at most; None if that is not said."""
+    try:
+        if files := _loaded(folder, "model", "safetensors"):
+            return sum(len(_shapes_in(file)) for file in files)
+        return sum(file.stat().st_size for file in _loaded(folder, "pytorch_model", "bin")) or None
+    except Exception:  # as above
         return None
 
 
@@ -85,9 +123,9 @@ def _loaded(folder: Path, name: str, ending: str) -> list[Path]:
     return [path for count, path in found if count == found[0][0]]
 
 
-def _numbers_in(path: Path) -> int:
+def _shapes_in(path: Path) -> list[list[int]]:
     with safe_open(path, framework="pt") as file:
-        return sum(prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118  (it is no dict)
+        return [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118  (it is no dict)
 
 
 def size_in_words(n_params: int, dtype: torch.dtype) -> str:

@@ -105,3 +105,17 @@ def test_a_folder_that_does_not_fit_is_refused(folder, monkeypatch):
     monkeypatch.setattr(memory_needed, "machine_memory", lambda: 1000)
     with pytest.raises(InputError, match=r"this machine has 0.0 GiB of memory"):
         load(path)
+
+
+@pytest.mark.parametrize("layers", [257, 10**6, 2**63])
+@pytest.mark.parametrize("pickled", [False, True])
+def test_more_layers_than_tensors_are_refused_before_any_is_built(folder, layers, pickled):
+    path, _ = folder
+    if pickled:
+        torch.save({"model.norm.weight": torch.zeros(1)}, path / "pytorch_model.bin")
+        (path / "model.safetensors").unlink()
+        layers += 10**6  # of a pickle only the bytes are known
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | {"num_hidden_layers": layers}))
+    with pytest.raises(InputError, match=f"num_hidden_layers is {layers}, and its weights are"):
+        load(path)
