@@ -7,8 +7,8 @@ as the model: their size stands beside the peak. What is freed goes back to the 
 (glibc's MALLOC_MMAP_THRESHOLD_): by itself malloc keeps some of it, which no analysis can help.
 
 The models: 12 layers of 12 heads, 768 wide, 3,072 neurons, 5,000 tokens, with random weights; and
-SmolLM2-135M where it is installed (make real). Rows: what an analysis makes for itself; 512 rows of
-32 random tokens and four features where it needs some; for roles and circuits 64 rows, repeated,
+SmolLM2-135M where it is installed (make real). Rows: what an analysis makes for itself; 128 rows of
+64 random tokens and four features where it needs some; for roles and circuits 64 rows, repeated,
 with answers.
 
 Run: python benchmarks/memory.py [--bound 256MiB ...] [--model wide|smollm2] [--only NAME ...]
@@ -42,7 +42,8 @@ ANALYSES = (
 FEATURED = {"boolean", "uand"}
 TASKED = {"roles", "circuit"}
 GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": "2097152", "MALLOC_TRIM_THRESHOLD_": "2097152"}
-ROWS, LENGTH, FEATURES = 512, 32, 4
+COLUMNS = ["of", "above the model, MiB", "weights, MiB", "s", "says"]
+ROWS, LENGTH, FEATURES = 128, 64, 4
 
 
 def model_of(name: str) -> Any:
@@ -134,31 +135,30 @@ def main() -> None:
     if "smollm2" in options.model and smollm2_path() is None:
         sys.exit("SmolLM2 is not installed: make real")
     asked = [(a, m, b) for m in options.model for a in options.only for b in options.bound]
-    rows = [apart(*each, options.limit) for each in track(asked, "analyses")]
-    heads = ["model", "analysis", "bound, MiB", "above the model, MiB", "weights, MiB", "s", "says"]
-    cells = [
-        [
-            row["model"],
-            row["analysis"],
-            row["bound"] / 2**20,
-            None if row["above"] is None else row["above"] / 2**20,
-            row["weights"] / 2**20 if "weights" in row else None,
-            row.get("seconds"),
-            row["says"],
-        ]
-        for row in rows
-    ]
+    rows: list[list[Any]] = []
+    for each in track(asked, "analyses"):
+        rows.append(_cells(apart(*each, options.limit)))
+        if options.json:
+            kept = {"title": "Memory", "columns": COLUMNS, "rows": rows}
+            options.json.write_text(json.dumps({"tables": [kept]}, indent=1) + "\n")
     table = Table()
-    for head in heads:
+    for head in COLUMNS:
         table.add_column(head, overflow="fold")
-    for line in cells:
+    for line in rows:
         table.add_row(
             *("-" if c is None else c if isinstance(c, str) else f"{c:,.0f}" for c in line)
         )
     Console(width=140).print(table)
-    if options.json:
-        kept = {"title": "Memory", "columns": heads, "rows": cells}
-        options.json.write_text(json.dumps({"tables": [kept]}, indent=1) + "\n")
+
+
+def _cells(row: dict[str, Any]) -> list[Any]:
+    return [
+        f"{row['model']}, {row['analysis']}, {row['bound'] / 2**20:.0f} MiB",
+        None if row["above"] is None else row["above"] / 2**20,
+        row["weights"] / 2**20 if "weights" in row else None,
+        row.get("seconds"),
+        row["says"],
+    ]
 
 
 if __name__ == "__main__":

@@ -80,8 +80,9 @@ def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
 
     Raises InputError.
     """
-    for part in (config, config.get("text_config")):
-        for name in LAYERS if isinstance(part, Mapping) else ():
+    inner = config.get("text_config")
+    for part in (config, inner if isinstance(inner, Mapping) else {}):
+        for name in LAYERS:
             layers = part.get(name)
             if not isinstance(layers, int) or layers <= COMMON:
                 continue
