@@ -105,6 +105,9 @@ bench: $(VENV)/ready
 	$(call measured,uand_readoffs)
 	$(call measured,skip_bigram_levels,--seeds 2 --heads 200)
 	$(call measured,variant_throughput)
+	$(call measured,install_size)
+	OMP_NUM_THREADS=1 $(call measured,cost)
+	OMP_NUM_THREADS=1 $(call measured,memory)
 
 # Are p-values as small as often as they say? Every null of the analyses; about half an hour.
 calibrate: $(VENV)/ready
