@@ -190,9 +190,19 @@ def _files(path: Path) -> Mapping[str, Sequence[Path]]:
         )
     parts: dict[str, list[Path]] = {}
     for file in found:
+        _check_begins(file)
         part = "test" if _names_held_out(file.relative_to(root)) else "train"
         parts.setdefault(part, []).append(file)
     return parts
+
+
+def _check_begins(file: Path) -> None:
+    """Raise InputError for JSON that begins with null, at which pyarrow ends the process."""
+    if _format(file) == "json":
+        with file.open("rb") as opened:
+            begins = opened.read(4096).lstrip()
+        if begins.startswith(b"null"):
+            raise InputError(f"{file} is no readable JSON Lines: it begins with null, no object")
 
 
 def _no_text(path: Path, there: Sequence[str]) -> str:

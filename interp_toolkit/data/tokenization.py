@@ -105,7 +105,9 @@ def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokeni
             f"{file} cannot be read ({error.strerror}): give --set tokenizer=train, or a "
             "tokenizer.json"
         ) from error
-    except Exception as error:  # the library raises bare ones
+    except BaseException as error:  # the library raises bare ones, and its panics are no Exception
+        if isinstance(error, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
         reason = str(error).partition("\n")[0]
         raise InputError(f"{file} is no tokenizer that this library reads: {reason}") from error
     made = TextTokenizer(found, specials)

@@ -186,3 +186,10 @@ def test_offline_no_hub_is_asked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setattr(huggingface_hub.HfApi, "dataset_info", lambda *a, **k: pytest.fail("asked"))
     assert "no hub gives it" in refused("owner/never-cached")
+
+
+@pytest.mark.parametrize("begins", ["null\n", ' \n null {"text": "a"}\n'])
+def test_json_that_begins_with_null_does_not_end_the_process(tmp_path: Path, begins: str) -> None:
+    (tmp_path / "rows.jsonl").write_text(begins)
+    with pytest.raises(InputError, match="begins with null"):
+        split(find_texts(str(tmp_path)), 0)
