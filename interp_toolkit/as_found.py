@@ -194,7 +194,7 @@ class _Found:
         if self.device.type != "cpu":
             self.entered.enter_context(torch.device("cpu"))
         if self.compiled:
-            self.entered.enter_context(_eagerly())
+            self.entered.enter_context(torch.compiler.set_stance("force_eager"))
         for children, name, wrapper in self.wrapped:
             children[name] = uncompiled(wrapper)
         torch.set_default_dtype(torch.float32)
@@ -260,12 +260,6 @@ class _Found:
 
 def _is_wrapper(model: Any) -> bool:
     return type(model).__name__ == "OptimizedModule" and isinstance(model, nn.Module)
-
-
-@contextmanager
-def _eagerly() -> Iterator[None]:
-    with torch.compiler.set_stance("force_eager"):
-        yield
 
 
 def _own(module: nn.Module, name: str) -> Any:

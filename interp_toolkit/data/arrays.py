@@ -77,15 +77,9 @@ def data_of_arrays(
         raise InputError(f"{path}: tokens must be integers [row position], not {_form(tokens)}")
     none_asked = feature_names is not None and not len(feature_names)
     columns = {} if none_asked else _named_columns(path, arrays)
-    for name, column in ({} if none_asked else own_names).items():
-        if name in columns:
-            raise InputError(f"{path}: two features are called {name!r}")
-        columns[name] = column
-    for name, column in columns.items():
-        if len(column) != len(tokens):
-            raise InputError(
-                f"{path}: {len(column)} feature rows for {len(tokens)} rows ({name!r})"
-            )
+    if twice := [name for name in own_names if name in columns]:
+        raise InputError(f"{path}: two features are called {twice[0]!r}")
+    columns = columns if none_asked else {**columns, **own_names}
     chosen = choose(path, columns, feature_names)
     position = arrays.get("position")
     if position is not None and position.ndim == 0:

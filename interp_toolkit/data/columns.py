@@ -36,7 +36,11 @@ def matrix(
     """The chosen columns side by side, [row feature]."""
     if not chosen:
         return np.zeros((n_rows, 0), dtype=bool)
-    return np.stack([_booleans(path, n, columns[n], unit, first) for n in chosen], axis=1)
+    checked = {name: _booleans(path, name, columns[name], unit, first) for name in chosen}
+    for name, column in checked.items():
+        if len(column) != n_rows:
+            raise InputError(f"{path}: {len(column)} feature rows for {n_rows} rows ({name!r})")
+    return np.stack(list(checked.values()), axis=1)
 
 
 def id_lists(

@@ -10,7 +10,7 @@ a control from the same logits: the loss of the row's other tokens at the same p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
@@ -61,6 +61,11 @@ def estimate(values: Float[np.ndarray, " row"], coverage: float = COVERAGE) -> E
     half = float(stats.t.ppf((1 + coverage) / 2, n - 1)) * error
     p_value = 2 * float(stats.t.sf(abs(mean) / error, n - 1)) if error > 0 else float(mean == 0)
     return Estimate(mean, mean - half, mean + half, p_value, n)
+
+
+def within(found: Estimate, most: float) -> Estimate:
+    """The same, its interval no wider than from -most to most, where no row can lie beyond."""
+    return replace(found, low=max(found.low, -most), high=min(found.high, most))
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 from pydantic import Field
 
-from interp_toolkit.circuits.behaviour.advantage import estimate
+from interp_toolkit.circuits.behaviour.advantage import estimate, within
 from interp_toolkit.circuits.behaviour.prompts import SHORTEST
 from interp_toolkit.circuits.collapse.by_depth import (
     Similarity,
@@ -77,7 +77,7 @@ def run(
     rows = random_rows(model, seed=seed) if data is None else data
     own = similarity_by_depth(model, rows, memory=memory, progress=progress)
     last = _last_block(own)
-    rise = estimate(known(own.cosines[last] - own.cosines[0]))
+    rise = within(estimate(known(own.cosines[last] - own.cosines[0])), 2.0)
     copies = []
     for number in range(reinitialisations):
         progress(f"shuffled copy {number + 1} of {reinitialisations}")
@@ -99,7 +99,7 @@ def run(
         evidence=evidence,
         provenance=provenance(model, {**described, **counts}, options.settings(), seed),
         layers=layers,
-        rise={"mean": rise.mean, "low": max(rise.low, -2.0), "high": min(rise.high, 2.0)},
+        rise={"mean": rise.mean, "low": rise.low, "high": rise.high},
         independent_spread=spread,
         notes=notes,
         plots=[cosine_figure(layers, spread), dimension_figure(layers)],

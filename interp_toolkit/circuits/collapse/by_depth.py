@@ -36,10 +36,6 @@ from interp_toolkit.models.weights.view import weights
 ROWS, LONGEST = 32, 128  # of random tokens, where none are given
 
 
-#: copies of one place's hidden states that are held beside a batch while it is read
-TEMPORARIES = 6
-
-
 @dataclass(frozen=True)
 class Place:
     """Where hidden states are read.
@@ -181,8 +177,7 @@ def _read(
     hooks = list(dict.fromkeys(place.hook for place in places))
     device, norm = device_of(model), _final_norm(model)
     moments = [DirectionMoments(int(model.cfg.d_model), device) for _ in places]
-    beside = memory * len(hooks) // (len(hooks) + TEMPORARIES)
-    for batch in activations(model, data, hooks, "all", memory=max(1, beside)):
+    for batch in activations(model, data, hooks, "all", memory=memory):
         index = batch.index.tolist()
         tokens = torch.from_numpy(np.stack([data.tokens[row] for row in index])).to(device)
         keep = torch.from_numpy(np.stack([counted[row] for row in index])).to(device)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.circuits.behaviour.advantage import estimate
+from interp_toolkit.circuits.behaviour.advantage import estimate, within
 from interp_toolkit.circuits.collapse.by_depth import Similarity
 
 
@@ -48,13 +48,13 @@ def known(values: Float[np.ndarray, " value"]) -> Float[np.ndarray, " number"]:
 def layer_similarity(own: Similarity, copies: Sequence[Similarity], place: int) -> LayerSimilarity:
     """A place of the model, and the same place in each of its copies."""
     values = known(own.cosines[place])
-    cosine = estimate(values) if len(values) > 1 else None
+    cosine = within(estimate(values), 1.0) if len(values) > 1 else None
     return LayerSimilarity(
         place=own.places[place].name,
         hook=own.places[place].hook,
         cosine=None if cosine is None else cosine.mean,
-        low=None if cosine is None else max(cosine.low, -1.0),
-        high=None if cosine is None else min(cosine.high, 1.0),
+        low=None if cosine is None else cosine.low,
+        high=None if cosine is None else cosine.high,
         reinitialised_cosine=[mean_of_known(copy.cosines[place]) for copy in copies],
         dimensions=mean_of_known(own.dimensions[[place]]),
         centred_dimensions=mean_of_known(own.centred_dimensions[[place]]),

@@ -90,7 +90,7 @@ def check_layers(folder: Path, config: Mapping[str, Any]) -> None:
             if held is not None and layers > held:
                 raise InputError(
                     f"{folder} does not fit its configuration: {name} is {layers}, and its weights "
-                    f"are {held} tensors"
+                    f"are {held} tensors at most"
                 )
 
 

@@ -16,10 +16,12 @@ Weights are not counted: they are there before the run.
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 
 from interp_toolkit.errors import InputError
 
+T = TypeVar("T")
 DEFAULT_MEMORY = 2**30
 MAX_BATCH = 4096
 _UNITS = {
@@ -83,6 +85,17 @@ def bytes_per_row(cfg: Any, n_pos: int, itemsize: int, *, logits: bool, kept: in
     if logits:
         position += 2 * int(cfg.d_vocab)
     return itemsize * (position * n_pos + kept)
+
+
+def together(items: Sequence[T], first: T, memory: int | str | None, item_bytes: int) -> list[T]:
+    """An item and those that come after it, as many as fit in half of the memory.
+
+    The first alone where the size of one is not known yet (0), or where it is none of the items.
+    """
+    if not item_bytes or first not in items:
+        return [first]
+    start, room = items.index(first), max(1, parse_memory(memory) // (2 * item_bytes))
+    return list(items[start : start + room])
 
 
 def rows_that_fit(memory: int, row_bytes: int, n_pos: int) -> int:

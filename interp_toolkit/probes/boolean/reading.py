@@ -15,7 +15,7 @@ from torch import Tensor
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.models.running.memory import together
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.probes.estimators.separability import FLOORS
 
@@ -65,12 +65,8 @@ class SiteReader:
 
     def _together(self, hook: str, place: int | None) -> list[str]:
         """This hook and those that come after it at the same position, as many as fit."""
-        if not self._site_bytes or (hook, place) not in self.sites:
-            return [hook]
-        room = max(1, parse_memory(self.memory) // (2 * self._site_bytes))
-        start = self.sites.index((hook, place))
-        later = [name for name, at in self.sites[start : start + room] if at == place]
-        return list(dict.fromkeys(later))
+        sites = together(self.sites, (hook, place), self.memory, self._site_bytes)
+        return list(dict.fromkeys(name for name, at in sites if at == place))
 
 
 def precision_of(model: Model, values: Tensor) -> str:

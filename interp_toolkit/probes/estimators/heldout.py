@@ -36,8 +36,6 @@ from interp_toolkit.probes.estimators.splits import Groups, grouped_folds, strat
 
 #: Inverse strengths of the penalty to choose among, for activations of unit spread.
 GRID = (1e-2, 1.0, 1e2, 1e4, 1e6)
-
-
 HOPELESS = 1.25  # a fold tries no weaker penalty once its loss is so many times its least
 
 
@@ -215,14 +213,9 @@ def _best_out_of_fold(
     Float[np.ndarray, "batch target"], Bool[np.ndarray, " target"], Float[np.ndarray, " target"]
 ]:
     """Every row's score at its fold's strength; what converged in all folds; the best strength."""
-    if len(strengths) == 1:
-        scores, converged = _out_of_fold(
-            site, Y, folds, n_splits, C=strengths[0], tol=tol, max_iter=max_iter, dtype=dtype
-        )
-        return scores, converged, np.full(Y.shape[1], strengths[0])
     n_target = Y.shape[1]
-    scores, converged = np.empty(Y.shape), np.ones(n_target, dtype=bool)
-    best, strength = np.full(n_target, np.inf), np.empty(n_target)  # over all folds
+    scores, converged = np.full(Y.shape, np.nan), np.ones(n_target, dtype=bool)
+    best, strength = np.full(n_target, np.inf), np.full(n_target, np.nan)  # over all folds
     least = np.full((n_splits, n_target), np.inf)  # loss on the other folds, of what is chosen
     goes_on = np.ones((n_splits, n_target), dtype=bool)
     for C in sorted(strengths):

@@ -26,7 +26,7 @@ from interp_toolkit.models.features.samples import Samples, read_at
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import reinitialised
-from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.models.running.memory import together
 from interp_toolkit.models.weights.mlp import neurons, residual_hook
 from interp_toolkit.models.weights.parts import MLPWeights
 from interp_toolkit.models.weights.view import weights
@@ -98,14 +98,14 @@ class LayerReader:
     ):
         self.model, self.samples, self.hooks, self.memory = model, samples, list(hooks), memory
         self._kept: dict[str, Float[np.ndarray, "n _"]] = {}
+        self._before: dict[str, str | None] = {}
         self._layer_bytes = 0
 
     def __call__(self, hook: str) -> Layer:
         """The activations at a hook point and before it; raises InputError as `read_at` does."""
-        mlp = _mlp_at(self.model, hook)
-        before = _before(self.model, hook, mlp)
-        if hook not in self._kept or (before is not None and before not in self._kept):
+        if hook not in self._before:
             self._fetch(hook)
+        mlp, before = _mlp_at(self.model, hook), self._before[hook]
         here, given = self._kept[hook], None if before is None else self._kept[before]
         about = mlp, self.model, self.samples, self.memory
         if mlp is None:
@@ -122,23 +122,16 @@ class LayerReader:
     def _fetch(self, hook: str) -> None:
         """Read this hook and those that come after it, as many as fit in half of the memory."""
         self._kept = {}
-        room = 1
-        if self._layer_bytes:
-            room = max(1, parse_memory(self.memory) // (2 * self._layer_bytes))
-        start = self.hooks.index(hook)
-        needed = [
-            name
-            for one in self.hooks[start : start + room]
-            for name in (one, _before(self.model, one, _mlp_at(self.model, one)))
-            if name is not None
-        ]
-        self._kept = _read(self.model, self.samples, list(dict.fromkeys(needed)), self.memory)
-        layers = len(self.hooks[start : start + room])
-        self._layer_bytes = sum(values.nbytes for values in self._kept.values()) // layers
+        hooks = together(self.hooks, hook, self.memory, self._layer_bytes)
+        self._before = {one: _before(self.model, one) for one in hooks}
+        names = dict.fromkeys([*hooks, *filter(None, self._before.values())])
+        self._kept = _read(self.model, self.samples, list(names), self.memory)
+        self._layer_bytes = sum(values.nbytes for values in self._kept.values()) // len(hooks)
 
 
-def _before(model: Model, hook: str, mlp: MLPWeights | None) -> str | None:
+def _before(model: Model, hook: str) -> str | None:
     """The hook point where the layer's input is."""
+    mlp = _mlp_at(model, hook)
     if mlp is None:
         return _block_input(model, hook)
     return residual_hook(model, int(hook.split(".")[1]), mlp)
