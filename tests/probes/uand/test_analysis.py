@@ -366,7 +366,7 @@ def test_gated_layers_are_shuffled_whole_and_read_through_their_norm(kind):
     assert torch.equal(again.W_gate.flatten().sort().values, mlp.W_gate.flatten().sort().values)
 
 
-@pytest.mark.parametrize(("memory", "passes"), [(None, 2), (8_000, 4)])
+@pytest.mark.parametrize(("memory", "passes"), [(None, 2), (26_000, 3), (8_000, 4)])
 def test_layers_are_read_together_as_memory_allows(monkeypatch, memory, passes):
     """The first alone, as its size tells how many fit; each is what it is when read alone."""
     model = random_model(0, n_layers=4, d_model=8, n_heads=2, d_head=4, d_mlp=12, n_ctx=4)
