@@ -63,10 +63,16 @@ def sweep(
         runner = study.runner(
             folder, workers, engine, address, device, resume, say, seconds=time_limit
         )
-        return run(read, runner, keep=lambda found: write_json([found], folder / RESULT), log=log)
+        found = run(read, runner, keep=lambda found: write_json([found], folder / RESULT), log=log)
+        missing.append(found.evidence.runs_missing)
+        return found
 
+    missing: list[int] = []
     try:
         outputs.run(work)
     except KeyboardInterrupt:
         print("the same command with --resume goes on", file=sys.stderr)
         raise
+    if any(missing) and not quiet:
+        runs = "1 run is" if missing == [1] else f"{missing[0]} runs are"
+        print(f"{runs} missing: the same command with --resume tries again", file=sys.stderr)

@@ -99,6 +99,23 @@ def test_a_sweep_keeps_its_result_beside_its_file(call, made_up, tmp_path: Path)
     assert "lr=0.01 is the best of 2 points" in " ".join(out.split())
 
 
+@pytest.mark.parametrize(("seeds", "words"), [(1, "1 run is"), (2, "2 runs are")])
+def test_what_is_missing_is_told_and_how_to_get_it(
+    call, made_up, tmp_path: Path, monkeypatch, seeds: int, words: str
+) -> None:
+    monkeypatch.setenv("FAIL_AT", "0.1")
+    path = yaml(tmp_path, MADE_UP.replace("seeds: 2", f"seeds: {seeds}"))
+    code, _, err = call(path, "--workers", 1)
+    assert code == 0
+    assert f"{2 * seeds} of {2 * seeds} jobs ended, {seeds} of them without a result" in err
+    said = f"{words} missing: the same command with --resume tries again"
+    assert err.splitlines()[-1] == said
+    monkeypatch.delenv("FAIL_AT")
+    code, _, err = call(path, "--workers", 1, "--resume")
+    assert code == 0
+    assert "missing:" not in err
+
+
 def test_one_point_is_not_points_and_refusals_stand_alone(call, made_up, tmp_path: Path) -> None:
     path = yaml(tmp_path, "recipe: retrieval\ngrid: {lr: [0.1]}")
     code, _, err = call(path, "--workers", 1)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 
 from interp_toolkit.cli import progress as progress_module
 from interp_toolkit.cli.main import main
@@ -149,3 +152,27 @@ def test_on_a_terminal_there_is_a_bar_of_which_nothing_is_left(monkeypatch) -> N
     assert "steps/s" in shown
     assert "testing [all] sets" in shown
     assert shown.rstrip().endswith("\x1b[2K")  # the bar's line is cleared
+
+
+def test_a_clock_that_jumps_changes_nothing(call, monkeypatch, tmp_path: Path) -> None:
+    """Of the same run, interrupted too, with a wall clock that goes back and forth by days."""
+    jumps = iter(range(10**9))
+
+    def jumping() -> float:
+        return 1e9 + (-1) ** next(jumps) * 1e6
+
+    whole, out = tmp_path / "whole.safetensors", tmp_path / "m.safetensors"
+    assert call(*SMALL, "--out", whole)[0] == 0
+    monkeypatch.setattr(time, "time", jumping)
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, 9 + 5)
+        assert call(*SMALL, "--out", out)[0] == 130
+    code, _, err = call(*SMALL, "--out", out, "--resume")
+    assert code == 0
+    assert not re.search(r"-\d+ ?(s|min|h)\b|\d{5,} s", err)  # no time left, or gone, of days
+    assert weights_of(out) == weights_of(whole)
+
+
+def weights_of(path: Path) -> dict[str, bytes]:
+    with safe_open(path, framework="numpy") as file:
+        return {name: file.get_tensor(name).tobytes() for name in file.keys()}  # noqa: SIM118

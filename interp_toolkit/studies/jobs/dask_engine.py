@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import CancelledError
 from itertools import islice
 from typing import Any
 
@@ -34,6 +35,7 @@ def opened(address: str | None, workers: int | None) -> Iterator[tuple[Any, Call
     from distributed import Client
 
     with contextlib.ExitStack() as stack:
+        stack.enter_context(_without_log("distributed.client"))  # each job says that it was lost
         try:
             where = stack.enter_context(_own_cluster(workers)) if address is None else address
             client = stack.enter_context(Client(where, timeout=PATIENCE, set_as_default=False))
@@ -48,6 +50,21 @@ def opened(address: str | None, workers: int | None) -> Iterator[tuple[Any, Call
                 client.run(stop_processes, run)
 
         yield client, stop
+
+
+@contextlib.contextmanager
+def _without_log(name: str) -> Iterator[None]:
+    """Nothing of a logger but what is critical, whoever else does the same meanwhile."""
+    logger = logging.getLogger(name)
+
+    def critical(record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.CRITICAL
+
+    logger.addFilter(critical)
+    try:
+        yield
+    finally:
+        logger.removeFilter(critical)
 
 
 def _not_there(address: str | None, error: Exception) -> InputError:
@@ -121,20 +138,18 @@ def spread(
     submit(at_once)
     for future in running:
         submit(1)
-        if future.cancelled():
-            error = ProcessKilledError("Dask cancelled the job, or lost its scheduler")
-            yield Attempt(names[future.key], error=error)
-            continue
-        error = future.exception()
-        if error is None:
-            yield future.result()
-        else:
-            yield Attempt(names[future.key], error=_given_up(error))
+        try:  # in one look: what a job has come to changes when the scheduler is lost meanwhile
+            attempt = future.result()
+        except Exception as error:
+            attempt = Attempt(names[future.key], error=_given_up(error))
+        yield attempt
 
 
-def _given_up(error: BaseException) -> ProcessKilledError:
+def _given_up(error: Exception) -> ProcessKilledError:
     from distributed.scheduler import KilledWorker
 
+    if isinstance(error, CancelledError):
+        return ProcessKilledError("Dask cancelled the job, or lost its scheduler")
     if isinstance(error, KilledWorker):
         return ProcessKilledError(
             "Dask gave it up: the workers that had it died, perhaps for want of memory"

@@ -173,16 +173,18 @@ class Runner:
     ) -> Generator[Attempt, None, None]:
         """The attempts, each kept before it is given."""
         by_name = {job.name: job for job in jobs}
-        began = time.monotonic()
+        began, lost = time.monotonic(), 0
         with contextlib.closing(self._attempts(jobs, place, apart)) as found:
             for number, one in enumerate(found, start=before + 1):
                 if one.error is None:
                     files.write(one.name, by_name[one.name].identity(), one)
                 spent = _duration(time.monotonic() - began)
                 if one.error is not None:
+                    lost += 1
                     self.say(f"{one.name} failed: {one.failure()}")
-                done = f"{number} of {before + len(jobs)} jobs done after {spent}"
-                self.say(f"{done}: {one.name}")
+                how = f"ended, {lost} of them without a result," if lost else "done"
+                ended = f"{number} of {before + len(jobs)} jobs {how} after {spent}"
+                self.say(f"{ended}: {one.name}")
                 yield one
 
     def _attempts(

@@ -32,6 +32,7 @@ from interp_toolkit.registry import Recipe, find
 from interp_toolkit.training.engine.configure import configure
 
 VARIANT = "variant"
+MOST_OF_FACTOR = 1e18  # that any setting counts for in what a run costs
 MOST_JOBS = 100_000
 MOST_OF_NAME = 60  # characters of a job's name before its hash
 _OWN = {
@@ -188,4 +189,5 @@ def _point(recipe: Recipe, file: SweepFile, asked: Mapping[str, Any]) -> Point:
 def _cost(chosen: Mapping[str, Any]) -> float:
     """How long a run takes, roughly, where the recipe has the settings that say it."""
     factors = (chosen.get(key, 1) for key in ("steps", "layers", "d_model", "rows"))
-    return float(math.prod(factor for factor in factors if isinstance(factor, int | float)))
+    known = (factor for factor in factors if isinstance(factor, int | float))
+    return math.prod(float(min(factor, MOST_OF_FACTOR)) for factor in known)

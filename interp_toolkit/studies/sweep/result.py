@@ -122,6 +122,7 @@ class SweepResult(Result):
         points: in the order of the grid.
     """
 
+    evidence: SweepEvidence
     figure: Measure | None
     points: Sequence[PointResult]
 
@@ -168,7 +169,7 @@ class SweepResult(Result):
     @property
     def choice_is_made(self) -> bool:
         """Whether one point is better than all others, for all that the runs say."""
-        return isinstance(self.evidence, SweepEvidence) and self.evidence.choice == "decided"
+        return self.evidence.choice == "decided"
 
     def ranked(self) -> list[PointResult]:
         """The best first; those with runs missing behind all others."""
@@ -311,10 +312,11 @@ def _verdict(
             ": one seed each does not show how much seeds differ" if len(best.values) < 2 else ""
         )
         share = f"all {rivals}" if rivals == len(others) else f"{rivals} of the {len(others)}"
+        share = "the other" if len(others) == 1 else f"{share} others"
         most = f"the {MOST[measure.better]} mean"
         text = (
             f"undecided which of {len(complete)} points is best: {which} has {most} {text}, "
-            f"and {share} others cannot be distinguished from it{alone}"
+            f"and {share} cannot be distinguished from it{alone}"
         )
     else:
         text = (

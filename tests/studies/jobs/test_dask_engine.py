@@ -6,6 +6,7 @@ import contextlib
 import logging
 import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,9 @@ from interp_toolkit.studies.jobs.runner import Runner
 pytestmark = pytest.mark.slow
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip("distributed")
+
+CANCELLED = "Dask cancelled the job, or lost its scheduler"
+GIVEN_UP = "Dask gave it up: the workers that had it died, perhaps for want of memory"
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +75,7 @@ def test_a_task_that_dask_gives_up_is_one_job_lost(light, address: str, tmp_path
     found = values(jobs, tmp_path, JobEngine("dask", address))
     assert found.pop("always_killed-1") == (
         None,
-        "Dask gave it up: the workers that had it died, perhaps for want of memory",
+        GIVEN_UP,
     )
     assert [seed for seed, _ in found.values()] == [{"seed": 0}, {"seed": 2}]
 
@@ -113,3 +117,90 @@ def test_a_cluster_beside_another_one(light, tmp_path: Path) -> None:
         runner = Runner(tmp_path, workers=1, engine=JobEngine("dask"))
         assert len(runner.run(light.jobs_of(light.squares, 1))) == 1
     assert not any(run._idle or run._busy for run in own_process._OF_RUNS.values())
+
+
+@pytest.fixture
+def logged():
+    """What Dask's client logs, which it hands to no logger above its own."""
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append
+    logger = logging.getLogger("distributed.client")
+    logger.addHandler(handler)
+    yield records
+    logger.removeHandler(handler)
+
+
+def test_a_cluster_that_goes_away_loses_the_jobs_it_had_and_they_are_resumed(
+    light, tmp_path: Path, logged
+) -> None:
+    note, said = tmp_path / "note", []
+    jobs = light.jobs_of(light.hangs, 3, note=str(note))
+
+    def cluster():
+        return distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=None,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        )
+
+    with cluster() as there:
+        engine = JobEngine("dask", there.scheduler_address)
+        runner = Runner(tmp_path / "run", workers=2, engine=engine, say=said.append)
+        with runner.begun(jobs) as begun:
+            tries = iter(begun.tries)
+            found = [next(tries), next(tries)]  # seed 1 hangs; the others end
+            there.close()
+            found += tries
+    assert {one.name: one.error is None for one in found} == {
+        "hangs-0": True,
+        "hangs-1": False,
+        "hangs-2": True,
+    }
+    assert found[-1].failure() in {CANCELLED, GIVEN_UP}  # by the scheduler, before it is gone
+    assert said[-1].startswith("3 of 3 jobs ended, 1 of them without a result, after")
+    assert not logged
+    note.touch()
+    with cluster() as back:
+        engine = JobEngine("dask", back.scheduler_address)
+        again = Runner(tmp_path / "run", workers=2, resume=True, engine=engine)
+        assert [values["seed"] for values in again.run(jobs).values()] == [0, 1, 2]
+
+
+class LostBehindALook(distributed.client.FutureState):
+    """What a job has come to; once this thread has looked, the scheduler is lost."""
+
+    __slots__ = ()
+
+    @property
+    def status(self) -> str:
+        found = super().status
+        if threading.current_thread() is threading.main_thread():
+            self.cancel(reason="scheduler-connection-lost")
+        return found
+
+    @status.setter
+    def status(self, status: str) -> None:
+        distributed.client.FutureState.status.__set__(self, status)
+
+
+@pytest.mark.parametrize("made", ["squares", "always_killed"])
+def test_a_scheduler_lost_between_two_looks_is_at_most_a_job_lost(
+    light, address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    ended = distributed.as_completed.__next__
+
+    def to_be_lost(these: distributed.as_completed) -> distributed.Future:
+        future = ended(these)
+        future._state.__class__ = LostBehindALook
+        return future
+
+    monkeypatch.setattr(distributed.as_completed, "__next__", to_be_lost)
+    deadly = {"deadly": 1} if made == "always_killed" else {}
+    jobs = light.jobs_of(getattr(light, made), 2, **deadly)
+    found = values(jobs, tmp_path, JobEngine("dask", address))
+    assert len(found) == 2
+    assert all(error in {None, CANCELLED, GIVEN_UP} for _, error in found.values())

@@ -155,6 +155,7 @@ def test_no_best_is_said_where_another_may_be_as_good() -> None:
     one = result([[0.9], [0.1]])
     assert one.evidence.not_told_from_the_best == 1
     assert "one seed each does not show how much seeds differ" in one.verdict
+    assert "and the other cannot be distinguished from it" in one.verdict
     alone = result([[0.9, 0.9]])
     assert alone.evidence.choice is None
     assert alone.verdict.startswith("lr=0.1 has accuracy 90.00 %")
