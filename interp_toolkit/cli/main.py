@@ -31,6 +31,7 @@ from interp_toolkit.cli import (
 )
 from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
 from interp_toolkit.errors import InputError, printable
+from interp_toolkit.plain_letters import lenient
 
 OUR_FAULT, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -92,6 +93,8 @@ def _options(
 def main() -> None:
     """Run the command line and leave with its exit code."""
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    lenient(sys.stdout)
+    lenient(sys.stderr)
     try:
         code = app(standalone_mode=False) or 0
         sys.stdout.flush()

@@ -20,6 +20,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from interp_toolkit.errors import printable
+from interp_toolkit.plain_letters import LIKENESS
 from interp_toolkit.report import side_by_side
 from interp_toolkit.report.format import (
     MISSING,
@@ -51,7 +52,7 @@ _RULE = box.Box("    \n    \n ── \n" + "    \n" * 5)
 _ASCII_RULE = box.Box("    \n    \n -- \n" + "    \n" * 5, ascii=True)
 _NAME_PARTS = re.compile(r"[^._:/-]*[._:/-]?(?=.)|.$")
 _HASH = re.compile(r"[0-9a-f]{32,}")
-_ASCII = str.maketrans({"✓": "+", "✗": "x", "•": "*", "·": ";", "–": "-", "…": "..."})
+_ASCII = str.maketrans(LIKENESS)
 
 
 def render(results: Sequence[Result], console: Console, *, quiet: bool = False) -> None:
