@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-tl4 test-kernels real real-tests challenge fuzz quick few check format lint types imports bench calibrate docs version clean
+.PHONY: demo test test-tl4 test-kernels real real-tests challenge fuzz live quick few check format lint types imports bench calibrate docs version clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -62,6 +62,10 @@ challenge: $(VENV)/ready
 fuzz: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/python tests/fuzz/run.py --cases $(or $(CASES),100000) \
 	  $(if $(JSON),--json $(JSON))
+
+# Live models in training mode, under autocast, compiled, interrupted ...: `tests/run_live.py`.
+live: $(VENV)/ready
+	OMP_NUM_THREADS=1 $(BIN)/python tests/run_live.py --json $(MEASURED)/live.json
 
 quick: lint types few
 
@@ -108,11 +112,15 @@ bench: $(VENV)/ready
 	$(call measured,install_size)
 	OMP_NUM_THREADS=1 $(call measured,cost)
 	OMP_NUM_THREADS=1 $(call measured,memory,--bound 256MiB --limit 500)
+	$(call measured,summary)
 
-# Are p-values as small as often as they say? Nulls of the analyses; a few minutes.
+# Are p-values as small as often as they say, what is seen how often, do verdicts agree with
+# themselves? Half an hour.
 calibrate: $(VENV)/ready
 	mkdir -p $(MEASURED)
 	OMP_NUM_THREADS=1 $(call measured,calibration)
+	OMP_NUM_THREADS=1 $(call measured,power)
+	OMP_NUM_THREADS=1 $(call measured,agreement)
 
 # `make version V=0.2.0` writes it wherever it stands; the unreleased heading of CHANGELOG.md too.
 version:

@@ -72,10 +72,10 @@ def as_found(model: Any) -> Iterator[None]:
         model: a live model; for anything else only PyTorch's settings are seen to.
 
     Raises:
-        InputError: weights that were made under `torch.inference_mode`.
+        InputError: weights that were made under `torch.inference_mode`, or that have no values.
     """
     modules = modules_of(model)
-    _refuse_inference(modules)
+    _refuse_weights(modules)
     found = _Found(modules)
     with _Interrupts() as interrupts:
         try:
@@ -282,8 +282,14 @@ def _give(module: nn.Module, name: str, value: Any) -> None:
         module.__dict__[name] = value
 
 
-def _refuse_inference(modules: list[nn.Module]) -> None:
-    if any(p.is_inference() for module in modules for p in module.parameters(recurse=False)):
+def _refuse_weights(modules: list[nn.Module]) -> None:
+    parameters = [p for module in modules for p in module.parameters(recurse=False)]
+    if any(p.is_meta for p in parameters):
+        raise InputError(
+            "the model's weights are on PyTorch's meta device, where they have sizes and no "
+            "values: give them values first (model.to_empty, then model.load_state_dict)"
+        )
+    if any(p.is_inference() for p in parameters):
         raise InputError(
             "the model's weights were made under torch.inference_mode, and PyTorch lets nobody "
             "take gradients through such or change them: make them outside of it, or under "

@@ -180,8 +180,10 @@ def test_skip_bigrams_between_latents(wide):
         attn = head.blocks[0].attn
         attn.W_Q[0, :, :8], attn.W_K[0, :, :8] = truth[:8].T, truth[8:16].T
     found = find_skip_bigrams(head, 0, 0, features=wide.folder)[0]
-    pairs = {(b.query_feature, b.key_feature) for b in found.bigrams}
-    assert pairs == {(name_of[k], name_of[k + 8]) for k in range(8)}
+    pairs = [(b.query_feature, b.key_feature) for b in found.bigrams]  # the largest |z| first
+    planted = {(name_of[k], name_of[k + 8]) for k in range(8)}
+    assert set(pairs[:8]) == planted
+    assert len(pairs) <= 9  # of the discoveries 5 % may be false, and the SAE is trained
 
 
 def test_both_finders_on_the_command_line(exact, tmp_path):

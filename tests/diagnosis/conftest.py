@@ -5,24 +5,23 @@ import tempfile
 import warnings
 
 import pytest
+import tiny_models as tiny
 import torch
 from tiny_tokenizers import word_level
 from transformers import AutoTokenizer
 
-import tests.conftest as top
-
 
 def _own_capped():
-    return top._own(attn_scores_soft_cap=2.0, output_logits_soft_cap=5.0)
+    return tiny.own(attn_scores_soft_cap=2.0, output_logits_soft_cap=5.0)
 
 
 def _hooked_capped():
-    return top._hooked(**top._ROTARY, attn_scores_soft_cap=2.0, output_logits_soft_cap=5.0)
+    return tiny.hooked(**tiny.ROTARY, attn_scores_soft_cap=2.0, output_logits_soft_cap=5.0)
 
 
 def _told_tokens(kind):
     """A bridge with a tokenizer that puts BOS in front."""
-    model = top.KINDS[kind]()
+    model = tiny.KINDS[kind]()
     tokenizer = word_level(["a", "b", "c", "of", "is"], digits=False)
     tokenizer.pad_token = tokenizer.bos_token
     model.tokenizer = tokenizer
@@ -32,7 +31,7 @@ def _told_tokens(kind):
 
 def _hooked_with_tokens():
     """A HookedTransformer with a tokenizer, which it loads again from where it was saved."""
-    model = top._hooked(normalization_type="LN")
+    model = tiny.hooked(normalization_type="LN")
     with tempfile.TemporaryDirectory() as folder:
         tokenizer = word_level(["a", "b", "c", "of", "is"], digits=False)
         tokenizer.pad_token = tokenizer.bos_token
@@ -41,16 +40,16 @@ def _hooked_with_tokens():
     return model
 
 
-MODELS = top.KINDS | {
+MODELS = tiny.KINDS | {
     "own-capped": _own_capped,
     "hooked-capped": _hooked_capped,
     "gpt2-tokens": functools.partial(_told_tokens, "gpt2"),
     "llama-tokens": functools.partial(_told_tokens, "llama"),
-    "qwen2": functools.partial(top._wrapped, "Qwen2ForCausalLM", "Qwen2Config", **top._LLAMA),
+    "qwen2": functools.partial(tiny.wrapped, "Qwen2ForCausalLM", "Qwen2Config", **tiny.LLAMA),
     "hooked-tokens": _hooked_with_tokens,
-    "hooked-folded": lambda: _folded(top._hooked(normalization_type="LN")),
-    "own-bfloat16": lambda: top._own().to(torch.bfloat16),
-    "llama-float64": lambda: top.KINDS["llama"]().to(torch.float64),
+    "hooked-folded": lambda: _folded(tiny.hooked(normalization_type="LN")),
+    "own-bfloat16": lambda: tiny.own().to(torch.bfloat16),
+    "llama-float64": lambda: tiny.KINDS["llama"]().to(torch.float64),
 }
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 from huggingface_files import save_quietly
 from planted_faults import transposed_head
+from tiny_models import LLAMA, hf_model
 from torch import nn
 
 import interp_toolkit as it
@@ -72,9 +73,7 @@ def test_a_folder_is_the_original_of_its_model(made, tmp_path) -> None:
     twin = made("llama")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        import tests.conftest as top
-
-        save_quietly(top._hf_model("LlamaForCausalLM", "LlamaConfig", **top._LLAMA), tmp_path)
+        save_quietly(hf_model("LlamaForCausalLM", "LlamaConfig", **LLAMA), tmp_path)
         same = it.doctor(model, original=tmp_path)
     assert [c.answer for c in same.checks if c.section == "original"] == ["passed"]
     transposed_head(twin)
