@@ -18,6 +18,7 @@ Run: python benchmarks/memory.py [--bound 256MiB ...] [--model wide|smollm2] [--
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -34,6 +35,7 @@ from rich.table import Table
 import interp_toolkit as it
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.testing.real import smollm2_path
+from interp_toolkit.toys.hand_set.untrained import random_model
 
 ANALYSES = (
     *("boolean", "uand", "heads", "roles", "circuit", "composition"),
@@ -41,7 +43,7 @@ ANALYSES = (
 )
 FEATURED = {"boolean", "uand"}
 TASKED = {"roles", "circuit"}
-GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": "2097152", "MALLOC_TRIM_THRESHOLD_": "2097152"}
+GIVEN_BACK = {"MALLOC_MMAP_THRESHOLD_": "131072", "MALLOC_TRIM_THRESHOLD_": "131072"}
 COLUMNS = ["of", "above the model, MiB", "weights, MiB", "s", "says"]
 ROWS, LENGTH, FEATURES = 128, 64, 4
 
@@ -50,8 +52,6 @@ def model_of(name: str) -> Any:
     """The model by its name here."""
     if name == "smollm2":
         return it.load(str(smollm2_path()))
-    from interp_toolkit.toys.hand_set.untrained import random_model
-
     sizes = {"n_layers": 12, "n_heads": 12, "d_model": 768, "d_head": 64, "d_mlp": 3072}
     return random_model(0, **sizes, d_vocab=5000, n_ctx=128, normalization="LN", biases=True)
 
@@ -83,10 +83,13 @@ def one(analysis: str, name: str, bound: str) -> dict[str, Any]:
         tokens = np.tile(rng.integers(1, 5000, (64, LENGTH // 2)), 2)
         wrong = rng.integers(1, 5000, 64)
         options["data"] = {"tokens": tokens, "answers": tokens[:, LENGTH // 2], "wrong": wrong}
+    # what is imported, and what PyTorch keeps after a first pass, is not the analysis'
+    small = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_head": 8, "d_mlp": 32}
+    tiny = random_model(0, **small, d_vocab=model.cfg.d_vocab, n_ctx=model.cfg.n_ctx)
+    with contextlib.suppress(it.InputError):
+        it.analyze(tiny, analysis, **options)
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
-    model(
-        torch.zeros((1, 8), dtype=torch.long)
-    )  # what PyTorch keeps after a first pass is not the analysis'
+    model(torch.zeros((1, 8), dtype=torch.long))
     before = held("VmRSS")
     Path("/proc/self/clear_refs").write_text("5")
     began = time.monotonic()

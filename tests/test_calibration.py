@@ -4,23 +4,26 @@ import numpy as np
 import pytest
 from scipy import stats
 
+#: with how many draws: those of universal keys are cheap, and their p-values in large steps
+NULLS = {"composition": 60, "own-token": 60, "roles": 60, "skip-bigrams": 60, "universal-keys": 600}
+
 
 @pytest.fixture(scope="module")
 def calibration(benchmarks):
     return benchmarks("calibration")
 
 
-@pytest.mark.parametrize("name", ["composition", "own-token", "roles", "skip-bigrams"])
+@pytest.mark.parametrize("name", NULLS)
 def test_small_p_values_are_no_more_frequent_than_they_say(calibration, name):
-    draw, _ = calibration.NULLS[name]
     found = {}
-    for values in draw(60):
+    for values in calibration.NULLS[name](NULLS[name]):
         for null, p in values.items():
             found.setdefault(null, []).append(p)
     for null, p in found.items():
-        assert len(p) == 60
-        few = int((np.array(p) <= 0.05).sum())
-        assert stats.binom.sf(few - 1, len(p), 0.05) > 1e-3, null
+        assert len(p) == NULLS[name]
+        for level in calibration.LEVELS:
+            few = int((np.array(p) <= level).sum())
+            assert stats.binom.sf(few - 1, len(p), level) > 1e-3, (null, level)
 
 
 def test_p_values_that_are_too_small_are_told(calibration):
@@ -35,3 +38,14 @@ def test_p_values_that_are_too_small_are_told(calibration):
     conservative = calibration.judged("skip-bigrams", list(np.sqrt(p)))
     assert conservative["too small"] > 0.5
     assert conservative["uniform"] < 1e-6
+
+
+def test_verdicts_of_whole_analyses_are_counted(calibration):
+    found = list(calibration.verdicts(1))
+    assert all(one.keys() == set(calibration.WHOLE) for one in found)
+    every = [dict.fromkeys(calibration.WHOLE, word) for word in ("detected", "undecided", "absent")]
+    for name, models, share, words in calibration.counted(every):
+        assert name in calibration.WHOLE
+        assert models == 3
+        assert share.startswith("0.333 (0.008 to 0.906)")
+        assert words == "detected 1, undecided 1, absent 1"

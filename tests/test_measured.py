@@ -10,6 +10,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 FEWEST = 40  # figures and tables that a file stands behind
+#: measurements that no benchmark of their name makes
+MADE_BY = {
+    "fuzz": "tests/fuzz/run.py",
+    "fuzz_again": "tests/fuzz/run.py",
+    "live": "tests/run_live.py",
+    "memory_smollm2": "benchmarks/memory.py",
+}
 
 
 def _script() -> ModuleType:
@@ -50,8 +57,7 @@ def test_a_result_file_is_of_an_artefact_or_a_benchmark(file: Path) -> None:
 
     name = file.relative_to(figures.RESULTS).with_suffix("")
     if name.parts[0] == "benchmarks":
-        made_by = "tests/fuzz/run.py" if name.name == "fuzz" else f"benchmarks/{name.name}.py"
-        assert (ROOT / made_by).is_file()
+        assert (ROOT / MADE_BY.get(name.name, f"benchmarks/{name.name}.py")).is_file()
     else:
         assert str(name) in names("artefacts")
 

@@ -50,9 +50,10 @@ def make(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
 def _digits(words: Words, noun: str) -> int:
     """How many digits of a year are one token behind its century; raises InputError for others."""
     prompt = TEMPLATE.format(noun=noun, century=17, year=32)
-    if words.next_id(prompt, "45") is not None:
+    before = words.ids(prompt)
+    if words.next_id(prompt, "45", before) is not None:
         return 2
-    if all(words.next_id(prompt, end) is not None for end in "0123456789"):
+    if all(words.next_id(prompt, end, before) is not None for end in "0123456789"):
         return 1
     raise cannot_hold("it has neither two digits nor single digits of a year as tokens")
 

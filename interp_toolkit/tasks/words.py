@@ -65,9 +65,12 @@ class Words:
             )
         return found
 
-    def next_id(self, prompt: str, end: str) -> int | None:
-        """The token that `end` is behind the prompt; None where it is not exactly one more."""
-        before, both = self.ids(prompt), self.ids(prompt + end)
+    def next_id(self, prompt: str, end: str, before: tuple[int, ...]) -> int | None:
+        """The token that `end` is behind the prompt, whose ids are `before`.
+
+        None where it is not exactly one more.
+        """
+        both = self.ids(prompt + end)
         one = both[:-1] == before and both[-1] not in self._unknown
         return both[-1] if one else None
 
@@ -78,7 +81,7 @@ class Words:
         prompts that differ in length, or not at all.
         """
         ids, others = self.ids(clean), self.ids(corrupted)
-        right, bad = self.next_id(clean, answer), self.next_id(clean, wrong)
+        right, bad = self.next_id(clean, answer, ids), self.next_id(clean, wrong, ids)
         if right is None or bad is None or right == bad:
             return None
         if len(ids) != len(others) or ids == others:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from scipy import stats
 from torch import Tensor
@@ -22,7 +23,12 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import probe_tokens, run
-from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.models.running.memory import (
+    bytes_per_row,
+    itemsize_of,
+    parse_memory,
+    rows_that_fit,
+)
 from interp_toolkit.stats import COVERAGE
 
 LEAST_ADVANTAGE = 0.01  # nats; less is no behaviour that a head could be responsible for
@@ -169,7 +175,7 @@ def row_batches(
     Raises:
         InputError: not even one row fits.
     """
-    itemsize = next(iter(model.parameters())).element_size()
+    itemsize = itemsize_of(model)
     row_bytes = bytes_per_row(model.cfg, prompts.n_pos, itemsize, logits=True, kept=kept)
     size = rows_that_fit(parse_memory(memory), row_bytes, prompts.n_pos)
     return torch.split(rows, size)
@@ -187,6 +193,18 @@ def measured(
         segment = torch.unique(tokens[prompts.first : end])
         values.append(_row(logits[i], tokens, segment, known[i], unknown[i]))
     return Behaviour(*torch.stack(values, dim=1).cpu().numpy())
+
+
+def next_losses(
+    logits: Float[Tensor, "row pos d_vocab"], tokens: Int[Tensor, "row pos"]
+) -> Float[Tensor, "row next"]:
+    """Loss (nats) of each next token, in doubles: a row at a time, so that copies are small."""
+    following = tokens[:, 1:].to(logits.device)
+    losses = [
+        F.cross_entropy(own[:-1].double(), wanted, reduction="none")
+        for own, wanted in zip(logits, following, strict=True)
+    ]
+    return torch.stack(losses)
 
 
 def joined(parts: Sequence[Behaviour]) -> Behaviour:

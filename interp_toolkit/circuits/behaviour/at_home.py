@@ -28,6 +28,7 @@ from jaxtyping import Float, Int
 from interp_toolkit.circuits.behaviour.advantage import (
     behaviour,
     estimate,
+    next_losses,
     row_batches,
     why_none,
 )
@@ -159,9 +160,8 @@ def loss_by_place(
     for rows in row_batches(model, prompts, torch.arange(len(prompts)), 0, memory):
         logits = run(model, prompts.tokens[rows])
         assert logits is not None
-        following = prompts.tokens[rows, 1:, None].to(logits.device)
-        loss = -logits[:, :-1].double().log_softmax(-1).gather(-1, following)[..., 0]
         told = known[rows, :-1].to(logits.device)
+        loss = next_losses(logits, prompts.tokens[rows])
         losses[rows.numpy(), :-1] = torch.where(told, loss, torch.nan).cpu().numpy()
     return losses
 

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.advantage import repeating, why_none
+from interp_toolkit.circuits.behaviour.advantage import next_losses, repeating, why_none
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import AtHome, RepeatTask, measured_home, task_of
 from interp_toolkit.errors import InputError, suggestion
@@ -88,8 +88,7 @@ class Advantage(Objective):
         whole: Float[Tensor, "row pos d_vocab"],
     ) -> Float[Tensor, " row"]:
         """The advantage of each row."""
-        following = self.tokens[rows, 1:, None].to(logits.device)
-        losses = -logits[:, :-1].double().log_softmax(-1).gather(-1, following)[..., 0]
+        losses = next_losses(logits, self.tokens[rows])
         known, unknown = (
             mask[rows, :-1].to(losses) / mask[rows, :-1].sum(1, keepdim=True).to(losses)
             for mask in (self.known, self.unknown)

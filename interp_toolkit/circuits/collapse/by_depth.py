@@ -29,11 +29,13 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.hooks import hook_points
-from interp_toolkit.models.running.memory import parse_memory
-from interp_toolkit.models.running.streaming import activations
+from interp_toolkit.models.running.memory import format_size, itemsize_of, parse_memory
+from interp_toolkit.models.running.streaming import activations, kept_numbers
 from interp_toolkit.models.weights.view import weights
 
 ROWS, LONGEST = 32, 128  # of random tokens, where none are given
+AT_ONCE = 2**11  # hidden states of a batch of which more is made at once, at most
+COPIES = 8  # of them, in the model's precision: directions, those counted, in doubles, ...
 
 
 @dataclass(frozen=True)
@@ -130,7 +132,8 @@ def similarity_by_depth(
         progress: told what is being done.
 
     Raises:
-        InputError: hidden states that are not finite, no row with two different tokens.
+        InputError: hidden states that are not finite, no row with two different tokens, memory
+            below what the sums need.
 
     Examples:
         >>> import interp_toolkit as it
@@ -145,15 +148,28 @@ def similarity_by_depth(
     pairs = sum(_pairs(row[keep]) for row, keep in zip(data.tokens, counted, strict=True))
     if not pairs:
         raise InputError(f"{data.source}: no row has two different tokens to compare")
-    moment_bytes = 8 * int(model.cfg.d_model) ** 2
-    at_once = max(1, min(len(places), budget // 2 // moment_bytes))
+    d_model = int(model.cfg.d_model)
+    moment_bytes = 8 * d_model**2
+    longest, itemsize = int(data.lengths.max()), itemsize_of(model)
+    read = kept_numbers(model.cfg, [places[0].hook], longest, longest)
+    place_bytes = moment_bytes + itemsize * read  # moments, and what is read of a row
+    states = max(1, min(AT_ONCE, budget // 4 // (COPIES * itemsize * d_model)))
+    beside = COPIES * itemsize * d_model * states + moment_bytes  # and one that is being read off
+    at_once = max(1, min(len(places), (budget - beside) // 2 // place_bytes))
     cosines = np.full((len(places), len(data)), np.nan)
     dimensions: list[tuple[float, float]] = []  # not centred, centred
     for start in range(0, len(places), at_once):
         group = places[start : start + at_once]
         progress(f"{group[0].name} to {group[-1].name}")
-        rest = max(1, budget - len(group) * moment_bytes)
-        for moment in _read(model, data, group, counted, cosines[start : start + at_once], rest):
+        sums = beside + len(group) * moment_bytes
+        if sums >= budget:
+            raise InputError(
+                f"sums over directions in {d_model} dimensions need about {format_size(sums)}, "
+                f"which leaves no row any of the {format_size(budget)} of memory allowed; raise "
+                "the limit"
+            )
+        filled = cosines[start : start + at_once]
+        for moment in _read(model, data, group, counted, filled, budget - sums, states):
             dimensions.append((moment.dimensions(centred=False), moment.dimensions(centred=True)))
     return Similarity(
         places=places,
@@ -172,24 +188,30 @@ def _read(
     counted: Sequence[Bool[np.ndarray, " _"]],
     cosines: Float[np.ndarray, "place row"],
     memory: int,
+    states: int,
 ) -> list[DirectionMoments]:
-    """Fill in the cosines of some places, and give their moments: one pass over the rows."""
+    """Fill in the cosines of some places, and give their moments: one pass over the rows.
+
+    Of a batch so many hidden states are looked at together, or one row's.
+    """
     hooks = list(dict.fromkeys(place.hook for place in places))
     device, norm = device_of(model), _final_norm(model)
     moments = [DirectionMoments(int(model.cfg.d_model), device) for _ in places]
     for batch in activations(model, data, hooks, "all", memory=memory):
-        index = batch.index.tolist()
-        tokens = torch.from_numpy(np.stack([data.tokens[row] for row in index])).to(device)
-        keep = torch.from_numpy(np.stack([counted[row] for row in index])).to(device)
-        for number, place in enumerate(places):
-            hidden = batch[place.hook]
-            if place.normed and norm is not None:
-                hidden = norm(hidden)
-            if not hidden[keep].isfinite().all():
-                raise InputError(f"hidden states at the {place.name} are NaN or infinite")
-            units, nonzero = directions(hidden)
-            cosines[number, index] = mean_cosines(units, tokens, keep & nonzero).cpu().numpy()
-            moments[number].add(units[keep & nonzero])
+        some = max(1, states // len(data.tokens[int(batch.index[0])]))
+        for start in range(0, len(batch.index), some):
+            index = batch.index[start : start + some].tolist()
+            tokens = torch.from_numpy(np.stack([data.tokens[row] for row in index])).to(device)
+            keep = torch.from_numpy(np.stack([counted[row] for row in index])).to(device)
+            for number, place in enumerate(places):
+                hidden = batch[place.hook][start : start + some]
+                if place.normed and norm is not None:
+                    hidden = norm(hidden)
+                if not hidden[keep].isfinite().all():
+                    raise InputError(f"hidden states at the {place.name} are NaN or infinite")
+                units, nonzero = directions(hidden)
+                cosines[number, index] = mean_cosines(units, tokens, keep & nonzero).cpu().numpy()
+                moments[number].add(units[keep & nonzero])
     return moments
 
 

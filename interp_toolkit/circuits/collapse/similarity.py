@@ -74,15 +74,15 @@ class DirectionMoments:
         """Take in more directions."""
         self.count += len(units)
         self.total += units.double().sum(0)
-        self.products += (units.T @ units).double()
+        self.products += units.T @ units
 
     def dimensions(self, *, centred: bool) -> float:
         """The participation ratio, of the covariance or of second moments; NaN: no variance."""
         second = self.products / self.count
         if centred:
             mean = self.total / self.count
-            second = second - torch.outer(mean, mean)
+            second.addr_(mean, mean, alpha=-1)
         trace = second.trace()
         if not trace > 1e-12:  # directions are of length 1: this is rounding
             return float("nan")
-        return float(trace**2 / second.square().sum())
+        return float((trace / torch.linalg.vector_norm(second)) ** 2)

@@ -24,7 +24,12 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points
-from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.models.running.memory import (
+    bytes_per_row,
+    itemsize_of,
+    parse_memory,
+    rows_that_fit,
+)
 
 RowKind = Literal["softmax", "unnormalised", "signed"]
 ROW_SUM_TOLERANCE = {torch.float64: 1e-6, torch.float32: 1e-3}
@@ -61,7 +66,7 @@ def pattern_sums(
     n_layers, n_heads = int(cfg.n_layers), int(cfg.n_heads)
     points = pattern_points(model)
     n_rows, n_pos = controls.tokens.shape
-    itemsize = next(iter(model.parameters())).element_size()
+    itemsize = itemsize_of(model)
     per_row = bytes_per_row(cfg, n_pos, itemsize, logits=False, kept=0)
     size = rows_that_fit(parse_memory(memory), per_row, n_pos)
     sums = np.zeros((n_layers, n_rows, n_heads, controls.n_sets))

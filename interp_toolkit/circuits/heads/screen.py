@@ -20,7 +20,12 @@ from interp_toolkit.circuits.behaviour.task import RowTask
 from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.running.forward import attached, device_of, evaluating
-from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.models.running.memory import (
+    bytes_per_row,
+    itemsize_of,
+    parse_memory,
+    rows_that_fit,
+)
 
 COPIES = 4  # of the logits, that the loss and its gradient take
 
@@ -104,7 +109,7 @@ def _told(
 def _rows_at_once(cutter: Cutter) -> int:
     """Rows whose activations of all layers fit in memory."""
     cfg, n_pos = cutter.model.cfg, cutter.task.prompts.n_pos
-    itemsize = next(iter(cutter.model.parameters())).element_size()
+    itemsize = itemsize_of(cutter.model)
     layer = bytes_per_row(cfg, n_pos, itemsize, logits=False, kept=0)
     logits = COPIES * itemsize * n_pos * int(cfg.d_vocab)
     row = layer * int(cfg.n_layers) + logits

@@ -32,7 +32,12 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import require_heads
-from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.models.running.memory import (
+    bytes_per_row,
+    itemsize_of,
+    parse_memory,
+    rows_that_fit,
+)
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.stats import COVERAGE
@@ -107,7 +112,7 @@ class RoleChecks:
 
     def _size(self) -> int:
         n_pos = self.writing.asks.tokens.shape[1]
-        itemsize = next(iter(self.model.parameters())).element_size()
+        itemsize = itemsize_of(self.model)
         kept = self.writing.view.n_layers * self.writing.view.d_model * n_pos
         row = bytes_per_row(self.model.cfg, n_pos, itemsize, logits=True, kept=kept)
         return rows_that_fit(parse_memory(self.memory), row, n_pos)

@@ -26,7 +26,12 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points
-from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.models.running.memory import (
+    bytes_per_row,
+    itemsize_of,
+    parse_memory,
+    rows_that_fit,
+)
 from interp_toolkit.models.running.restart import entry
 from interp_toolkit.models.weights.agreement import agrees
 from interp_toolkit.models.weights.parts import OVWeights
@@ -88,7 +93,7 @@ def read(
     for name in names:
         if name not in points:
             raise InputError(f"the model has no hook point {name}, so its heads cannot be read")
-    itemsize = next(iter(model.parameters())).element_size()
+    itemsize = itemsize_of(model)
     of_values = 2 * n_pos * view.n_heads * view.d_head
     row = bytes_per_row(model.cfg, n_pos, itemsize, logits=False, kept=of_values)
     size = rows_that_fit(parse_memory(memory), row, n_pos)

@@ -30,6 +30,7 @@ SAMPLE = 1024  # columns of a row, and rows of a column, that give its median an
 MAD = 1.4826  # of a normal distribution: sd over median absolute deviation
 FLOOR = 1e-4  # of the root mean square score before anything is taken out: below, it is rounding
 ALIKE = 1.25  # mean squared cosine between features, over 1/d: up to it they are like random ones
+CACHED = 2**24  # bytes of a stripe's making: beyond a processor's cache, passes over it wait
 _COPIES = 8  # of a stripe, that its making holds
 
 
@@ -109,25 +110,48 @@ class PairScores:
         generator = torch.Generator().manual_seed(seed)
         columns = torch.randperm(self.n_key, generator=generator)[:SAMPLE]
         rows = torch.randperm(self.n_query, generator=generator)[:SAMPLE]
-        self.row = _side(self._left, self._right[columns], queries @ right.T, features.d, floor)
-        self.column = _side(self._right, self._left[rows], keys @ left.T, features.d, floor)
-        self._stripe = max(1, memory // least_memory(self.n_key))
+        self._memory = min(memory, CACHED)
+        self.row = self._side(self._left, self._right[columns], queries @ right.T, features.d)
+        self.column = self._side(self._right, self._left[rows], keys @ left.T, features.d)
         #: dimensions for p-values: infinite, the normal's, where features are not like random ones
         self.d = float(features.d) if features.alike else math.inf
 
     def block(self, rows: Tensor, columns: Tensor | slice) -> Float[Tensor, "row column"]:
         """The t of these queries with these keys."""
         scores = self._left[rows] @ self._right[columns].T
-        t = (scores - self.row.location[rows, None]) / self.row.scale[rows, None]
-        other = (scores - self.column.location[columns]) / self.column.scale[columns]
-        agree = t * other > 0
-        return torch.where(agree, torch.where(t.abs() < other.abs(), t, other), 0.0)
+        t = (scores - self.row.location[rows, None]).div_(self.row.scale[rows, None])
+        other = scores.sub_(self.column.location[columns]).div_(self.column.scale[columns])
+        # the smaller where both are positive, or both negative; else both terms are 0
+        above = torch.minimum(t, other).clamp_min_(0)
+        return torch.maximum(t, other, out=t).clamp_max_(0).add_(above)
 
     def stripes(self) -> Iterator[tuple[int, Float[Tensor, "row key"]]]:
         """All t, some queries at a time, with the number of the first."""
-        for start in range(0, self.n_query, self._stripe):
-            rows = torch.arange(start, min(start + self._stripe, self.n_query))
-            yield start, self.block(rows, slice(None))
+        for rows in _batches(self.n_query, self._at_once(self.n_key)):
+            yield int(rows[0]), self.block(rows, slice(None))
+
+    def _at_once(self, n_scores: int) -> int:
+        """How many features are looked at together, where each has so many scores."""
+        return max(1, self._memory // least_memory(n_scores))
+
+    def _side(
+        self,
+        own: Float[Tensor, "feature r"],
+        others: Float[Tensor, "sample r"],
+        through: Float[Tensor, "feature d_model"],
+        d: int,
+    ) -> ScoreScale:
+        """Location and scale of features whose scores with a sample are `own @ others.T`."""
+        location, deviation = torch.empty(len(own)), torch.empty(len(own))
+        for some in _batches(len(own), self._at_once(len(others))):
+            scores = own[some] @ others.T
+            location[some] = _median(scores)
+            deviation[some] = MAD * _median(scores.sub_(location[some, None]).abs_())
+        least = max(self.floor, torch.finfo(torch.float32).tiny)  # where all is 0, t is 0
+        exact = (through.norm(dim=1) / math.sqrt(d)).float().clamp_min(least)
+        error = math.sqrt(1 + math.pi / (2 * len(others)))  # of the median, added to the variance
+        widened = (deviation / exact).clamp_min(1.0) * error
+        return ScoreScale(location, exact * widened, widened)
 
     def sweep(self, least: float, taken: Pairs, echo: float = 1.0) -> Sweep:
         """One pass over all pairs.
@@ -161,28 +185,16 @@ class PairScores:
 
     def histogram(self, edges: Float[np.ndarray, " edge"]) -> Int[np.ndarray, " bin"]:
         """How many pairs have their t between each two edges; the outermost hold the rest."""
-        inner = torch.from_numpy(edges[1:-1]).float()
-        counts = torch.zeros(len(edges) - 1, dtype=torch.long)
-        for _, t in self.stripes():
-            counts += torch.bincount(torch.bucketize(t.flatten(), inner), minlength=len(counts))
-        return counts.numpy()
+        bounds = np.concatenate([[-np.inf], edges[1:-1], [np.inf]]).astype(np.float32)
+        counts = np.zeros(len(edges) - 1, dtype=np.int64)
+        for _, t in self.stripes():  # NumPy sorts a batch at a time: several times torch.bucketize
+            counts += np.histogram(t.numpy(), bounds)[0]
+        return counts
 
 
-def _side(
-    own: Float[Tensor, "feature r"],
-    others: Float[Tensor, "sample r"],
-    through: Float[Tensor, "feature d_model"],
-    d: int,
-    floor: float,
-) -> ScoreScale:
-    """Location and scale of features whose scores with a sample are `own @ others.T`."""
-    scores = own @ others.T
-    location = _median(scores)
-    deviation = MAD * _median((scores - location[:, None]).abs())
-    exact = (through.norm(dim=1) / math.sqrt(d)).float().clamp_min(floor)
-    error = math.sqrt(1 + math.pi / (2 * len(others)))  # of the median, added to the variance
-    widened = (deviation / exact).clamp_min(1.0) * error
-    return ScoreScale(location, exact * widened, widened)
+def _batches(n: int, size: int) -> Iterator[Int[Tensor, " batch"]]:
+    for start in range(0, n, size):
+        yield torch.arange(start, min(start + size, n))
 
 
 def _squared_cosine(directions: Float[Tensor, "feature d_model"]) -> float:
@@ -194,6 +206,4 @@ def _squared_cosine(directions: Float[Tensor, "feature d_model"]) -> float:
 
 def _median(x: Float[Tensor, "row n"]) -> Float[Tensor, " row"]:
     """The mean of the two middle values where n is even, unlike torch's."""
-    n = x.shape[1]
-    upper = x.kthvalue(n // 2 + 1, dim=1).values
-    return upper if n % 2 else (upper + x.kthvalue(n // 2, dim=1).values) / 2
+    return torch.from_numpy(np.median(x.numpy(), axis=1))

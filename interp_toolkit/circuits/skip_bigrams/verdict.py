@@ -1,8 +1,17 @@
-"""The verdict on skip-bigrams: how many each head checks for, how many there are, in words."""
+"""The verdict on skip-bigrams: how many each head checks for, how many there are, in words.
+
+Each head's discoveries hold at the level for that head. Where many heads are looked at, some show
+one by chance: it is *detected* where all together show more than chance would (`beyond_chance`),
+else *undecided*.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from scipy import stats
 
 from interp_toolkit.circuits.skip_bigrams.directions import ALIKE
 from interp_toolkit.circuits.skip_bigrams.head import HeadBigrams
@@ -29,12 +38,12 @@ EMPIRICAL = (
 
 def evidence_of(found: Sequence[HeadBigrams]) -> SkipBigramEvidence:
     """What the verdict rests on."""
-    some = any(one.bigrams for one in found)
+    some, beyond = any(one.bigrams for one in found), beyond_chance(found)
     tails = {one.tail for one in found} - {"none"}
     cosines = [c for one in found for c in one.shared if c is not None]
     return SkipBigramEvidence(
-        status="detected" if some else "not_detected",
-        reason=None if some else _unremarkable(found),
+        status="detected" if beyond else "undecided" if some else "not_detected",
+        reason=None if beyond else _within_chance(found) if some else _unremarkable(found),
         null=NULL,
         adjusted=ADJUSTED,
         level=found[0].level,
@@ -94,9 +103,38 @@ def verdict(found: Sequence[HeadBigrams]) -> str:
         f"key {b.key_feature} for query {b.query_feature}{' (attends less)' if b.z < 0 else ''}"
         for b in first.bigrams[:NAMED]
     )
+    if not beyond_chance(found):
+        start = f"Undecided, {_within_chance(found)}. {start}"
     alike = sum(bool(b.alternatives) for b in first.bigrams)
     up_to = f"; {alike:,} of them up to features that are alike (|cos| > {ALIKE})" if alike else ""
     return f"{start}; the clearest of {place(first)}: {strongest}{up_to}."
+
+
+def beyond_chance(found: Sequence[HeadBigrams]) -> bool:
+    """Whether all heads together show more than as many without any bigram would, at the level.
+
+    Of each head Simes' p-value over its pairs; of the heads Simes' again.
+    """
+    heads = [_simes(_p_values(one), one.n_pairs) for one in found]
+    return _simes(np.array(heads), len(found)) <= found[0].level
+
+
+def _p_values(found: HeadBigrams) -> Float[np.ndarray, " bigram"]:
+    p: np.ndarray = 2 * stats.norm.sf(np.abs([bigram.z for bigram in found.bigrams]))
+    return p
+
+
+def _simes(p: Float[np.ndarray, " test"], n: int) -> float:
+    """Of n p-values of which these are the smallest; 1 at most."""
+    return float(min(1.0, *(n * np.sort(p) / np.arange(1, len(p) + 1)))) if len(p) else 1.0
+
+
+def _within_chance(found: Sequence[HeadBigrams]) -> str:
+    """Why bigrams of some heads are no more than many looks give."""
+    return (
+        f"as no more stands out than chance lets stand out in {len(found)} looks without any "
+        "skip-bigram"
+    )
 
 
 def _n_heads(found: Sequence[HeadBigrams]) -> int:

@@ -114,7 +114,7 @@ def _loaded(folder: Path, name: str, ending: str) -> list[Path]:
         return [whole]
     index = folder / f"{name}.{ending}.index.json"
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text())["weight_map"].values()))
+        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
         if any(Path(part).name != part for part in names):
             raise ValueError(f"{index} names files elsewhere")
         return [folder / part for part in names]

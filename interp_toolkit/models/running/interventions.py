@@ -11,6 +11,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -18,6 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.as_found import undoing
+from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.effect import everything, require_effect
@@ -67,6 +69,59 @@ def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
         yield model
 
 
+@dataclass(frozen=True, eq=False)
+class HeadMeans(Brief):
+    """What heads hold on average over a reference's rows that reach a position; see `head_means`.
+
+    Attributes:
+        heads: of each layer.
+        z: [pos head d_head] of each layer, in the order of `heads`.
+    """
+
+    heads: Mapping[int, Sequence[int]]
+    z: Mapping[int, Float[Tensor, "pos head d_head"]] = field(repr=False)
+
+    def of(self, by_layer: Mapping[int, Sequence[int]]) -> dict[int, Tensor]:
+        """Those of some of the heads, by layer.
+
+        Raises InputError for heads whose means were not read.
+        """
+        for layer, heads in by_layer.items():
+            if missing := set(heads) - set(self.heads.get(layer, ())):
+                raise InputError(f"the means of L{layer}H{min(missing)} were not read: give all")
+        return {
+            layer: self.z[layer][:, [self.heads[layer].index(head) for head in heads]]
+            for layer, heads in by_layer.items()
+        }
+
+
+def head_means(
+    model: Model,
+    heads: Iterable[tuple[int, int]],
+    reference: Any,
+    *,
+    memory: int | str | None = None,
+) -> HeadMeans:
+    """What `ablate` puts for heads, read once for many ablations with one reference.
+
+    Args:
+        model: any TransformerLens model.
+        heads: (layer, query head) pairs.
+        reference: tokens or data, as `activations` takes them.
+        memory: bound for the run.
+
+    Raises:
+        InputError: heads the model does not have.
+    """
+    by_layer = _by_layer(model, heads)
+    hooks = [_hook_z(model, layer) for layer in by_layer]
+    sums, counts = position_sums(model, reference, hooks, memory=memory)
+    rows = counts[:, None, None]
+    return HeadMeans(
+        by_layer, {n: total[:, by_layer[n]] / rows.to(total) for n, total in sums.items()}
+    )
+
+
 @contextmanager
 def ablate(
     model: Model,
@@ -83,8 +138,9 @@ def ablate(
         heads: (layer, query head) pairs.
         how: "zero"; "mean", each position's mean over the reference's rows; "resample", another
             row's values, the same row's for all heads. Positions count from the row's start.
-        reference: tokens or data, as `activations` takes them; None: the other rows of the batch
-            that is running, which must then have at least two.
+        reference: tokens or data, as `activations` takes them; what `head_means` read from them,
+            for "mean"; None: the other rows of the batch that is running, which must then have at
+            least two.
         seed: of the rows that "resample" draws.
 
     Yields:
@@ -106,13 +162,18 @@ def ablate(
     by_layer = _by_layer(model, heads)
     if how not in HOWS:
         raise InputError(f'how is {how!r}; it must be "mean", "zero" or "resample"')
+    if isinstance(reference, HeadMeans) and how != "mean":
+        raise InputError(f'means that were read are for how="mean", not "{how}"')
     hooks = {layer: _hook_z(model, layer) for layer in by_layer}
     require_effect(model, {hooks[n]: _marker(by_layer[n]) for n in by_layer})
     replace: Edit
     if how == "zero":
         replace = _zero
     elif how == "mean":
-        replace = _Mean(None if reference is None else _mean_z(model, reference, by_layer, hooks))
+        if reference is not None and not isinstance(reference, HeadMeans):
+            every = [(layer, head) for layer, chosen in by_layer.items() for head in chosen]
+            reference = head_means(model, every, reference)
+        replace = _Mean(None if reference is None else reference.of(by_layer))
     else:
         donors = None if reference is None else _donor_z(model, reference, by_layer, hooks)
         replace = _Resample(donors, min(by_layer), seed)
@@ -331,15 +392,6 @@ def _prefix(values: Tensor, axis: int, n_pos: int) -> Tensor:
             f"{values.shape[axis]}; give a longer reference"
         )
     return values.narrow(axis, 0, n_pos)
-
-
-def _mean_z(
-    model: Model, reference: Any, by_layer: dict[int, list[int]], hooks: dict[int, str]
-) -> dict[int, Tensor]:
-    """Layer -> [pos head d_head], the mean over the rows that reach the position."""
-    sums, counts = position_sums(model, reference, list(hooks.values()))
-    rows = counts[:, None, None]
-    return {n: total[:, by_layer[n]] / rows.to(total) for n, total in sums.items()}
 
 
 def _donor_z(

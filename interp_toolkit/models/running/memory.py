@@ -87,6 +87,12 @@ def bytes_per_row(cfg: Any, n_pos: int, itemsize: int, *, logits: bool, kept: in
     return itemsize * (position * n_pos + kept)
 
 
+def itemsize_of(model: Any) -> int:
+    """Bytes of one number of a model, which has weights."""
+    size: int = next(iter(model.parameters())).element_size()
+    return size
+
+
 def together(items: Sequence[T], first: T, memory: int | str | None, item_bytes: int) -> list[T]:
     """An item and those that come after it, as many as fit in half of the memory.
 

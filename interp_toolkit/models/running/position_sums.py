@@ -11,7 +11,10 @@ from torch import Tensor
 
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.hooks import layer_of
-from interp_toolkit.models.running.streaming import activations
+from interp_toolkit.models.running.memory import itemsize_of, together
+from interp_toolkit.models.running.streaming import activations, kept_numbers, rows_of
+
+BATCH = 32  # rows that a batch should have, where hooks are read together
 
 
 def position_sums(
@@ -23,19 +26,24 @@ def position_sums(
         model: any TransformerLens model.
         data: tokens or data, as `activations` takes them.
         hooks: names of hook points, one a layer.
-        memory: bound for the run.
+        memory: bound for the run: hooks are read together as far as it goes.
     """
+    lengths = torch.tensor([len(row) for row in rows_of(data, model)])
+    longest = int(lengths.max())
+    counts = (lengths[:, None] > torch.arange(longest)).sum(0).float()
+    # of a hook: what is held of BATCH rows, and its sums
+    kept = kept_numbers(model.cfg, hooks[:1], longest, longest)
+    hook_bytes = kept * (itemsize_of(model) * min(len(lengths), BATCH) + 4)
     sums: dict[int, Tensor] = {}
-    n_ctx = int(model.cfg.n_ctx)
-    counts, longest = torch.zeros(n_ctx), 0
-    for batch in activations(model, data, hooks, "all", memory=memory):
-        for name, values in batch.items():
-            layer = layer_of(name)
-            assert layer is not None
-            found = values.double().sum(0)
-            total = sums.setdefault(layer, found.new_zeros((n_ctx, *found.shape[1:])))
-            total[: len(found)] += found
-        n_pos = len(found)
-        counts[:n_pos] += len(batch.index)
-        longest = max(longest, n_pos)
-    return {layer: total[:longest] for layer, total in sums.items()}, counts[:longest]
+    left = list(hooks)
+    while left:
+        some = together(left, left[0], memory, hook_bytes)
+        left = left[len(some) :]
+        for batch in activations(model, data, some, "all", memory=memory):
+            for name, values in batch.items():
+                layer = layer_of(name)
+                assert layer is not None
+                found = values.double().sum(0)
+                total = sums.setdefault(layer, found.new_zeros((longest, *found.shape[1:])))
+                total[: len(found)] += found
+    return sums, counts

@@ -22,7 +22,12 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
-from interp_toolkit.models.running.memory import bytes_per_row, parse_memory, rows_that_fit
+from interp_toolkit.models.running.memory import (
+    bytes_per_row,
+    itemsize_of,
+    parse_memory,
+    rows_that_fit,
+)
 
 #: one position, "all", several, or None: the data's own
 Positions = int | str | slice | Sequence[int] | None
@@ -99,7 +104,7 @@ def activations(
         (2, 3)
     """
     names = expand_hooks(model, hooks)
-    rows = _rows(data, model)
+    rows = rows_of(data, model)
     chosen = _row_positions(data, rows, positions)
     if batch_size is not None and batch_size < 1:
         raise InputError(f"batch_size is {batch_size}; it must be at least 1")
@@ -127,7 +132,7 @@ def collect(
         >>> {hook: tuple(value.shape) for hook, value in found.items()}
         {'blocks.0.attn.hook_z': (2, 3, 2, 1)}
     """
-    n_rows = len(_rows(data, model))
+    n_rows = len(rows_of(data, model))
     batches = activations(
         model, data, hooks, positions, batch_size=batch_size, memory=memory, device=device
     )
@@ -283,7 +288,7 @@ def _checked(positions: np.ndarray, rows: list[np.ndarray]) -> np.ndarray:
     return positions.astype(np.int64)
 
 
-def _rows(data: Any, model: Model) -> list[np.ndarray]:
+def rows_of(data: Any, model: Model) -> list[np.ndarray]:
     """The data's rows of token ids.
 
     Raises InputError for what is not tokens of this model.
@@ -312,7 +317,23 @@ def _rows(data: Any, model: Model) -> list[np.ndarray]:
 
 def _fitting(model: Model, names: list[str], n_kept: int, n_pos: int, budget: int) -> int:
     """How many rows to run at once, from the memory estimate."""
-    cfg = model.cfg
+    logits = any("unembed" in name for name in names)
+    kept = kept_numbers(model.cfg, names, n_kept, n_pos)
+    row = bytes_per_row(model.cfg, n_pos, itemsize_of(model), logits=logits, kept=kept)
+    return rows_that_fit(budget, row, n_pos)
+
+
+def kept_numbers(cfg: Any, names: Sequence[str], n_kept: int, n_pos: int) -> int:
+    """How many numbers of a row a loop over batches holds of some hooks.
+
+    Twice what a batch has: the last one is held until there is the next.
+
+    Args:
+        cfg: the model's configuration (TransformerLens's field names).
+        names: of the hooks.
+        n_kept: positions that are kept.
+        n_pos: tokens in the row.
+    """
     widest = max(int(cfg.d_model), int(cfg.n_heads) * int(cfg.d_head))
     kept = 0
     for name in names:
@@ -324,7 +345,4 @@ def _fitting(model: Model, names: list[str], n_kept: int, n_pos: int, budget: in
             kept += int(cfg.n_heads) * int(cfg.d_model)
         else:
             kept += widest
-    logits = any("unembed" in name for name in names)
-    itemsize = next(iter(model.parameters())).element_size()
-    row = bytes_per_row(cfg, n_pos, itemsize, logits=logits, kept=kept * n_kept)
-    return rows_that_fit(budget, row, n_pos)
+    return 2 * kept * n_kept

@@ -25,6 +25,8 @@ ActivationName = Literal["relu", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_
 Positions = Literal["standard", "shortformer", "rotary", "none"]
 MixingVariance = Literal["1/(d_head m)", "1/(n m)", "1/sqrt(n m)", "1/m unshaped"]
 UNSHAPED: MixingVariance = "1/m unshaped"
+LARGEST = 2**31 - 1  # of a size
+MOST_ENTRIES = 2**59  # of a weight: PyTorch counts its bytes in 63 bits
 DTYPES = {
     "float64": torch.float64,
     "float32": torch.float32,
@@ -58,15 +60,15 @@ class TransformerConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", arbitrary_types_allowed=True)
 
-    n_layers: int = Field(ge=0)
-    d_model: int = Field(ge=1)
-    n_ctx: int = Field(ge=1)
-    d_head: int = Field(ge=1)
-    n_heads: int = Field(ge=1)
-    d_vocab: int = Field(ge=1)
-    d_vocab_out: int = -1
-    n_key_value_heads: int | None = Field(default=None, ge=1)
-    d_mlp: int | None = Field(default=None, ge=1)
+    n_layers: int = Field(ge=0, le=LARGEST)
+    d_model: int = Field(ge=1, le=LARGEST)
+    n_ctx: int = Field(ge=1, le=LARGEST)
+    d_head: int = Field(ge=1, le=LARGEST)
+    n_heads: int = Field(ge=1, le=LARGEST)
+    d_vocab: int = Field(ge=1, le=LARGEST)
+    d_vocab_out: int = Field(default=-1, le=LARGEST)
+    n_key_value_heads: int | None = Field(default=None, ge=1, le=LARGEST)
+    d_mlp: int | None = Field(default=None, ge=1, le=LARGEST)
     attn_only: bool = False
     gated_mlp: bool = False
     act_fn: ActivationName | None = None
@@ -79,7 +81,7 @@ class TransformerConfig(BaseModel):
     final_rms: bool = False
     eps: float = 1e-5
     positional_embedding_type: Positions = "standard"
-    rotary_dim: int | None = None
+    rotary_dim: int | None = Field(default=None, le=LARGEST)
     rotary_base: float = 10000.0
     rotary_adjacent_pairs: bool = False
     attention_dir: Literal["causal", "bidirectional"] = "causal"
@@ -129,8 +131,17 @@ class TransformerConfig(BaseModel):
             object.__setattr__(self, name, value)
         return self
 
+    def _largest_weight(self) -> int:
+        """Entries of the largest weight, or mixing matrices, of a layer or the embeddings."""
+        tokens = max(self.d_vocab, self.d_vocab_out, self.n_ctx, self.d_mlp or 0)
+        mixed = self.n_heads * self.n_ctx**2 if self.mixing else 0
+        return max(self.n_heads * self.d_head * self.d_model, tokens * self.d_model, mixed)
+
     @model_validator(mode="after")
     def _consistent(self) -> TransformerConfig:
+        entries = self._largest_weight()
+        if entries > MOST_ENTRIES:
+            raise ValueError(f"a weight would have {entries:.0e} entries, more than can be counted")
         if not self.attn_only:
             if self.act_fn is None:
                 raise ValueError("act_fn must be given for a model with MLPs (relu, gelu, ...)")

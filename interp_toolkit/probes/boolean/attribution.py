@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.interventions import ablate
+from interp_toolkit.models.running.interventions import ablate, head_means
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.weights.contributions import head_scores
 from interp_toolkit.probes.boolean.result import HeadEffect
@@ -97,10 +97,13 @@ def head_effects(
             f"{len(order) - most} of {len(order)} heads (those with the least contrast) were "
             "not ablated"
         )
+    if not order:
+        return [], notes
     effects = []
+    means = head_means(model, order[:most], data, memory=memory)
     for layer, head in order[:most]:
         progress(f"ablating {head_name(layer, head)}")
-        with ablate(model, [(layer, head)], how="mean", reference=data):
+        with ablate(model, [(layer, head)], how="mean", reference=means):
             after = collect(model, data, hook, position, memory=memory)[hook]
         without = after.double().cpu().numpy()
         status: Status | None = None

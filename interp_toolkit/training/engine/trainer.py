@@ -109,7 +109,7 @@ class _Fit:
         self.report, self.log = report, log
         self.generator = torch.Generator(settings.device).manual_seed(ranks.seed(seed))
         recorded = records(problem, settings, ranks)
-        self.optimiser = _optimiser(problem.model, settings, capturable=recorded)
+        self.optimiser = optimiser_of(problem.model, settings, capturable=recorded)
         self.update = self._update
         if recorded:
             self.update = RecordedStep(self._update, self.optimiser, self.generator)
@@ -279,7 +279,7 @@ def _unchecked(model: Transformer) -> Iterator[None]:
         model.check_tokens = True
 
 
-def _optimiser(
+def optimiser_of(
     model: Transformer, settings: TrainingSettings, *, capturable: bool
 ) -> torch.optim.Optimizer:
     """The optimiser that the settings name; a capturable one keeps all its numbers on the GPU.

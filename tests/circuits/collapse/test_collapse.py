@@ -125,10 +125,21 @@ def test_little_memory_changes_nothing() -> None:
     steps: list[str] = []
     whole = similarity_by_depth(model, data)
     tight = similarity_by_depth(model, data, memory="500kB", progress=steps.append)
-    assert steps == ["embedding to block 5", "block 6 to final norm"]
+    assert steps == [
+        "embedding to block 1",
+        "block 2 to block 4",
+        "block 5 to block 7",
+        "final norm to final norm",
+    ]
     np.testing.assert_allclose(tight.cosines, whole.cosines, atol=1e-6)
     np.testing.assert_allclose(tight.dimensions, whole.dimensions, rtol=1e-5)
     np.testing.assert_allclose(tight.centred_dimensions, whole.centred_dimensions, rtol=1e-5)
+
+
+def test_memory_below_the_sums_is_refused_by_what_was_given() -> None:
+    model = untrained("standard", 2)
+    with pytest.raises(InputError, match=r"in 64 dimensions need about .* of the 20000 bytes of m"):
+        similarity_by_depth(model, random_rows(model, rows=6), memory="20kB")
 
 
 def test_bos_is_left_out() -> None:

@@ -8,7 +8,7 @@ import torch
 
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.own_token import own_rank
-from interp_toolkit.circuits.weights.residual import token_inputs
+from interp_toolkit.circuits.weights.residual import token_residual
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
@@ -147,7 +147,7 @@ def test_what_is_approximate_is_said(zoo) -> None:
 def test_without_a_position_learned_ones_enter_as_their_mean(zoo) -> None:
     model = zoo("gpt2")
     circuit, view = ov_circuit(model, 0, 1), weights(model)
-    x = token_inputs(view, 0)
+    x = view.layer(0).norm(token_residual(view, torch.arange(view.d_vocab)))
     x = x - view.layer(0).norm.b
     expected = readout(view, x[7] @ view.layer(0).W_V[1] @ view.layer(0).W_O[1])
     torch.testing.assert_close(circuit.tokens().row(7), expected, rtol=1e-4, atol=1e-5)

@@ -7,7 +7,7 @@ import pytest
 import torch
 from scipy import stats
 
-from interp_toolkit.circuits.weights.residual import token_inputs
+from interp_toolkit.circuits.weights.residual import token_residual
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
@@ -45,11 +45,15 @@ def figures(M: np.ndarray) -> tuple[float, float]:
     return values.sum().real / np.abs(values).sum(), difference / np.sqrt((M**2).mean())
 
 
+def every_token(view) -> torch.Tensor:
+    return token_residual(view, torch.arange(view.d_vocab))
+
+
 def dense_circuits(model, layer: int, head: int) -> tuple[np.ndarray, np.ndarray]:
     """Scores of all token pairs, and logits of all sources, in the plainest way."""
     view = weights(model)
     w = view.layer(layer)
-    x = token_inputs(view, layer).double()
+    x = view.layer(layer).norm(every_token(view)).double()
     scores = (x @ w.W_Q[head].double()) @ (x @ w.W_K[head].double()).T
     out = x @ w.W_V[head].double() @ w.W_O[head].double()
     for norm in (w.post_norm, view.final_norm):
@@ -139,7 +143,7 @@ def test_fewer_outputs_than_inputs_are_compared_where_both_are() -> None:
     view = weights(model)
     w = view.layer(0)
     with torch.no_grad():
-        x = token_inputs(view, 0)[:20]
+        x = view.layer(0).norm(every_token(view))[:20]
         expected = figures((x @ w.W_V[0] @ w.W_O[0] @ view.W_U).numpy())
     assert (frame.ov_copying[0], frame.ov_diagonal[0]) == pytest.approx(expected)
 

@@ -3,9 +3,10 @@ import itertools
 import pytest
 import torch
 
+import interp_toolkit as it
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.running import interventions
-from interp_toolkit.models.running.interventions import ablate, edit, reinitialised
+from interp_toolkit.models.running.interventions import ablate, edit, head_means, reinitialised
 
 
 @pytest.fixture
@@ -296,3 +297,33 @@ def test_reinitialising_a_model_of_equal_weights_changes_nothing_and_says_so(zoo
 def test_heads_that_are_no_pairs_are_one_clear_line(zoo, heads):
     with pytest.raises(InputError, match=r"is no head: give .*\(layer, head\)"):
         interventions._by_layer(zoo("own"), heads)
+
+
+def test_means_read_once_ablate_as_the_reference_does() -> None:
+    model = it.load("toy:xor-2head")
+    rows = [[0, 1, 2], [1, 1, 2], [0, 0, 2]]
+    means = head_means(model, [(0, 1), (0, 0)], rows)
+    for heads in ([(0, 0)], [(0, 1)], ((0, head) for head in (0, 1))):
+        heads = list(heads)
+        with ablate(model, iter(heads), reference=means):
+            once = model(torch.tensor(rows))
+        with ablate(model, iter(heads), reference=rows):
+            each = model(torch.tensor(rows))
+        assert torch.allclose(once, each)
+        assert not torch.allclose(once, model(torch.tensor(rows)))
+
+
+def test_means_that_were_not_read_and_other_ways_are_refused_in_a_line() -> None:
+    model = it.load("toy:xor-2head")
+    rows = [[0, 1, 2], [1, 1, 2]]
+    means = head_means(model, [(0, 1)], rows)
+    with (
+        pytest.raises(InputError, match="the means of L0H0 were not read"),
+        ablate(model, [(0, 0)], reference=means),
+    ):
+        pass
+    with (
+        pytest.raises(InputError, match='are for how="mean", not "resample"'),
+        ablate(model, [(0, 1)], how="resample", reference=means),
+    ):
+        pass

@@ -1,3 +1,4 @@
+import gc
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,6 +8,7 @@ import torch
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.hooks import expand_hooks
 from interp_toolkit.models.running.streaming import activations, collect
+from interp_toolkit.toys.hand_set.untrained import random_model
 
 HOOKS = ["resid_pre", "attn_out", "z", "pattern", "resid_post", "hook_embed"]
 
@@ -119,6 +121,30 @@ def test_memory_makes_batches_smaller(zoo, tokens):
     assert sizes("20KiB") == [2, 2, 1]
     with pytest.raises(InputError, match="one row of 7 tokens"):
         sizes("1KB")
+
+
+def live_bytes():
+    """Of all plain tensors that Python holds, each storage once."""
+    plain = (torch.Tensor, torch.nn.Parameter)
+    found = (value for value in gc.get_objects() if type(value) in plain)
+    held = [v.untyped_storage() for v in found if v.layout is torch.strided and not v.is_meta]
+    return sum({storage.data_ptr(): storage.nbytes() for storage in held}.values())
+
+
+def test_what_a_loop_holds_stays_within_the_memory():
+    """A loop holds the last batch while the next is made; here nearly all of both is kept."""
+    model = random_model(0, n_layers=12, n_heads=2, d_model=64, d_head=8, d_vocab=9, n_ctx=32)
+    tokens = torch.randint(9, (48, 32), generator=torch.Generator().manual_seed(0))
+    held, memory = [], 4_000_000
+    gc.collect()
+    before = live_bytes()
+    last = model.hook_dict["blocks.11.hook_resid_post"]
+    handle = last.register_forward_hook(lambda *given: held.append(live_bytes() - before))
+    for batch in activations(model, tokens, "resid_post", "all", memory=memory):
+        assert len(batch.index) > 1
+    handle.remove()
+    assert len(held) > 3
+    assert 0.3 * memory < max(held) < memory
 
 
 def test_what_is_the_same_for_every_row_is_given_for_every_row(zoo, tokens):

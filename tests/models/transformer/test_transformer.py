@@ -435,3 +435,13 @@ def test_a_configuration_survives_being_written_out(options):
     assert cfg.attn_scale == 6**0.5
     with pytest.raises(ValidationError, match="frozen"):
         cfg.d_head = 3
+
+
+@pytest.mark.parametrize("vast", [("n_heads", "d_head"), ("d_vocab", "d_model")])
+def test_weights_beyond_what_can_be_counted_are_refused(vast) -> None:
+    sizes = dict.fromkeys(("n_layers", "n_heads", "d_head", "d_model", "d_vocab", "n_ctx"), 4)
+    sizes |= {"d_mlp": 4, "act_fn": "relu"}
+    for one in vast:
+        assert TransformerConfig(**sizes | {one: 2**31 - 1}).n_layers == 4
+    with pytest.raises(ValueError, match=r"a weight would have .* entries"):
+        TransformerConfig(**sizes | dict.fromkeys(vast, 2**31 - 1))

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny_models import as_hooked_transformer
 
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.errors import InputError
@@ -212,18 +213,8 @@ def test_dtypes_agree_and_building_repeats(build) -> None:
 )
 @pytest.mark.parametrize("build", [toys.induction, toys.induction_rotary, toys.duplicate_token])
 def test_hooked_transformer_computes_the_same(build) -> None:
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-
     ours = build(d_vocab=16)
-    names = "n_layers d_model n_ctx d_head n_heads d_vocab attn_only normalization_type dtype"
-    names += " positional_embedding_type rotary_dim rotary_base"
-    options = {name: getattr(ours.cfg, name) for name in names.split()}
-    theirs = HookedTransformer(HookedTransformerConfig(**options, device="cpu"))
-    state = {**dict.fromkeys(theirs.state_dict()), **ours.state_dict()}
-    for name, value in theirs.state_dict().items():
-        if state[name] is None:
-            state[name] = value if value.ndim > 2 or "b_" not in name else torch.zeros_like(value)
-    theirs.load_state_dict(state)
+    theirs = as_hooked_transformer(ours)
     tokens = tokens_of(ours, repeated=False)
     torch.testing.assert_close(theirs(tokens), ours(tokens), rtol=0, atol=1e-9)
 

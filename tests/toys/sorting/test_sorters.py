@@ -9,6 +9,7 @@ import math
 import pytest
 import torch
 from rewritten import rewritten
+from tiny_models import as_hooked_transformer
 
 from interp_toolkit import registry
 from interp_toolkit.data.list_layout import parse_layout
@@ -385,16 +386,9 @@ def test_rewritten_weights_compute_the_same(build, shares, assert_same_logits) -
 @pytest.mark.parametrize("build", BUILDERS)
 @pytest.mark.parametrize("shares", [(1.0,), (0.5, 0.5)])
 def test_hooked_transformer_computes_the_same(build, shares) -> None:
-    from transformer_lens import HookedTransformer, HookedTransformerConfig
-
     ours = build(shares=shares)
-    names = "n_layers d_model n_ctx d_head n_heads d_vocab d_vocab_out attn_only attention_dir"
-    names += " normalization_type dtype"
-    options = {name: getattr(ours.cfg, name) for name in names.split()}
-    theirs = HookedTransformer(HookedTransformerConfig(**options, device="cpu"))
-    masks = {name: v for name, v in theirs.state_dict().items() if name not in ours.state_dict()}
-    assert all(name.endswith(("mask", "IGNORE")) for name in masks)
-    theirs.load_state_dict({**masks, **ours.state_dict()})
+    assert ours.cfg.biases
+    theirs = as_hooked_transformer(ours)
     generator = torch.Generator().manual_seed(0)
     rows = torch.randint(ours.cfg.d_vocab, (50, ours.cfg.n_ctx), generator=generator)
     torch.testing.assert_close(theirs(rows), ours(rows), rtol=0, atol=1e-10)

@@ -1,0 +1,59 @@
+"""One head's level is not that of a model with many heads."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from interp_toolkit.circuits.skip_bigrams.head import Bigram, HeadBigrams, skip_bigrams_of
+from interp_toolkit.circuits.skip_bigrams.verdict import beyond_chance, evidence_of, verdict
+
+
+@pytest.fixture(scope="module")
+def empty() -> HeadBigrams:
+    import torch
+
+    drawn = torch.Generator().manual_seed(0)
+    features, W = (torch.randn(shape, generator=drawn) for shape in ((40, 16), (16, 16)))
+    found = skip_bigrams_of(W, features)
+    return dataclasses.replace(found, layer=0, head=0, n_pairs=25_000_000, bigrams=[])
+
+
+def heads(empty: HeadBigrams, n: int, z: float) -> list[HeadBigrams]:
+    """Of which the last shows one bigram."""
+    one = Bigram("key", "query", 1.0, 1.0, z)
+    found = [dataclasses.replace(empty, head=head) for head in range(n)]
+    return [*found[:-1], dataclasses.replace(found[-1], bigrams=[one])]
+
+
+# two-sided p of 6.69 is 2.2e-11: times 25 million pairs 5.6e-4, times 144 heads 0.08
+@pytest.mark.parametrize(
+    ("n", "z", "status"),
+    [
+        (1, 6.69, "detected"),
+        (80, 6.69, "detected"),
+        (144, 6.69, "undecided"),
+        (144, -6.69, "undecided"),
+        (144, 7.0, "detected"),
+    ],
+)
+def test_one_of_many_heads_is_held_against_all(empty, n: int, z: float, status: str) -> None:
+    found = heads(empty, n, z)
+    evidence = evidence_of(found)
+    assert evidence.status == status
+    assert (evidence.reason is None) == (status == "detected")
+    assert verdict(found).startswith("Undecided") == (status == "undecided")
+    assert beyond_chance(found) == (status == "detected")
+
+
+def test_several_heads_that_just_show_something_are_more_than_chance(empty) -> None:
+    found = heads(empty, 144, 6.69)
+    assert not beyond_chance(found)
+    found[:2] = [dataclasses.replace(found[-1], head=head) for head in (0, 1)]
+    assert beyond_chance(found)
+
+
+def test_where_nothing_stands_out_it_says_so(empty) -> None:
+    assert evidence_of([empty]).status == "not_detected"
+    assert verdict([empty]).startswith("No skip-bigram")
