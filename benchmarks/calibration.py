@@ -11,7 +11,12 @@ and their distribution is held against the uniform one:
 - universal AND: an untrained MLP against the same weights in random order, "better" and "worse" (a
   rank among few copies, so in steps);
 - roles: how largest-of-all sign flips judge noise of as many heads and measures;
-- skip-bigrams: one pair of random features in a random head.
+- skip-bigrams: one pair of random features in a random head;
+- universal keys: random values of random sets of features (a bound, so it should be conservative).
+
+Then, unless nulls are asked for by name, whole analyses of untrained models, on rows and features
+drawn beside them: how often do they say that something is there? Each says that it does so in at
+most 5 %.
 
 Kolmogorov and Smirnov's test, two-sided where a null is meant to be exact, and one-sided (are small
 p-values too frequent?) for all; the shares at most 0.05 and 0.01 have Clopper and Pearson's 95 %
@@ -26,6 +31,7 @@ from __future__ import annotations
 import argparse
 import json
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -41,13 +47,14 @@ from interp_toolkit.circuits.composition.scores import MODES, composition_scores
 from interp_toolkit.circuits.heads.scores import detect
 from interp_toolkit.circuits.roles.flips import flip_p_values
 from interp_toolkit.circuits.skip_bigrams.null import p_values
+from interp_toolkit.circuits.universal_keys.function import chance_to_fit, least_function
 from interp_toolkit.circuits.weights.self_scores import weight_scores
+from interp_toolkit.results import STATUS_TONES
 from interp_toolkit.stats import holm
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 DETECTORS = ("induction", "previous-token", "duplicate-token", "k-hop", "first-token")
 LEVELS = (0.05, 0.01)
-SLOW = 5  # times fewer runs of the nulls that run a whole analysis
 EXACT = {"composition Q", "composition K", "composition V", "skip-bigrams"}
 
 Draws = Iterator[dict[str, float]]
@@ -117,15 +124,55 @@ def skip_bigrams(runs: int) -> Draws:
         yield {"skip-bigrams": float(p_values(np.array([t]), float(d))[0])}
 
 
-NULLS: dict[str, tuple[Callable[[int], Draws], int]] = {
-    "composition": (composition, 1),
-    "own-token": (own_token, 1),
-    "heads": (detectors, 1),
-    "boolean": (boolean, SLOW),
-    "uand": (universal_and, SLOW),
-    "roles": (roles, 1),
-    "skip-bigrams": (skip_bigrams, 1),
+def universal_keys(runs: int) -> Draws:
+    """Ten sets of three features with values that have nothing to do with them."""
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        on, value = rng.random((10, 3)) < 0.5, rng.permutation(10) < 5
+        found = least_function(on, value)
+        p = 1.0 if found is None else chance_to_fit(on, value, len(found.features))
+        yield {"universal keys": p}
+
+
+NULLS: dict[str, Callable[[int], Draws]] = {
+    "composition": composition,
+    "own-token": own_token,
+    "heads": detectors,
+    "boolean": boolean,
+    "uand": universal_and,
+    "roles": roles,
+    "skip-bigrams": skip_bigrams,
+    "universal-keys": universal_keys,
 }
+WHOLE = ("heads", "composition", "qk", "ov", "skip-bigrams", "xor", "uand")
+
+
+def verdicts(runs: int) -> Iterator[dict[str, str]]:
+    """The status of each whole analysis, of one untrained model each."""
+    sizes = {"n_layers": 2, "n_heads": 4, "d_head": 8, "d_model": 32, "d_mlp": 64}
+    for seed in range(runs):
+        rng = np.random.default_rng(seed)
+        model = random_model(seed, **sizes, d_vocab=50, n_ctx=32)
+        tokens = rng.integers(0, 50, (240, 8))
+        bits = {"a": rng.random(240) < 0.5, "b": rng.random(240) < 0.5}
+        given = {"data": {"tokens": tokens, "features": bits}, "seed": seed}
+        yield {
+            name: it.analyze(model, name, **(given if name in ("xor", "uand") else {})).status
+            for name in WHOLE
+        }
+
+
+def counted(found: list[dict[str, str]]) -> list[list[Any]]:
+    """Of each analysis how often it says yes, and what it says else."""
+    rows: list[list[Any]] = []
+    for name in WHOLE:
+        said = Counter(one[name] for one in found)
+        yes = sum(n for status, n in said.items() if STATUS_TONES.get(status) == "yes")
+        interval = stats.binomtest(yes, len(found)).proportion_ci(0.95, method="exact")
+        share = f"{yes / len(found):.3f} ({interval.low:.3f} to {interval.high:.3f})"
+        words = ", ".join(f"{status.replace('_', ' ')} {n}" for status, n in said.most_common())
+        rows.append([name, len(found), share, words])
+    return rows
 
 
 def judged(name: str, values: list[float]) -> dict[str, Any]:
@@ -144,16 +191,15 @@ def judged(name: str, values: list[float]) -> dict[str, Any]:
 def main() -> None:
     """Run and print."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--runs", type=int, default=500, help="of the quick nulls")
+    parser.add_argument("--runs", type=int, default=500, help="of each null")
+    parser.add_argument("--models", type=int, default=200, help="for whole analyses")
     parser.add_argument("--only", nargs="*", choices=list(NULLS), default=list(NULLS))
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     found: dict[str, list[float]] = {}
     for name in options.only:
-        draw, slower = NULLS[name]
-        runs = max(options.runs // slower, 20)
-        for values in track(draw(runs), name, total=runs):
+        for values in track(NULLS[name](options.runs), name, total=options.runs):
             for null, p in values.items():
                 found.setdefault(null, []).append(p)
     rows = [judged(name, values) for name, values in found.items()]
@@ -178,10 +224,20 @@ def main() -> None:
         table.add_column(head)
     for line in cells:
         table.add_row(*("-" if cell is None else str(cell) for cell in line))
-    Console(width=140).print(table)
+    console = Console(width=140)
+    console.print(table)
+    tables = [{"title": "Nulls", "columns": heads, "rows": cells}]
+    if options.only == list(NULLS):
+        asked = track(verdicts(options.models), "whole analyses", total=options.models)
+        said, whole = counted(list(asked)), Table("analysis", "models", "says yes", "statuses")
+        for line in said:
+            whole.add_row(*map(str, line))
+        console.print(whole)
+        tables.append(
+            {"title": "Whole", "columns": [c.header for c in whole.columns], "rows": said}
+        )
     if options.json:
-        kept = {"title": "Nulls", "columns": heads, "rows": cells}
-        options.json.write_text(json.dumps({"nulls": rows, "tables": [kept]}, indent=1) + "\n")
+        options.json.write_text(json.dumps({"nulls": rows, "tables": tables}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

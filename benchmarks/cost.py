@@ -111,7 +111,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     asked = [(name, size) for name in options.only for size in ANALYSES[name][0]]
-    kept = []
+    kept, series = [], {}
     for name in options.only:  # imports and first calls are not what is measured
         it.analyze(model_of(BASE), name, **options_of(name, BASE))
     for name, size in track(asked, "series"):
@@ -119,6 +119,7 @@ def main() -> None:
         measured = [seconds(name, BASE | {size: n}, options.repeats) for n in sizes]
         slopes = exponents(sizes, measured)
         medians = [float(np.median(times)) for times in measured]
+        series[f"{name}, {size}"] = {"sizes": sizes, "seconds": medians}
         kept.append(
             [
                 f"{name}, {size}",
@@ -141,6 +142,7 @@ def main() -> None:
             "base": BASE,
             "threads": torch.get_num_threads(),
             "repeats": options.repeats,
+            "series": series,
             "tables": [{"title": "Growth", "columns": heads, "rows": kept}],
         }
         options.json.write_text(json.dumps(content, indent=1) + "\n")
