@@ -3,13 +3,14 @@
 The circumstances: another seed (of rows, draws and nulls), float64 and bfloat16 weights, batches of
 8 MiB, two threads, an older processor's kernels, and TransformerLens' next major (where `.venv-tl4`
 is made). Agreement is of the status, and of the set of heads that the verdict names; a
-*contradiction* is a yes that becomes a no or a nothing found, or the other way round. Where the
-seed is another, rows are others too, and bfloat16 is another model within its precision: that a
-verdict becomes *undecided* there is what it is for, and these stand apart from what nothing but
-arithmetic changes.
+*contradiction* is a yes that becomes a no or a nothing found, or the other way round. The same of
+each head that the analysis of heads names as a kind: *denied* is one of which the other says that
+it found no effect, or one against. Where the seed is another, rows are others too, and bfloat16 is
+another model within its precision: that a verdict becomes *undecided* there is what it is for, and
+these stand apart from what nothing but arithmetic changes.
 
-With --zoo the models are those of a folder that `zoo_heads.py` takes, and the analyses those that
-need no rows of theirs.
+With --zoo the models are those of a folder that `zoo_heads.py` takes, on rows and answers of their
+own where the analysis takes some, and the analyses are those that need no more.
 
 Run: python benchmarks/agreement.py [--seeds 3] [--zoo FOLDER] [--json FILE]
 """
@@ -25,7 +26,7 @@ import sys
 import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from rich.console import Console
@@ -33,6 +34,7 @@ from rich.progress import track
 from rich.table import Table
 
 import interp_toolkit as it
+from interp_toolkit.circuits.heads.result import HeadsResult
 from interp_toolkit.results import STATUS_TONES
 
 MODELS = (
@@ -43,13 +45,25 @@ ANALYSES = (
     *("xor", "heads", "circuit", "composition", "qk", "ov", "collapse", "uand", "sorting"),
     "roles",
 )
-WITHOUT_ROWS = ("heads", "composition", "qk", "ov", "collapse", "sorting")
+OF_ANY_MODEL = ("heads", "circuit", "composition", "qk", "ov", "collapse")
+WITH_ANSWERS = ("heads", "circuit")  # of these
 MEMORY = "8MiB"
+DENIALS = ("no_effect_found", "works_against")
 OTHER_MAJOR = Path(".venv-tl4/bin/python")
+COLUMNS = [
+    *("circumstance", "verdicts", "same status", "same status and heads", "contradictions"),
+    *("heads named", "in both", "named and denied"),
+]
 OLDER = {"OPENBLAS_CORETYPE": "Haswell", "ATEN_CPU_CAPABILITY": "default"}
 
-#: the status and the heads named
-Said = tuple[str, tuple[str, ...]]
+
+class Said(NamedTuple):
+    """What an analysis says: its status, the heads in its verdict; of heads as a kind, by name."""
+
+    status: str
+    heads: tuple[str, ...]
+    named: tuple[str, ...] = ()
+    denied: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,11 +112,18 @@ def models(zoo: Path | None) -> list[str]:
 
 def said(model: str, analysis: str, loaded: dict[str, Any], given: dict[str, Any]) -> Said | None:
     """None where the analysis does not fit the model."""
+    answers = Path(model).parent / "answers.npz"
+    data = {"data": answers} if analysis in WITH_ANSWERS and answers.exists() else {}
     try:
-        result = it.analyze(it.load(model, **loaded), analysis, **given)
+        result = it.analyze(it.load(model, **loaded), analysis, **data, **given)
     except it.InputError:
         return None
-    return result.status, tuple(sorted(set(re.findall(r"L\d+H\d+", result.verdict))))
+    heads = tuple(sorted(set(re.findall(r"L\d+H\d+", result.verdict))))
+    if not isinstance(result, HeadsResult):
+        return Said(result.status, heads)
+    named = [f"{h.name} {h.detector}" for h in result.heads if h.detected]
+    denied = [f"{h.name} {h.detector}" for h in result.heads if h.causal in DENIALS]
+    return Said(result.status, heads, tuple(named), tuple(denied))
 
 
 def here(settings: dict[str, Any]) -> list[list[Any]]:
@@ -119,7 +140,7 @@ def here(settings: dict[str, Any]) -> list[list[Any]]:
 
 def apart(one: Circumstance, zoo: Path | None) -> dict[tuple[str, str], Said]:
     """The same in a process of its own."""
-    analyses = ANALYSES if zoo is None else WITHOUT_ROWS
+    analyses = ANALYSES if zoo is None else OF_ANY_MODEL
     settings = {"loaded": one.loaded, "given": one.given, "threads": one.threads}
     settings |= {"models": models(zoo), "analyses": analyses}
     done = subprocess.run(
@@ -130,13 +151,28 @@ def apart(one: Circumstance, zoo: Path | None) -> dict[tuple[str, str], Said]:
         check=True,
     )
     rows = json.loads(done.stdout.strip().splitlines()[-1])
-    return {(name, analysis): (status, tuple(heads)) for name, analysis, status, heads in rows}
+    return {
+        (name, analysis): Said(status, *map(tuple, heads))
+        for name, analysis, status, *heads in rows
+    }
 
 
 def contradict(one: str, other: str) -> bool:
     """Whether one says yes and the other no, or that there is nothing."""
     tones = {STATUS_TONES.get(one), STATUS_TONES.get(other)}
     return "yes" in tones and bool(tones & {"no", "none", "against"})
+
+
+def compared(one: Said, other: Said) -> tuple[int, ...]:
+    """What is counted of two verdicts, as the columns have it."""
+    named = set(one.named) | set(other.named)
+    kept = set(one.named) & set(other.named)
+    denied = set(one.named) & set(other.denied) | set(other.named) & set(one.denied)
+    same = one.status == other.status
+    return (
+        *(1, same, same and one.heads == other.heads, contradict(one.status, other.status)),
+        *(len(named), len(kept), len(denied)),
+    )
 
 
 def _short(model: str) -> str:
@@ -164,20 +200,16 @@ def main() -> None:
         if one.name == "plain":
             plain = again
             continue
-        count = counts.setdefault(one.name, [0, 0, 0, 0])
-        for at in plain.keys() & again.keys():  # others have no such option
+        count = counts.setdefault(one.name, [0] * (len(COLUMNS) - 1))
+        for at in sorted(plain.keys() & again.keys()):  # others have no such option
             both = plain[at], again[at]
-            count[0] += 1
-            count[1] += both[0][0] == both[1][0]
-            count[2] += both[0] == both[1]
-            count[3] += contradict(*(status for status, _ in both))
-            if both[0] != both[1]:
+            found = compared(*both)
+            for number, value in enumerate(found):
+                count[number] += value
+            if both[0][:3] != both[1][:3] or found[-1]:
                 differing.append({"model": _short(at[0]), "analysis": at[1], one.name: both})
-    heads = [
-        *("circumstance", "verdicts", "same status", "same status and heads", "contradictions"),
-    ]
     rows = [[what, *count] for what, count in counts.items()]
-    table = Table(*heads)
+    table = Table(*COLUMNS)
     for row in rows:
         table.add_row(*map(str, row))
     console = Console(width=100)
@@ -185,7 +217,7 @@ def main() -> None:
     for each in differing:
         console.print(each)
     if options.json:
-        kept = {"title": "Agreement", "columns": heads, "rows": rows}
+        kept = {"title": "Agreement", "columns": COLUMNS, "rows": rows}
         content = {"tables": [kept], "differing": differing}
         options.json.write_text(json.dumps(content, indent=1) + "\n")
 
