@@ -148,7 +148,7 @@ def auc(
     directions = torch.from_numpy(features)
     form = Form(*(torch.from_numpy(factor) for factor in head))
     scores = PairScores(form, Features(directions, directions, features.shape[1]), 1e-9, 0, MEMORY)
-    t = np.abs(np.concatenate([stripe.numpy() for _, stripe in scores.stripes()]))
+    t = np.abs(scores.block(slice(None), slice(None)).numpy())
     truth = np.zeros(t.shape, bool)
     truth[tuple(np.array(sorted(bigrams)).T)] = True
     return float(roc_auc_score(truth.ravel(), t.ravel()))

@@ -80,7 +80,7 @@ def find_skip_bigrams(
     Raises:
         InputError: a head that is not there or cannot be read; features
             without directions or of another width; a distance that no head looks across, beyond
-            the context or given twice; memory below the scores of one query.
+            the context or given twice; memory below what a few scores take.
 
     Examples:
         >>> import interp_toolkit as it

@@ -44,7 +44,7 @@ from interp_toolkit.circuits.skip_bigrams.inputs import (
 )
 from interp_toolkit.circuits.skip_bigrams.null import t_at, z_scores
 from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit, pursue
-from interp_toolkit.circuits.skip_bigrams.scores import Features, PairScores
+from interp_toolkit.circuits.skip_bigrams.scores import NONE, Features, PairScores, Tally
 from interp_toolkit.errors import InputError
 from interp_toolkit.stats import LEVEL
 
@@ -182,7 +182,7 @@ def skip_bigrams_of(
 
     Raises:
         InputError: shapes or names that do not fit, numbers that are not finite, fewer than two
-            features, a level outside 0 to 1, or memory below the scores of one query.
+            features, a level outside 0 to 1, or memory below what a few scores take.
 
     Examples:
         >>> features = torch.randn(40, 64, generator=torch.Generator().manual_seed(0))
@@ -203,7 +203,7 @@ def skip_bigrams_of(
         raise InputError(f"the level is a share between 0 and 1, not {level:g}")
     features = Features(query.scored, key.scored, dimensions_of(query, key))
     form = projected(given, query, key)
-    limit, capacity = read_limit(memory, len(key.unit)), d_model * rank
+    limit, capacity = read_limit(memory, len(query.unit), len(key.unit)), d_model * rank
     found = pursue(
         form, features, level=level, capacity=capacity, seed=seed, memory=limit, progress=progress
     )
@@ -283,9 +283,10 @@ def _histogram(
     query, key = (one.random(min(len(one.unit), RANDOM), drawn) for one in sides)
     random_features = Features(query, key, dimensions_of(*sides))
     null = PairScores(form, random_features, found.before.floor, seed, memory)
-    counts = null.histogram(_t_edges(edges, float(random_features.d)))
+    null.sweep(np.inf, NONE, tally=(tally := Tally()))
+    counts = tally.between(_t_edges(edges, float(random_features.d)))
     share = n_pairs / counts.sum()
-    return Histogram(edges.tolist(), found.before.histogram(at).tolist(), (counts * share).tolist())
+    return Histogram(edges.tolist(), found.tally.between(at).tolist(), (counts * share).tolist())
 
 
 def _t_edges(z: Float[np.ndarray, " edge"], d: float) -> Float[np.ndarray, " edge"]:

@@ -58,12 +58,12 @@ def read_names(names: Sequence[str] | None, features: Tensor, side: str) -> Sequ
     return names
 
 
-def read_limit(memory: int | str | None, n_keys: int) -> int:
-    """Bytes, enough for the scores of one query."""
-    limit, least = parse_memory(memory), least_memory(n_keys)
+def read_limit(memory: int | str | None, n_query: int, n_key: int) -> int:
+    """Bytes, enough for the smallest tile of scores."""
+    limit, least = parse_memory(memory), least_memory(n_query, n_key)
     if limit < least:
         raise InputError(
-            f"the scores of one query with {n_keys} keys need {format_size(least)}, more than the "
+            f"scores are made in tiles that need {format_size(least)} at least, more than the "
             f"{format_size(limit)} of memory allowed; raise the limit"
         )
     return limit

@@ -28,13 +28,19 @@ from torch import Tensor
 
 from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.null import largest_p, p_values, t_at
-from interp_toolkit.circuits.skip_bigrams.scores import FLOOR, Features, Pairs, PairScores
+from interp_toolkit.circuits.skip_bigrams.scores import (
+    FLOOR,
+    NONE,
+    Features,
+    Pairs,
+    PairScores,
+    Tally,
+)
 
 MOST_FOUND = 4096
 MOST_ROUNDS = 200
 FEWEST = 30  # t's of one sign, for a ratio of medians
 _RIDGE = 1e-9  # on a Gram matrix with ones on its diagonal: two features may be the same
-_NONE = Pairs(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +53,7 @@ class Pursuit:
         t: of each, given all others.
         rest: what remains of the form, on what the head reads.
         before: scores of the head as it is.
+        tally: of their t.
         after: scores of what remains.
         rounds: how many found something.
         stopped: whether it stopped at `MOST_FOUND` or `MOST_ROUNDS` with more to find.
@@ -57,6 +64,7 @@ class Pursuit:
     t: Float[np.ndarray, " pair"]
     rest: Form
     before: PairScores
+    tally: Tally
     after: PairScores
     rounds: int
     stopped: bool
@@ -74,12 +82,13 @@ def pursue(
 ) -> Pursuit:
     """The bigrams of a form; see the module."""
     floor = FLOOR * form.norm() / features.d
-    rest, taken, rounds = form, _NONE, 0
+    rest, taken, rounds = form, NONE, 0
     scores = before = PairScores(rest, features, floor, seed, memory)
     most = min(capacity, MOST_FOUND)
-    stopped = False
+    tally, stopped = Tally(), False
     while floor > 0:
-        new = _significant(scores, taken, features.n_pairs, most, level)
+        first = None if rounds else tally
+        new = _significant(scores, taken, features.n_pairs, most, level, first)
         if not len(new.query):
             break
         stopped = len(taken.query) + len(new.query) > most or rounds == MOST_ROUNDS
@@ -90,19 +99,23 @@ def pursue(
         progress(f"{len(taken.query)} skip-bigrams")
         rest, _ = _fitted(form, features, taken)
         scores = PairScores(rest, features, floor, seed, memory)
+    if floor == 0:
+        before.sweep(np.inf, NONE, tally=tally)
     kept, t = _backward(form, features, taken, scores, level)
     if len(kept.query) < len(taken.query):
         rest, _ = _fitted(form, features, kept)
         scores = PairScores(rest, features, floor, seed, memory)
     strength = _fitted(form, features, kept)[1]
-    return Pursuit(kept, strength, t, rest.within(form), before, scores, rounds, stopped)
+    return Pursuit(kept, strength, t, rest.within(form), before, tally, scores, rounds, stopped)
 
 
-def _significant(scores: PairScores, taken: Pairs, n_pairs: int, most: int, level: float) -> Pairs:
+def _significant(
+    scores: PairScores, taken: Pairs, n_pairs: int, most: int, level: float, tally: Tally | None
+) -> Pairs:
     """New pairs, significant and the largest of their row and column."""
     n_taken = len(taken.query)
     least = t_at(min(1.0, level * max(most, n_taken + 1) / n_pairs), scores.d)
-    sweep = scores.sweep(least, taken, _echo(scores, taken))
+    sweep = scores.sweep(least, taken, _echo(scores, taken), tally)
     size = np.abs(sweep.t)
     p = p_values(size, scores.d)
     query, key = sweep.pairs

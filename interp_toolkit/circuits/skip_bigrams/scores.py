@@ -1,4 +1,4 @@
-"""Scores f_q W f_k of all pairs of features against their own row and column, a stripe at a time.
+"""Scores f_q W f_k of all pairs of features against their own row and column, a tile at a time.
 
 Each score is set against what its own row and its own column lead one to expect:
 t = (score - location) / scale. The scale of a row is |W^T f_q| / sqrt(d), what random keys would
@@ -7,8 +7,8 @@ features are not like random ones. The location is the row's median, so that a k
 query likes is no bigram; the scale is raised for its error. Of a pair's two t's the smaller counts,
 and 0 where their signs differ.
 
-No more than a stripe of the query x key matrix is ever held; locations come from a sample of
-columns and rows.
+No more than a tile of the query x key matrix is ever held, small enough for a processor's cache;
+locations come from a sample of columns and rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.skip_bigrams.form import Form
@@ -30,8 +30,10 @@ SAMPLE = 1024  # columns of a row, and rows of a column, that give its median an
 MAD = 1.4826  # of a normal distribution: sd over median absolute deviation
 FLOOR = 1e-4  # of the root mean square score before anything is taken out: below, it is rounding
 ALIKE = 1.25  # mean squared cosine between features, over 1/d: up to it they are like random ones
-CACHED = 2**24  # bytes of a stripe's making: beyond a processor's cache, passes over it wait
-_COPIES = 8  # of a stripe, that its making holds
+TILE = 512  # features on either side: such a tile stays in a processor's cache
+LEAST_TILE = 64  # below, most of the time goes into beginning a tile
+CELLS, REACH = 1024, 16  # of a tally: cells for each unit of t, and the largest |t| told apart
+_COPIES = 8  # of a tile, that its making holds
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +67,9 @@ class Pairs(NamedTuple):
     key: Int[np.ndarray, " pair"]
 
 
+NONE = Pairs(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+
 @dataclass(frozen=True, eq=False)
 class ScoreScale:
     """Location and scale of one side's features: queries' rows or keys' columns.
@@ -94,9 +99,32 @@ class Sweep(NamedTuple):
     column_best: Float[np.ndarray, " key"]
 
 
-def least_memory(n_key: int) -> int:
-    """Bytes that a stripe of one query takes."""
-    return _COPIES * 4 * n_key
+def least_memory(n_query: int, n_key: int) -> int:
+    """Bytes that the smallest tile takes."""
+    return _COPIES * 4 * min(n_query, LEAST_TILE) * min(n_key, LEAST_TILE)
+
+
+class Tally:
+    """How many pairs have which t, by cells of 1 / CELLS; beyond REACH all are counted together."""
+
+    def __init__(self) -> None:
+        self.counts = torch.zeros(2 * REACH * CELLS, dtype=torch.int64)
+
+    def add(self, t: Float[Tensor, "row column"]) -> None:
+        """Count a tile of them."""
+        cells = (t + REACH).mul_(CELLS).clamp_(0, len(self.counts) - 1).int()
+        self.counts += torch.bincount(cells.flatten(), minlength=len(self.counts))
+
+    def between(self, edges: Float[np.ndarray, " edge"]) -> Int[np.ndarray, " bin"]:
+        """Those between each two edges, each moved to the nearest cell's end; outer bins hold all.
+
+        Args:
+            edges: ascending.
+        """
+        at = np.rint((np.clip(edges[1:-1], -REACH, REACH) + REACH) * CELLS).astype(np.int64)
+        below = np.concatenate([[0], np.cumsum(self.counts.numpy())])
+        bins: np.ndarray = np.diff(below[np.concatenate([[0], at, [len(self.counts)]])])
+        return bins
 
 
 class PairScores:
@@ -110,13 +138,13 @@ class PairScores:
         generator = torch.Generator().manual_seed(seed)
         columns = torch.randperm(self.n_key, generator=generator)[:SAMPLE]
         rows = torch.randperm(self.n_query, generator=generator)[:SAMPLE]
-        self._memory = min(memory, CACHED)
+        self._pairs = max(1, min(memory // (_COPIES * 4), TILE**2))
         self.row = self._side(self._left, self._right[columns], queries @ right.T, features.d)
         self.column = self._side(self._right, self._left[rows], keys @ left.T, features.d)
         #: dimensions for p-values: infinite, the normal's, where features are not like random ones
         self.d = float(features.d) if features.alike else math.inf
 
-    def block(self, rows: Tensor, columns: Tensor | slice) -> Float[Tensor, "row column"]:
+    def block(self, rows: Tensor | slice, columns: Tensor | slice) -> Float[Tensor, "row column"]:
         """The t of these queries with these keys."""
         scores = self._left[rows] @ self._right[columns].T
         t = (scores - self.row.location[rows, None]).div_(self.row.scale[rows, None])
@@ -125,14 +153,12 @@ class PairScores:
         above = torch.minimum(t, other).clamp_min_(0)
         return torch.maximum(t, other, out=t).clamp_max_(0).add_(above)
 
-    def stripes(self) -> Iterator[tuple[int, Float[Tensor, "row key"]]]:
-        """All t, some queries at a time, with the number of the first."""
-        for rows in _batches(self.n_query, self._at_once(self.n_key)):
-            yield int(rows[0]), self.block(rows, slice(None))
-
-    def _at_once(self, n_scores: int) -> int:
-        """How many features are looked at together, where each has so many scores."""
-        return max(1, self._memory // least_memory(n_scores))
+    def tiles(self) -> Iterator[tuple[slice, slice, Float[Tensor, "row column"]]]:
+        """All t, a tile at a time, with its queries and its keys."""
+        side = max(1, math.isqrt(self._pairs))
+        for rows in _batches(self.n_query, max(side, self._pairs // self.n_key)):
+            for columns in _batches(self.n_key, max(side, self._pairs // self.n_query)):
+                yield rows, columns, self.block(rows, columns)
 
     def _side(
         self,
@@ -143,7 +169,7 @@ class PairScores:
     ) -> ScoreScale:
         """Location and scale of features whose scores with a sample are `own @ others.T`."""
         location, deviation = torch.empty(len(own)), torch.empty(len(own))
-        for some in _batches(len(own), self._at_once(len(others))):
+        for some in _batches(len(own), max(1, self._pairs // len(others))):
             scores = own[some] @ others.T
             location[some] = _median(scores)
             deviation[some] = MAD * _median(scores.sub_(location[some, None]).abs_())
@@ -153,48 +179,53 @@ class PairScores:
         widened = (deviation / exact).clamp_min(1.0) * error
         return ScoreScale(location, exact * widened, widened)
 
-    def sweep(self, least: float, taken: Pairs, echo: float = 1.0) -> Sweep:
+    def sweep(
+        self, least: float, taken: Pairs, echo: float = 1.0, tally: Tally | None = None
+    ) -> Sweep:
         """One pass over all pairs.
 
         Args:
             least: |t| of the pairs to keep.
             taken: pairs that are left out.
             echo: t of pairs both of whose features are in a taken pair is divided by this.
+            tally: counts every t as it is, taken or not.
         """
-        in_query, in_key = np.zeros(self.n_query, bool), np.ones(self.n_key)
+        in_query, divisor = np.zeros(self.n_query, bool), torch.ones(self.n_key)
         in_query[taken.query] = True
-        in_key[taken.key] = echo
-        divisor = torch.from_numpy(in_key).float()
-        column_best = torch.zeros(self.n_key)
+        divisor[torch.from_numpy(taken.key)] = echo
+        row_best, column_best = torch.zeros(self.n_query), torch.zeros(self.n_key)
         kept: list[tuple[np.ndarray, ...]] = []
-        row_best = []
-        for start, t in self.stripes():
-            inside = (taken.query >= start) & (taken.query < start + len(t))
-            t[taken.query[inside] - start, taken.key[inside]] = 0.0
+        for rows, columns, t in self.tiles():
+            if tally is not None:
+                tally.add(t)
+            inside = _within(taken.query, rows) & _within(taken.key, columns)
+            t[taken.query[inside] - rows.start, taken.key[inside] - columns.start] = 0.0
             if echo != 1.0:
-                active = torch.from_numpy(np.flatnonzero(in_query[start : start + len(t)]))
-                t[active] /= divisor
+                active = torch.from_numpy(np.flatnonzero(in_query[rows]))
+                t[active] /= divisor[columns]
             size = t.abs()
-            row_best.append(size.amax(1))
-            column_best = torch.maximum(column_best, size.amax(0))
-            rows, columns = (size > least).nonzero(as_tuple=True)
-            kept.append((rows.numpy() + start, columns.numpy(), t[rows, columns].double().numpy()))
+            best = size.amax(1)
+            torch.maximum(row_best[rows], best, out=row_best[rows])
+            torch.maximum(column_best[columns], size.amax(0), out=column_best[columns])
+            some = (best > least).nonzero()[:, 0]  # few: looking through all would take longest
+            row, column = (size[some] > least).nonzero(as_tuple=True)
+            row = some[row]
+            numbers = ((row + rows.start).numpy(), (column + columns.start).numpy())
+            kept.append((*numbers, t[row, column].double().numpy()))
         query, key, t_kept = (np.concatenate(part) for part in zip(*kept, strict=True))
-        best = torch.cat(row_best).double().numpy(), column_best.double().numpy()
-        return Sweep(Pairs(query, key), t_kept, *best)
-
-    def histogram(self, edges: Float[np.ndarray, " edge"]) -> Int[np.ndarray, " bin"]:
-        """How many pairs have their t between each two edges; the outermost hold the rest."""
-        bounds = np.concatenate([[-np.inf], edges[1:-1], [np.inf]]).astype(np.float32)
-        counts = np.zeros(len(edges) - 1, dtype=np.int64)
-        for _, t in self.stripes():  # NumPy sorts a batch at a time: several times torch.bucketize
-            counts += np.histogram(t.numpy(), bounds)[0]
-        return counts
+        order = np.lexsort((key, query))
+        pairs = Pairs(query[order], key[order])
+        return Sweep(pairs, t_kept[order], row_best.double().numpy(), column_best.double().numpy())
 
 
-def _batches(n: int, size: int) -> Iterator[Int[Tensor, " batch"]]:
+def _within(numbers: Int[np.ndarray, " pair"], some: slice) -> Bool[np.ndarray, " pair"]:
+    inside: np.ndarray = (numbers >= some.start) & (numbers < some.stop)
+    return inside
+
+
+def _batches(n: int, size: int) -> Iterator[slice]:
     for start in range(0, n, size):
-        yield torch.arange(start, min(start + size, n))
+        yield slice(start, min(start + size, n))
 
 
 def _squared_cosine(directions: Float[Tensor, "feature d_model"]) -> float:

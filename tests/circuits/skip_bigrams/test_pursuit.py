@@ -74,7 +74,7 @@ def test_what_remains_between_found_features_is_as_wide_as_medians_say(planted) 
     pairs = Pairs(*np.array(sorted(head.bigrams)).T)
     rest, _ = _fitted(Form(*W), features, pairs)
     scores = PairScores(rest, features, 1e-9, 0, 2**28)
-    t = np.concatenate([stripe.numpy() for _, stripe in scores.stripes()])
+    t = scores.block(slice(None), slice(None)).numpy()
     inside = t.copy()
     inside[pairs] = 0
     inside = inside[np.ix_(np.unique(pairs.query), np.unique(pairs.key))]

@@ -1,4 +1,4 @@
-"""Scores in stripes against dense arithmetic."""
+"""Scores in tiles against dense arithmetic."""
 
 from __future__ import annotations
 
@@ -7,9 +7,18 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.skip_bigrams.form import Form
-from interp_toolkit.circuits.skip_bigrams.scores import Features, Pairs, PairScores
+from interp_toolkit.circuits.skip_bigrams.scores import (
+    CELLS,
+    NONE,
+    REACH,
+    Features,
+    Pairs,
+    PairScores,
+    Tally,
+    least_memory,
+)
 
-D, NONE = 12, Pairs(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+D = 12
 
 
 @pytest.fixture
@@ -36,14 +45,26 @@ def dense(form: Form, features: Features) -> np.ndarray:
 
 
 def whole(scores: PairScores) -> np.ndarray:
-    return np.concatenate([t.numpy() for _, t in scores.stripes()])
+    found = np.full((scores.n_query, scores.n_key), np.nan)
+    for rows, columns, t in scores.tiles():
+        assert np.isnan(found[rows, columns]).all()
+        found[rows, columns] = t
+    return found
 
 
 @pytest.mark.parametrize("memory", [1, 10_000, 2**30])
-def test_stripes_are_the_dense_scores(made, memory) -> None:
+def test_tiles_are_the_dense_scores_each_once(made, memory) -> None:
     form, features = made
     scores = PairScores(form, features, 1e-9, 0, memory)
     assert whole(scores) == pytest.approx(dense(form, features), abs=1e-4)
+
+
+@pytest.mark.parametrize("memory", [least_memory(50, 41) // 4, least_memory(50, 41)])
+def test_tiles_stay_within_the_memory(made, memory) -> None:
+    form, features = made
+    tiles = list(PairScores(form, features, 1e-9, 0, memory).tiles())
+    assert all(8 * t.nelement() * t.element_size() <= memory for *_, t in tiles)
+    assert (len(tiles) == 1) == (memory == least_memory(50, 41))
 
 
 @pytest.mark.parametrize("memory", [1, 2**30])
@@ -66,10 +87,27 @@ def test_a_sweep_keeps_what_is_large_and_the_best(made, memory) -> None:
 
 def test_the_histogram_counts_every_pair_once(made) -> None:
     form, features = made
-    edges = np.array([-2.0, -1, 0.1, 1, 2])
-    counts = PairScores(form, features, 1e-9, 0, 5000).histogram(edges)
+    edges = np.array([-2.0, -1, 0.125, 1, 2])
+    tally = Tally()
+    taken = Pairs(np.array([3, 7]), np.array([2, 9]))  # counted all the same
+    PairScores(form, features, 1e-9, 0, 5000).sweep(1.5, taken, 2.0, tally)
     expected = np.histogram(np.clip(dense(form, features), -1.9, 1.9), edges)[0]
-    assert counts.tolist() == expected.tolist()
+    assert tally.between(edges).tolist() == expected.tolist()
+
+
+def test_a_tally_counts_between_any_edges_to_a_cell() -> None:
+    drawn = torch.randn(40, 500, generator=torch.Generator().manual_seed(0))
+    t = 8 * drawn  # some beyond what is told apart
+    edges = np.sort(np.random.default_rng(0).normal(size=30) * 8)
+    tally = Tally()
+    for part in t.split(16):
+        tally.add(part)
+    counts = tally.between(edges)
+    moved = np.rint(np.clip(edges, -REACH, REACH) * CELLS) / CELLS
+    moved[0], moved[-1] = -np.inf, np.inf
+    assert counts.sum() == t.nelement()
+    assert counts.tolist() == np.histogram(t.numpy().astype(np.float64), moved)[0].tolist()
+    assert np.abs(moved - edges)[np.abs(edges) < REACH][1:-1].max() <= 0.5 / CELLS
 
 
 def test_a_key_that_every_query_likes_is_no_bigram() -> None:
