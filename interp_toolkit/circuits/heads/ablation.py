@@ -18,8 +18,7 @@ Effects do not add up over heads: two heads in a row each have all of the effect
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -31,7 +30,7 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
-from interp_toolkit.countdown import so_far
+from interp_toolkit.countdown import Countdown
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.model import Model
@@ -216,27 +215,50 @@ class _Measure:
         starts = [n for n in layers if n > 0] if can_restart(self.model) else []
         kept += len(starts) * int(cfg.d_model) * self.task.prompts.n_pos
         batches = row_batches(self.model, self.task.prompts, rows, kept, self.memory)
-        since = time.monotonic()
-        for n, batch in enumerate(batches):
-            tokens = tokens_of[batch].to(device_of(self.model))
-            names = [*(hook_z(layer) for layer in layers), *(entry(layer) for layer in starts)]
-            logits, z = capture(self.model, tokens, names)
-            stand_in = self._stand_ins(batch, z, layers, means, donors)
-            for i, out in enumerate(without):
-                done, total = n * len(without) + i, len(batches) * len(without)
-                self.progress(f"ablation, {so_far(done, total, since)}")
-                if out:
-                    with put_heads(self.model, {(a, b): stand_in[a][:, :, b] for a, b in out}):
-                        first = min(layer for layer, _ in out)
-                        if first in starts:
-                            edited = run_from(self.model, z[entry(first)], first, tokens)
-                        else:
-                            edited = run(self.model, tokens)
-                    assert edited is not None
-                else:
-                    edited = logits
-                parts[out].append(self.task.read(edited, batch))
+        self.progress("ablation")
+        count = Countdown(self.progress, len(batches) * len(without), "ablation")
+        for batch in batches:
+            for out, read in self._of_batch(batch, without, layers, starts, means, donors):
+                parts[out].append(read)
+                count.step()
         return {out: np.concatenate(found) for out, found in parts.items()}
+
+    def _of_batch(
+        self,
+        batch: Int[Tensor, " row"],
+        without: Sequence[frozenset[Head]],
+        layers: Sequence[int],
+        starts: Sequence[int],
+        means: OtherRows | None,
+        donors: Mapping[int, int],
+    ) -> Iterator[tuple[frozenset[Head], Float[np.ndarray, "row column"]]]:
+        """What the task reads off these rows; of each pass no more than that is kept."""
+        tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
+        names = [*(hook_z(layer) for layer in layers), *(entry(layer) for layer in starts)]
+        logits, z = capture(self.model, tokens, names)
+        intact = self.task.read(logits, batch)
+        del logits
+        stand_in = self._stand_ins(batch, z, layers, means, donors)
+        for out in without:
+            if not out:
+                yield out, intact
+                continue
+            with put_heads(self.model, {(a, b): stand_in[a][:, :, b] for a, b in out}):
+                first = min(layer for layer, _ in out)
+                start = z[entry(first)] if first in starts else None
+                read = self.task.read(self._run(tokens, first, start), batch)
+            yield out, read
+
+    def _run(
+        self, tokens: Int[Tensor, "row pos"], first: int, start: Tensor | None
+    ) -> Float[Tensor, "row pos d_vocab"]:
+        """The logits, from what enters a layer where that is known."""
+        if start is None:
+            logits = run(self.model, tokens)
+        else:
+            logits = run_from(self.model, start, first, tokens)
+        assert logits is not None
+        return logits
 
     def _stand_ins(
         self,

@@ -1,3 +1,5 @@
+import gc
+
 import numpy as np
 import pytest
 import torch
@@ -5,6 +7,7 @@ from scipy import stats
 
 from interp_toolkit.circuits.behaviour.advantage import behaviour
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
+from interp_toolkit.circuits.behaviour.task import RepeatTask
 from interp_toolkit.circuits.heads.ablation import ablation_effects
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import edit, put_heads, require_heads
@@ -270,14 +273,31 @@ def test_no_head_of_an_untrained_model_is_responsible_for_anything(seed):
     assert all(ablation.word == "not_tested" for ablation in found.heads)
 
 
+def test_of_one_pass_at_a_time_are_logits_held(zoo, monkeypatch) -> None:
+    """Those of the pass before, or of the intact one, were several times what memory allows."""
+    held: list[int] = []
+    read = RepeatTask.read
+
+    def counted(task: RepeatTask, logits: torch.Tensor, rows: torch.Tensor) -> np.ndarray:
+        tensors = (t for t in gc.get_objects() if type(t) is torch.Tensor)
+        held.append(len({t.data_ptr() for t in tensors if t.shape == logits.shape}))
+        return read(task, logits, rows)
+
+    monkeypatch.setattr(RepeatTask, "read", counted)
+    model = zoo("own")
+    ablation_effects(model, repeated_prompts(model, rows=4), [(0, 1), (1, 0)])
+    assert len(held) > 4
+    assert set(held) == {1}
+
+
 def test_hooks_are_gone_after_an_error(zoo, count_hooks):
     model = zoo("gpt2")
 
     def fail(step):
-        if "ablation, 2 of" in step:
+        if "ablation: 2 of" in step:
             raise RuntimeError(step)
 
-    with pytest.raises(RuntimeError, match="ablation, 2 of"):
+    with pytest.raises(RuntimeError, match="ablation: 2 of"):
         ablation_effects(model, repeated_prompts(model, rows=4), [(0, 1)], progress=fail)
     assert count_hooks(model) == 0
 
