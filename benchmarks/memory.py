@@ -7,9 +7,9 @@ as the model: their size stands beside the peak. What is freed goes back to the 
 (glibc's MALLOC_MMAP_THRESHOLD_): by itself malloc keeps some of it, which no analysis can help.
 
 The models: 12 layers of 12 heads, 768 wide, 3,072 neurons, 5,000 tokens, with random weights; and
-SmolLM2-135M where it is installed (make real), of which skip-bigrams look at one layer. Rows: what an analysis makes for itself; 128 rows of
-64 random tokens and four features where it needs some; for roles and circuits 64 rows, repeated,
-with answers.
+SmolLM2-135M where it is installed (make real), of which skip-bigrams look at one layer. Rows: what
+an analysis makes for itself; 128 rows of 64 random tokens and four features where it needs some;
+for roles and circuits 64 rows, repeated, with answers.
 
 Run: python benchmarks/memory.py [--bound 256MiB ...] [--model wide|smollm2] [--only NAME ...]
      [--limit SECONDS] [--json FILE]
