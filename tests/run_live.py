@@ -7,9 +7,9 @@ drawn at random, and errors in hooks of the user's: are they as before?
 
 The kinds: random weights as ours, as `HookedTransformer` and as a bridge around Hugging Face's
 GPT-2, with features of random rows; toys, in which there is something to be found, on the rows of
-their task; the trained one also as a `HookedTransformer`. Weights in bfloat16, in float64, on the
-meta device or made under inference mode are copies; of a model that `torch.compile` was given, the
-backend fails where anything is compiled at all.
+their task; the trained one also as a `HookedTransformer` and as a bridge. Weights in bfloat16, in
+float64, on the meta device or made under inference mode are copies; of a model that `torch.compile`
+was given, the backend fails where anything is compiled at all.
 
 Run: python tests/run_live.py [--interrupts 20] [--only ANALYSIS ...] [--json FILE]
 """
@@ -60,6 +60,10 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], bool]] = {
     **{f"toy:{name}": (partial(it.load, f"toy:{name}"), False) for name in TOYS},
     f"HookedTransformer, toy:{TRAINED}": (
         lambda: tiny_models.as_hooked_transformer(it.load(f"toy:{TRAINED}")),
+        False,
+    ),
+    f"bridge, toy:{TRAINED}": (
+        lambda: tiny_models.as_native_bridge(it.load(f"toy:{TRAINED}")),
         False,
     ),
 }
@@ -129,17 +133,20 @@ def interrupted(
         "Ctrl-C at a call drawn at random": interrupted_at,
         "an error in a user's hook, drawn at random": partial(failing_at, model),
     }
+    analyse(model)  # what is kept for later runs costs calls of the first alone
     for way, at in ways.items():
         with at(None) as count:
             analyse(model)
         for moment in sorted(rng.sample(range(1, count[0] + 1), min(times, count[0]))):
             before = state_of(model)
             try:
-                with at(moment):
+                with at(moment) as count:
                     analyse(model)
                 ended = False
             except (KeyboardInterrupt, StoppedError):
                 ended = True
+            if count[0] < moment:  # a run of fewer calls: nothing was struck
+                continue
             yield Stop(way, ended, state_of(model) == before)
 
 

@@ -78,6 +78,34 @@ def _native(**options):
     return _scramble(TransformerBridge.boot_native(cfg))
 
 
+def as_native_bridge(model):
+    """One of our models without MLPs, norms and biases, as a native bridge of the same weights."""
+    from transformer_lens.model_bridge import TransformerBridge
+
+    assert model.cfg.attn_only
+    assert model.cfg.normalization_type is None
+    assert not model.cfg.biases
+    names = "n_layers d_model n_ctx d_head n_heads d_vocab attn_only positional_embedding_type"
+    cfg = {name: getattr(model.cfg, name) for name in names.split()}
+    cfg |= {"normalization_type": None, "act_fn": "relu", "attn_scale": -1, "seed": 0}
+    bridge = TransformerBridge.boot_native(cfg | {"architecture": "TransformerLensNative"})
+    state = {"tok_embed.weight": model.W_E, "head.weight": model.W_U.T}
+    if model.cfg.positional_embedding_type == "standard":
+        state["pos.weight"] = model.W_pos
+    for layer, block in enumerate(model.blocks):
+        at = f"layers.{layer}.attn"
+        for part in "qkv":
+            W = getattr(block.attn, f"W_{part.upper()}")
+            state[f"{at}.{part}.weight"] = W.transpose(1, 2).flatten(0, 1)
+        state[f"{at}.o.weight"] = block.attn.W_O.flatten(0, 1).T
+    theirs = {n.replace("._original_component", ""): p for n, p in bridge.named_parameters()}
+    assert state.keys() <= theirs.keys()
+    with torch.no_grad():
+        for name, parameter in theirs.items():
+            parameter.copy_(state[name]) if name in state else parameter.zero_()
+    return bridge
+
+
 def hf_model(architecture, config_class, auto="AutoModelForCausalLM", **options):
     import transformers
 

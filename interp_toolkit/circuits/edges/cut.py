@@ -25,9 +25,8 @@ Rows = Int[Tensor, " row"]
 
 @dataclass(frozen=True, eq=False)
 class _Part:
-    """Some of the rows: their place among all, which they are, and the passes to start from."""
+    """Some of the rows: which they are, and the passes to start from."""
 
-    place: slice
     rows: Rows
     whole: Pass
     reference: Reference
@@ -149,16 +148,21 @@ class CutObjective:
         found = []
         count = Countdown(progress, len(self.rows), "attribution to edges", "rows")
         for rows in torch.split(self.rows, self._graded_at_once):
-            places = self._places(rows)
-            whole = self.engine.whole(self._prompts.tokens[rows], places)
-
-            def worth(logits: Tensor, rows: Rows = rows, whole: Pass = whole) -> Tensor:
-                return self._worth(logits, rows, whole.logits)
-
-            estimate = attribute(self.engine, whole, self.stand_in(rows), worth, places, steps)
-            found.append(-estimate.float().cpu().numpy())
+            found.append(self._attributed(rows, steps))
             count.step(len(rows))
         return np.concatenate(found)
+
+    def _attributed(self, rows: Rows, steps: int) -> Float[np.ndarray, "row edge"]:
+        """The estimates of some rows."""
+        places = self._places(rows)
+        whole = self.engine.whole(self._prompts.tokens[rows], places)
+
+        def worth(logits: Tensor) -> Tensor:
+            return self._worth(logits, rows, whole.logits)
+
+        estimate = attribute(self.engine, whole, self.stand_in(rows), worth, places, steps)
+        attributed: np.ndarray = -estimate.float().cpu().numpy()
+        return attributed
 
     def _each(
         self,
@@ -168,31 +172,34 @@ class CutObjective:
         what: str = "",
     ) -> Float[np.ndarray, "row set"]:
         values = np.empty((len(self.rows), n))
-        n_parts = 1 if self._held is not None else -(-len(self.rows) // self._at_once)
-        count = Countdown(progress if n > 1 else lambda step: None, n * n_parts, what)
-        for part in self._parts():
-            for i in range(n):
-                value = self._worth(logits(part, i), part.rows, part.whole.logits)
-                values[part.place, i] = value.double().cpu().numpy()
+        at_once = len(self.rows) if self._held is not None else self._at_once
+        starts = range(0, len(self.rows), at_once)
+        count = Countdown(progress if n > 1 else lambda step: None, n * len(starts), what)
+        for place in (slice(start, start + at_once) for start in starts):
+            for i, value in enumerate(self._of_part(place, n, logits)):
+                values[place, i] = value
                 count.step()
         return values
 
-    def _parts(self) -> Iterator[_Part]:
-        """The rows, as many at once as fit; where all do, what is known of them is kept."""
-        if self._held is not None:
-            yield self._held
-            return
-        for start in range(0, len(self.rows), self._at_once):
-            place = slice(start, start + self._at_once)
-            rows = self.rows[place]
-            places = self._places(rows)
-            whole = self.engine.whole(self._prompts.tokens[rows], places)
-            reference = self.stand_in(rows)
-            alone = KeptPass(self.engine, whole.trace.writes[0], reference, places)
-            part = _Part(place, rows, whole, reference, alone)
-            if len(rows) == len(self.rows):
-                self._held = part
-            yield part
+    def _of_part(
+        self, place: slice, n: int, logits: Callable[[_Part, int], Tensor]
+    ) -> Iterator[Float[np.ndarray, " row"]]:
+        """The worth of some rows under each cut; their passes are gone before those of others."""
+        part = self._held or self._part(place)
+        for i in range(n):
+            yield self._worth(logits(part, i), part.rows, part.whole.logits).double().cpu().numpy()
+
+    def _part(self, place: slice) -> _Part:
+        """Some rows; where they are all, what is known of them is kept."""
+        rows = self.rows[place]
+        places = self._places(rows)
+        whole = self.engine.whole(self._prompts.tokens[rows], places)
+        reference = self.stand_in(rows)
+        alone = KeptPass(self.engine, whole.trace.writes[0], reference, places)
+        part = _Part(rows, whole, reference, alone)
+        if len(rows) == len(self.rows):
+            self._held = part
+        return part
 
     def _places(self, rows: Rows) -> Int[Tensor, "row asked"] | None:
         judged = self._objective
