@@ -132,8 +132,9 @@ def logged():
 
 
 def test_a_cluster_that_goes_away_loses_the_jobs_it_had_and_they_are_resumed(
-    light, tmp_path: Path, logged
+    light, tmp_path: Path, logged, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(dask_engine, "PATIENCE", 3)  # as long a client looks for its scheduler
     note, said = tmp_path / "note", []
     jobs = light.jobs_of(light.hangs, 3, note=str(note))
 
