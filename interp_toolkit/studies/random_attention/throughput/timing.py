@@ -6,7 +6,8 @@ machine does falls on all of them; what is compared is a round's ratio.
 
 What is frozen saves its weights' gradients and its optimiser steps, no more: gradients still pass
 through queries and keys to what is trained in front of them. `frozen_share` says which share of the
-matrix products' arithmetic that is, a bound on what frozen-qk can gain by it.
+matrix products' arithmetic that is, a bound on what frozen-qk can gain by it; `products` counts
+them for a pattern that is mixed, or without any attention.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -24,6 +25,7 @@ from interp_toolkit.toys.random_attention.variants import Variant, freeze, varia
 
 TIMED: tuple[Variant, ...] = ("standard", "frozen-qk", "mixit")
 
+Attention = Literal["softmax", "mixed", "none"]
 Loss = Callable[[torch.Tensor], Any]
 Steps = Callable[[], float]
 
@@ -125,14 +127,26 @@ def gains(of: Mapping[str, Sequence[float]], variant: str) -> list[float]:
     return [a / b - 1 for a, b in zip(of[variant], of["standard"], strict=True)]
 
 
+def products(cfg: TransformerConfig, attention: Attention = "softmax") -> int:
+    """Multiplications a position of a forward pass's matrix products, with this attention."""
+    assert cfg.d_mlp is not None
+    projection, pattern = (
+        cfg.d_model * cfg.n_heads * cfg.d_head,
+        cfg.n_ctx * cfg.n_heads * cfg.d_head,
+    )
+    inside = {
+        "softmax": 4 * projection + 2 * pattern,
+        "mixed": 2 * projection + pattern,
+        "none": 0,
+    }
+    layer = inside[attention] + 3 * cfg.d_model * cfg.d_mlp
+    return cfg.n_layers * layer + cfg.d_model * cfg.d_vocab
+
+
 def frozen_share(cfg: TransformerConfig) -> float:
     """Weight gradients of W_Q and W_K over all matrix products of a standard step."""
-    assert cfg.d_mlp is not None
-    projections = 4 * cfg.d_model * cfg.n_heads * cfg.d_head
-    pattern = 2 * cfg.n_ctx * cfg.n_heads * cfg.d_head
-    layer = projections + pattern + 3 * cfg.d_model * cfg.d_mlp
-    whole = 3 * (cfg.n_layers * layer + cfg.d_model * cfg.d_vocab)
-    return cfg.n_layers * projections / 2 / whole
+    projections = 2 * cfg.d_model * cfg.n_heads * cfg.d_head
+    return cfg.n_layers * projections / (3 * products(cfg))
 
 
 def _wait(tokens: torch.Tensor) -> None:

@@ -18,6 +18,7 @@ from interp_toolkit.studies.random_attention.throughput.timing import (
     TimingSizes,
     frozen_share,
     gains,
+    products,
     rates,
     stepper,
     variant_loss,
@@ -60,6 +61,9 @@ def test_the_frozen_share_is_counted() -> None:
     qkvo, scores, mlp = 4 * 8 * 8, 2 * 6 * 8, 3 * 8 * 32
     whole = 3 * (2 * (qkvo + scores + mlp) + 8 * 11)
     assert frozen_share(cfg) == pytest.approx(2 * (2 * 8 * 8) / whole)
+    assert products(cfg) == whole / 3
+    assert products(cfg, "mixed") == whole / 3 - 2 * (2 * 8 * 8 + 6 * 8)  # no queries, keys, scores
+    assert products(cfg, "none") == 2 * mlp + 8 * 11
 
 
 def test_study_from_made_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
