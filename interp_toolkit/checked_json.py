@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from interp_toolkit.bounded import read_whole
 from interp_toolkit.errors import InputError
 
 MOST_DIGITS = 300  # of a whole number, beyond which no float holds it
@@ -19,10 +20,10 @@ def read_json(path: Path, source: str) -> Any:
         source: what errors call it, such as `--config cfg.json`.
 
     Raises:
-        InputError: it cannot be read, or is no JSON.
+        InputError: it cannot be read, is too large, or is no JSON.
     """
     try:
-        text = path.read_bytes()
+        text = read_whole(path)
     except OSError as error:
         raise InputError(f"{source}: {error.strerror}") from error
     return parsed(text, source)

@@ -11,17 +11,20 @@ from typing import Any
 
 import yaml
 
+from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
+
+LARGEST = 2**20  # bytes; to read as many takes ten seconds
 
 
 def read_yaml(path: Path) -> Any:
     """What a file of YAML (or JSON, which YAML includes) holds.
 
     Raises:
-        InputError: it cannot be read, is no YAML in UTF-8, has an alias, or a key twice.
+        InputError: it cannot be read, is too large, no YAML in UTF-8, has an alias or a key twice.
     """
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), _PlainLoader)
+        return yaml.load(read_whole_text(path, LARGEST), _PlainLoader)
     except InputError as error:
         raise InputError(f"{path}: {error}") from error
     except OSError as error:

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
 
 _NODES = (
@@ -40,7 +41,7 @@ def edges_of_file(path: Path) -> tuple[str, ...]:
         InputError: it cannot be read, is of no known format, or holds no edge.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_whole_text(path)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

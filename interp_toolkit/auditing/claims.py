@@ -34,6 +34,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from interp_toolkit.auditing.circuit_files import circuit_names, edges_of_file
+from interp_toolkit.bounded import RECORD, in_words
 from interp_toolkit.checked_yaml import read_yaml
 from interp_toolkit.circuits.sorting.criteria import ARGMAX, MIN_GREATER
 from interp_toolkit.errors import InputError, suggestion
@@ -41,7 +42,6 @@ from interp_toolkit.models.features.direction_files import SUFFIXES, read_direct
 from interp_toolkit.models.heads import Head
 from interp_toolkit.results import head_name
 
-LARGEST_FILE = 64 * 2**20  # bytes of a claim, or of a circuit that it names
 MOST_CLAIMS = 1000
 _HEAD = re.compile(r"^(?:L(\d{1,4})H(\d{1,4})|a(\d{1,4})\.h(\d{1,4})|(\d{1,4})\.(\d{1,4}))$")
 _MORE_THAN_A_CLAIM = re.compile(
@@ -261,8 +261,6 @@ def read_claims(path: Path) -> list[BaseClaim]:
     Raises:
         InputError: it cannot be read, or a claim in it is none; with the number of the claim.
     """
-    if path.is_file() and path.stat().st_size > LARGEST_FILE:
-        raise InputError(f"{path} is larger than {LARGEST_FILE // 2**20} MiB; a claim is small")
     data = read_yaml(path)
     if isinstance(data, Mapping) and set(data) == {"claims"}:
         data = data["claims"]
@@ -361,8 +359,8 @@ def _file(name: str, folder: Path | None) -> Path:
         raise InputError(f"{name} does not lie beside the claim")
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
-    if path.stat().st_size > LARGEST_FILE:
-        raise InputError(f"{path} is larger than {LARGEST_FILE // 2**20} MiB")
+    if path.stat().st_size > RECORD:
+        raise InputError(f"{path}: it is larger than {in_words(RECORD)}")
     return path
 
 

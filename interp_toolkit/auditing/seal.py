@@ -19,8 +19,9 @@ from typing import Any
 
 from interp_toolkit._version import __version__
 from interp_toolkit.atomic import replacing
-from interp_toolkit.auditing.claims import LARGEST_FILE, BaseClaim, as_claim
+from interp_toolkit.auditing.claims import BaseClaim, as_claim
 from interp_toolkit.auditing.plan import plan_of
+from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
 
 SCHEMA = "interp-toolkit/seal/1"
@@ -98,9 +99,7 @@ def read_seal(path: Path) -> Sealed:
         InputError: a file that cannot be read, is none, or was changed.
     """
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise InputError(f"{path} is larger than {LARGEST_FILE // 2**20} MiB")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(read_whole_text(path))
         digest = _digest(content) if isinstance(content, dict) else ""
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error

@@ -19,13 +19,12 @@ in words do not. Whatever does not fit is one InputError that names the file and
 from __future__ import annotations
 
 import json
-import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from interp_toolkit.bounded import check_claim
+from interp_toolkit.checked_npz import read_npz
 from interp_toolkit.data.arrays import data_of_arrays
 from interp_toolkit.data.encoding import Tokenizer
 from interp_toolkit.data.features import FeatureData
@@ -34,6 +33,8 @@ from interp_toolkit.data.plain_texts import data_from_texts, read_text
 from interp_toolkit.data.tables import data_of_columns
 from interp_toolkit.errors import InputError
 
+VALUE = 16  # bytes of one value of a table as Python has it, before any copy
+ROWS_AT_ONCE = 1024  # of a table
 _PAIRS = ("clean", "corrupted", "wrong", "answer")
 
 
@@ -87,21 +88,7 @@ def read_data(
 def _read_npz(
     path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
 ) -> FeatureData:
-    return data_of_arrays(path, _load_npz(path), feature_names)
-
-
-def _load_npz(path: Path) -> dict[str, np.ndarray]:
-    try:
-        if not zipfile.is_zipfile(path):
-            raise ValueError("it is no archive of arrays; save it with numpy.savez")
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
-    except Exception as error:  # numpy meets a broken archive in many ways
-        if "Object arrays" in str(error):
-            raise InputError(
-                f"{path}: it holds pickled objects, which could run code; save plain arrays"
-            ) from error
-        raise InputError(f"{path}: this is no readable .npz file ({_first_line(error)})") from error
+    return data_of_arrays(path, read_npz(path), feature_names)
 
 
 def _read_parquet(
@@ -110,7 +97,8 @@ def _read_parquet(
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(path)
+        with pq.ParquetFile(path) as file:
+            table = _unpacked(file, path.stat().st_size)
         columns = {name: table.column(name).to_pylist() for name in table.column_names}
     except Exception as error:  # pyarrow meets a broken file in many ways
         raise InputError(
@@ -119,6 +107,22 @@ def _read_parquet(
     if len(columns) != len(table.column_names):
         raise InputError(f"{path}: two columns have the same name")
     return data_of_columns(path, columns, tokenizer, feature_names, "row", 0)
+
+
+def _unpacked(file: Any, size: int) -> Any:
+    """The table of a parquet file, unless that is too much: values are counted, then bytes."""
+    from pyarrow import Table
+
+    told = file.metadata
+    groups = [told.row_group(number) for number in range(told.num_row_groups)]
+    values = sum(group.column(n).num_values for group in groups for n in range(group.num_columns))
+    check_claim(VALUE * values, size)
+    batches, held = [], 0
+    for batch in file.iter_batches(ROWS_AT_ONCE):
+        held += batch.nbytes
+        check_claim(held, size)
+        batches.append(batch)
+    return Table.from_batches(batches, file.schema_arrow)
 
 
 def _read_jsonl(
@@ -172,4 +176,5 @@ def _example(record: Mapping[str, Any]) -> str:
 
 
 def _first_line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:200]
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return (said.splitlines() or [type(error).__name__])[0][:200]

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from interp_toolkit.bounded import most_text, read_whole_text
 from interp_toolkit.data.encoding import Tokenizer, added_behind, bare_text, whole_text
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.errors import InputError
@@ -90,7 +91,7 @@ def data_from_prose(
 def read_text(path: str | Path) -> str:
     """The text of a UTF-8 file; raises InputError where there is none."""
     try:
-        text = Path(path).read_text(encoding="utf-8-sig")
+        text = read_whole_text(Path(path), most_text(), "utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: this is no UTF-8 text") from error
     except OSError as error:

@@ -34,6 +34,7 @@ _FORMATS = {
 }
 _SAID = {"text": "text", "json": "JSON Lines", "parquet": "Parquet"}
 _HELD_OUT = {"test", "valid", "validation", "dev", "eval"}
+_LOOK = 4096  # bytes at either end of a file
 _NAMED = 5  # files that a sentence names
 _HUB_NAME = re.compile(r"(?P<name>[\w.-]+(/[\w.-]+)?)(:(?P<configuration>[\w.-]+))?")
 _PROBE_SECONDS = 10
@@ -190,19 +191,29 @@ def _files(path: Path) -> Mapping[str, Sequence[Path]]:
         )
     parts: dict[str, list[Path]] = {}
     for file in found:
-        _check_begins(file)
+        _check_ends(file)
         part = "test" if _names_held_out(file.relative_to(root)) else "train"
         parts.setdefault(part, []).append(file)
     return parts
 
 
-def _check_begins(file: Path) -> None:
-    """Raise InputError for JSON that begins with null, at which pyarrow ends the process."""
-    if _format(file) == "json":
-        with file.open("rb") as opened:
-            begins = opened.read(4096).lstrip()
-        if begins.startswith(b"null"):
-            raise InputError(f"{file} is no readable JSON Lines: it begins with null, no object")
+def _check_ends(file: Path) -> None:
+    """Refuse what no text begins or ends with.
+
+    Raises InputError for an end of zeros, which a file that was not written whole has and which is
+    a line of any length; and for JSON that begins with null, at which pyarrow ends the process.
+    """
+    kind = _format(file)
+    if kind == "parquet":
+        return
+    with file.open("rb") as opened:
+        begins = opened.read(_LOOK)
+        opened.seek(max(0, file.stat().st_size - _LOOK))
+        ends = opened.read(_LOOK)
+    if len(ends) == _LOOK and not ends.strip(b"\0"):
+        raise InputError(f"{file} is no text: it ends in zero bytes, as if never written whole")
+    if kind == "json" and begins.lstrip().startswith(b"null"):
+        raise InputError(f"{file} is no readable JSON Lines: it begins with null, no object")
 
 
 def _no_text(path: Path, there: Sequence[str]) -> str:

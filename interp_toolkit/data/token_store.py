@@ -26,6 +26,7 @@ from jaxtyping import Int
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
+from interp_toolkit.bounded import check_file, read_whole
 from interp_toolkit.data.texts import Document
 from interp_toolkit.data.tokenization import TextTokenizer, read_tokenizer
 from interp_toolkit.errors import InputError
@@ -75,7 +76,7 @@ def open_store(folder: Path, specials: Sequence[str] = ()) -> TokenStore | None:
     Raises InputError when it is damaged, such as by an id that its tokenizer does not have.
     """
     try:
-        text = (folder / "about.json").read_bytes()
+        text = read_whole(folder / "about.json")
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -187,6 +188,7 @@ def _open_part(stem: Path, kind: torch.dtype, n_tokens: int) -> TokenPart:
 def _numbers(path: Path) -> Int[np.ndarray, " document"]:
     """Whole numbers in a row; their file's size is what they take, before they are read."""
     try:
+        check_file(path)
         mapped = np.load(path, mmap_mode="r")
         if isinstance(mapped, np.ndarray) and mapped.ndim == 1 and mapped.dtype == np.int64:
             return np.array(mapped)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
 
 END = "<|endoftext|>"
@@ -99,7 +100,7 @@ def read_tokenizer(path: str | Path, specials: Sequence[str] = ()) -> TextTokeni
     path = Path(path).expanduser()
     file = path / "tokenizer.json" if path.is_dir() else path
     try:
-        found = Tokenizer.from_str(file.read_text(encoding="utf-8"))
+        found = Tokenizer.from_str(read_whole_text(file))
     except OSError as error:
         raise InputError(
             f"{file} cannot be read ({error.strerror}): give --set tokenizer=train, or a "

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from interp_toolkit.as_found import as_found, uncompiled
+from interp_toolkit.bounded import machine_memory
 from interp_toolkit.diagnosis import (
     conditions,
     firing,
@@ -49,7 +50,6 @@ from interp_toolkit.diagnosis.verdict import evidence_of, verdict
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
-from interp_toolkit.models.loading.memory_needed import machine_memory
 from interp_toolkit.models.loading.quietly import one_line
 from interp_toolkit.models.running.forward import device_of
 

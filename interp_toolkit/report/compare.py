@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from interp_toolkit._version import __version__
+from interp_toolkit.bounded import read_whole
 from interp_toolkit.checked_json import parsed
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.format import BOUNDS, is_number
@@ -278,9 +279,7 @@ def _verdict(evidence: ComparisonEvidence, changed: Sequence[tuple[str, str, str
 
 def _read(path: Path) -> bytes:
     try:
-        if path.stat().st_size > LARGEST:
-            raise InputError(f"{path} is larger than {LARGEST // 2**20} MiB: no file of results is")
-        return path.read_bytes()
+        return read_whole(path, LARGEST)
     except OSError as error:
         raise InputError(f"{path}: {error.strerror}") from error
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.atomic import replacing
+from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
 from interp_toolkit.report.json import to_json
@@ -92,7 +93,7 @@ def reproduce_all(
 def _spent(path: Path) -> dict[str, float]:
     """The seconds that earlier, interrupted runs spent on each artefact."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_whole_text(path))
     except (OSError, ValueError, RecursionError):
         return {}
     ok = isinstance(found, dict) and all(isinstance(x, int | float) for x in found.values())

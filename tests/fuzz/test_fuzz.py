@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 import run
 from inputs import Input
+from kinds import cases_of
 from run import Fault, faults, in_processes
 from targets import Target, targets
 
@@ -32,6 +34,22 @@ KNOWN = [
 @pytest.mark.parametrize("target", list(targets()), ids=lambda target: target.name)
 def test_a_damaged_input_is_read_or_refused_in_one_line(target: Target, tmp_path: Path) -> None:
     assert list(faults(target, SEED, range(CASES), tmp_path / "at")) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "target",
+    [target for target in targets() if target.name != "settings"],  # whose file is our own
+    ids=lambda target: target.name,
+)
+def test_a_pipe_or_a_file_with_holes_is_read_or_refused_in_one_line(
+    target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("interp_toolkit.bounded.machine_memory", lambda: 2**33)  # of any machine
+    given, n = cases_of(target.given)
+    assert n >= 3
+    other = dataclasses.replace(target, given=given)
+    assert list(faults(other, SEED, range(n), tmp_path / "at")) == []
 
 
 @pytest.mark.parametrize(("name", "seed", "case"), KNOWN)

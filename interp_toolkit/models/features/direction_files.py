@@ -6,7 +6,6 @@ matrix, of any name.
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +13,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
+from interp_toolkit.checked_npz import read_npy, read_npz
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.files import read_file
 
@@ -37,7 +37,8 @@ def read_directions(
         raise InputError(f"{path}: the file is empty")
     if path.suffix.lower() == ".safetensors":
         return _read_safetensors(path, one=one)
-    arrays = _load_numpy(path)
+    npy = path.suffix.lower() == ".npy"
+    arrays = {"directions": read_npy(path)} if npy else read_npz(path)
     if "directions" not in arrays:
         raise InputError(f"{path}: there is no array 'directions'")
     unknown = [name for name in arrays if name not in _NPZ_ARRAYS]
@@ -59,25 +60,6 @@ def read_directions(
 def direction_names(n_features: int) -> list[str]:
     """What features without names are called: f0, f1, ..."""
     return [f"f{k}" for k in range(n_features)]
-
-
-def _load_numpy(path: Path) -> dict[str, np.ndarray]:
-    try:
-        with path.open("rb") as file:
-            if path.suffix.lower() == ".npy":
-                return {"directions": np.lib.format.read_array(file, allow_pickle=False)}
-            if not zipfile.is_zipfile(file):
-                raise ValueError("it is no archive of arrays; save it with numpy.savez")
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
-                return {name: archive[name] for name in archive.files}
-    except Exception as error:  # numpy meets a broken file in many ways
-        if "Object arrays" in str(error):
-            raise InputError(
-                f"{path}: it holds pickled objects, which could run code; save plain arrays"
-            ) from error
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise InputError(f"{path}: this is no readable {path.suffix} file ({reason})") from error
 
 
 def _read_safetensors(path: Path, *, one: bool) -> tuple[Shaped[Tensor, "feature d"], list[str]]:

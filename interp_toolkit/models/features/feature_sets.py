@@ -24,6 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
+from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.direction_files import (
@@ -281,7 +282,9 @@ def _read_token_sets(path: Path) -> dict[str, list[int]]:
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
     try:
-        found = json.loads(path.read_text(encoding="utf-8-sig"), object_pairs_hook=_no_repeats)
+        found = json.loads(
+            read_whole_text(path, encoding="utf-8-sig"), object_pairs_hook=_no_repeats
+        )
     except OSError as error:
         raise InputError(f"{path} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

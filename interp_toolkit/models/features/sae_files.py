@@ -19,6 +19,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.sae import SparseAutoencoder
 from interp_toolkit.models.loading.files import read_file, sha256
@@ -92,7 +93,7 @@ def _settings(path: Path) -> dict[str, Any]:
     """The settings under SAELens 6's names, the older ones among them renamed."""
     file = path / CONFIG
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found = json.loads(read_whole_text(file))
     except OSError as error:
         raise InputError(f"{file} cannot be read: {error.strerror}") from error
     except (ValueError, RecursionError) as error:

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from interp_toolkit.bounded import RECORD, check_file
 from interp_toolkit.checked_json import read_json
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.headless import (
@@ -35,6 +36,8 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "vocab.txt",
 )
+#: what training leaves beside a model, and nobody loads
+_UNREAD = ("trainer_state.json", "all_results.json")
 
 
 def load_folder(
@@ -50,6 +53,7 @@ def load_folder(
     too large for this machine's memory, which `say` is told first.
     """
     config = _read_config(folder, trust_remote_code)
+    _check_small_files(folder)
     check_layers(folder, config)
     dtype = dtype or _saved_dtype(config)
     n_params = count_parameters(folder, _saved_dtype(config))
@@ -109,6 +113,20 @@ def _read_config(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
             "if you trust it, give --trust-remote-code (trust_remote_code=True)"
         )
     return config
+
+
+def _check_small_files(folder: Path) -> None:
+    """Refuse a folder whose configuration or tokenizer is no regular file, or too large for one.
+
+    Raises InputError.
+    """
+    for path in sorted(folder.iterdir()):
+        small = path.name in _TOKENIZER_FILES or path.suffix in (".json", ".jinja", ".txt")
+        if small and path.name not in _UNREAD:
+            try:
+                check_file(path, RECORD)
+            except OSError as error:
+                raise InputError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:

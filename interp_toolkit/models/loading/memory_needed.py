@@ -6,9 +6,7 @@ killed process.
 
 from __future__ import annotations
 
-import contextlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 from math import prod
@@ -18,6 +16,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
+from interp_toolkit.bounded import machine_memory, read_whole_text
 from interp_toolkit.errors import InputError
 
 COMMON = 256  # layers; more have to be in the files before they are built
@@ -25,7 +24,6 @@ LAYERS = (
     *("n_layer", "n_layers", "num_layers", "num_hidden_layers"),
     *("encoder_layers", "decoder_layers", "num_encoder_layers", "num_decoder_layers"),
 )
-_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
 
 
 def announce(
@@ -114,7 +112,7 @@ def _loaded(folder: Path, name: str, ending: str) -> list[Path]:
         return [whole]
     index = folder / f"{name}.{ending}.index.json"
     if index.is_file():
-        names = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+        names = sorted(set(json.loads(read_whole_text(index))["weight_map"].values()))
         if any(Path(part).name != part for part in names):
             raise ValueError(f"{index} names files elsewhere")
         return [folder / part for part in names]
@@ -140,16 +138,3 @@ def size_in_words(n_params: int, dtype: torch.dtype) -> str:
     whole = n_bytes / 2**30 >= 0.05
     memory = f"{n_bytes / 2**30:.1f} GiB" if whole else f"{n_bytes / 2**20:.1f} MiB"
     return f"{count}{letter} parameters, about {memory} in {str(dtype).removeprefix('torch.')}"
-
-
-def machine_memory() -> int | None:
-    """Bytes of memory that this process may use at most; None where the system does not say."""
-    found = []
-    with contextlib.suppress(AttributeError, ValueError, OSError):
-        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    for path in _LIMITS:
-        try:
-            found.append(int(path.read_text()))
-        except (OSError, ValueError):  # not there, or "max"
-            continue
-    return min((n for n in found if n > 0), default=None)

@@ -13,11 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from interp_toolkit.bounded import ALWAYS_FINE, PACKED
 from interp_toolkit.models.loading.records import TooMuchError
-
-#: bytes that any file may claim
-ALWAYS_FINE = 1 << 30
-_TIMES = 64  # what a file may claim beyond that, in sizes of its own
 
 
 def check_archive(archive: zipfile.ZipFile, size: int) -> None:
@@ -36,7 +33,7 @@ def check_tensors(data: Any, size: int) -> None:
 
 
 def _check(what: str, claimed: int, size: int) -> None:
-    if claimed > max(ALWAYS_FINE, _TIMES * size):
+    if claimed > max(ALWAYS_FINE, PACKED * size):
         raise TooMuchError(f"its {what} claim {claimed / 2**30:.3g} GiB, the file has {size} bytes")
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.atomic import replacing
+from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
 from interp_toolkit.results import jsonable
 from interp_toolkit.studies.jobs.attempt import Attempt
@@ -83,7 +84,7 @@ class JobFiles:
     def _load(self, name: str) -> dict[str, Any]:
         path = self._path(name)
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
+            found = json.loads(read_whole_text(path))
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from error
         except (ValueError, RecursionError):

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interp_toolkit.atomic import replacing
+from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.checkpoint import save
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -174,7 +175,7 @@ def _about(folder: Path) -> dict[str, Any] | None:
     """What `run.json` says; None where there is none."""
     path = folder / "run.json"
     try:
-        about = json.loads(path.read_text(encoding="utf-8"))
+        about = json.loads(read_whole_text(path))
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.atomic import replacing
+from interp_toolkit.bounded import check_file
 from interp_toolkit.errors import InputError
 
 FORMAT = "interp-toolkit-training/1"
@@ -88,6 +89,7 @@ def read(path: Path) -> State:
     Raises InputError when the file is damaged, or holds something else.
     """
     try:
+        check_file(path)
         with zipfile.ZipFile(path) as archive:
             damaged = archive.testzip()
         data = None if damaged else torch.load(path, map_location="cpu", weights_only=True)
