@@ -9,7 +9,8 @@ Afterwards these are as before, also after an error or Ctrl-C: each module's mod
 `forward`; the parameters' `requires_grad` and `.grad`, which nothing inside sees; weights that were
 changed on the way (`undoing`); the generators of random numbers of PyTorch (those of GPUs if any is
 in use), NumPy and Python; default dtype and device, gradient, inference and autocast mode, and the
-number of threads. Ctrl-C waits for as long as things are set or put back.
+number of threads. Ctrl-C waits for as long as things are set or put back, and analyses in other
+threads of the process until this one has ended.
 
 Of a bridge the wrapped model's modules count too: they are no children of its own.
 """
@@ -41,6 +42,8 @@ _KEPT = (
 )
 _ABSENT = object()
 
+#: of all threads: they share a model's hooks and modes, PyTorch's defaults and the generators
+_one_at_a_time = threading.RLock()
 _notes: ContextVar[tuple[str, ...]] = ContextVar("notes", default=())
 _pending: ContextVar[list[Undo] | None] = ContextVar("pending", default=None)
 
@@ -74,17 +77,18 @@ def as_found(model: Any) -> Iterator[None]:
     Raises:
         InputError: weights that were made under `torch.inference_mode`, or that have no values.
     """
-    modules = modules_of(model)
-    _refuse_weights(modules)
-    found = _Found(modules)
-    with _Interrupts() as interrupts:
-        try:
-            found.set_aside()
-            interrupts.heed()
-            yield
-        finally:
-            interrupts.held = True
-            found.put_back()
+    with _one_at_a_time:
+        modules = modules_of(model)
+        _refuse_weights(modules)
+        found = _Found(modules)
+        with _Interrupts() as interrupts:
+            try:
+                found.set_aside()
+                interrupts.heed()
+                yield
+            finally:
+                interrupts.held = True
+                found.put_back()
 
 
 @contextmanager

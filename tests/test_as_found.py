@@ -7,6 +7,7 @@ import functools
 import random
 import signal
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import tiny_models
@@ -19,6 +20,7 @@ from live_models import (
     interrupted_at,
     rows,
     state_of,
+    state_of_modules,
 )
 from torch import nn
 
@@ -354,3 +356,17 @@ def test_shuffled_weights_are_put_back_after_ctrl_c() -> None:
     with pytest.raises(KeyboardInterrupt), reinitialised(model, 3):
         interrupt()
     assert all(torch.equal(before[name], t) for name, t in model.state_dict().items())
+
+
+def test_analyses_in_several_threads_are_each_what_they_are_alone() -> None:
+    """They share the model, whose hooks and modes they would change under each other."""
+    model = it.load("toy:induction-trained").train()
+    names = ["heads", "qk", "composition", "collapse"] * 2
+    alone = {name: it.analyze(model, name).to_dict() for name in names[:4]}
+    before = state_of_modules(model)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda name: it.analyze(model, name).to_dict(), names))
+    for name, one in zip(names, found, strict=True):
+        assert one["verdict"] == alone[name]["verdict"]
+        assert one["evidence"] == alone[name]["evidence"]
+    assert state_of_modules(model) == before

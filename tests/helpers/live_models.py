@@ -37,6 +37,15 @@ def bytes_of(tensor: torch.Tensor) -> str:
 
 def state_of(model: nn.Module) -> list[object]:
     """All that an analysis could leave changed."""
+    found: list[object] = [torch.get_rng_state().tolist(), random.getstate()]
+    found += [str(np.random.get_state())]  # noqa: NPY002
+    found += [torch.get_default_dtype(), torch.get_default_device(), torch.get_num_threads()]
+    found += [torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")]
+    return [*found, *state_of_modules(model)]
+
+
+def state_of_modules(model: nn.Module) -> list[object]:
+    """What of it is the model's."""
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "fwd_hooks", "bwd_hooks")
     found: list[object] = []
     for module in modules_of(model):
@@ -48,9 +57,7 @@ def state_of(model: nn.Module) -> list[object]:
             if parameter is not None and not parameter.is_meta:
                 grad = None if parameter.grad is None else bytes_of(parameter.grad)
                 found.append((bytes_of(parameter), parameter.dtype, parameter.requires_grad, grad))
-    found += [torch.get_rng_state().tolist(), random.getstate(), str(np.random.get_state())]  # noqa: NPY002
-    found += [torch.get_default_dtype(), torch.get_default_device(), torch.get_num_threads()]
-    return [*found, torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")]
+    return found
 
 
 @contextlib.contextmanager
