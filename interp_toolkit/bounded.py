@@ -57,6 +57,11 @@ def most_text() -> int:
     return ALWAYS_FINE if memory is None else max(RECORD, memory // PARSED)
 
 
+def most_claimed(size: int) -> int:
+    """Bytes that a file of so many may stand for."""
+    return max(ALWAYS_FINE, PACKED * size)
+
+
 def check_claim(claimed: int, size: int) -> None:
     """Refuse what would take far more memory than its file has bytes, or than the machine has.
 
@@ -67,15 +72,12 @@ def check_claim(claimed: int, size: int) -> None:
     Raises:
         OSError: too much.
     """
-    if claimed > max(ALWAYS_FINE, PACKED * size):
-        raise OSError(
-            errno.EFBIG, f"it claims to hold {in_words(claimed)}, the file has {size:,} bytes"
-        )
+    if claimed > most_claimed(size):
+        raise OSError(f"it claims to hold {in_words(claimed)}, the file has {size:,} bytes")
     memory = machine_memory()
     if memory is not None and COPIES * claimed > memory:
         raise OSError(
-            errno.EFBIG,
-            f"it holds {in_words(claimed)}, too much for this machine's {in_words(memory)}",
+            f"it holds {in_words(claimed)}, too much for this machine's {in_words(memory)}"
         )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from interp_toolkit.bounded import check_claim
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, first_line
 
 
 def read_npz(path: Path) -> dict[str, np.ndarray]:
@@ -22,10 +22,9 @@ def read_npz(path: Path) -> dict[str, np.ndarray]:
             if not zipfile.is_zipfile(file):
                 raise ValueError("it is no archive of arrays; save it with numpy.savez")
             file.seek(0)
-            with zipfile.ZipFile(file) as listed:
-                check_claim(sum(e.file_size for e in listed.infolist()), path.stat().st_size)
-            file.seek(0)
-            with np.load(file, allow_pickle=False) as archive:
+            with np.load(file, allow_pickle=False) as archive:  # reads no array before it is asked
+                claimed = sum(entry.file_size for entry in archive.zip.infolist())
+                check_claim(claimed, path.stat().st_size)
                 return {name: archive[name] for name in archive.files}
     except Exception as error:
         raise _unreadable(path, error) from error
@@ -49,6 +48,5 @@ def _unreadable(path: Path, error: Exception) -> InputError:
         return InputError(
             f"{path}: it holds pickled objects, which could run code; save plain arrays"
         )
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    reason = (said.splitlines() or [type(error).__name__])[0][:200]
+    reason = first_line(error)[:200]
     return InputError(f"{path}: this is no readable {path.suffix} file ({reason})")

@@ -48,6 +48,11 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says; its class where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def suggestion(name: str, known: Iterable[str]) -> str:
     """`'; did you mean X?'` for a near miss, else `'; known: A, B, C'`; for error messages.
 

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.bounded import read_whole_text
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, first_line
 
 _NODES = (
     (
@@ -140,6 +140,6 @@ def _of_graphml(path: Path, text: str) -> list[Any]:
     try:
         graph = nx.parse_graphml(text)
     except Exception as error:  # the parser, and networkx behind it, fail in many ways
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:80]
+        reason = first_line(error)[:80]
         raise InputError(f"{path} is no readable GraphML ({reason})") from error
     return _linked((source, target, data) for source, target, data in graph.edges(data=True))

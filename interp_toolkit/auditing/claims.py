@@ -34,7 +34,7 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from interp_toolkit.auditing.circuit_files import circuit_names, edges_of_file
-from interp_toolkit.bounded import RECORD, in_words
+from interp_toolkit.bounded import RECORD, check_file
 from interp_toolkit.checked_yaml import read_yaml
 from interp_toolkit.circuits.sorting.criteria import ARGMAX, MIN_GREATER
 from interp_toolkit.errors import InputError, suggestion
@@ -359,8 +359,10 @@ def _file(name: str, folder: Path | None) -> Path:
         raise InputError(f"{name} does not lie beside the claim")
     if not path.is_file():
         raise InputError(f"{path}: there is no such file")
-    if path.stat().st_size > RECORD:
-        raise InputError(f"{path}: it is larger than {in_words(RECORD)}")
+    try:
+        check_file(path, RECORD)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
     return path
 
 

@@ -31,7 +31,7 @@ from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
 from interp_toolkit.data.plain_texts import data_from_texts, read_text
 from interp_toolkit.data.tables import data_of_columns
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, first_line
 
 VALUE = 16  # bytes of one value of a table as Python has it, before any copy
 ROWS_AT_ONCE = 1024  # of a table
@@ -102,7 +102,7 @@ def _read_parquet(
         columns = {name: table.column(name).to_pylist() for name in table.column_names}
     except Exception as error:  # pyarrow meets a broken file in many ways
         raise InputError(
-            f"{path}: this is no readable parquet file ({_first_line(error)})"
+            f"{path}: this is no readable parquet file ({first_line(error)[:200]})"
         ) from error
     if len(columns) != len(table.column_names):
         raise InputError(f"{path}: two columns have the same name")
@@ -159,7 +159,7 @@ def _record(path: Path, number: int, line: str) -> dict[str, Any]:
         record = json.loads(line, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
         raise InputError(
-            f"{path}: line {number} is no complete JSON object ({_first_line(error)})"
+            f"{path}: line {number} is no complete JSON object ({first_line(error)[:200]})"
         ) from error
     if not isinstance(record, dict):
         raise InputError(f"{path}: line {number} is no JSON object")
@@ -173,8 +173,3 @@ def _no_constant(name: str) -> None:
 def _example(record: Mapping[str, Any]) -> str:
     """A valid line in the manner of a given one: in words, or in ids."""
     return EXAMPLE_OF_IDS if any(isinstance(v, list) for v in record.values()) else EXAMPLE
-
-
-def _first_line(error: BaseException) -> str:
-    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return (said.splitlines() or [type(error).__name__])[0][:200]

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from interp_toolkit.diagnosis.bench import Seen, eps_of
 from interp_toolkit.diagnosis.checks import WORDS, Answer, Check, judged, listed
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights import read
 from interp_toolkit.models.weights.mlp import plain_activation, residual_hook
@@ -103,7 +103,7 @@ def steps(model: Model, seen: Seen, only: Collection[str] = tuple(ASKED)) -> lis
             try:
                 found.append(test())
             except (InputError, AttributeError, KeyError, RuntimeError, TypeError) as error:
-                reason = (str(error).splitlines() or [type(error).__name__])[0]
+                reason = first_line(error)
                 found.append(Step(what, place, reason=reason))
     return found
 

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.bounded import read_whole_text
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.models.features.sae import SparseAutoencoder
 from interp_toolkit.models.loading.files import read_file, sha256
 from interp_toolkit.models.loading.strict import check_finite, first_few
@@ -238,7 +238,7 @@ def _saelens_encoder(
             warnings.simplefilter("ignore")
             sae = loader.load_from_disk(path, device=str(device)).eval()
     except Exception as error:  # SAELens and torch raise many kinds
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        reason = first_line(error)
         raise InputError(f"{path} cannot be loaded by SAELens: {reason}") from error
     sae.turn_off_forward_pass_hook_z_reshaping()  # heads come side by side
     encode: Callable[[Tensor], Tensor] = sae.encode

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.bounded import ALWAYS_FINE, PACKED
+from interp_toolkit.bounded import most_claimed
 from interp_toolkit.models.loading.records import TooMuchError
 
 
@@ -33,7 +33,7 @@ def check_tensors(data: Any, size: int) -> None:
 
 
 def _check(what: str, claimed: int, size: int) -> None:
-    if claimed > max(ALWAYS_FINE, PACKED * size):
+    if claimed > most_claimed(size):
         raise TooMuchError(f"its {what} claim {claimed / 2**30:.3g} GiB, the file has {size} bytes")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import joblib
 
 from interp_toolkit._version import __version__
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.studies.jobs.attempt import Attempt, JobTask, ProcessKilledError
 from interp_toolkit.studies.jobs.own_process import stop_processes
 
@@ -69,7 +69,7 @@ def _without_log(name: str) -> Iterator[None]:
 
 def _not_there(address: str | None, error: Exception) -> InputError:
     if address is None:
-        said = (str(error).splitlines() or [type(error).__name__])[0]
+        said = first_line(error)
         return InputError(
             f"no Dask cluster starts on this machine ({said}): give fewer --workers, or leave out "
             "--engine dask"
