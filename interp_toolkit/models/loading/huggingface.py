@@ -36,8 +36,13 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "vocab.txt",
 )
-#: what training leaves beside a model, and nobody loads
-_UNREAD = ("trainer_state.json", "all_results.json")
+#: what transformers reads whole; other files beside a model are nobody's business
+_READ_WHOLE = (
+    *_TOKENIZER_FILES,
+    *("special_tokens_map.json", "added_tokens.json", "merges.txt"),
+    *("chat_template.jinja", "chat_template.json", "generation_config.json"),
+    *("model.safetensors.index.json", "pytorch_model.bin.index.json", "adapter_config.json"),
+)
 
 
 def load_folder(
@@ -120,13 +125,13 @@ def _check_small_files(folder: Path) -> None:
 
     Raises InputError.
     """
-    for path in sorted(folder.iterdir()):
-        small = path.name in _TOKENIZER_FILES or path.suffix in (".json", ".jinja", ".txt")
-        if small and path.name not in _UNREAD:
-            try:
-                check_file(path, RECORD)
-            except OSError as error:
-                raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    for path in (folder / name for name in _READ_WHOLE):
+        try:
+            check_file(path, RECORD)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from error
 
 
 def _read_json(path: Path) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """How large a model is told before it is loaded, and refused where it cannot fit."""
 
 import json
+import os
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ from huggingface_files import save_quietly
 from safetensors.torch import save_file
 
 from interp_toolkit import InputError, load
-from interp_toolkit.bounded import machine_memory
+from interp_toolkit.bounded import RECORD, machine_memory
 from interp_toolkit.models.loading import memory_needed
 from interp_toolkit.models.loading.memory_needed import (
     announce,
@@ -105,6 +106,20 @@ def test_a_folder_that_does_not_fit_is_refused(folder, monkeypatch):
     monkeypatch.setattr(memory_needed, "machine_memory", lambda: 1000)
     with pytest.raises(InputError, match=r"this machine has 0.0 GiB of memory"):
         load(path)
+
+
+def test_what_is_read_whole_is_small_whatever_else_lies_beside_a_model(folder):
+    path, _ = folder
+    (path / "rows.json").touch()
+    os.truncate(path / "rows.json", RECORD + 1)
+    assert load(path).cfg.n_layers == 1
+    for name in ("generation_config.json", "merges.txt", "model.safetensors.index.json"):
+        (path / name).touch()
+        before = (path / name).stat().st_size
+        os.truncate(path / name, RECORD + 1)
+        with pytest.raises(InputError, match=rf"{name} cannot be read: it is larger than 64 MiB"):
+            load(path)
+        os.truncate(path / name, before)
 
 
 @pytest.mark.parametrize("layers", [257, 10**6, 2**63])
