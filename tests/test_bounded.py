@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from interp_toolkit import InputError, bounded
-from interp_toolkit.bounded import check_claim, most_text, read_whole, read_whole_text
+from interp_toolkit.bounded import check_claim, check_file, most_text, read_whole, read_whole_text
 from interp_toolkit.checked_yaml import LARGEST, read_yaml
 from interp_toolkit.data.files import read_data
 from interp_toolkit.data.texts import find_texts, split
@@ -51,7 +51,9 @@ def test_what_is_no_file_or_too_large_is_an_os_error(tmp_path: Path) -> None:
         Path("/dev/zero"): "not a regular file",
     }.items():
         with pytest.raises(OSError, match=said):
-            read_whole(path, 6)
+            check_file(path, 6)  # which opens nothing that has no end
+    with pytest.raises(OSError, match="larger than"):
+        read_whole(tmp_path / "file", 6)
     with pytest.raises(IsADirectoryError):
         read_whole(tmp_path)
     with pytest.raises(FileNotFoundError):
@@ -97,17 +99,20 @@ def test_an_array_that_does_not_fit_is_not_read(
 
 @pytest.mark.usefixtures("little")
 @pytest.mark.parametrize(
-    "column",
+    ("column", "claim"),
     [
-        pytest.param({"tokens": [[0] * 1000] * 1000}, id="values"),
-        pytest.param({"text": ["a" * 10_000] * 1000}, id="bytes"),
+        # values, before any is unpacked: a row alone may have any number
+        pytest.param({"tokens": [[0] * 1000] * 1000}, f"{16e6 / 2**20:.3g} MiB", id="values"),
+        pytest.param({"text": ["a" * 10_000] * 1000}, r"9\.\d+ MiB", id="bytes"),
     ],
 )
-def test_tables_are_counted_before_they_are_unpacked(tmp_path: Path, column: dict) -> None:
+def test_tables_are_counted_before_they_are_unpacked(
+    tmp_path: Path, column: dict, claim: str
+) -> None:
     path = tmp_path / "rows.parquet"
     pq.write_table(pa.table(column), path, compression="zstd")
     assert path.stat().st_size < 2**15
-    with pytest.raises(InputError, match=r"no readable parquet file \(it claims to hold \d+"):
+    with pytest.raises(InputError, match=rf"no readable parquet file \(it claims to hold {claim}"):
         read_data(path, lambda text: [0])
 
 
