@@ -13,6 +13,7 @@ FEWEST = 40  # figures and tables that a file stands behind
 #: measurements that no benchmark of their name makes
 MADE_BY = {
     "agreement_zoo": "benchmarks/agreement.py",
+    "cost_again": "benchmarks/cost.py",
     "fuzz": "tests/fuzz/run.py",
     "fuzz_again": "tests/fuzz/run.py",
     "live": "tests/run_live.py",
