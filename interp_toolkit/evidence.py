@@ -1,0 +1,145 @@
+"""One rule of evidence for every analysis: what a control is worth, and the status it allows.
+
+A *control* is a comparison that could have spoken against a claim: attention elsewhere, other
+labels, copies with shuffled weights, other edges. A control that could not have failed on this
+model and these rows (nothing elsewhere to ablate, too few permutations for the level, the same
+rows on both sides) has no *power*, and counts as if it had not been made.
+
+THE RULE. A claim is confirmed (✓) only if its effect is certainly as large as claimed, at least one
+control had power, and every control with power was passed. If such a control failed, the null
+explains the effect: *uninformative*. Without a control that had power nothing is confirmed and
+nothing is denied: *undecided*. A finding is denied (–) only where the comparison was made, could
+have found it, and did not; an interval that reaches from below the threshold to above it is
+undecided. Of a model that does not perform the task, nothing is said of what serves it: *not
+tested*.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from interp_toolkit.results import Status
+
+Outcome = Literal["passed", "failed", "undecided", "powerless"]
+
+
+@dataclass(frozen=True)
+class Control:
+    """A comparison that could have spoken against a claim.
+
+    Attributes:
+        name: what the claim was compared with.
+        outcome: "powerless" where it could not have failed here.
+        reason: why it failed, decided nothing, or had no power; None where it was passed.
+    """
+
+    name: str
+    outcome: Outcome
+    reason: str | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it could have failed."""
+        return self.outcome != "powerless"
+
+
+def control_of_p(name: str, p_value: float, level: float, smallest: float = 0.0) -> Control:
+    """The control that a p-value stands for.
+
+    Args:
+        name: what was compared with.
+        p_value: of the comparison, corrected for all others made with it; NaN where none was made.
+        level: of significance.
+        smallest: p-value that the comparison could give at best, such as 1 / (draws + 1).
+    """
+    if math.isnan(p_value):
+        return Control(name, "powerless", f"{name}: no comparison was possible")
+    if smallest > level:
+        return Control(
+            name, "powerless", f"{name}: p cannot fall below {smallest:.2g} with so few draws"
+        )
+    if p_value <= level:
+        return Control(name, "passed")
+    return Control(name, "failed", f"{name} give as much (p = {p_value:.2g})")
+
+
+def effect_status(
+    low: float,
+    high: float,
+    threshold: float,
+    controls: Sequence[Control],
+    *,
+    performs_task: bool = True,
+) -> tuple[Status, str | None]:
+    """The status of a claim that an effect is at least `threshold`, and why it is not confirmed.
+
+    Args:
+        low: lower end of the effect's confidence interval; NaN where it was not measured.
+        high: its upper end.
+        threshold: least effect that is claimed.
+        controls: every comparison that was made or should have been.
+        performs_task: whether the model does what the effect is measured on.
+
+    Examples:
+        >>> effect_status(0.2, 0.4, 0.1, [Control("shuffled weights", "passed")])
+        ('detected', None)
+        >>> effect_status(0.2, 0.4, 0.1, [])
+        ('undecided', 'nothing that the effect could be compared with')
+    """
+    if not performs_task:
+        return "not_tested", "the model is not seen to perform the task"
+    if math.isnan(low) or math.isnan(high):
+        return "undecided", "the effect has no interval"
+    counting = [control for control in controls if control.counts]
+    if not counting:
+        reasons = [c.reason for c in controls if c.reason is not None]
+        return "undecided", (reasons or ["nothing that the effect could be compared with"])[0]
+    if high < threshold:
+        return "not_detected", f"the interval of the effect is below {threshold:g}"
+    if low < threshold:
+        return "undecided", f"the interval of the effect includes {threshold:g}"
+    for outcome, status in _NOT_CONFIRMED:
+        found = [control for control in counting if control.outcome == outcome]
+        if found:
+            return status, found[0].reason
+    return "detected", None
+
+
+_NOT_CONFIRMED: Sequence[tuple[Outcome, Status]] = (
+    ("failed", "uninformative"),
+    ("undecided", "undecided"),
+)
+
+
+def tests_status(
+    p_adjusted: Float[np.ndarray, " test"],
+    level: float,
+    smallest: float = 0.0,
+) -> tuple[Status, str | None]:
+    """The status of a claim that some of several tests are significant, and why it is not.
+
+    Args:
+        p_adjusted: corrected for the number of tests; NaN for one that could not be made.
+        level: of significance.
+        smallest: corrected p-value that a test could give at best.
+
+    Examples:
+        >>> tests_status(np.array([0.3, 0.01]), 0.05)
+        ('detected', None)
+        >>> tests_status(np.array([np.nan]), 0.05)
+        ('undecided', 'no comparison could be made')
+    """
+    known = p_adjusted[~np.isnan(p_adjusted)]
+    if not len(known):
+        return "undecided", "no comparison could be made"
+    if (known <= level).any():
+        return "detected", None
+    if smallest > level:
+        return "undecided", f"no p-value could have fallen below {smallest:.2g}"
+    return "not_detected", f"adjusted p above {level:g} in all {len(known)} comparisons"

@@ -1,0 +1,64 @@
+"""The rule of evidence: no status contradicts what it is given, whatever that is."""
+
+import math
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from interp_toolkit.evidence import Control, control_of_p, effect_status, tests_status
+
+OUTCOMES = ("passed", "failed", "undecided", "powerless")
+controls = st.lists(
+    st.builds(lambda outcome: Control("c", outcome, "why"), st.sampled_from(OUTCOMES)), max_size=4
+)
+ends = st.one_of(st.just(math.nan), st.floats(-2, 2))
+
+
+@given(ends, ends, st.floats(0.01, 1), controls, st.booleans())
+def test_no_status_contradicts_its_evidence(a, b, threshold, made, performs):
+    low, high = (a, b) if not (a > b) else (b, a)
+    status, reason = effect_status(low, high, threshold, made, performs_task=performs)
+    outcomes = [c.outcome for c in made if c.counts]
+    if status == "detected":
+        assert performs
+        assert low >= threshold
+        assert set(outcomes) == {"passed"}
+        assert reason is None
+    else:
+        assert reason
+    if status == "not_detected":
+        assert performs
+        assert outcomes
+        assert high < threshold
+    if not performs:
+        assert status == "not_tested"
+    if not outcomes:  # a missing or powerless control neither confirms nor denies
+        assert status in ("undecided", "not_tested")
+    if "failed" in outcomes and performs and low >= threshold:
+        assert status == "uninformative"
+
+
+@given(
+    st.lists(st.one_of(st.just(math.nan), st.floats(0, 1)), max_size=6),
+    st.floats(0.01, 0.2),
+    st.floats(0, 0.3),
+)
+def test_tests_are_denied_only_where_they_could_have_found(p_values, level, smallest):
+    p = np.array(p_values, dtype=float)
+    status, _ = tests_status(p, level, smallest)
+    known = p[~np.isnan(p)]
+    if status == "detected":
+        assert (known <= level).any()
+    elif status == "not_detected":
+        assert len(known)
+        assert smallest <= level
+    else:
+        assert not len(known) or smallest > level
+
+
+def test_a_control_of_too_few_draws_has_no_power():
+    assert control_of_p("copies", 0.25, 0.05, smallest=0.25).outcome == "powerless"
+    assert control_of_p("copies", 0.05, 0.05, smallest=0.05).outcome == "passed"
+    assert control_of_p("copies", 0.3, 0.05, smallest=0.05).outcome == "failed"
+    assert control_of_p("copies", math.nan, 0.05).outcome == "powerless"
