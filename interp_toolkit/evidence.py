@@ -117,7 +117,7 @@ _NOT_CONFIRMED: Sequence[tuple[Outcome, Status]] = (
 )
 
 
-def tests_status(
+def comparisons_status(
     p_adjusted: Float[np.ndarray, " test"],
     level: float,
     smallest: float = 0.0,
@@ -130,9 +130,9 @@ def tests_status(
         smallest: corrected p-value that a test could give at best.
 
     Examples:
-        >>> tests_status(np.array([0.3, 0.01]), 0.05)
+        >>> comparisons_status(np.array([0.3, 0.01]), 0.05)
         ('detected', None)
-        >>> tests_status(np.array([np.nan]), 0.05)
+        >>> comparisons_status(np.array([np.nan]), 0.05)
         ('undecided', 'no comparison could be made')
     """
     known = p_adjusted[~np.isnan(p_adjusted)]

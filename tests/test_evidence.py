@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_toolkit.evidence import Control, control_of_p, effect_status, tests_status
+from interp_toolkit.evidence import Control, control_of_p, effect_status, comparisons_status
 
 OUTCOMES = ("passed", "failed", "undecided", "powerless")
 controls = st.lists(
@@ -46,7 +46,7 @@ def test_no_status_contradicts_its_evidence(a, b, threshold, made, performs):
 )
 def test_tests_are_denied_only_where_they_could_have_found(p_values, level, smallest):
     p = np.array(p_values, dtype=float)
-    status, _ = tests_status(p, level, smallest)
+    status, _ = comparisons_status(p, level, smallest)
     known = p[~np.isnan(p)]
     if status == "detected":
         assert (known <= level).any()
