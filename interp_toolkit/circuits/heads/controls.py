@@ -1,19 +1,23 @@
-"""Where detectors look: for each, its target places and the matched controls, as lists of places.
+"""Attention patterns to detect, and their matched controls, as lists of (row, query, key).
 
-A set of places (row, query, key) has a score, the mean over its queries of the attention that they
-pay to its keys. For every detector there is one target and three families of controls, each of
-which keeps all but one thing:
+A set of (row, query, key) triples has a score, the mean over its queries of the attention that they
+pay to its keys. For every detector there is one target set and up to four families of controls,
+each of which keeps all but one thing:
 
 - shifted: the same queries, keys a few steps away. Where all shifts go one way (detectors by
-  position) all sets have exactly the same queries.
-- relabelled (detectors by token that can be asked so): as if the query held another token, by
-  permutations of the alphabet without fixed points. A head that relates tokens, but not each to
-  itself, scores there.
-- displaced (detectors by token): the same places in other rows, where other tokens stand. A head
-  that attends by position alone scores there.
+  position) all sets have exactly the same queries. A window of keys scores there.
+- relabelled (detectors by token that can be applied to another token): as if the query held another
+  token, by permutations of the alphabet without fixed points. A head that relates tokens, but not
+  each to itself, scores there.
+- displaced (detectors by token): the same query and key positions where other tokens stand: in the
+  same row with its tokens shuffled or, for answers, in another row. A head that attends to a
+  position, or a distance, scores there.
+- other queries (but for answers, and for patterns that every query has): the same keys, seen from
+  the other queries of the row; for every target the mean over them. A head that attends to a
+  position, a separator or a class of tokens from everywhere scores there.
 
-Places that are also targets are left out of controls. What uniform attention over the visible keys
-would give is known for every set and taken off later.
+Triples that are also targets are left out of controls. What uniform attention over the visible keys
+would give is known for every set and subtracted later.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -33,7 +38,7 @@ from interp_toolkit.errors import InputError
 SHIFTS = (4, 16)  # fewest and most shifted controls of a detector by position: a third of the row
 SHIFTS_BY_TOKEN = 6  # either way
 RELABELLINGS = 24
-DISPLACEMENTS = 4
+FEWEST_SHUFFLED = 3  # positions; with fewer, those with answers are shuffled too
 SMALL_ALPHABET = 6  # up to here all permutations without fixed points are listed
 SHARED_ALPHABET = 0.5  # rows that hold this share of all tokens are relabelled alike
 
@@ -47,18 +52,24 @@ class Family:
 
     Attributes:
         detector: its name.
-        kind: "shifted", "relabelled" or "displaced".
-        target: number of the target's set. controls: numbers of the controls' sets.
-        moved: for displaced controls, how many rows each lies further on (cyclically).
-        spread: what the controls' variance over heads is to be multiplied with (see `_spread`).
+        kind: "shifted", "relabelled", "displaced" or "other queries".
+        target: number of the target's set.
+        controls: numbers of the controls' sets.
+        partner: for displaced controls, the row in which each row's control lies.
+        spread: factor on the controls' variance over heads (see `_relabelled`).
     """
 
     detector: str
     kind: str
     target: int
     controls: Sequence[int]
-    moved: Sequence[int] = ()
+    partner: Int[np.ndarray, " row"] | None = None
     spread: float = 1.0
+
+    @property
+    def by_row(self) -> bool:
+        """Whether target and control are compared row by row."""
+        return self.kind in ("displaced", "other queries")
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,21 +77,23 @@ class MatchedControls:
     """Every set of places of every detector, ready for the streaming pass.
 
     Attributes:
-        tokens: rows to run, the prompts' and those added as hosts for displaced controls.
+        tokens: rows to run, the prompts' and those with shuffled tokens for displaced controls.
         places: of all sets, sorted by row, then by set.
         which_set: each place's set.
+        weights: each place's weight in its set's sum.
         families: which sets are compared with which.
         n_sets: how many there are.
-        n_queries: queries of each set in each row.
+        n_queries: queries of each set in each row; of weighted sets the sum of weights.
         causal: whether keys after the query are hidden.
     """
 
     tokens: Int[torch.Tensor, "row pos"]
     places: Places
     which_set: Int[np.ndarray, " place"]
+    weights: Float[np.ndarray, " place"]
     families: Sequence[Family]
     n_sets: int
-    n_queries: Int[np.ndarray, "row set"]
+    n_queries: Float[np.ndarray, "row set"]
     causal: bool
 
     def uniform(self, window: int | None = None) -> Float[np.ndarray, "row set"]:
@@ -90,7 +103,7 @@ class MatchedControls:
         n_visible = np.minimum(query + 1, window or n_pos) if self.causal else n_pos
         share = np.where((query - key < window) if window else True, 1 / n_visible, 0.0)
         sums = np.zeros(self.n_queries.shape)
-        np.add.at(sums, (row, self.which_set), share)
+        np.add.at(sums, (row, self.which_set), share * self.weights)
         return sums
 
 
@@ -116,36 +129,62 @@ def matched_controls(
     """
     tokens, n_pos = prompts.tokens.numpy(), prompts.n_pos
     rng = np.random.default_rng(seed)
-    hosts = _hosts(tokens, prompts, rng)
-    collector = _Collector(np.concatenate([tokens, hosts]) if len(hosts) else tokens)
     relabelled = _relabelled(tokens, prompts, rng)
+    by_token = any(detector.by_token for detector in detectors)
+    shuffled = _shuffled_rows(tokens, prompts, rng) if by_token else tokens[:0]
+    collector = _Collector(np.concatenate([tokens, shuffled]))
     for detector in detectors:
-        sought = relabelled[detector.sought]
-        target = _places(detector, tokens, sought_tokens(detector, prompts), causal)
+        sought = sought_tokens(detector, prompts)
+        target = _places(detector, tokens, sought, causal)
         held = _held(target, len(collector.tokens), n_pos)
-        steps = _steps(detector, n_pos)
-        shifted = [_shifted(target, step, held, causal) for step in steps]
+        if detector.by_token:
+            own = shuffled if detector.sought == "own" else sought
+            places = _places(detector, shuffled, own, causal)
+            held[len(tokens) :] = _held(places, len(shuffled), n_pos)
+        shifted = [_shifted(target, step, held, causal) for step in _steps(detector, n_pos)]
         if detector.shifts != "both":
             target, shifted = _same_queries(target, shifted)
         number = collector.add(target)
-        family = [collector.add(places) for places in shifted]
-        collector.families.append(Family(detector.name, "shifted", number, family))
-        if not detector.by_token:
-            continue
-        if detector.seeks:
-            asked = [_places(detector, tokens, other, causal) for other in sought.rows]
-            family = [collector.add(_without(places, held)) for places in asked]
-            spread = sought.spread * (1 + sought.n_tokens / d_model)
-            collector.families.append(
-                Family(detector.name, "relabelled", number, family, spread=spread)
-            )
-        moves = [len(tokens)] if len(hosts) else range(1, min(DISPLACEMENTS, len(tokens) - 1) + 1)
-        displaced = [_displaced(target, move, held) for move in moves]
-        family = [collector.add(places) for places in displaced]
-        collector.families.append(
-            Family(detector.name, "displaced", number, family, moved=list(moves))
-        )
+        collector.family(detector, "shifted", number, shifted)
+        if detector.by_token and detector.seeks:
+            other = relabelled[detector.sought]
+            asked = [_without(_places(detector, tokens, r, causal), held) for r in other.rows]
+            spread = other.spread * (1 + other.n_tokens / d_model)
+            collector.family(detector, "relabelled", number, asked, spread=spread)
+        if detector.by_token:
+            partner = len(tokens) + np.arange(len(tokens))
+            if detector.sought == "answer":  # shuffled rows ask nothing
+                partner = _cycle(np.arange(len(tokens)), rng)
+            moved = _without(np.stack([partner[target[0]], target[1], target[2]]), held)
+            collector.family(detector, "displaced", number, [moved], partner=partner)
+        if detector.sought == "own":
+            _add_other_queries(collector, detector, target, held, causal)
     return collector.collected(causal)
+
+
+def _add_other_queries(
+    collector: _Collector, detector: Detector, target: Places, held: Held, causal: bool
+) -> None:
+    """The targets whose keys other queries see too, and those queries, a mean for each target."""
+    n_pos = held.shape[1]
+    key_counts = np.zeros((len(held), n_pos))
+    np.add.at(key_counts, (target[0], target[2]), 1)
+    others = (key_counts > 0)[:, None, :] & ~held
+    if causal:
+        others &= np.tri(n_pos, dtype=np.bool_)
+        others[:, 0] = False  # the first query has nothing else to attend to
+    itself = np.eye(n_pos, dtype=np.bool_)
+    beside = others & ~itself  # a key's own query counts only where no other sees it
+    others = np.where(beside.any(1, keepdims=True), beside, others)
+    n_others = others.sum(1)  # row key
+    if not n_others.any():
+        return  # every query has the pattern: there is nothing else that it could be
+    kept = target[:, n_others[target[0], target[2]] > 0]
+    row, query, key = np.nonzero(others)
+    weights = key_counts[row, key] / n_others[row, key]
+    number = collector.add(kept, np.ones(kept.shape[1]))
+    control = collector.add(np.stack([row, query, key]), weights)
+    collector.families.append(Family(detector.name, "other queries", number, [control]))
 
 
 def sought_tokens(detector: Detector, prompts: Prompts) -> Int[np.ndarray, "row pos"]:
@@ -198,27 +237,48 @@ class _Collector:
     def __init__(self, tokens: Int[np.ndarray, "row pos"]):
         self.tokens = tokens
         self.parts: list[Places] = []
+        self.weights: list[Float[np.ndarray, " place"] | None] = []
         self.families: list[Family] = []
 
-    def add(self, places: Places) -> int:
+    def add(self, places: Places, weights: Float[np.ndarray, " place"] | None = None) -> int:
+        """A set's number; with weights its score is their mean, not a mean over queries."""
         self.parts.append(places)
+        self.weights.append(weights)
         return len(self.parts) - 1
+
+    def family(
+        self, detector: Detector, kind: str, target: int, controls: Sequence[Places], **more: Any
+    ) -> None:
+        numbers = [self.add(places) for places in controls]
+        self.families.append(Family(detector.name, kind, target, numbers, **more))
 
     def collected(self, causal: bool) -> MatchedControls:
         n_sets, n_rows, n_pos = len(self.parts), *self.tokens.shape
         places = np.concatenate(self.parts, axis=1)
         which_set = np.repeat(np.arange(n_sets), [part.shape[1] for part in self.parts])
+        weights = np.concatenate(
+            [
+                np.ones(part.shape[1]) if own is None else own
+                for part, own in zip(self.parts, self.weights, strict=True)
+            ]
+        )
         order = np.lexsort((which_set, places[0]))
-        places, which_set = places[:, order], which_set[order]
+        places, which_set, weights = places[:, order], which_set[order], weights[order]
         queries = np.zeros((n_rows, n_sets, n_pos), dtype=np.bool_)
         queries[places[0], which_set, places[1]] = True
+        sizes = queries.sum(2).astype(float)
+        weighted = np.array([own is not None for own in self.weights])[which_set]
+        sums = np.zeros_like(sizes)
+        np.add.at(sums, (places[0][weighted], which_set[weighted]), weights[weighted])
+        own = np.array([own is not None for own in self.weights])
         return MatchedControls(
             tokens=torch.from_numpy(self.tokens),
             places=places,
             which_set=which_set,
+            weights=weights,
             families=self.families,
             n_sets=n_sets,
-            n_queries=queries.sum(2),
+            n_queries=np.where(own, sums, sizes),
             causal=causal,
         )
 
@@ -282,24 +342,25 @@ def _without(places: Places, held: Held) -> Places:
     return kept
 
 
-def _displaced(target: Places, move: int, held: Held) -> Places:
-    """The targets' places in the row `move` further on, cyclically, targets there left out."""
-    return _without(np.stack([(target[0] + move) % len(held), target[1], target[2]]), held)
-
-
-def _hosts(
-    tokens: np.ndarray, prompts: Prompts, rng: np.random.Generator
+def _shuffled_rows(
+    tokens: Int[np.ndarray, "row pos"], prompts: Prompts, rng: np.random.Generator
 ) -> Int[np.ndarray, "row pos"]:
-    """Rows to add when the given ones all repeat alike: the same tokens in random order.
+    """The rows with their tokens in random order.
 
-    With one period everywhere the places of one row's targets are targets in the others too.
+    Positions that hold one token in all rows (BOS, separators of a layout) keep it; so do those
+    where answers are given, if other positions are left to shuffle.
     """
-    periods = prompts.periods
-    if not (len(set(periods.tolist())) == 1 and periods[0] > 0):
-        return tokens[:0]
+    free = (tokens != tokens[0]).any(0)
+    free[: prompts.first] = False
+    asked = np.zeros(tokens.shape, dtype=np.bool_)
+    if prompts.answer_positions is not None:
+        asked[np.arange(len(tokens))[:, None], prompts.answer_positions.numpy()] = True
     shuffled = tokens.copy()
-    for row in shuffled:
-        rng.shuffle(row[prompts.first :])
+    for row, own in zip(shuffled, asked, strict=True):
+        where = np.flatnonzero(free & ~own)
+        if len(where) < FEWEST_SHUFFLED:
+            where = np.flatnonzero(free)
+        row[where] = rng.permutation(row[where])
     return shuffled
 
 

@@ -41,7 +41,7 @@ class PatternSums(Brief):
     """Attention paid to every set of places.
 
     Attributes:
-        sums: attention summed over a row's places of a set.
+        sums: attention summed over a row's places of a set, weighted.
         kinds: of each layer's patterns: "softmax", or "signed" or "unnormalised" ones, which were
             divided by the sum of their rows' absolute values.
     """
@@ -135,6 +135,8 @@ class _Indices:
         slices = [slice(low, high) for low, high in pairwise(bounds.tolist())]
         flat = torch.from_numpy(query * n_pos + key)
         self.flat = [flat[part] for part in slices]
+        weights = torch.from_numpy(controls.weights)
+        self.weights = [weights[part] for part in slices]
         self.lengths = [
             torch.from_numpy(np.bincount(controls.which_set[part], minlength=controls.n_sets))
             for part in slices
@@ -147,6 +149,7 @@ class _Indices:
         flat, lengths = (part[row].to(pattern.device) for part in (self.flat, self.lengths))
         values = pattern.flatten(1).index_select(1, flat)
         values = values if values.dtype == torch.float64 else values.float()
+        values = values * self.weights[row].to(values)
         each = lengths.expand(len(values), -1).contiguous()
         sums = torch.segment_reduce(values, "sum", lengths=each, axis=1, unsafe=True, initial=0)
         reduced: np.ndarray = sums.double().cpu().numpy()

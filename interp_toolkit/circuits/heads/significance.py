@@ -13,7 +13,7 @@ score without being what the detector says:
   is elsewhere) gains nothing by it, and it is raised where the target's mean over tokens varies
   more among random heads than a control's does (`Family.spread`).
   Rows too short for FEWEST_CONTROLS shifts go without them where the other two families are there.
-- displaced controls: the difference to the same places in other rows, row by row; a t test of its
+- displaced controls and other queries: the difference to the control, row by row; a t test of its
   mean over rows.
 
 The p-value of a head is the *largest* over the families: every explanation must fail (Berger 1982,
@@ -48,6 +48,7 @@ from interp_toolkit.stats import LEVEL, benjamini_hochberg, holm
 
 SMALLEST_P = 1e-9
 FEWEST_CONTROLS = 4
+FEWEST_ROWS = 2  # with target and control, for a comparison row by row
 SMALLEST_SPREAD = 1e-4  # of excesses among controls: below, differences are rounding
 
 
@@ -137,8 +138,8 @@ def _scores(
         seen = [c for c in family.controls if queries[c] > 0]
         if family.kind == "shifted" and len(seen) < FEWEST_CONTROLS and _others_can(families):
             continue  # a short context: relabelled tokens and other rows say what there is to say
-        if family.kind == "displaced":
-            p = _displaced_p(family, controls, sums, uniform)
+        if family.by_row:
+            p = _paired_p(family, controls, sums, uniform)
         elif queries[target] and len(seen) >= FEWEST_CONTROLS:
             p = tail_p_values(excess[..., target], excess[..., seen], family.spread)
         else:
@@ -184,29 +185,25 @@ def tail_p_values(
     return p
 
 
-def _displaced_p(
+def _paired_p(
     family: Family,
     controls: MatchedControls,
     sums: PatternSums,
     uniform: Float[np.ndarray, "layer row set"],
 ) -> Float[np.ndarray, "layer head"]:
-    """A t test, over rows, of the target's excess less that at the same places in other rows."""
+    """A t test, over rows, of the target's excess less the control's."""
+    (control,) = family.controls
     target = _by_row(controls, sums, uniform, family.target)
-    others = [
-        _by_row(controls, sums, uniform, index, move)
-        for index, move in zip(family.controls, family.moved, strict=True)
-    ]
-    stacked = np.stack(others)
-    known = ~np.isnan(stacked)
-    counts = known.sum(0)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        control = np.where(known, stacked, 0).sum(0) / counts
-    difference = target - control
+    other = _by_row(controls, sums, uniform, control)
+    if family.partner is not None:
+        known = target.shape[1] - len(family.partner)
+        other = other[:, np.pad(family.partner, (0, known))]
+    difference = target - other
     held = ~np.isnan(difference).any(axis=(0, 2))  # rows with both, the same for every head
+    if held.sum() < FEWEST_ROWS:
+        return np.full(target.shape[::2], np.nan)
     difference = difference[:, held]
     count = difference.shape[1]
-    if count < 2:
-        return np.full(target.shape[::2], np.nan)
     error = np.sqrt(difference.var(1, ddof=1) / count + SMALLEST_SPREAD**2)
     p: np.ndarray = stats.t.sf(difference.mean(1) / error, count - 1)
     return p
@@ -217,12 +214,10 @@ def _by_row(
     sums: PatternSums,
     uniform: Float[np.ndarray, "layer row set"],
     index: int,
-    move: int = 0,
 ) -> Float[np.ndarray, "layer row head"]:
-    """A set's excess in each row, of displaced sets in the row whose targets they are."""
-    queries = np.roll(controls.n_queries[:, index], -move)[None, :, None]
-    paid = np.roll(sums.sums[..., index], -move, axis=1)
-    flat = np.roll(uniform[..., index], -move, axis=1)[:, :, None]
+    """A set's excess in each row; NaN where it has nothing there."""
+    queries = controls.n_queries[:, index][None, :, None]
+    flat = uniform[..., index][:, :, None]
     with np.errstate(invalid="ignore", divide="ignore"):
-        excess: np.ndarray = (paid - flat) / (queries - flat)
+        excess: np.ndarray = (sums.sums[..., index] - flat) / (queries - flat)
     return np.where(queries > 0, excess, np.nan)
