@@ -298,9 +298,7 @@ def _with_first_token(d: _Draw, ov: Form, bias: Any = None) -> tuple[Any, dict[s
 def inert_sink(seed: int) -> Planted:
     d = _Draw(seed, 6)
     model, data = _with_first_token(d, none)
-    return Planted(
-        "inert sink", model, data, [Claim(f"L0H{d.head}", "first-token", d.says, False)]
-    )
+    return Planted("inert sink", model, data, [Claim(f"L0H{d.head}", "first-token", d.says, False)])
 
 
 def bias_like(seed: int) -> Planted:
@@ -414,9 +412,7 @@ def true_first(seed: int) -> Planted:
     model = built(d, [d.layer((position(0, d.sharpness), copying(d.gain)))])
     answers = np.repeat(tokens[:, :1], 3, axis=1)
     data = {"tokens": tokens, "answers": answers, "answer_positions": where}
-    return Planted(
-        "first-token", model, data, [Claim(f"L0H{d.head}", "first-token", d.says, True)]
-    )
+    return Planted("first-token", model, data, [Claim(f"L0H{d.head}", "first-token", d.says, True)])
 
 
 DECOYS = (
@@ -492,7 +488,9 @@ def main() -> None:
             "undecided": sum(r["answer"] in ("undecided", "not_testable") for r in own),
         }
         summary.append({"planted": kind, "claim": relation, "true": true, **counts})
-        table.add_row(kind, f"{relation} ({'true' if true else 'false'})", *map(str, counts.values()))
+        table.add_row(
+            kind, f"{relation} ({'true' if true else 'false'})", *map(str, counts.values())
+        )
     console.print(table)
     totals = {
         name: {

@@ -1,32 +1,32 @@
-"""Auditing a head: does it attend to the relation, and does the behaviour rest on that attention?
+"""Auditing a head: does it have the pattern, and does the metric rest on that attention?
 
-- there: its attention to the relation's keys, above what uniform attention would pay, against
-  matched controls (`circuits.heads.significance`), row by row. Of a claim that it contributes,
-  attention above uniform is enough, as what it does is asked too; without it (a key that stands
-  there by chance on some rows may matter) the claim is not confirmed, and not refuted either, for a
-  head may attend so at the asked places alone;
-- matters: the relation is cut in this head (`circuits.heads.cuts`), in both ways of cutting; alone,
-  and with the relation already cut in all other heads that attend so, in its layer or anywhere:
-  what it then restores shows a head whose work another backs up. One of these is enough, in both
-  ways. Beside it the whole head is taken out by the mean of other rows, another row's values, and
-  zero;
-- special: the cut costs more than a cut of as much attention elsewhere in the same head, or three
-  times what the same keys of another row cost; random other heads of its layer beside it;
-- all: what the relation still carries in other heads once it is cut in this one;
+The head rule (`circuits.heads.rule`) with the claim's bound in place of its own:
+
+- there: its attention to the pattern's keys, above what uniform attention would pay, row by row,
+  and above every matched control (`circuits.heads.significance`). A control that could not be
+  compared, or that has as much attention, leaves the claim undecided: of a claim that the head
+  contributes it is not refuted either, for a head may attend so at the prompts' answers alone;
+- matters: the pattern is knocked out in this head, in every way (`circuits.heads.cuts`); alone, and
+  with the pattern already knocked out in all other heads that have it, in its layer or anywhere:
+  what it then restores shows a head that others back up. One of these is enough, in all ways. It
+  matters by that only if replacing all that the head writes costs something too, and if knocking it
+  out in all heads that have the pattern does (heads that cancel each other contribute nothing);
+- special: the knockout costs more than a knockout of as much attention elsewhere in the same head,
+  or three times what displaced keys cost;
+- all: what the pattern still carries in other heads once it is knocked out in this one;
 - stable: the effect on rows drawn anew, and in every group of the rows.
 
-The rows are no part of the claim, so nothing was chosen on them but which other heads attend to the
-relation, and that by attention alone.
+The rows are no part of the claim, so nothing was chosen on them but which other heads have the
+pattern, and that by attention alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from interp_toolkit.auditing.claims import HeadsClaim
 from interp_toolkit.auditing.ground import Ground
@@ -43,26 +43,33 @@ from interp_toolkit.auditing.stable import stable_part
 from interp_toolkit.circuits.behaviour.words import CARRIES, NO_EFFECT, Share
 from interp_toolkit.circuits.heads.ablation import ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
-from interp_toolkit.circuits.heads.cuts import INTACT, WAYS, Cut, Cutter
+from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.detectors import Detector, as_detector
-from interp_toolkit.circuits.heads.groups import GROUP_FLOOR, TIMES, candidates, displaced_name
+from interp_toolkit.circuits.heads.rule import (
+    LEAST_EXCESS,
+    TIMES,
+    Effect,
+    Heads,
+    Knockouts,
+    candidates,
+    displaced_name,
+)
 from interp_toolkit.circuits.heads.scores import detect, is_causal
 from interp_toolkit.circuits.heads.significance import DetectorScores
+from interp_toolkit.circuits.heads.verdict import RIVALS
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.running.interventions import HOWS
 from interp_toolkit.results import head_name
+from interp_toolkit.stats import LEVEL
 
-BOUNDS = {"attends": GROUP_FLOOR, "contributes": NO_EFFECT, "carries": CARRIES}
+BOUNDS = {"attends": LEAST_EXCESS, "contributes": NO_EFFECT, "carries": CARRIES}
 ASSERTED = {
     "attends": ("there",),
     "contributes": ("there", "matters", "special"),
     "carries": ("there", "matters", "special"),
 }
-MOST_OTHERS = 5  # random other heads
-LEFT = 0.1  # of the behaviour: what other heads may still carry by the relation
-
-Values = Mapping[Cut, Float[np.ndarray, " row"]]
+LEFT = 0.1  # of the metric: what other heads may still carry by the pattern
 
 
 def audit_head(claim: HeadsClaim, ground: Ground) -> list[Part]:
@@ -127,7 +134,7 @@ class _HeadAudit:
         task, _ = self.ground.task
         assert task is not None
         if not self.cutter.targets[self.detector.name](task.rows).any():
-            return [there, *self._not_testable(f"no {self.detector.name} relation is in the rows")]
+            return [there, *self._not_testable(f"no {self.detector.name} pattern is in the rows")]
         try:
             self.cutter.check([self.head, *self.kin])
         except InterventionError as error:
@@ -167,15 +174,18 @@ class _HeadAudit:
         coverage = self.ground.coverage(len(self.asserted), 2)
         found, p = self.ground.mean(excess, coverage), float(scores.p_value[self.head])
         answer = answer_of(found.low, found.high, bound)
-        alpha = (1 - coverage) / 2
-        if alone and answer == "confirmed" and not p <= alpha:
-            answer = "undecided"
+        if answer == "confirmed" and not p <= (1 - coverage) / 2:
+            answer = "undecided"  # a control has as much, or none could be compared
         elif not alone and answer == "refuted":
             answer = "undecided"  # it may attend so only where it is asked
+        controls = "too few matched controls to compare with" if np.isnan(p) else f"p = {p:.2g}"
+        if p > LEVEL:
+            rival = RIVALS[scores.weakest[self.head.layer][self.head.head]]
+            controls += f", not distinguishable from attention to {rival}"
         said = (
             f"{self.name} pays {float(scores.score[self.head]):.1%} of its attention to the "
-            f"relation, uniform attention would pay {uniform:.1%}; matched controls: "
-            + ("too few to ask" if np.isnan(p) else f"p = {p:.2g}")
+            f"pattern's keys, uniform attention would pay {uniform:.1%}; "
+            f"matched controls: {controls}"
         )
         return measured("there", answer, said, "observed", found, bound, coverage, asserted)
 
@@ -206,9 +216,30 @@ class _HeadAudit:
             progress=ground.progress,
         )
 
+    def knockouts(self, coverage: float) -> Knockouts:
+        """The pattern's knockouts, with intervals of this coverage."""
+        task, _ = self.ground.task
+        assert task is not None
+        assert self.ground.home is not None
+        found = Knockouts(
+            self.cutter,
+            self.detector.name,
+            [self.head, *self.kin],
+            self.ground.home,
+            lambda lost: self.ground.share(lost, coverage),
+        )
+        found.rows = len(task.rows)
+        found.known = self._known
+        return found
+
     @cached_property
-    def companies(self) -> dict[str, frozenset[Head]]:
-        """In whose company the head is cut, by name: alone, with its layer's, with all its kin."""
+    def _known(self) -> dict[Any, Any]:
+        """Knockouts that were made, whatever the coverage of intervals."""
+        return {}
+
+    @cached_property
+    def companies(self) -> dict[str, Heads]:
+        """In whose company the pattern is knocked out, by name."""
         kin = frozenset(self.kin)
         layer = frozenset(h for h in kin if h.layer == self.head.layer)
         found = {"alone": frozenset[Head](), "layer": layer, "all": kin}
@@ -217,48 +248,14 @@ class _HeadAudit:
         return {name: heads for name, heads in found.items() if name == "alone" or heads}
 
     @cached_property
-    def values(self) -> Values:
-        """The task's value by cut, row by row."""
-        task, _ = self.ground.task
-        assert task is not None
-        name, own = self.detector.name, frozenset([self.head])
-        cuts = [INTACT]
-        for way in WAYS:
-            cuts += [Cut(own, name, way, control=True), Cut(own, displaced_name(name), way)]
-            for company in set(self.companies.values()):
-                cuts += [Cut(company | own, name, way)]
-                cuts += [Cut(company, name, way)] if company else []
-        cuts += [Cut(frozenset([h]), name) for h in self.others]
-        readings = self.cutter.readings(list(dict.fromkeys(cuts)), task.rows)
-        return {cut: found[:, 0] for cut, found in readings.items()}
-
-    @cached_property
-    def others(self) -> list[Head]:
-        """Random other heads of the layer that are not known to attend so."""
-        n_heads = int(self.ground.model.cfg.n_heads)
-        pool = [Head(self.head.layer, h) for h in range(n_heads)]
-        pool = [h for h in pool if h != self.head and h not in self.kin]
-        order = self.ground.rng(2, *self.head).permutation(len(pool))[:MOST_OTHERS]
-        return sorted(pool[i] for i in order)
-
-    def lost(self, company: frozenset[Head]) -> list[Float[np.ndarray, " row"]]:
-        """By way: what is lost when the head's attention goes after its company's."""
-        own, name = frozenset([self.head]), self.detector.name
-        found = []
-        for way in WAYS:
-            before = Cut(company, name, way) if company else INTACT
-            found.append(self.values[before] - self.values[Cut(company | own, name, way)])
-        return found
-
-    @cached_property
-    def judged(self) -> dict[str, tuple[Answer, list[Share]]]:
-        """By company: the answer, and the shares by way."""
-        coverage = self.coverage
+    def judged(self) -> dict[str, tuple[Answer, Effect]]:
+        """By company: the answer, and the effects by way."""
+        knockouts, own = self.knockouts(self.coverage), frozenset([self.head])
         found = {}
         for company, heads in self.companies.items():
-            shares = [self.ground.share(lost, coverage) for lost in self.lost(heads)]
-            answers = [answer_of(s.low, s.high, self.bound) for s in shares]
-            found[company] = (of_requirements(answers), shares)
+            effect = knockouts.effect(own, heads)
+            answers = [answer_of(s.low, s.high, self.bound) for s in effect.values()]
+            found[company] = (of_requirements(answers), effect)
         return found
 
     @property
@@ -269,24 +266,33 @@ class _HeadAudit:
     @cached_property
     def telling(self) -> str:
         """The company in which the head's effect is clearest."""
-        return max(self.judged, key=lambda name: min(s.low for s in self.judged[name][1]))
+        return max(self.judged, key=lambda name: min(s.low for s in self.judged[name][1].values()))
 
     def _matters(self) -> Part:
         answer = of_alternatives([found for found, _ in self.judged.values()])
-        shares = self.judged[self.telling][1]
-        least = min(shares, key=lambda s: s.mean)
+        least = min(self.judged[self.telling][1].values(), key=lambda s: s.mean)
         company = {
             "alone": "",
-            "layer": ", once it is cut in the other heads of its layer that attend so",
-            "all": ", once it is cut in all other heads that attend so",
+            "layer": ", once it is knocked out in the other heads of its layer that have it",
+            "all": ", once it is knocked out in all other heads that have it",
         }[self.telling]
         said = (
-            f"without {self.name}'s attention to the relation the behaviour loses "
-            f"{percent(least)}{company}; claimed: at least {self.bound:.0%}. {self._taken_out()}"
+            f"without {self.name}'s attention to the pattern's keys the metric loses "
+            f"{percent(least)}{company}; claimed: at least {self.bound:.0%}"
         )
+        knockouts = self.knockouts(self.coverage)
+        output = knockouts.output_effect(self.head, self.companies[self.telling])
+        if answer != "refuted" and any(s.high < self.bound for s in output.values()):
+            within = all(s.high < self.bound for s in output.values())
+            answer = "refuted" if within else "undecided"
+            smallest = min(output.values(), key=lambda s: s.mean)
+            said += f", but replacing all that it writes costs {percent(smallest)}"
+        elif answer != "refuted" and knockouts.cancelled(self.head):
+            answer = "undecided"
+            said += ", but knocked out in all heads that have it, it costs nothing: they cancel"
         return measured(
-            "matters", answer, said, "intervened", least, self.bound, self.coverage,
-            "matters" in self.asserted,
+            "matters", answer, f"{said}. {self._taken_out()}", "intervened", least, self.bound,
+            self.coverage, "matters" in self.asserted,
         )  # fmt: skip
 
     def _taken_out(self) -> str:
@@ -310,67 +316,40 @@ class _HeadAudit:
 
     def _special(self) -> Part:
         """More than attention elsewhere in this head, where its effect is clearest."""
-        own, name = frozenset([self.head]), self.detector.name
         asserted = "special" in self.asserted
         coverage = self.ground.coverage(len(self.asserted), 2 * len(self.companies))
-        by_mass, by_place = [], []
-        for way, lost in zip(WAYS, self.lost(self.companies[self.telling]), strict=True):
-            intact = self.values[INTACT]
-            elsewhere = intact - self.values[Cut(own, name, way, control=True)]
-            displaced = intact - self.values[Cut(own, displaced_name(name), way)]
-            by_mass.append(self.ground.share(lost - elsewhere, coverage))
-            by_place.append(self.ground.share(lost - TIMES * displaced, coverage))
+        knockouts, company = self.knockouts(coverage), self.companies[self.telling]
+        found = knockouts.beyond_control(frozenset([self.head]), company)
         answers = [
-            of_requirements([answer_of(s.low, s.high, _ABOVE_NOTHING) for s in shares])
-            for shares in (by_mass, by_place)
+            of_requirements([answer_of(s.low, s.high, _ABOVE_NOTHING) for s in shares.values()])
+            for shares in found
         ]
         by_other_keys = answers[0] != "confirmed" and answers[1] == "confirmed"
-        least = min(by_place if by_other_keys else by_mass, key=lambda s: s.mean)
-        said = f"this costs {percent(least)} of the behaviour more than "
+        least = min(found[by_other_keys].values(), key=lambda s: s.mean)
+        said = f"this costs {percent(least)} of the metric more than "
         if by_other_keys:
             said += (
-                f"{TIMES:g} times what cutting displaced keys costs (those of another row, or one "
+                f"{TIMES:g} times what knocking out displaced keys costs (those of another row, or "
+                "one position further); not so beside as much of its attention elsewhere"
             )
-            said += "place further); not so beside as much of its attention elsewhere"
         else:
-            said += "cutting as much of its attention elsewhere in the intact model"
-        said += f"; {self._other_heads()}"
+            said += "knocking out as much of its attention elsewhere in the intact model"
         answer = of_alternatives(answers)
         return measured("special", answer, said, "intervened", least, 0.0, coverage, asserted)
 
-    def _other_heads(self) -> str:
-        """How many random heads would have passed, by their estimates."""
-        if not self.others:
-            return "there is no other head of its layer to compare with"
-        intact, coverage = self.values[INTACT], self.coverage
-        shares = [
-            self.ground.share(
-                intact - self.values[Cut(frozenset([h]), self.detector.name)], coverage
-            )
-            for h in self.others
-        ]
-        passed = sum(s.low >= self.bound for s in shares)
-        return f"the same test is passed by {passed} of {len(shares)} others of its layer"
-
     def _all(self) -> Part:
-        """What other heads still carry by the relation."""
+        """What other heads still carry by the pattern."""
         coverage = self.ground.coverage(1)
         if not self.kin:
-            said = "no other head is seen to attend so"
+            said = "no other head is seen to have the pattern"
             return Part("all", "confirmed", said, "observed")
-        own, kin, name = frozenset([self.head]), frozenset(self.kin), self.detector.name
-        found = [
-            self.ground.share(
-                self.values[Cut(own, name, way)] - self.values[Cut(own | kin, name, way)], coverage
-            )
-            for way in WAYS
-        ]
-        widest = max(found, key=lambda s: s.high)
-        answer = of_requirements([_no_more(s) for s in found])
+        found = self.knockouts(coverage).effect(frozenset(self.kin), frozenset([self.head]))
+        widest = max(found.values(), key=lambda s: s.high)
+        answer = of_requirements([_no_more(s) for s in found.values()])
         said = (
-            f"once it is cut here, the relation in {len(kin)} other "
-            f"{'head' if len(kin) == 1 else 'heads'} still carries {percent(widest)} of the "
-            "behaviour"
+            f"once it is knocked out here, the pattern in {len(self.kin)} other "
+            f"{'head' if len(self.kin) == 1 else 'heads'} still carries {percent(widest)} of the "
+            "metric"
         )
         return measured("all", answer, said, "intervened", widest, LEFT, coverage, False)
 
@@ -379,7 +358,9 @@ class _HeadAudit:
         assert self.ground.home is not None
         task, _ = self.ground.task
         assert task is not None
-        lost = self.lost(self.companies[self.telling])
+        lost = self.knockouts(self.coverage).losses(
+            frozenset([self.head]), self.companies[self.telling]
+        )
         least = min(lost, key=lambda values: float(values.mean()))
         groups = self.ground.groups
         groups = None if groups is None else groups[task.rows.numpy()]

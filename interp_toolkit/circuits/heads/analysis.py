@@ -1,22 +1,16 @@
 """The analysis of attention heads: `interp analyze MODEL --probe heads`, or one kind of head.
 
-Steps: make rows on which the model is at home, or take the given ones, and ask whether it does its
-task there (`behaviour`); score every head under every detector in one pass (`scores`); cut the
-attention of all that attend to a relation, together and one by one (`groups`); ablate the heads
-that are detected or attend so (`ablation`); for induction heads, cut the paths from earlier heads
-into their keys (`partner`); describe what every head attends to (`described`); read what weights
-alone say.
+Steps: make prompts on which the model shows in-context learning, or take the given ones, and test
+whether it performs its task there (`behaviour`); score every head under every detector in one pass
+(`scores`); knock out the attention of all heads that may have a pattern, together and one by one
+(`rule`); ablate the heads that are detected or have a pattern (`ablation`); for induction heads,
+cut the paths from earlier heads into their keys (`partner`); describe what every head attends to
+(`described`); read what weights alone say.
 
-A head is detected
-- on rows with answers that the model gets right more often than chance: if the behaviour rests on
-  its attention to the relation (`groups`, "named"), however little attention it is; attention that
-  can be cut at no cost makes no head of that kind here;
-- on repeated tokens that the model makes use of: if it attends so by the rule of `significance`, or
-  is named; an induction head is defined by its effect, so one that is found to have none is not;
-- else, by attention alone, and what it does is not tested.
-
-Of a large model (see `price`) a part of the rows and heads is looked at, within a number of forward
-passes (`within`); notes say what was left out.
+Where the model performs a task, a head is *detected* by the head rule (`rule`) alone. Where there
+is no task to perform, or its attention could not be knocked out, only its attention is known: it is
+then named by the rule of `significance`, and the result is *described*, never detected.
+A large model (LARGE operations a look) is given fewer prompts and fewer heads; notes say so.
 """
 
 from __future__ import annotations
@@ -26,7 +20,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
-import numpy as np
 from pydantic import BeforeValidator, Field
 
 from interp_toolkit.circuits.behaviour.at_home import assumption_note, home_prompts, made
@@ -44,27 +37,21 @@ from interp_toolkit.circuits.behaviour.task import (
     task_of,
 )
 from interp_toolkit.circuits.composition.scores import CompositionScores, composition_scores
-from interp_toolkit.circuits.heads import figures, price
+from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
-from interp_toolkit.circuits.heads.described import describe_heads
+from interp_toolkit.circuits.heads.described import Described, describe_heads
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector
-from interp_toolkit.circuits.heads.groups import (
-    MOST_CUT,
+from interp_toolkit.circuits.heads.partner import partners
+from interp_toolkit.circuits.heads.result import HeadsResult, HeadVerdict, Reader
+from interp_toolkit.circuits.heads.rule import (
+    MOST_MEMBERS,
     Group,
     candidates,
     displaced_name,
     group_effects,
 )
-from interp_toolkit.circuits.heads.partner import partners
-from interp_toolkit.circuits.heads.price import (
-    Price,
-    is_large,
-    rows_looked_at,
-    unembedding_share,
-)
-from interp_toolkit.circuits.heads.result import HeadsResult, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
 from interp_toolkit.circuits.heads.verdict import (
     DEFINED_BY_EFFECT,
@@ -72,7 +59,6 @@ from interp_toolkit.circuits.heads.verdict import (
     verdict,
     why_not,
 )
-from interp_toolkit.circuits.heads.within import groups_within
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
@@ -88,6 +74,9 @@ MOST_ABLATED = 12  # detected heads, those with the largest excess: each costs t
 MOST_READERS = 4  # induction heads whose partners are looked for
 PARTNER_ROWS = 128  # that paths are cut on, at most
 CUT_ROWS = 64  # made rows that attention is cut on, at most
+LARGE = 1e11  # operations of a look at a large model: seconds on one core
+LARGE_ROWS = 16  # prompts of a large model
+LARGE_MEMBERS, LARGE_ABLATED, LARGE_READERS = 4, 6, 1  # as the numbers above, for a large model
 
 
 def _as_bos(value: Any) -> Any:
@@ -167,13 +156,13 @@ def run(
         memory=options.memory,
         progress=progress,
     )
-    looked = _look(model, rows, scores, options, progress)
-    ablations, ablation_notes = _ablate(model, looked, options, progress)
-    heads = _with_ablations(looked.heads, ablations)
-    readers, reader_notes = _readers(model, looked, heads, options.memory, progress)
     described = describe_heads(
         model, rows.prompts, scores.detectors, causal=is_causal(model), progress=progress
     )
+    looked = _look(model, rows, scores, described, options, progress)
+    ablations, ablation_notes = _ablate(model, looked, options, progress)
+    heads = _with_ablations(looked.heads, ablations)
+    readers, reader_notes = _readers(model, looked, heads, options.memory, progress)
     progress("scores from weights alone")
     from_weights, weight_notes = _from_weights(model)
     data_used = {
@@ -267,6 +256,7 @@ def _look(
     model: Any,
     rows: _Rows,
     scores: HeadScores,
+    described: Sequence[Described],
     options: HeadKindOptions,
     progress: Callable[[str], None],
 ) -> _Looked:
@@ -276,18 +266,22 @@ def _look(
         progress("does the model do its task here?")
         home = measured_home(model, rows.task, options.memory)
         if home.yes:
-            task, bound = rows.task, None
-            if is_large(model, task):
-                bound = _price(model, task)
-                task = first_rows(task, rows_looked_at(task))
-            cutter = _cutter(model, task, scores, options, progress, keeps=bound is not None)
-            groups, notes = _groups(cutter, scores, home, options.seed, bound)
+            task = _looked_at(model, rows.task)
+            cutter = _cutter(model, task, scores, options, progress)
+            most = LARGE_MEMBERS if task is not rows.task else MOST_MEMBERS
+            groups, notes = _groups(cutter, scores, home, most)
     by_name = {group.detector: group for group in groups}
-    answers = rows.prompts.answers is not None and home is not None and home.yes
-    heads = [
-        _head(row, scores, by_name, strict=answers) for row in scores.to_frame().to_dict("records")
-    ]
+    heads = [_head(row, scores, by_name, described) for row in scores.to_frame().to_dict("records")]
     return _Looked(heads, groups, home, rows.task, tuple(notes))
+
+
+def _looked_at(model: Any, task: RowTask) -> RowTask:
+    """The task, on fewer prompts where a look at a large model takes LARGE operations."""
+    parameters = float(sum(p.numel() for p in model.parameters()))
+    rows = min(task.first_look, len(task.rows))
+    if 2 * parameters * rows * task.prompts.n_pos < LARGE:
+        return task
+    return first_rows(task, LARGE_ROWS)
 
 
 def _cutter(
@@ -296,8 +290,6 @@ def _cutter(
     scores: HeadScores,
     options: HeadKindOptions,
     progress: Callable[[str], None],
-    *,
-    keeps: bool,
 ) -> Cutter:
     causal, prompts = is_causal(model), task.prompts
     detectors = {d.name: d for d in scores.detectors}
@@ -312,37 +304,21 @@ def _cutter(
         memory=options.memory,
         seed=options.seed,
         progress=progress,
-        keeps=keeps,
     )
 
 
-def _price(model: Any, task: RowTask) -> Price:
-    """What cutting may cost, in passes over all rows of the task."""
-    share = rows_looked_at(task) / len(task.rows)
-    return Price(share, int(model.cfg.n_layers), unembedding_share(model.cfg))
-
-
 def _groups(
-    cutter: Cutter, scores: HeadScores, home: AtHome, seed: int, bound: Price | None
+    cutter: Cutter, scores: HeadScores, home: AtHome, most: int
 ) -> tuple[list[Group], list[str]]:
-    """The group of each detector that has one and whose relation these rows hold."""
-    everyone = [Head(*at) for at in np.ndindex(*scores.detected.shape[1:])]
+    """The group of each detector that has one and whose pattern these prompts hold."""
     asked, notes = _asked(cutter, scores)
-    if bound is not None and asked:
-        bound.restarts, bound.late = cutter.restarts, cutter.late
-        cutter.progress("which heads to cut first")
-        groups = groups_within(cutter, asked, home, bound, everyone=everyone, seed=seed)
-        return groups, [*notes, _bounded(groups, bound, len(cutter.task.rows))]
     for name, heads in asked.items():
-        if len(heads) > MOST_CUT:
+        if len(heads) > most:
             notes.append(
-                f"{len(heads) - MOST_CUT} of {len(heads)} heads that attend as {name} (those with "
-                "the least attention) were cut with the others only, not one by one"
+                f"{len(heads) - most} of {len(heads)} heads that attend as {name} (those with "
+                "the least attention) were knocked out with the others only, not one by one"
             )
-    groups = [
-        group_effects(cutter, name, heads, home, everyone=everyone, seed=seed)
-        for name, heads in asked.items()
-    ]
+    groups = [group_effects(cutter, name, heads, home, most=most) for name, heads in asked.items()]
     return groups, notes
 
 
@@ -355,56 +331,41 @@ def _asked(cutter: Cutter, scores: HeadScores) -> tuple[dict[str, list[Head]], l
         if not heads:
             continue
         if not cutter.targets[name](cutter.task.rows).any():
-            notes.append(f"no {name} relation is in the rows that attention was cut on")
+            notes.append(f"no {name} pattern is in the prompts that attention was knocked out on")
             continue
         try:
             cutter.check(heads)
         except InterventionError as error:
-            notes.append(f"no attention was cut: {error}")
+            notes.append(f"no attention was knocked out: {error}")
             break
         asked[name] = heads
     return asked, notes
 
 
-def _bounded(groups: Sequence[Group], bound: Price, rows: int) -> str:
-    """What the price of a large model's passes left out."""
-    alone = ", ".join(f"{len(g.members)} of {len(g.heads)} as {g.detector}" for g in groups)
-    return (
-        f"attention was cut within about {bound.passes:.0f} forward passes ({bound.spent:.1f} "
-        f"were taken), on {rows} rows: one by one in {alone}, first where gradients say that it "
-        "costs most; other heads were cut with their group only, and how heads share the work was "
-        "not asked"
-    )
-
-
 def _head(
-    row: Mapping[Any, Any], scores: HeadScores, groups: Mapping[str, Group], *, strict: bool
+    row: Mapping[Any, Any],
+    scores: HeadScores,
+    groups: Mapping[str, Group],
+    described: Sequence[Described],
 ) -> HeadVerdict:
-    """One head under one detector; `strict`: only what the behaviour rests on is detected."""
+    """One head under one detector: by the head rule, or by attention alone."""
     known = {str(key): jsonable(value) for key, value in row.items()}
     attends = known.pop("detected")
-    group = groups.get(known["detector"])
     at = known["layer"], known["head"]
+    group = groups.get(known["detector"])
     cut = next((m for m in group.members if m.head == at), None) if group else None
-    floor = next(s.floor for s in scores.scores if s.detector == known["detector"])
-    head = HeadVerdict(**known, detected=attends, attends=attends, cut=cut)
-    if cut is None:
-        detected = attends and not strict
-        with_others = group is not None and at in group.heads
-        if group is not None and known["detector"] == DEFINED_BY_EFFECT and with_others:
-            detected = detected and group.word not in IDLE
-        uncut = WITH_OTHERS if with_others else NO_TARGETS
-        reason = why_not(head, floor) or (None if detected else uncut)
-        return dataclasses.replace(head, detected=detected, reason=None if detected else reason)
-    idle = cut.word in IDLE
-    by_attention = attends and not strict and not (known["detector"] == DEFINED_BY_EFFECT and idle)
-    detected = cut.named or by_attention
-    return dataclasses.replace(head, detected=detected, reason=None if detected else cut.reason)
+    own = next(s for s in scores.scores if s.detector == known["detector"])
+    head = HeadVerdict(**known, detected=False, attends=attends, cut=cut)
+    if cut is not None:
+        return dataclasses.replace(head, detected=cut.named, reason=cut.reason)
+    if reason := why_not(head, own, next((d for d in described if d.head == at), None)):
+        return dataclasses.replace(head, reason=reason)
+    if group is not None and at in group.heads:
+        return dataclasses.replace(head, reason=WITH_OTHERS)
+    return dataclasses.replace(head, detected=attends)
 
 
-IDLE = ("no_effect_found", "works_against")
-NO_TARGETS = "it attends so, but that could not be cut where these rows ask"
-WITH_OTHERS = "it attends so, but that was cut with the other heads of its group only"
+WITH_OTHERS = "it attends so, but was knocked out only with the other heads that attend so"
 
 
 def _ablate(
@@ -418,9 +379,8 @@ def _ablate(
     heads = list(dict.fromkeys(Head(head.layer, head.head) for head in found))
     if not heads or looked.task is None or looked.home is None or not looked.home.yes:
         return None, []
-    notes, most, task = [], MOST_ABLATED, looked.task
-    if is_large(model, task):
-        most, task = price.MOST_ABLATED, first_rows(task, rows_looked_at(task))
+    notes, task = [], _looked_at(model, looked.task)
+    most = MOST_ABLATED if task is looked.task else LARGE_ABLATED
     if len(heads) > most:
         notes.append(
             f"{len(heads) - most} of {len(heads)} heads (those with the least attention) were not "
@@ -471,10 +431,9 @@ def _readers(
     )
     if not found or looked.task is None or looked.home is None or not looked.home.yes:
         return [], []
-    large = is_large(model, looked.task)
-    most = price.MOST_READERS if large else MOST_READERS
-    rows = rows_looked_at(looked.task) if large else PARTNER_ROWS
-    task = first_rows(looked.task, rows)
+    task = _looked_at(model, looked.task)
+    most = MOST_READERS if task is looked.task else LARGE_READERS
+    task = first_rows(task, PARTNER_ROWS)
     readers, notes = [], list[str]()
     if len(found) > most:
         clearest = f"{most} clearest induction heads" if most > 1 else "clearest induction head"

@@ -55,6 +55,8 @@ class Family:
         kind: "shifted", "relabelled", "displaced" or "other queries".
         target: number of the target's set.
         controls: numbers of the controls' sets.
+        compared: of families that compare row by row, number of the set of those targets that have
+            a control each.
         partner: for displaced controls, the row in which each row's control lies.
         spread: factor on the controls' variance over heads (see `_relabelled`).
     """
@@ -63,13 +65,9 @@ class Family:
     kind: str
     target: int
     controls: Sequence[int]
+    compared: int | None = None
     partner: Int[np.ndarray, " row"] | None = None
     spread: float = 1.0
-
-    @property
-    def by_row(self) -> bool:
-        """Whether target and control are compared row by row."""
-        return self.kind in ("displaced", "other queries")
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,15 +153,21 @@ def matched_controls(
             partner = len(tokens) + np.arange(len(tokens))
             if detector.sought == "answer":  # shuffled rows ask nothing
                 partner = _cycle(np.arange(len(tokens)), rng)
-            moved = _without(np.stack([partner[target[0]], target[1], target[2]]), held)
-            collector.family(detector, "displaced", number, [moved], partner=partner)
+            moved = np.stack([partner[target[0]], target[1], target[2]])
+            free = ~held[tuple(moved)]
+            collector.pairs(detector, "displaced", number, target[:, free], moved[:, free], partner)
         if detector.sought == "own":
-            _add_other_queries(collector, detector, target, held, causal)
+            _add_other_queries(collector, detector, number, target, held, causal)
     return collector.collected(causal)
 
 
 def _add_other_queries(
-    collector: _Collector, detector: Detector, target: Places, held: Held, causal: bool
+    collector: _Collector,
+    detector: Detector,
+    number: int,
+    target: Places,
+    held: Held,
+    causal: bool,
 ) -> None:
     """The targets whose keys other queries see too, and those queries, a mean for each target."""
     n_pos = held.shape[1]
@@ -182,9 +186,8 @@ def _add_other_queries(
     kept = target[:, n_others[target[0], target[2]] > 0]
     row, query, key = np.nonzero(others)
     weights = key_counts[row, key] / n_others[row, key]
-    number = collector.add(kept, np.ones(kept.shape[1]))
-    control = collector.add(np.stack([row, query, key]), weights)
-    collector.families.append(Family(detector.name, "other queries", number, [control]))
+    others_of = np.stack([row, query, key])
+    collector.pairs(detector, "other queries", number, kept, others_of, weights=weights)
 
 
 def sought_tokens(detector: Detector, prompts: Prompts) -> Int[np.ndarray, "row pos"]:
@@ -251,6 +254,23 @@ class _Collector:
     ) -> None:
         numbers = [self.add(places) for places in controls]
         self.families.append(Family(detector.name, kind, target, numbers, **more))
+
+    def pairs(
+        self,
+        detector: Detector,
+        kind: str,
+        target: int,
+        compared: Places,
+        control: Places,
+        partner: Int[np.ndarray, " row"] | None = None,
+        weights: Float[np.ndarray, " place"] | None = None,
+    ) -> None:
+        """A family that compares some of the targets with a control for each of them."""
+        own = self.add(compared, np.ones(compared.shape[1]))
+        number = self.add(control, np.ones(control.shape[1]) if weights is None else weights)
+        self.families.append(
+            Family(detector.name, kind, target, [number], compared=own, partner=partner)
+        )
 
     def collected(self, causal: bool) -> MatchedControls:
         n_sets, n_rows, n_pos = len(self.parts), *self.tokens.shape

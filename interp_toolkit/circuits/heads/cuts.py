@@ -1,20 +1,22 @@
-"""Cutting a relation, not only a head: attention from queries to a relation's targets, taken away.
+"""Attention knockouts: attention from queries to an attention pattern's keys, taken away.
 
 A head that attends to something need not matter by it. Here only that attention is taken away, in
-one head or in several, and the behaviour is measured again (attention knockout; Geva et al. 2023,
-"Dissecting Recall of Factual Associations in Auto-Regressive Language Models"). What stands in for
-it matters, so there are two ways, and what is claimed must hold in both (`words`):
+one head or in several, and the metric is measured again (Geva et al. 2023, "Dissecting Recall of
+Factual Associations in Auto-Regressive Language Models"). What stands in its place matters, so
+there are three ways, and what is claimed must hold in all of them:
 
-- "renormalise": the rest of the head's attention is scaled up to fill the place;
-- "mean": the attention stays, but what it fetches is the head's mean value vector, over all rows
-  and positions.
+- "renormalize": the rest of the head's attention is scaled up; where less than LEAST_LEFT of it
+  remains there is nothing to scale, and the mean value stands in;
+- "mean": the attention stays, but reads the head's mean value vector, over all rows and positions;
+- "resample": the attention stays, but reads what another row has at random positions.
 
-The control takes away as much attention, query by query, from keys that are no targets, in random
-order (all of them where there is less). Edits are made at `hook_z`, to which the change of
-attention times values is added, so that bridges of both majors follow them; that `hook_z` is
-attention times values, and that edits there reach the output, is checked first. Where a bridge
-shows a layer's pattern only after its `hook_z`, the pattern is taken from a pass of its own, with
-the cuts of earlier layers made.
+The control takes away as much attention, query by query, from other keys, in random order (all of
+it where there is less). `output` replaces all that a head writes, by its mean over the other rows
+or by another row's: attention whose output can be replaced at no cost does nothing.
+Edits are made at `hook_z`, at the queries that have such keys, so that bridges
+of both majors follow them; that `hook_z` is attention times values, and that edits there reach the
+output, is checked first. Where a bridge shows a layer's pattern only after its `hook_z`, it is
+taken from a pass of its own, with the edits of earlier layers made.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import row_batches
-from interp_toolkit.circuits.behaviour.replacement import capture
+from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.behaviour.task import RowTask
 from interp_toolkit.countdown import so_far
 from interp_toolkit.errors import InputError, InterventionError
@@ -48,60 +50,67 @@ from interp_toolkit.models.weights.parts import visible_pairs
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.read import visibility
 
-Way = Literal["renormalise", "mean"]
-WAYS: tuple[Way, ...] = ("renormalise", "mean")
+Way = Literal["renormalize", "mean", "resample"]
+WAYS: tuple[Way, ...] = ("renormalize", "mean", "resample")
 
-LEAST_LEFT = 1e-6  # of a head's attention: less is nothing that could be scaled up
+LEAST_LEFT = 1e-2  # of a head's attention: less is nothing that could be scaled up
 TOLERANCE = 1e-2  # of hook_z: how far attention times values may lie from it, as a share
 
 
 @dataclass(frozen=True)
 class Cut:
-    """One relation taken away in some heads.
+    """One attention pattern knocked out in some heads, or all that some heads write replaced.
 
     Attributes:
-        heads: which; none is the intact model.
-        relation: name of the relation.
-        way: what stands in for the attention.
-        control: as much attention from elsewhere, instead of the relation's.
+        heads: in which the pattern is knocked out.
+        relation: name of the pattern.
+        way: what stands in for the attention, or for the output ("mean" or "resample").
+        control: as much attention to other keys, instead of the pattern's.
+        output: heads all of whose output is replaced.
     """
 
     heads: frozenset[Head] = frozenset()
     relation: str = ""
-    way: Way = "renormalise"
+    way: Way = "renormalize"
     control: bool = False
+    output: frozenset[Head] = frozenset()
+
+    @property
+    def layers(self) -> list[int]:
+        """Layers that it edits, in order."""
+        return sorted({head.layer for head in self.heads | self.output})
 
 
 INTACT = Cut()
 
 
-@dataclass(frozen=True, eq=False)
-class _Intact:
-    """A batch without cuts: what the task reads off it, and what enters its layers."""
+@dataclass(eq=False)
+class _Pass:
+    """A batch without edits: what the task reads off it, and what some hook points carried."""
 
     reading: Float[np.ndarray, "row column"]
-    entering: Mapping[str, Tensor]
+    values: dict[str, Tensor]
 
-
-def _size(intact: _Intact) -> int:
-    """Bytes that it takes."""
-    return intact.reading.nbytes + sum(t.nbytes for t in intact.entering.values())
+    @property
+    def size(self) -> int:
+        """Bytes that it takes."""
+        return self.reading.nbytes + sum(t.nbytes for t in self.values.values())
 
 
 @dataclass(frozen=True, eq=False)
 class Cutter:
-    """Runs a task's rows with cuts.
+    """Runs a task's rows with knockouts.
+
+    What hook points carry without edits is kept from one call to the next, as far as half the
+    memory goes; the rest is computed again.
 
     Attributes:
         model: any TransformerLens model whose patterns are softmax.
         task: the rows and what is measured.
-        targets: relation -> for some rows, where its targets are, [batch query key].
+        targets: name of a pattern -> for some rows, its keys, [batch query key].
         memory: bound for the run.
         seed: of the controls.
         progress: told what is being done.
-        keeps: whether what enters the layers is kept from one call to the next, for callers that
-            ask for a few cuts at a time; as much of it as half the memory holds, the rest is
-            computed again.
     """
 
     model: Model
@@ -110,23 +119,11 @@ class Cutter:
     memory: int | str | None = None
     seed: int = 0
     progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
-    keeps: bool = False
 
     @cached_property
-    def _kept(self) -> dict[tuple[int, ...], _Intact]:
-        """The intact passes of the batches seen last, where they are kept."""
+    def _kept(self) -> dict[tuple[int, ...], _Pass]:
+        """Passes without edits, by their rows."""
         return {}
-
-    @cached_property
-    def _again(self) -> dict[tuple[int, ...], int]:
-        """How often each batch that could not be kept was run without cuts."""
-        return {}
-
-    @property
-    def repeated(self) -> float:
-        """Passes without cuts that were made again, in passes over the task's rows."""
-        rows = sum(len(batch) * (times - 1) for batch, times in self._again.items())
-        return rows / len(self.task.rows)
 
     @cached_property
     def _checked(self) -> set[int]:
@@ -135,13 +132,31 @@ class Cutter:
 
     @cached_property
     def _means(self) -> dict[int, Float[Tensor, "head d_head"]]:
-        """Mean values by layer, as far as they were asked for."""
+        """Mean values by layer, as far as they were needed."""
         return {}
 
     @cached_property
+    def _outputs(self) -> dict[int, OtherRows]:
+        """Means of what heads write over the other rows, by layer, as far as they were needed."""
+        return {}
+
+    @cached_property
+    def _donors(self) -> dict[int, int]:
+        """The row whose values stand in for each row's."""
+        rows = self.task.rows.tolist()
+        shift = int(np.random.default_rng(self.seed).integers(1, len(rows)))
+        return dict(zip(rows, rows[shift:] + rows[:shift], strict=True))
+
+    @cached_property
     def restarts(self) -> bool:
-        """Whether a pass can begin at the first layer that is cut."""
+        """Whether a pass can begin at the first layer that is edited."""
         return can_restart(self.model)
+
+    @cached_property
+    def _entries(self) -> list[str]:
+        """Hook points that a pass can begin at."""
+        n_layers = int(self.model.cfg.n_layers)
+        return [entry(n) for n in range(1, n_layers)] if self.restarts else []
 
     @cached_property
     def late(self) -> bool:
@@ -177,137 +192,148 @@ class Cutter:
             cuts: any; INTACT among them is the whole model.
             rows: some of the task's.
         """
-        layers = sorted({head.layer for cut in cuts for head in cut.heads})
-        means = self._mean_values(layers) if any(c.way == "mean" for c in cuts) else {}
-        everywhere = range(int(self.model.cfg.n_layers)) if self.keeps else layers
-        restarts = [n for n in everywhere if n > 0] if self.restarts else []
+        layers = sorted({layer for cut in cuts for layer in cut.layers})
+        if any(cut.heads for cut in cuts):
+            self._add_mean_values(layers)
         parts: dict[Cut, list[np.ndarray]] = {cut: [] for cut in cuts}
         cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
-        kept = len(restarts) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
+        kept = len(self._entries) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
+        kept += 3 * len(layers) * n_pos * int(cfg.n_heads) * int(cfg.d_head)
         batches, room = self._batches(rows, kept)
         since = time.monotonic()
         for number, batch in enumerate(batches):
-            tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
-            intact = self._intact(batch, tokens, restarts, room)
             for i, cut in enumerate(cuts):
-                if i % 16 == 0 and not self.keeps:
+                if i % 16 == 0:
                     done, total = number * len(cuts) + i, len(batches) * len(cuts)
                     relation = cut.relation or cuts[-1].relation
                     passes = so_far(done, total, since)
-                    self.progress(f"cutting attention ({relation}), {passes}")
-                if cut.heads:
-                    logits = self._cut(cut, batch, tokens, intact.entering, means)
-                    parts[cut].append(self.task.read(logits, batch))
-                else:
-                    parts[cut].append(intact.reading)
+                    self.progress(f"knocking out attention ({relation}), {passes}")
+                parts[cut].append(self._reading(cut, batch))
+            self._trim(room)
         return {cut: np.concatenate(found) for cut, found in parts.items()}
 
     def _batches(
         self, rows: Int[Tensor, " row"], kept: int
     ) -> tuple[Sequence[Int[Tensor, " _"]], int]:
-        """These rows in batches, and how many bytes are left to keep what enters layers."""
+        """These rows in batches, and how many bytes are left to keep passes."""
         bound, prompts = parse_memory(self.memory), self.task.prompts
-        if self.keeps:
-            with contextlib.suppress(InputError):  # half of it does not hold a row
-                return row_batches(self.model, prompts, rows, kept, bound // 2), bound // 2
+        with contextlib.suppress(InputError):  # half of it does not hold a row
+            return row_batches(self.model, prompts, rows, kept, bound // 2), bound // 2
         return row_batches(self.model, prompts, rows, kept, bound), 0
 
-    def _intact(
-        self,
-        batch: Int[Tensor, " batch"],
-        tokens: Int[Tensor, "batch pos"],
-        layers: Sequence[int],
-        room: int,
-    ) -> _Intact:
-        """The pass without cuts, of this call or of one before; kept where there is room."""
+    def _unedited(self, batch: Int[Tensor, " batch"], names: Sequence[str] = ()) -> _Pass:
+        """The pass without edits, with what these hook points carry."""
         key = tuple(batch.tolist())
-        if key in self._kept:
-            return self._kept[key]
-        whole, entering = capture(self.model, tokens, [entry(n) for n in layers])
-        intact = _Intact(self.task.read(whole, batch), entering)
-        held = sum(map(_size, self._kept.values()))
-        if self.keeps and held + _size(intact) <= room:
-            self._kept[key] = intact
-        elif self.keeps:
-            self._again[key] = self._again.get(key, 0) + 1
-        return intact
+        kept = self._kept.get(key)
+        missing = [name for name in names if kept is None or name not in kept.values]
+        if kept is None or missing:
+            tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
+            logits, values = capture(self.model, tokens, missing)
+            reading = self.task.read(logits, batch) if kept is None else kept.reading
+            kept = _Pass(reading, (kept.values if kept else {}) | values)
+            self._kept[key] = kept
+        return kept
 
-    def _cut(
-        self,
-        cut: Cut,
-        batch: Int[Tensor, " batch"],
-        tokens: Int[Tensor, "batch pos"],
-        seen: Mapping[str, Tensor],
-        means: Mapping[int, Float[Tensor, "head d_head"]],
-    ) -> Float[Tensor, "batch pos d_vocab"]:
-        layers = sorted({head.layer for head in cut.heads})
+    def _trim(self, room: int) -> None:
+        """Drop kept passes, the oldest first, until what is left fits."""
+        held = sum(one.size for one in self._kept.values())
+        while held > room and self._kept:
+            held -= self._kept.pop(next(iter(self._kept))).size
+
+    def _reading(self, cut: Cut, batch: Int[Tensor, " batch"]) -> Float[np.ndarray, "row column"]:
+        """What the task reads off these rows under a cut."""
+        layers = cut.layers
+        if not layers:
+            return self._unedited(batch, self._entries).reading
+        start = entry(layers[0]) if self.restarts and layers[0] > 0 else None
+        own = self._unedited(batch, self._entries)
+        tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
         live = _Live(self.model, layers)
-        targets = torch.from_numpy(self.targets[cut.relation](batch)).to(tokens.device)
-        edits = {n: self._edit(live, cut, n, targets, batch, means) for n in layers}
-        start = seen.get(entry(layers[0]))
+        targets = None
+        if cut.heads:
+            targets = torch.from_numpy(self.targets[cut.relation](batch)).to(tokens.device)
+        edits = {n: self._edit(live, cut, n, targets, batch) for n in layers}
 
         def go(hooks: list[tuple[Any, Any]]) -> Float[Tensor, "batch pos d_vocab"]:
             if start is None:
                 logits = run(self.model, tokens, hooks)
             else:
-                logits = run_from(self.model, start, layers[0], tokens, hooks)
+                logits = run_from(self.model, own.values[start], layers[0], tokens, hooks)
             assert logits is not None
             return logits
 
         if not self.late:
-            return go(live.watch(edits))
+            return self.task.read(go(live.watch(edits)), batch)
         for number, layer in enumerate(layers):
             go([*live.watch(only=[layer]), *live.edits({n: edits[n] for n in layers[:number]})])
-        return go(live.edits(edits))
-
-    def watching(self, layers: Sequence[int]) -> _Live:
-        """What keeps patterns and values of these layers, while hooks of its `watch` are on."""
-        return _Live(self.model, layers)
-
-    def change(
-        self, live: _Live, targets: Bool[Tensor, "batch query key"], head: Head
-    ) -> Float[Tensor, "batch pos d_head"]:
-        """What cutting a relation adds at `hook_z` of one head, the rest scaled up.
-
-        Args:
-            live: that watched a pass over these rows.
-            targets: of the relation.
-            head: which.
-        """
-        pattern = at_least_single(live.pattern(head.layer)[:, head.head])
-        visible = visible_pairs(*visibility(self.model, head.layer), targets.shape[1])
-        visible, targets = visible.to(pattern.device), targets.to(pattern.device)
-        left, _ = _taken(pattern, targets & visible, visible, "renormalise")
-        values = live.values(*head)
-        return (left - pattern).to(values) @ values
+        return self.task.read(go(live.edits(edits)), batch)
 
     def _edit(
         self,
         live: _Live,
         cut: Cut,
         layer: int,
-        targets: Bool[Tensor, "batch query key"],
+        targets: Bool[Tensor, "batch query key"] | None,
         batch: Int[Tensor, " batch"],
-        means: Mapping[int, Float[Tensor, "head d_head"]],
     ) -> Callable[..., Tensor]:
-        """The hook at `hook_z` that takes the attention of this layer's heads away."""
-        seen = visible_pairs(*visibility(self.model, layer), targets.shape[1]).to(targets.device)
+        """The hook at `hook_z` that makes a cut in this layer's heads."""
+        heads = sorted(h.head for h in cut.heads - cut.output if h.layer == layer)
+        replaced = sorted(h.head for h in cut.output if h.layer == layer)
+        stand_in = self._output(cut.way, layer, batch) if replaced else None
+        values = self._donor_values(layer, batch) if heads and cut.way == "resample" else None
 
         def edit(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Tensor:
             edited = z.clone()
-            for head in sorted(h.head for h in cut.heads if h.layer == layer):
+            for head in replaced:
+                assert stand_in is not None
+                edited[:, :, head] = stand_in[:, :, head].to(z)
+            if not heads:
+                return edited
+            assert targets is not None
+            seen = visible_pairs(*visibility(self.model, layer), targets.shape[1])
+            seen = seen.to(targets.device)
+            for head in heads:
                 pattern = at_least_single(live.pattern(layer)[:, head])
                 where = targets & seen
                 if cut.control:
                     where = self._elsewhere(pattern, where, seen, batch, (layer, head))
-                left, stands_in = _taken(pattern, where, seen, cut.way)
-                change = (left - pattern).to(z) @ live.values(layer, head).to(z)
-                if cut.way == "mean":
-                    change = change + stands_in.to(z) * means[layer][head].to(z)
-                edited[:, :, head] += change
+                left, missing = _taken(pattern, where, cut.way)
+                # made anew, not as a change to z: what rounding leaves of a difference could
+                # decide between logits that are otherwise equal
+                made = left.to(z) @ live.values(layer, head).to(z)
+                if values is not None:
+                    other = values[:, :, head * values.shape[2] // live.n_heads]
+                    made = made + (pattern * where).to(z) @ other.to(z)
+                else:
+                    made = made + missing.to(z) * self._means[layer][head].to(z)
+                changed = where.any(-1, keepdim=True)
+                edited[:, :, head] = torch.where(changed, made, z[:, :, head])
             return edited
 
         return edit
+
+    def _output(self, way: Way, layer: int, batch: Int[Tensor, " batch"]) -> Tensor:
+        """What stands in for all that the heads of a layer write in these rows."""
+        name = hook_z(layer)
+        if way == "resample":
+            return self._unedited(self._donors_of(batch), [name]).values[name]
+        if layer not in self._outputs:
+            tokens = self.task.prompts.tokens[self.task.rows]
+            self._outputs[layer] = OtherRows(self.model, tokens, [layer], self.memory)
+        return self._outputs[layer].mean(layer, self._unedited(batch, [name]).values[name])
+
+    def _donor_values(
+        self, layer: int, batch: Int[Tensor, " batch"]
+    ) -> Float[Tensor, "batch key kv_head d_head"]:
+        """Values of another row for each of these, its positions in random order."""
+        name = f"blocks.{layer}.attn.hook_v"
+        values = self._unedited(self._donors_of(batch), [name]).values[name]
+        n_pos = values.shape[1]
+        orders = [_order(self.seed, row, (layer,), (n_pos,)).argsort() for row in batch]
+        return torch.stack([own[order] for own, order in zip(values, orders, strict=True)])
+
+    def _donors_of(self, batch: Int[Tensor, " batch"]) -> Int[Tensor, " batch"]:
+        return torch.tensor([self._donors[row] for row in batch.tolist()])
 
     def _elsewhere(
         self,
@@ -321,19 +347,18 @@ class Cutter:
         order = torch.stack([_order(self.seed, row, at, pattern.shape[1:]) for row in batch])
         return as_much_elsewhere(pattern, where, seen, order.to(pattern.device))
 
-    def _mean_values(self, layers: Sequence[int]) -> dict[int, Float[Tensor, "head d_head"]]:
+    def _add_mean_values(self, layers: Sequence[int]) -> None:
         """Each head's mean value vector over all rows and positions of the intact model."""
-        wanted = range(int(self.model.cfg.n_layers)) if self.keeps else layers
-        missing = [n for n in wanted if n not in self._means]
-        if missing:
-            names = [f"blocks.{n}.attn.hook_v" for n in missing]
-            tokens = self.task.prompts.tokens[self.task.rows]
-            sums, counts = position_sums(self.model, tokens, names, memory=self.memory)
-            n_heads = int(self.model.cfg.n_heads)
-            for layer, total in sums.items():
-                mean = total.sum(0) / float(counts.sum())
-                self._means[layer] = mean.repeat_interleave(n_heads // len(mean), dim=0)
-        return self._means
+        missing = [n for n in layers if n not in self._means]
+        if not missing:
+            return
+        names = [f"blocks.{n}.attn.hook_v" for n in missing]
+        tokens = self.task.prompts.tokens[self.task.rows]
+        sums, counts = position_sums(self.model, tokens, names, memory=self.memory)
+        n_heads = int(self.model.cfg.n_heads)
+        for layer, total in sums.items():
+            mean = total.sum(0) / float(counts.sum())
+            self._means[layer] = mean.repeat_interleave(n_heads // len(mean), dim=0)
 
 
 def as_much_elsewhere(
@@ -358,27 +383,23 @@ def as_much_elsewhere(
 def _taken(
     pattern: Float[Tensor, "batch query key"],
     where: Bool[Tensor, "batch query key"],
-    seen: Bool[Tensor, "query key"],
     way: Way,
 ) -> tuple[Float[Tensor, "batch query key"], Float[Tensor, "batch query 1"]]:
     """The attention that is left, and how much was taken without anything in its place."""
     left = pattern.masked_fill(where, 0.0)
     remaining, whole = left.sum(-1, keepdim=True), pattern.sum(-1, keepdim=True)
-    if way == "mean":
+    if way != "renormalize":
         return left, whole - remaining
-    others = (seen & ~where).to(pattern)
-    count = others.sum(-1, keepdim=True)
-    flat = torch.where(count > 0, others / count.clamp_min(1), pattern)
-    scaled = torch.where(
-        remaining > LEAST_LEFT, left * (whole / remaining.clamp_min(LEAST_LEFT)), flat * whole
-    )
-    nothing = torch.zeros_like(remaining)
-    return torch.where(where.any(-1, keepdim=True), scaled, pattern), nothing
+    scalable = remaining > LEAST_LEFT * whole
+    scaled = left * torch.where(scalable, whole / remaining.clamp_min(1e-30), 1.0)
+    changed = where.any(-1, keepdim=True)
+    missing = torch.where(changed & ~scalable, whole - remaining, 0.0)
+    return torch.where(changed, scaled, pattern), missing
 
 
 def _order(
-    seed: int, row: Tensor, at: tuple[int, int], shape: Sequence[int]
-) -> Float[Tensor, "query key"]:
+    seed: int, row: Tensor, at: tuple[int, ...], shape: Sequence[int]
+) -> Float[Tensor, "..."]:
     """Random numbers that belong to this row and head, whatever batch it runs in."""
     drawn = np.random.SeedSequence([seed, int(row), *at]).generate_state(1)[0]
     generator = torch.Generator().manual_seed(int(drawn))
@@ -391,7 +412,7 @@ class _Live:
     def __init__(self, model: Model, layers: Sequence[int]):
         self._model, self._layers = model, layers
         self._points = hook_points(model)
-        self._n_heads = int(model.cfg.n_heads)
+        self.n_heads = int(model.cfg.n_heads)
         self._seen: dict[tuple[str, int], Tensor] = {}
 
     def late(self) -> bool:
@@ -432,7 +453,7 @@ class _Live:
             return False
         pattern = self.pattern(layer)
         made = [
-            pattern[:, head].to(z) @ self.values(layer, head).to(z) for head in range(self._n_heads)
+            pattern[:, head].to(z) @ self.values(layer, head).to(z) for head in range(self.n_heads)
         ]
         apart = (torch.stack(made, dim=2) - z).abs().max()
         return bool(apart <= TOLERANCE * z.abs().max().clamp_min(1e-12))
@@ -446,7 +467,7 @@ class _Live:
     def values(self, layer: int, head: int) -> Float[Tensor, "batch key d_head"]:
         """A query head's values; several may share them."""
         values = self._seen["v", layer]
-        return values[:, :, head * values.shape[2] // self._n_heads]
+        return values[:, :, head * values.shape[2] // self.n_heads]
 
     def _point(self, part: str, layer: int) -> Any:
         name = f"blocks.{layer}.attn.hook_{part}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -12,8 +11,8 @@ from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.behaviour.words import CausalWord, Share, in_words
 from interp_toolkit.circuits.heads.ablation import HeadAblation
 from interp_toolkit.circuits.heads.described import Described
-from interp_toolkit.circuits.heads.groups import Group, MemberEffect, least
 from interp_toolkit.circuits.heads.partner import Partner
+from interp_toolkit.circuits.heads.rule import Group, MemberEffect, least
 from interp_toolkit.results import Evidence, Result, Table, head_name, jsonable
 
 if TYPE_CHECKING:
@@ -236,7 +235,6 @@ def _group_dict(group: Group) -> dict[str, Any]:
             "effect_high": effect.high,
             "joint": by_way(group.joint),
             "control": by_way(group.control),
-            "others_largest": group.others_largest,
             "structure": group.structure,
             "smallest": [head_name(*head) for head in group.smallest],
             "specific": group.specific,
@@ -294,7 +292,8 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
 def _group_table(groups: Sequence[Group]) -> Table:
     rows: list[list[Any]] = []
     for group in groups:
-        effect, control = least(group.joint), least(group.control)
+        effect = least(group.joint)
+        control = least(group.control).mean if group.control else None
         rows.append(
             [
                 group.detector,
@@ -302,7 +301,7 @@ def _group_table(groups: Sequence[Group]) -> Table:
                 effect.mean,
                 effect.low,
                 effect.high,
-                None if math.isnan(control.mean) else control.mean,
+                control,
                 in_words(group.word),
                 group.structure if group.smallest else None,
                 " ".join(head_name(*head) for head in group.smallest[:SHOWN]) or None,

@@ -1,9 +1,9 @@
-"""Is a head's score more than chance? P-values from matched controls, and the rule for `detected`.
+"""Does a head have an attention pattern? P-values from matched controls, and a rule.
 
 Scores are compared as *excess*: (score - uniform) / (1 - uniform), where uniform is what uniform
-attention over the visible keys would give at the same places, so that 0 means no preference and 1
+attention over the visible keys would give to the same keys, so that 0 means no preference and 1
 means all attention. Each family of controls (see `controls`) answers one way in which a head could
-score without being what the detector says:
+score without having the pattern:
 
 - shifted and relabelled controls: the target's excess x against the controls' c1 ... cC of the same
   head. Where some control reaches x, the p-value is its rank, (1 + number reaching it) / (1 + C).
@@ -16,19 +16,22 @@ score without being what the detector says:
 - displaced controls and other queries: the difference to the control, row by row; a t test of its
   mean over rows.
 
-The p-value of a head is the *largest* over the families: every explanation must fail (Berger 1982,
-intersection-union). Then, over all heads and detectors of the model:
+A family in which the controls have EXPLAINED of the target's excess explains the attention, however
+significant the rest of it is: p = 1. A family that cannot be compared gives no p-value (NaN), and
+then the head has none. The p-value of a head is the *largest* over the families: every explanation
+must fail (Berger 1982, intersection-union). Then, over all heads and detectors of the model:
 
 - p_adjusted, Holm (1979): the chance that any head is wrongly detected *in a model* stays below
   LEVEL, whatever the heads' dependence. `detected` rests on it.
 - q_value, Benjamini & Hochberg (1995): the false discovery rate, for reading long tables.
 
-THE RULE: a head is detected when p_adjusted <= LEVEL and its excess, and that excess less the
-controls' mean, are at least its detector's floor, a convention: 0.3 for relations
-between tokens and 0.4 for positions. Random heads do have preferences, small ones, and enough data
-would make any of them significant; the floor says how much attention makes a head of that kind.
-The tail beyond the controls is a model, not a theorem; `benchmarks/head_calibration.py` checks the
-error on random models of many shapes. So far out that no check reaches, at SMALLEST_P, it is cut.
+THE RULE, for attention alone: a head has a pattern when p_adjusted <= LEVEL and its excess, and
+that excess less the controls', are at least its detector's threshold, a convention: 0.3 for
+patterns by token and 0.4 for patterns by position. Random heads do have preferences, small ones,
+and enough data would make any of them significant; the threshold says how much attention makes a
+head of that kind. The tail beyond the controls is a model, not a theorem;
+`benchmarks/head_calibration.py` checks the error on random models of many shapes. So far out that
+no check reaches, at SMALLEST_P, it is cut.
 """
 
 from __future__ import annotations
@@ -49,6 +52,8 @@ from interp_toolkit.stats import LEVEL, benjamini_hochberg, holm
 SMALLEST_P = 1e-9
 FEWEST_CONTROLS = 4
 FEWEST_ROWS = 2  # with target and control, for a comparison row by row
+EXPLAINED = 0.5  # of the target's excess: a family whose controls have it explains the attention
+COVERED = 0.2  # of the attention to the targets: a family that compares less says nothing of it
 SMALLEST_SPREAD = 1e-4  # of excesses among controls: below, differences are rounding
 
 
@@ -62,6 +67,7 @@ class DetectorScores(Brief):
         uniform: what uniform attention would pay.
         null_mean: mean of the controls' scores, of the family where it is largest.
         excess: (score - uniform) / (1 - uniform).
+        over_null: excess less the controls', of the family where that is smallest.
         p_value: the largest over the families of controls.
         weakest: the family it comes from.
         by_row: the score in each row of the prompts.
@@ -73,6 +79,7 @@ class DetectorScores(Brief):
     uniform: Float[np.ndarray, "layer head"]
     null_mean: Float[np.ndarray, "layer head"]
     excess: Float[np.ndarray, "layer head"]
+    over_null: Float[np.ndarray, "layer head"]
     p_value: Float[np.ndarray, "layer head"]
     weakest: tuple[tuple[str, ...], ...]
     by_row: Float[np.ndarray, "layer row head"]
@@ -83,10 +90,8 @@ def detected(
     p_adjusted: Float[np.ndarray, "layer head"], scores: DetectorScores
 ) -> Bool[np.ndarray, "layer head"]:
     """The rule (see the module)."""
-    with np.errstate(invalid="ignore", divide="ignore"):
-        over_null = (scores.score - scores.null_mean) / (1 - scores.uniform)
-        least = np.minimum(scores.excess, over_null)
-        found: np.ndarray = (p_adjusted <= LEVEL) & (least >= scores.floor)
+    with np.errstate(invalid="ignore"):
+        found: np.ndarray = (p_adjusted <= LEVEL) & (scores.over_null >= scores.floor)
     return found
 
 
@@ -131,31 +136,35 @@ def _scores(
         flat = uniform.sum(1)[:, None] / queries
         excess = (score - flat) / (1 - flat)
         by_row = sums.sums[..., target] / controls.n_queries[:, None, target]
-    null = np.full(score.shape[:2], np.nan)
-    p_values = np.full(score.shape[:2], 0.0)
+    over_null, p_values = excess[..., target].copy(), np.zeros(score.shape[:2])
     weakest = np.full(score.shape[:2], "", dtype=object)
     for family in families:
         seen = [c for c in family.controls if queries[c] > 0]
         if family.kind == "shifted" and len(seen) < FEWEST_CONTROLS and _others_can(families):
             continue  # a short context: relabelled tokens and other rows say what there is to say
-        if family.by_row:
-            p = _paired_p(family, controls, sums, uniform)
+        own, others = excess[..., target], np.full(score.shape[:2], np.nan)
+        if family.compared is not None:
+            p, own, others = _paired(family, controls, sums, uniform)
         elif queries[target] and len(seen) >= FEWEST_CONTROLS:
-            p = tail_p_values(excess[..., target], excess[..., seen], family.spread)
+            p = tail_p_values(own, excess[..., seen], family.spread)
+            others = excess[..., seen].mean(-1)
         else:
             p = np.full(score.shape[:2], np.nan)
-        if seen:
-            null = np.fmax(null, score[..., seen].mean(-1))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            p = np.where(others >= EXPLAINED * own, np.where(np.isnan(p), p, 1.0), p)
+            left = np.where(own > 0, 1 - others / own, 0.0)
+        over_null = np.fmin(over_null, excess[..., target] * np.where(np.isnan(p), np.nan, left))
         larger = np.isnan(p) | (p > p_values)
         weakest[larger & ~np.isnan(p_values)] = family.kind
-        # NaN stays: a family that cannot be asked
+        # NaN stays: a family that cannot be compared
         p_values = np.maximum(p_values, np.maximum(p, SMALLEST_P))
     return DetectorScores(
         detector=detector.name,
         score=score[..., target],
         uniform=np.broadcast_to(flat[..., target], score.shape[:2]).copy(),
-        null_mean=null,
+        null_mean=score[..., target] - over_null * (1 - flat[..., target]),
         excess=excess[..., target],
+        over_null=over_null,
         p_value=p_values,
         weakest=tuple(tuple(row) for row in weakest.tolist()),
         by_row=by_row,
@@ -185,28 +194,35 @@ def tail_p_values(
     return p
 
 
-def _paired_p(
+def _paired(
     family: Family,
     controls: MatchedControls,
     sums: PatternSums,
     uniform: Float[np.ndarray, "layer row set"],
-) -> Float[np.ndarray, "layer head"]:
-    """A t test, over rows, of the target's excess less the control's."""
+) -> tuple[Float[np.ndarray, "layer head"], ...]:
+    """A t test, over rows, of the targets' excess less the control's; and the means of both.
+
+    NaN for heads whose attention to the targets lies mostly on those that have no control.
+    """
     (control,) = family.controls
-    target = _by_row(controls, sums, uniform, family.target)
+    assert family.compared is not None
+    target = _by_row(controls, sums, uniform, family.compared)
     other = _by_row(controls, sums, uniform, control)
     if family.partner is not None:
         known = target.shape[1] - len(family.partner)
         other = other[:, np.pad(family.partner, (0, known))]
     difference = target - other
     held = ~np.isnan(difference).any(axis=(0, 2))  # rows with both, the same for every head
-    if held.sum() < FEWEST_ROWS:
-        return np.full(target.shape[::2], np.nan)
+    count = int(held.sum())
+    if count < FEWEST_ROWS:
+        missing = np.full(target.shape[::2], np.nan)
+        return missing, missing, missing
     difference = difference[:, held]
-    count = difference.shape[1]
     error = np.sqrt(difference.var(1, ddof=1) / count + SMALLEST_SPREAD**2)
     p: np.ndarray = stats.t.sf(difference.mean(1) / error, count - 1)
-    return p
+    whole, compared = (sums.sums[..., n].sum(1) for n in (family.target, family.compared))
+    p = np.where(compared < COVERED * whole, np.nan, p)
+    return p, target[:, held].mean(1), other[:, held].mean(1)
 
 
 def _by_row(

@@ -13,9 +13,11 @@ from collections.abc import Sequence
 from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.behaviour.words import Share, in_words, matters
 from interp_toolkit.circuits.heads.ablation import Ablations
-from interp_toolkit.circuits.heads.groups import GROUP_FLOOR, TWICE, Group, least
+from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Reader
+from interp_toolkit.circuits.heads.rule import LEAST_EXCESS, Group, least
+from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL
 
@@ -23,12 +25,24 @@ NAMED = 8  # heads of one detector that the verdict names
 MANY = 24  # detected heads beyond which it names those whose work is known, and counts the others
 #: the detector whose label says what the head does, not only where it attends
 DEFINED_BY_EFFECT = "induction"
-NULL = "matched controls: shifted keys, relabelled tokens, the same places in other rows"
-ERROR = (
-    "any wrong detection by attention in a model: at most the level, by Holm; heads below the "
-    "floor are named only where cutting their attention costs the behaviour, by intervals that are "
-    "simultaneous within a relation; both checked on untrained models"
+NULL = (
+    "matched controls: shifted keys, relabelled tokens, the same positions with other tokens, the "
+    "same keys from other queries"
 )
+ERROR = (
+    "any wrong detection by attention in a model: at most the level, by Holm; where the model "
+    "performs the task heads are named only where knocking out their attention costs it, by "
+    "intervals that are simultaneous within a pattern; both checked on untrained models"
+)
+#: what a family of controls that has as much attention could be
+RIVALS = {
+    "shifted": "nearby keys (a window)",
+    "relabelled": "other tokens (a class of tokens)",
+    "displaced": "the same positions whatever stands there (a fixed position or distance)",
+    "other queries": (
+        "the same keys from every query (a fixed position, a separator or a class of tokens)"
+    ),
+}
 
 
 def evidence_of(
@@ -55,68 +69,85 @@ def evidence_of(
 
 
 def status(heads: Sequence[HeadVerdict], home: AtHome | None) -> Status:
-    """The verdict in one machine word."""
-    if any(head.detected for head in heads):
+    """The verdict in one machine word: ✓ only for a head that the head rule names."""
+    if any(head.detected and head.cut is not None for head in heads):
         return "detected"
+    if any(head.detected for head in heads):
+        return "described"
     if home is None or not home.yes or any(_uncut(head) for head in heads):
         return "not_tested"
     open_ = any(head.cut is not None and head.causal == "undecided" for head in heads)
-    unseen = all(head.p_value is None for head in heads)
-    return "undecided" if open_ or unseen or _unclear(heads) else "not_detected"
+    return "undecided" if open_ or _uncompared(heads) else "not_detected"
 
 
 def reason_of(said: Status, heads: Sequence[HeadVerdict], home: AtHome | None) -> str | None:
     """Why no head is detected; None where one is."""
     if said == "detected":
         return None
-    if said == "not_tested":
-        if home is not None and home.yes:
-            return next(head.reason for head in heads if _uncut(head))
+    if home is None or not home.yes:
         return NO_TASK if home is None else f"the model is not seen to do the task: {home.said}"
+    if said == "described":
+        return (
+            "attention alone: it could not be knocked out on prompts that the task is measured on"
+        )
+    if said == "not_tested":
+        return next(head.reason for head in heads if _uncut(head))
     open_ = [head for head in heads if head.cut is not None and head.causal == "undecided"]
-    return (open_ or _unclear(heads) or [nearest(heads)])[0].reason
+    return (open_ or _uncompared(heads) or [nearest(heads)])[0].reason
 
 
 NO_TASK = "these rows ask nothing of the model that could be measured"
+NO_CONTROL = "too few matched controls in these prompts"
 
 
 def _uncut(head: HeadVerdict) -> bool:
-    """Whether it attends so, and that could not be cut."""
+    """Whether it attends so, and that was not knocked out by itself."""
     return head.attends and not head.detected and head.cut is None
 
 
-def _unclear(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
-    """Heads with much attention to a relation that the controls cannot tell from chance."""
+def _uncompared(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
+    """Heads whose attention no control could be compared with, or that more prompts might decide.
+
+    All heads where no comparison was made at all.
+    """
+    if all(head.p_value is None for head in heads):
+        return list(heads)
     return [
         h
         for h in heads
-        if h.excess is not None
+        if h.cut is None
         and not h.detected
-        and h.cut is None
         and h.reason is not None
-        and "cannot tell" in h.reason
+        and (
+            "cannot tell" in h.reason
+            or (h.reason == NO_CONTROL and (h.excess or 0.0) >= LEAST_EXCESS)
+        )
     ]
 
 
-def why_not(head: HeadVerdict, floor: float) -> str | None:
+def why_not(head: HeadVerdict, scores: DetectorScores, described: Described | None) -> str | None:
     """Why attention alone does not say that a head is of a kind; None where it does."""
     if head.attends:
         return None
     if head.excess is None or head.score is None:
         return "no targets in these prompts"
     if head.p_value is None:
-        return "too few matched controls in these prompts"
-    over_null = head.excess
-    if head.null_mean is not None and head.uniform is not None and head.uniform < 1:
-        over_null = min(over_null, (head.score - head.null_mean) / (1 - head.uniform))
+        return NO_CONTROL
+    over_null = float(scores.over_null[head.layer, head.head])
+    if head.excess >= LEAST_EXCESS and head.p_value > LEVEL:
+        rival = RIVALS[scores.weakest[head.layer][head.head]]
+        shares = [] if described is None else described.shares
+        other = next((s for s in shares if s.relation.startswith(("place", "token"))), None)
+        other = other or next((s for s in shares if s.relation.endswith("back")), None)
+        also = "" if other is None else f": {other.relation} has {other.share:.0%}"
+        return f"not distinguishable from attention to {rival}{also}"
     reasons = []
-    if over_null < floor:
-        reasons.append(f"attention beyond its null below the floor of {floor:.0%}")
+    if over_null < scores.floor:
+        reasons.append(f"attention above its controls is below the threshold of {scores.floor:.0%}")
     if head.p_adjusted is None or head.p_adjusted > LEVEL:
         said = f"adjusted p above {LEVEL:g}"
-        may_be = over_null >= GROUP_FLOOR and head.score >= TWICE * (head.uniform or 0.0)
-        if may_be and head.p_value <= LEVEL:
-            return f"{said}, {head.p_value:.2g} alone: these rows cannot tell it from chance"
+        if over_null >= LEAST_EXCESS and head.p_value <= LEVEL:
+            return f"{said}, {head.p_value:.2g} alone: these prompts cannot tell it from chance"
         reasons.append(said)
     return " and ".join(reasons) or None
 

@@ -1,0 +1,439 @@
+"""The head rule: whether a head is of a kind, from knocking out its attention.
+
+A head is named by an attention pattern where all of this holds; each part can fail by itself, and
+the first that does is the reason given:
+
+(a) *pattern*: its attention to the pattern's keys is above every matched control (`significance`);
+(b) *effect*: knocking out this attention changes the metric: alone, or with the pattern knocked out
+    in the other heads of its layer, or of the model, that have it (what it then *restores* shows a
+    head that others back up). All ways of knocking it out must agree (`cuts`); replacing all that
+    the head writes, in the same company, must cost something too; and where heads of the group
+    cancel each other, so that knocking out all of them costs nothing, none is named;
+(c) *size and specificity*: knocked out in the head, or in its layer's heads (in all that have the
+    pattern, where no layer's alone count), it costs at least the task's least effect, and more than
+    as much attention elsewhere in the same heads (where there is less elsewhere, all of it), or
+    more than TIMES what knocking out displaced keys costs, as a head may need its other attention
+    too. A layer's heads may be specific as part of all that have the pattern.
+
+Attention only proposes (`candidates`): knockouts decide, below any threshold of attention too, as
+three heads that share the work at 30 % of their attention each are no less its heads than one at
+90 %. Intervals are simultaneous within a pattern, over all heads, sets and looks (Bonferroni).
+Prompts are added, twice as many each time, until no head is undecided or there are none left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+
+from interp_toolkit.circuits.behaviour.task import AtHome, rows_needed
+from interp_toolkit.circuits.behaviour.words import (
+    NO_EFFECT,
+    CausalWord,
+    Share,
+    causal_word,
+    judged,
+    matters,
+)
+from interp_toolkit.circuits.heads.cuts import INTACT, WAYS, Cut, Cutter, Way
+from interp_toolkit.circuits.heads.significance import DetectorScores
+from interp_toolkit.models.heads import Head
+from interp_toolkit.stats import COVERAGE, LEVEL
+
+LEAST_EXCESS = 0.05  # of a candidate: half of what three heads that share the work have each
+CANDIDATE_LEVEL = 0.1  # p-value of a candidate: short prompts have few controls
+TWICE = 2.0  # times uniform attention: least score of a candidate below its detector's threshold
+TIMES = 3.0  # the cost of displaced keys
+MOST_MEMBERS = 12  # heads of a group that are knocked out one by one, those with the largest excess
+MOST_LOOKS = 4  # each at twice as many prompts as the one before
+KEEPS = 0.9  # of the joint effect: what the smallest set of heads keeps
+CONTROL_WAYS: tuple[Way, ...] = ("renormalize", "mean")
+OUTPUT_WAYS: tuple[Way, ...] = ("mean", "resample")
+
+Heads = frozenset[Head]
+Effect = Mapping[str, Share]  # by way, as a fraction of the metric
+Structure = Literal["one head", "shared", "backed up", "spread", "none"]
+IDLE: tuple[CausalWord, ...] = ("no_effect_found", "works_against")
+
+
+@dataclass(frozen=True)
+class MemberEffect:
+    """What the metric loses when one head no longer attends to a pattern's keys.
+
+    Attributes:
+        head: which.
+        own: by way, knocked out in this head alone.
+        restored: by way, with the pattern knocked out in others already, of the larger company; the
+            own effect where that decides.
+        claim: that of the two which the word rests on.
+        output: by way, with all that the head writes replaced, in the same company; empty where the
+            word claims no effect.
+        word: the causal word.
+        named: whether the rule holds.
+        reason: why not; None where it does.
+        rows_needed: about how many prompts would decide it; None where it is decided, or cannot be
+            estimated.
+    """
+
+    head: Head
+    own: Effect
+    restored: Effect
+    claim: Effect
+    output: Effect
+    word: CausalWord
+    named: bool
+    reason: str | None
+    rows_needed: int | None = None
+
+    @property
+    def effect(self) -> Share:
+        """Of the claim that its word rests on, the way with the smallest effect."""
+        return least(self.claim)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The heads that have an attention pattern, knocked out together.
+
+    Attributes:
+        detector: of the pattern.
+        heads: all of them, knocked out one by one or not.
+        joint: by way, effect of knocking it out in all.
+        control: of as much attention elsewhere in the same heads; empty where not needed.
+        specific, material: parts (c) of the rule, for all of them together.
+        word: of the joint effect.
+        structure: how the heads share the work.
+        smallest: heads that keep KEEPS of the joint effect together; empty where there is none.
+        members: one entry for each head that was knocked out alone.
+        rows: prompts.
+        coverage: of each interval.
+    """
+
+    detector: str
+    heads: Sequence[Head]
+    joint: Effect
+    control: Effect
+    specific: bool
+    material: bool
+    word: CausalWord
+    structure: Structure
+    smallest: Sequence[Head]
+    members: Sequence[MemberEffect]
+    rows: int
+    coverage: float
+
+
+def least(by_way: Effect) -> Share:
+    """The way with the smallest effect."""
+    return min(by_way.values(), key=lambda s: abs(s.mean))
+
+
+def candidates(scores: DetectorScores) -> list[Head]:
+    """The heads that may have a detector's pattern, the largest excess first.
+
+    None where there were no controls to compare with.
+    """
+    excess = scores.over_null
+    with np.errstate(invalid="ignore"):
+        strong = (excess >= scores.floor) & (scores.p_value <= LEVEL)
+        weak = (excess >= LEAST_EXCESS) & (scores.p_value <= CANDIDATE_LEVEL)
+        weak &= scores.score >= TWICE * scores.uniform
+    found = [Head(*at) for at in np.argwhere(strong | weak).tolist()]
+    return sorted(found, key=lambda head: -excess[head])
+
+
+def displaced_name(detector: str) -> str:
+    """The name that a pattern's displaced keys have among the cutter's targets."""
+    return f"{detector}, displaced"
+
+
+class Knockouts:
+    """A pattern's knockouts on a task's prompts, made as they are needed.
+
+    Args:
+        cutter: with the pattern's keys under the detector's name, and maybe its displaced keys
+            under `displaced_name`.
+        detector: name of the pattern.
+        heads: that have it, the clearest first.
+        home: what the intact model does on these prompts; it must perform the task.
+        share: a loss, prompt by prompt, as a fraction of the metric with its interval.
+    """
+
+    def __init__(
+        self,
+        cutter: Cutter,
+        detector: str,
+        heads: Sequence[Head],
+        home: AtHome,
+        share: Callable[[Float[np.ndarray, " row"]], Share],
+    ):
+        self.cutter, self.detector, self.heads, self.home = cutter, detector, list(heads), home
+        self.share = share
+        self.all: Heads = frozenset(heads)
+        self.rows = 0
+        #: the metric under each cut that was made
+        self.known: dict[Cut, Float[np.ndarray, " row"]] = {}
+
+    def values(self, cuts: Sequence[Cut]) -> list[Float[np.ndarray, " row"]]:
+        """The metric of the first `rows` prompts under each cut."""
+        lengths = {cut: len(self.known.get(cut, ())) for cut in cuts}
+        for done in sorted(set(lengths.values()) - {self.rows}):
+            new = [cut for cut, length in lengths.items() if length == done]
+            readings = self.cutter.readings(new, self.cutter.task.rows[done : self.rows])
+            for cut, reading in readings.items():
+                before = self.known.get(cut, np.empty(0))
+                self.known[cut] = np.concatenate([before, reading[:, 0]])
+        return [self.known[cut] for cut in cuts]
+
+    def layer(self, head: Head) -> Heads:
+        """The heads of its layer that have the pattern."""
+        return frozenset(h for h in self.heads if h.layer == head.layer)
+
+    def companies(self, head: Head) -> list[Heads]:
+        """The sets of other heads in which the pattern may be knocked out beside this one."""
+        sets = (self.layer(head) - {head}, self.all - {head})
+        return [others for others in dict.fromkeys(sets) if others]
+
+    def _cut(self, heads: Heads, way: Way, *, control: bool = False) -> Cut:
+        return Cut(heads, self.detector, way, control) if heads else INTACT
+
+    def losses(self, heads: Heads, company: Heads = frozenset()) -> list[np.ndarray]:
+        """By way: what is lost when the pattern goes in these heads, after their company's."""
+        cuts = [self._cut(company, way) for way in WAYS]
+        cuts += [self._cut(company | heads, way) for way in WAYS]
+        found = self.values(cuts)
+        return [before - after for before, after in zip(found, found[len(WAYS) :], strict=False)]
+
+    def effect(self, heads: Heads, company: Heads = frozenset()) -> Effect:
+        """By way: that loss, as a fraction of the metric."""
+        losses = self.losses(heads, company)
+        return {way: self.share(lost) for way, lost in zip(WAYS, losses, strict=True)}
+
+    def output_effect(self, head: Head, company: Heads = frozenset()) -> Effect:
+        """By way: what is lost when all that the head writes is replaced, in its company."""
+        found = {}
+        for way in OUTPUT_WAYS:
+            before = self._cut(company, way)
+            after = Cut(company, self.detector, way, output=frozenset([head]))
+            intact, without = self.values([before, after])
+            found[way] = self.share(intact - without)
+        return found
+
+    def beyond_control(self, heads: Heads, company: Heads = frozenset()) -> list[Effect]:
+        """What the pattern costs more than as much attention elsewhere, and than displaced keys.
+
+        The controls are made in the intact model, whatever the company.
+        """
+        losses = dict(zip(WAYS, self.losses(heads, company), strict=True))
+        kinds = [(1.0, [self._cut(heads, way, control=True) for way in CONTROL_WAYS])]
+        if displaced_name(self.detector) in self.cutter.targets:
+            name = displaced_name(self.detector)
+            kinds.append((TIMES, [Cut(heads, name, way) for way in CONTROL_WAYS]))
+        found: list[Effect] = []
+        for times, cuts in kinds:
+            intact, *others = self.values([INTACT, *cuts])
+            pairs = zip(CONTROL_WAYS, others, strict=True)
+            found.append(
+                {way: self.share(losses[way] - times * (intact - other)) for way, other in pairs}
+            )
+        return found
+
+    def specific(self, heads: Heads) -> bool:
+        """Whether the pattern's attention costs more than attention elsewhere."""
+        return any(all(s.low > 0 for s in e.values()) for e in self.beyond_control(heads))
+
+    def material(self, effect: Effect) -> bool:
+        """Whether an effect is certain, and as large as counts for the task."""
+        bound = self.cutter.task.least(self.home.whole) / self.home.whole
+        return all(share.low > 0 and share.mean >= bound for share in effect.values())
+
+    def cancelled(self, head: Head) -> bool:
+        """Whether knocking the pattern out in all heads that have it costs certainly nothing."""
+        if self.all <= {head}:
+            return False
+        return any(share.high < NO_EFFECT for share in self.effect(self.all | {head}).values())
+
+    def member(self, head: Head) -> MemberEffect:
+        """The rule for one head; see the module."""
+        alone: Heads = frozenset([head])
+        own = self.effect(alone)
+        claims, companies = [own], [frozenset[Head]()]
+        if not matters(causal_word([list(own.values())])):
+            for company in self.companies(head):
+                if self.material(self.effect(company | alone)):
+                    claims.append(self.effect(alone, company))
+                    companies.append(company)
+        word, number = judged([list(claim.values()) for claim in claims])
+        number = number or 0
+        restored = claims[number] if number else max(claims, key=lambda by: least(by).low)
+        output = self.output_effect(head, companies[number]) if matters(word) else {}
+        word, reason = self._contradicted(word, output)
+        if reason is None:
+            reason = self._why_not(head, word, own)
+        return MemberEffect(
+            head=head,
+            own=own,
+            restored=restored,
+            claim=claims[number],
+            output=output,
+            word=word,
+            named=reason is None,
+            reason=reason,
+            rows_needed=self._needed(head) if word == "undecided" else None,
+        )
+
+    def _contradicted(self, word: CausalWord, output: Effect) -> tuple[CausalWord, str | None]:
+        """What replacing the whole output says of an effect of the attention."""
+        idle = [way for way, s in output.items() if s.high < NO_EFFECT]
+        if not idle:
+            return word, None
+        said = "replacing all that the head writes, by its mean or another prompt's, costs nothing"
+        within = all(s.low >= -NO_EFFECT and s.high <= NO_EFFECT for s in output.values())
+        return ("no_effect_found" if within else "undecided"), said
+
+    def _why_not(self, head: Head, word: CausalWord, own: Effect) -> str | None:
+        """Why the head is not named; None where the rule holds."""
+        if word == "no_effect_found":
+            return f"knocking out that attention costs within {NO_EFFECT:.0%} of the metric"
+        if word == "works_against":
+            return "the metric rises when that attention is knocked out"
+        if word != "undecided" and self.cancelled(head):
+            return "knocked out in all heads that have this pattern it costs nothing: they cancel"
+        if not matters(word):
+            lows = [s.low > 0 for s in own.values()]
+            if any(lows) and not all(lows):
+                return "its effect depends on what stands in for the attention"
+            return "the interval of its effect is too wide"
+        alone: Heads = frozenset([head])
+        kinds = [alone] if self.material(own) else []
+        kinds += [heads for heads in self.kinds() if head in heads]
+        if not kinds:
+            return "the pattern is worth too little of the metric"
+        if not any(self.specific(heads) or self._whole_is(heads) for heads in kinds):
+            return "as much attention from elsewhere costs about as much"
+        return None
+
+    def kinds(self) -> list[Heads]:
+        """Sets in which the pattern counts: layers' heads; all, where no layer's alone does."""
+        layers = list(dict.fromkeys(self.layer(head) for head in self.heads))
+        counting = [heads for heads in layers if self.material(self.effect(heads))]
+        if not counting and self.material(self.effect(self.all)):
+            counting = [self.all]
+        return counting
+
+    def _whole_is(self, heads: Heads) -> bool:
+        """Whether a layer's heads are part of a group that is specific as a whole."""
+        return len(heads) > 1 and heads != self.all and self.specific(self.all)
+
+    def _needed(self, head: Head) -> int | None:
+        """Prompts for an interval of the bound's half-width."""
+        task, bound = self.cutter.task, NO_EFFECT * self.home.whole
+        found = [
+            rows_needed(task.interval(lost, COVERAGE), bound)
+            for lost in self.losses(frozenset([head]))
+        ]
+        return max((n for n in found if n is not None), default=None)
+
+    def structure(self, members: Sequence[MemberEffect]) -> tuple[Structure, list[Head]]:
+        """The smallest set found that keeps KEEPS of the joint effect, clearest heads first."""
+        intact, bare = self.values([INTACT, self._cut(self.all, "renormalize")])
+        joint = float((intact - bare).mean())
+        if len(self.all) == 1:
+            return "one head", list(self.heads)
+        lost = {m.head: m.own["renormalize"].mean for m in members}
+        order = sorted(lost, key=lambda h: -lost[h])
+        order += [h for h in self.heads if h not in lost]
+        some = order
+        for size in range(1, len(order)):
+            (without,) = self.values([self._cut(self.all - set(order[:size]), "renormalize")])
+            if float((without - bare).mean()) >= KEEPS * joint:
+                some = order[:size]
+                break
+        if len(some) == 1:
+            (alone,) = self.values([self._cut(frozenset(some), "renormalize")])
+            return (
+                "one head" if float((intact - alone).mean()) >= KEEPS * joint else "backed up"
+            ), some
+        return ("spread" if len(some) > max(4, len(order) // 2) else "shared"), some
+
+
+def group_effects(
+    cutter: Cutter,
+    detector: str,
+    heads: Sequence[Head],
+    home: AtHome,
+    *,
+    most: int = MOST_MEMBERS,
+) -> Group:
+    """What the attention of a group of heads to a pattern's keys is worth.
+
+    Args:
+        cutter: as `Knockouts` takes it.
+        detector: name of the pattern.
+        heads: that have it, the clearest first; at least one.
+        home: what the intact model does on these prompts; it must perform the task.
+        most: how many are knocked out one by one.
+    """
+    task, members = cutter.task, list(heads)[:most]
+    looks = _looks(task.first_look, len(task.rows))
+    layers = {head.layer for head in heads}
+    figures = (3 if len(layers) == 1 else 4) * len(members) + 3 * (1 + len(layers))
+    coverage = 1 - (1 - COVERAGE) / (len(looks) * figures)
+    knockouts = Knockouts(
+        cutter, detector, heads, home, lambda lost: home.share(task.interval(lost, coverage))
+    )
+    found: list[MemberEffect] = []
+    for n_rows in looks:
+        knockouts.rows = n_rows
+        found = [knockouts.member(head) for head in members]
+        if not any(member.word == "undecided" for member in found):
+            break
+    joint = knockouts.effect(knockouts.all)
+    word, material = causal_word([list(joint.values())]), knockouts.material(joint)
+    if material and not any(matters(m.word) for m in found):
+        found = [_only_together(m) for m in found]
+    structure, smallest = knockouts.structure(found) if material else ("none", [])
+    control: Effect = {}
+    if material:
+        intact, *elsewhere = knockouts.values(
+            [INTACT, *(Cut(knockouts.all, detector, way, control=True) for way in CONTROL_WAYS)]
+        )
+        control = {
+            way: knockouts.share(intact - other)
+            for way, other in zip(CONTROL_WAYS, elsewhere, strict=True)
+        }
+    return Group(
+        detector=detector,
+        heads=list(heads),
+        joint=joint,
+        control=control,
+        specific=material and knockouts.specific(knockouts.all),
+        material=material,
+        word=word,
+        structure=structure,
+        smallest=smallest,
+        members=found,
+        rows=knockouts.rows,
+        coverage=coverage,
+    )
+
+
+def _looks(size: int, n_rows: int) -> list[int]:
+    """How many prompts each look has, from the first look's size."""
+    looks: list[int] = []
+    while size < n_rows and len(looks) < MOST_LOOKS - 1:
+        looks.append(size)
+        size *= 2
+    return [*looks, n_rows]
+
+
+def _only_together(member: MemberEffect) -> MemberEffect:
+    """Of a group that matters while no head of it does: nothing is denied of its heads."""
+    if member.word != "no_effect_found":
+        return member
+    reason = "the group matters together; what this head alone does is not seen"
+    return replace(member, word="undecided", reason=reason, named=False)
