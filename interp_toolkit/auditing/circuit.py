@@ -34,18 +34,18 @@ from interp_toolkit.auditing.parts import (
     percent,
     share_of_random,
 )
-from interp_toolkit.auditing.ratio import ratio_share
 from interp_toolkit.auditing.stable import DRAWS, FEWEST_OF_GROUP, STABLE
 from interp_toolkit.circuits.behaviour.objective import Objective, objective
+from interp_toolkit.circuits.behaviour.task import ratio_share
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.edges.checks import rivals
 from interp_toolkit.circuits.edges.cut import CutObjective
-from interp_toolkit.circuits.edges.faithfulness import ratio_interval
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.stand_in import WORDS, Kind, kinds_for
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
+from interp_toolkit.stats import ratio_interval
 
 ASSERTED = {"sufficient": ("all",), "necessary": ("matters",), "both": ("all", "matters")}
 NEEDED = 0.5  # of the behaviour: what is lost at least without a necessary circuit

@@ -122,19 +122,12 @@ class Ground:
         return self.__dict__.get("prompts")
 
     def share(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
-        """A loss of value on the task's rows, as a share of the behaviour.
-
-        The errors are shared between the loss's interval and the behaviour's own.
-        """
-        task, _ = self.task
-        assert task is not None
+        """A loss of value on the task's rows, as a fraction of the metric."""
         assert self.home is not None
         if self.exhaustive:
-            mean = float(lost.mean()) / self.home.whole
+            mean = min(float(lost.mean()) / self.home.whole, self.home.most)
             return Share(mean, mean, mean)
-        each = 1 - (1 - coverage) / 2
-        home = replace(self.home, value=task.interval(self.readings[:, 0], each))
-        return home.share(task.interval(lost, each))
+        return self.home.fraction(lost, coverage)
 
     def mean(self, values: Float[np.ndarray, " row"], coverage: float) -> Share:
         """The mean of one number a row."""

@@ -34,11 +34,11 @@ from interp_toolkit.auditing.parts import (
     percent,
     share_of_random,
 )
-from interp_toolkit.auditing.ratio import ratio_share
 from interp_toolkit.auditing.site import Rows
 from interp_toolkit.auditing.stable import stable_part
+from interp_toolkit.circuits.behaviour.task import ratio_share
 from interp_toolkit.circuits.behaviour.words import Share
-from interp_toolkit.circuits.edges.faithfulness import ratio_interval
+from interp_toolkit.stats import ratio_interval
 
 READ_BY = 1 - 1e-6  # of the gradients' squared length: the span that later layers read in
 LEAST_READ = 1e-3  # of a direction's squared length, for that part of it to stand for it

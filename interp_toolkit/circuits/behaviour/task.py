@@ -13,6 +13,7 @@ nothing can be said of what carries it, and verdicts are *not tested*.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 
@@ -35,10 +36,11 @@ from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
-from interp_toolkit.stats import COVERAGE, clopper_pearson
+from interp_toolkit.stats import COVERAGE, clopper_pearson, ratio_interval
 
 #: rows that must differ for a t interval of a share of right answers: with fewer, exact bounds
 FEWEST_CHANGED = 30
+ALIKE = 0.05  # of the metric: rows that differ by less are alike
 TINY = 1e-3  # of the behaviour: least that it is taken for, where it is hardly certain
 MATERIAL = 0.05  # of the behaviour: what counts as a material effect
 LEAST_ANSWERS = 0.03  # of the answers: no effect on accuracy below it is material
@@ -55,6 +57,9 @@ class AtHome:
         loss: nats at the asked places.
         said: in one sentence.
         unit: of the value.
+        above: of each row of the task, its value above chance; None where that is not by row.
+        most: the largest fraction of the metric that can be lost: 1 of an accuracy, which a model
+            may lose to below chance, by being certain of something wrong, without losing more.
     """
 
     yes: bool
@@ -63,11 +68,22 @@ class AtHome:
     loss: float
     said: str
     unit: str
+    above: Float[np.ndarray, " row"] | None = None
+    most: float = math.inf
 
     @property
     def whole(self) -> float:
         """The behaviour: the value above chance."""
         return self.value.mean - self.chance
+
+    def fraction(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
+        """A loss on the first rows of the task as a fraction of the metric, with its interval.
+
+        The metric's own uncertainty, chance's included, is part of the interval (Fieller).
+        """
+        assert self.above is not None
+        found = ratio_share(lost, self.above[: len(lost)], coverage)
+        return Share(*(min(end, self.most) for end in (found.mean, found.low, found.high)))
 
     def share(self, effect: Estimate) -> Share:
         """An effect as a share of the behaviour, whose own interval widens the effect's.
@@ -150,25 +166,51 @@ class AnswerTask(AskedTask):
         right = (asked.argmax(-1) == wanted).to(asked)
         return _right_and_loss(right, asked, wanted)
 
-    @property
-    def chance(self) -> float:
-        """The best that one answer for all, or for each asked place, would get on these rows."""
+    def guesses(self) -> Float[np.ndarray, " row"]:
+        """Of each row, the share right of the best guess that does not look at it.
+
+        The guess (one answer for all, or one for each asked position) is chosen on one half of the
+        rows and judged on the other, so that chance is not estimated on the rows that it is fitted
+        to.
+        """
         answers = _asked(self.prompts)[0].numpy()[self.rows.numpy()]
-        overall = np.unique(answers, return_counts=True)[1].max() / answers.size
-        columns = [np.unique(c, return_counts=True)[1].max() / len(c) for c in answers.T]
-        return float(max(overall, np.mean(columns)))
+        found = np.empty(len(answers))
+        halves = np.arange(len(answers)) % 2
+        for half in (0, 1):
+            others, own = answers[halves != half], answers[halves == half]
+            if not len(others):
+                others = own
+            one = _commonest(others)
+            each = np.array([_commonest(column) for column in others.T])
+            best = max((one, each), key=lambda guess: float((others == guess).mean()))
+            found[halves == half] = (own == best).mean(1)
+        return found
 
     def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
         """Right more often than the best guess that does not look at the row."""
-        found, chance = self.interval(readings[:, 0], COVERAGE), self.chance
-        value = replace(found, high=min(found.high, 1.0), low=max(found.low, 0.0))
-        yes = value.low > chance
+        values, guesses = readings[:, 0], self.guesses()
+        value = _of_shares(values)
+        above = values - guesses
+        chance = float(guesses.mean())
         said = (
             f"{value.mean:.1%} of the answers are right "
             f"({COVERAGE:.0%} interval {value.low:.1%} to {value.high:.1%}, {len(readings)} rows); "
             f"the best guess without the row gets {chance:.1%}"
         )
-        return AtHome(yes, value, chance, float(readings[:, 1].mean()), said, self.unit)
+        yes = self.interval(above, COVERAGE).low > 0
+        loss = float(readings[:, 1].mean())
+        return AtHome(yes, value, chance, loss, said, self.unit, above, 1.0)
+
+
+def _commonest(ids: Int[np.ndarray, "..."]) -> int:
+    values, counts = np.unique(ids, return_counts=True)
+    return int(values[counts.argmax()])
+
+
+def _of_shares(values: Float[np.ndarray, " row"]) -> Estimate:
+    """The mean of shares of right answers, with exact bounds (see `clopper_pearson`)."""
+    low, high = clopper_pearson(float(values.sum()), len(values), COVERAGE)
+    return replace(estimate(values), low=low, high=high)
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,8 +238,7 @@ class PreferenceTask(AskedTask):
         """The answer preferred more often than not."""
         assert self.prompts.wrong is not None
         values, chance = readings[:, 0], 0.5
-        low, high = clopper_pearson(float(values.sum()), len(values), COVERAGE)
-        value = replace(self.interval(values, COVERAGE), low=low, high=high)
+        value = _of_shares(values)
         answers, wrong = (
             ids[self.rows].numpy() for ids in (_asked(self.prompts)[0], self.prompts.wrong)
         )
@@ -210,7 +251,8 @@ class PreferenceTask(AskedTask):
         if clopper_pearson(blind * len(answers), len(answers), COVERAGE)[0] > chance:
             said += f", and a preference among the answers that ignores the row gets {blind:.1%}"
         loss = float(readings[:, 1].mean())
-        return AtHome(value.low > chance, value, chance, loss, said, self.unit)
+        above = values - chance
+        return AtHome(value.low > chance, value, chance, loss, said, self.unit, above, 1.0)
 
 
 def fixed_preference(
@@ -272,9 +314,10 @@ class RepeatTask(RowTask):
         preferred = self.interval(others - known, COVERAGE)
         yes = all(e.low > 0 and e.mean >= LEAST_ADVANTAGE for e in (advantage, preferred))
         n_ids = len(torch.unique(self.prompts.tokens[:, self.prompts.first :]))
-        guess = min(float(np.log(n_ids)), float(unknown.mean()))
-        if guess - float(known.mean()) < LEAST_ADVANTAGE:
-            guess = float(unknown.mean())
+        above, guess = unknown - known, float(unknown.mean())
+        if LEAST_ADVANTAGE <= float(np.log(n_ids)) - float(known.mean()) < float(above.mean()):
+            guess = float(np.log(n_ids))
+            above = guess - known
         said = (
             f"repetition makes the next token likelier by {advantage.mean:.3g} nats "
             f"({COVERAGE:.0%} interval {advantage.low:.3g} to {advantage.high:.3g}, "
@@ -283,7 +326,8 @@ class RepeatTask(RowTask):
         if not yes and advantage.low > 0:
             said += ", and it is not certain to be likelier than the row's other tokens"
         value = self.interval(readings[:, 0], COVERAGE)
-        return AtHome(yes, value, -guess, float(known.mean()), said, self.unit)
+        loss = float(known.mean())
+        return AtHome(yes, value, -guess, loss, said, self.unit, above)
 
     def interval(self, values: Float[np.ndarray, " row"], coverage: float) -> Estimate:
         """The t interval."""
@@ -358,6 +402,35 @@ def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estima
     high = common + clopper_pearson(up, n, coverage)[1] * step
     low = common - clopper_pearson(down, n, coverage)[1] * step
     return Estimate(plain.mean, min(low, plain.mean), max(high, plain.mean), plain.p_value, n)
+
+
+def ratio_share(
+    part: Float[np.ndarray, " row"], whole: Float[np.ndarray, " row"], coverage: float
+) -> Share:
+    """`mean(part) / mean(whole)` with its interval.
+
+    Fieller's interval knows nothing of rows it has not seen: where all rows agree it has no width,
+    though the next one may differ. So where fewer than FEWEST_CHANGED rows differ from the middle
+    one by more than ALIKE, it is widened to what Clopper and Pearson's bounds on the share of such
+    rows allow, each moving by the largest amount seen, or by all of the metric where none was.
+
+    Examples:
+        >>> found = ratio_share(np.ones(10), np.ones(10), 0.9)
+        >>> found.mean, round(found.low, 2)
+        (1.0, 0.74)
+    """
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = float(part.mean() / whole.mean())
+        each = part / whole.mean()
+    low, high = ratio_interval(part, whole, coverage)
+    middle = float(np.median(each))
+    moved = each - middle
+    up, down = int((moved > ALIKE).sum()), int((moved < -ALIKE).sum())
+    if up + down < FEWEST_CHANGED and np.isfinite(each).all():
+        step = float(np.abs(moved).max()) if up + down else 1.0
+        high = max(high, middle + clopper_pearson(up, len(each), coverage)[1] * step)
+        low = min(low, middle - clopper_pearson(down, len(each), coverage)[1] * step)
+    return Share(mean, low, high)
 
 
 def _require_finite(logits: Tensor) -> None:

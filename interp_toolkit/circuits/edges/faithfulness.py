@@ -15,11 +15,10 @@ from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
-from scipy import stats
 
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.wiring import Edge
-from interp_toolkit.stats import COVERAGE
+from interp_toolkit.stats import ratio_interval
 
 SHARE = 0.01  # of what cutting every edge costs: the least effect of an edge that matters
 
@@ -76,26 +75,3 @@ def share_of(
         high=high,
         n_rows=len(intact),
     )
-
-
-def ratio_interval(
-    above: Float[np.ndarray, " row"], below: Float[np.ndarray, " row"], coverage: float = COVERAGE
-) -> tuple[float, float]:
-    """Fieller's interval of a ratio of means; infinite where the lower mean is not certain.
-
-    Examples:
-        >>> ratio_interval(np.array([1.0, 2.0, 3.0]), np.array([2.0, 4.0, 6.0]))
-        (0.5, 0.5)
-    """
-    n = len(above)
-    t = float(stats.t.ppf((1 + coverage) / 2, n - 1)) / np.sqrt(n) if n > 1 else np.inf
-    a, b = float(above.mean()), float(below.mean())
-    if n < 2 or abs(b) <= t * float(below.std(ddof=1)):
-        return -np.inf, np.inf
-    (var_a, covariance), (_, var_b) = np.cov(above, below)
-    # r with (a - r b)^2 = t^2 var(above - r below), which is quadratic in r
-    square = b * b - t * t * var_b
-    linear = a * b - t * t * covariance
-    constant = a * a - t * t * var_a
-    root = float(np.sqrt(max(linear * linear - square * constant, 0.0)))
-    return float((linear - root) / square), float((linear + root) / square)

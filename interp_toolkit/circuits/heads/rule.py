@@ -383,9 +383,7 @@ def group_effects(
     layers = {head.layer for head in heads}
     figures = (3 if len(layers) == 1 else 4) * len(members) + 3 * (1 + len(layers))
     coverage = 1 - (1 - COVERAGE) / (len(looks) * figures)
-    knockouts = Knockouts(
-        cutter, detector, heads, home, lambda lost: home.share(task.interval(lost, coverage))
-    )
+    knockouts = Knockouts(cutter, detector, heads, home, lambda lost: home.fraction(lost, coverage))
     found: list[MemberEffect] = []
     for n_rows in looks:
         knockouts.rows = n_rows

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import torch
 
+from interp_toolkit.circuits.behaviour.advantage import estimate
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
 from interp_toolkit.circuits.behaviour.task import (
     AnswerTask,
+    AtHome,
     RepeatTask,
     mean_of_shares,
     measured_home,
@@ -54,10 +56,50 @@ def test_chance_is_the_best_guess_without_the_row():
     model = induction()
     answers = np.array([[3]] * 30 + [[4]] * 10)
     task, _ = task_of(model, prompts_from_data(rows_asking(model, answers), model))
-    assert task.chance == pytest.approx(0.75)
+    assert task.guesses().mean() == pytest.approx(0.75)
     by_place = np.stack([np.full(40, 5), np.arange(40) % 10], axis=1)
     task, _ = task_of(model, prompts_from_data(rows_asking(model, by_place), model))
-    assert task.chance == pytest.approx((1 + 0.1) / 2)
+    assert task.guesses().mean() == pytest.approx((1 + 0.1) / 2, abs=0.05)
+
+
+def test_chance_is_not_fitted_to_the_rows_it_is_judged_on():
+    """The commonest of many answers is commoner on its own rows than on others."""
+    model = induction()
+    rng, found = np.random.default_rng(0), []
+    for _ in range(40):
+        answers = rng.integers(0, model.cfg.d_vocab, (40, 1))
+        task, _ = task_of(model, prompts_from_data(rows_asking(model, answers), model))
+        found.append(task.guesses().mean())
+    error = np.std(found) / len(found) ** 0.5
+    assert abs(np.mean(found) - 1 / model.cfg.d_vocab) < 4 * error
+
+
+def test_no_more_than_all_of_an_accuracy_can_be_lost():
+    model = induction()
+    home = measured_home(model, task_of(model, prompts_from_data(rows_asking(model), model))[0])
+    lost = home.above + 0.2  # below chance: certain of something wrong
+    found = home.fraction(lost, 0.95)
+    assert (found.mean, found.high) == (1, 1)
+    assert found.low > 0.9
+    half = home.fraction(home.above / 2, 0.95)
+    assert half.low <= 0.5 <= half.high < 1
+
+
+def test_fractions_of_the_metric_hold_as_often_as_they_say():
+    """A head's effect is a ratio of means, whose denominator is estimated too."""
+    rng, covered, wider = np.random.default_rng(1), 0, 0
+    draws, n, right, keeps = 400, 120, 0.8, 0.5
+    truth = right * keeps / (right - 0.1)
+    for _ in range(draws):
+        value = (rng.random(n) < right).astype(float)
+        guess = (rng.random(n) < 0.1).astype(float)
+        lost = value * (rng.random(n) < keeps)
+        home = AtHome(True, estimate(value), 0.1, 0.0, "", "", value - guess, 1.0)
+        found = home.fraction(lost, 0.95)
+        covered += found.low <= truth <= found.high
+        wider += found.high - found.low
+    assert 0.9 <= covered / draws <= 0.99
+    assert wider / draws < 0.35
 
 
 def test_at_home_where_the_answers_are_known_and_not_where_they_are_shuffled():

@@ -16,7 +16,7 @@ from interp_toolkit.circuits.edges import verdict
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.exhaustive import kept_edges, measured_edges
-from interp_toolkit.circuits.edges.faithfulness import SHARE, ratio_interval
+from interp_toolkit.circuits.edges.faithfulness import SHARE
 from interp_toolkit.circuits.edges.graph import circuit_prompts, composition_graph
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.search import find_circuit
@@ -25,7 +25,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.results import jsonable
-from interp_toolkit.stats import holm
+from interp_toolkit.stats import holm, ratio_interval
 from interp_toolkit.toys.hand_set import induction as toys
 
 TRUE_EDGES = {

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 import plotly.graph_objects as go
 import pytest
+from interp_toolkit.circuits.heads.groups import MemberEffect, least
 
 import interp_toolkit as it
 from interp_toolkit.circuits.behaviour.advantage import Estimate
@@ -16,7 +17,6 @@ from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.heads import analysis as head_analysis
 from interp_toolkit.circuits.heads import figures, groups, verdict
 from interp_toolkit.circuits.heads.analysis import HEADS
-from interp_toolkit.circuits.heads.groups import MemberEffect, least
 from interp_toolkit.circuits.heads.result import HeadVerdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError

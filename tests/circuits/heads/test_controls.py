@@ -7,6 +7,7 @@ import torch
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.heads.controls import matched_controls
 from interp_toolkit.circuits.heads.detectors import (
+    ANSWER,
     DUPLICATE_TOKEN,
     FIRST_TOKEN,
     INDUCTION,
@@ -47,7 +48,7 @@ def test_targets_are_the_relation_and_controls_avoid_them(prompts, causal):
                 if not causal or key <= query:
                     expected.add((row, int(query), int(key)))
         assert target == expected
-        for kind in ("shifted", "relabelled", "displaced"):
+        for kind in ("shifted", "relabelled", "displaced", "other queries"):
             for control in family(found, detector.name, kind).controls:
                 assert not places_of(found, control) & target
     for row, query, key in zip(*found.places.tolist(), strict=True):
@@ -67,7 +68,8 @@ def test_by_position_every_look_has_the_same_queries(prompts):
             expected = {(r, q, where(q, step)) for r, q in queries}
             assert places_of(found, look) == expected
         assert min(q for _, q in queries) == 9
-        assert not [f for f in found.families if f.detector == name and f.kind != "shifted"]
+        kinds = {f.kind for f in found.families if f.detector == name} - {"shifted"}
+        assert kinds == ({"other queries"} if name == "previous-token" else set())
 
 
 def test_relabelled_looks_ask_for_another_token_everywhere(prompts):
@@ -90,20 +92,58 @@ def test_relabelled_looks_ask_for_another_token_everywhere(prompts):
         assert len({query for query, _ in own}) == len(own)
 
 
-def test_displaced_looks_are_the_same_places_elsewhere(prompts):
+def test_displaced_controls_are_the_same_positions_in_shuffled_rows(prompts):
     found = matched_controls(prompts, [INDUCTION], causal=True, d_model=16)
     kind = family(found, "induction", "displaced")
-    target = places_of(found, kind.target)
-    one_period = len(set(prompts.periods.tolist())) == 1
-    assert len(found.tokens) == len(prompts) * (2 if one_period else 1)
-    for look, move in zip(kind.controls, kind.moved, strict=True):
-        moved = {((r + move) % len(found.tokens), q, k) for r, q, k in target}
-        assert places_of(found, look) == moved - target
-        assert places_of(found, look)
-    if one_period:  # the hosts hold the same tokens, in another order
-        hosts, rows = found.tokens[len(prompts) :], prompts.tokens
-        assert torch.equal(hosts.sort(1).values, rows.sort(1).values)
-        assert not torch.equal(hosts, rows)
+    n, (control,) = len(prompts), kind.controls
+    rows, shuffled = found.tokens[:n], found.tokens[n:]
+    assert torch.equal(shuffled.sort(1).values, rows.sort(1).values)
+    assert not torch.equal(shuffled, rows)
+    compared, moved = places_of(found, kind.compared), places_of(found, control)
+    assert moved == {(r + n, q, k) for r, q, k in compared}
+    for row, query, key in places_of(found, kind.target) - compared:  # it holds there too
+        tokens = shuffled[row].numpy()
+        assert INDUCTION.relation(tokens, tokens)[query, key]
+
+
+def test_answers_are_displaced_to_other_rows_and_layouts_are_not_shuffled():
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(2, 30, (40, 9))
+    tokens[:, 0], tokens[:, -1] = 0, 1
+    where = rng.integers(1, 8, 40)
+    answers = torch.from_numpy(tokens[np.arange(40), where])[:, None]
+    prompts = Prompts(
+        torch.from_numpy(tokens), 0, np.zeros(40, int), "test", answers, torch.full((40, 1), 8)
+    )
+    found = matched_controls(prompts, [ANSWER, DUPLICATE_TOKEN], causal=True, d_model=16)
+    kind = family(found, "answer", "displaced")
+    for row, query, key in places_of(found, kind.controls[0]):
+        assert row < 40
+        assert query == 8
+        assert tokens[row, key] != answers[row, 0]
+    assert (found.tokens[40:, 0] == 0).all()
+    assert (found.tokens[40:, -1] == 1).all()
+    assert not [f for f in found.families if (f.detector, f.kind) == ("answer", "other queries")]
+
+
+def test_other_queries_see_the_same_keys_as_counted_by_hand(prompts):
+    found = matched_controls(prompts, [INDUCTION, PREVIOUS_TOKEN], causal=True, d_model=16)
+    pattern = torch.rand(24, 24, generator=torch.Generator().manual_seed(0)).numpy()
+    for name in ("induction", "previous-token"):
+        kind = family(found, name, "other queries")
+        target = places_of(found, kind.target)
+        for row in range(len(prompts)):
+            own = {(q, k) for r, q, k in target if r == row}
+            wanted = 0.0
+            for _, key in own:
+                others = [q for q in range(key + 1, 24) if (q, key) not in own]
+                others = others or [key]  # its own query, where no other sees it
+                wanted += np.mean([pattern[q, key] for q in others])
+            here = (found.which_set == kind.controls[0]) & (found.places[0] == row)
+            _, query, key = found.places[:, here]
+            made = (found.weights[here] * pattern[query, key]).sum()
+            assert made == pytest.approx(wanted)
+            assert found.n_queries[row, kind.controls[0]] == pytest.approx(len(own))
 
 
 def test_uniform_attention_is_counted_over_visible_keys(prompts):
@@ -112,10 +152,12 @@ def test_uniform_attention_is_counted_over_visible_keys(prompts):
         sums = found.uniform(window)
         for look in range(found.n_sets):
             for row in range(len(found.tokens)):
+                here = (found.which_set == look) & (found.places[0] == row)
+                places = zip(*found.places[1:, here], found.weights[here], strict=True)
                 expected = sum(
-                    1 / min(q + 1, window or 99)
-                    for r, q, k in places_of(found, look)
-                    if r == row and (window is None or q - k < window)
+                    weight / min(q + 1, window or 99)
+                    for q, k, weight in places
+                    if window is None or q - k < window
                 )
                 assert sums[row, look] == pytest.approx(expected)
     both = matched_controls(prompts, [PREVIOUS_TOKEN], causal=False, d_model=16)

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.behaviour.task import task_of
 from interp_toolkit.circuits.heads.controls import targets_of
-from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter, _taken, as_much_elsewhere
+from interp_toolkit.circuits.heads.cuts import (
+    INTACT,
+    LEAST_LEFT,
+    WAYS,
+    Cut,
+    Cutter,
+    _taken,
+    as_much_elsewhere,
+)
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.errors import InterventionError
 from interp_toolkit.models.heads import Head
@@ -60,7 +68,7 @@ def by_hand(model, cutter, layer, head, way):
     return cutter.task.read(logits, cutter.task.rows)[:, 0]
 
 
-@pytest.mark.parametrize("way", ["renormalise", "mean"])
+@pytest.mark.parametrize("way", ["renormalize", "mean"])
 def test_on_every_kind_of_model_as_by_hand(model, request, count_hooks, way):
     if request.node.callspec.params["model"] in ("own-bare", "bert"):
         return  # no task on made rows
@@ -78,9 +86,9 @@ def test_batches_and_restarts_change_nothing():
     model = induction_gqa()
     cuts = [
         Cut(frozenset([Head(0, 1), Head(1, 2)]), "previous-token", way, control)
-        for way in ("renormalise", "mean")
+        for way in WAYS
         for control in (False, True)
-    ]
+    ] + [Cut(frozenset([Head(0, 1)]), "previous-token", "mean", output=frozenset([Head(1, 2)]))]
     runs = []
     for memory in (None, 1_500_000):
         cutter = cutter_of(model, memory=memory)
@@ -89,21 +97,56 @@ def test_batches_and_restarts_change_nothing():
         np.testing.assert_allclose(runs[0][cut], runs[1][cut], atol=1e-5)
 
 
-@pytest.mark.parametrize("memory", [None, 1_500_000, 900_000])
+@pytest.mark.parametrize("memory", [None, 1_500_000, 1_100_000])
 def test_what_is_kept_of_a_run_stays_within_memory_and_changes_nothing(memory):
     model = induction_gqa()
-    cuts = [INTACT, Cut(frozenset([Head(1, 2)]), "previous-token", "mean")]
-    plain, keeping = (cutter_of(model, rows=24, memory=memory, keeps=k) for k in (False, True))
-    wanted = plain.readings(cuts, plain.task.rows)
-    for times in range(3):
-        found = keeping.readings(cuts, keeping.task.rows)
+    cuts = [INTACT, *(Cut(frozenset([Head(1, 2)]), "previous-token", way) for way in WAYS)]
+    wanted = cutter_of(model, rows=24).readings(cuts, torch.arange(24))
+    cutter = cutter_of(model, rows=24, memory=memory)
+    for _ in range(3):
+        found = cutter.readings(cuts, cutter.task.rows)
         for cut in cuts:
             np.testing.assert_allclose(found[cut], wanted[cut], atol=1e-5)
-        held = {t.data_ptr(): t.nbytes for i in keeping._kept.values() for t in i.entering.values()}
+        held = {t.data_ptr(): t.nbytes for i in cutter._kept.values() for t in i.values.values()}
         assert sum(held.values()) <= parse_memory(memory) / 2
-        kept = sum(map(len, keeping._kept)) / 24
-        assert keeping.repeated == pytest.approx(times * (1 - kept))
-    assert (kept == 1) == (memory is None)
+    if memory is None:
+        assert set(range(24)) == {row for rows in cutter._kept for row in rows}
+
+
+def test_replaced_output_is_the_mean_or_another_row_as_by_hand():
+    model = induction_gqa()
+    cutter = cutter_of(model, rows=6)
+    tokens, at, head = cutter.task.prompts.tokens, "blocks.1.attn.hook_z", Head(1, 2)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(tokens)
+    z = cache[at]
+    for way in ("mean", "resample"):
+        new = z.clone()
+        for row in range(6):
+            others = [r for r in range(6) if r != row]
+            donor = z[others].mean(0) if way == "mean" else z[cutter._donors[row]]
+            new[row, :, 2] = donor[:, 2]
+        with torch.no_grad():
+            logits = model.run_with_hooks(tokens, fwd_hooks=[(at, lambda z, hook, new=new: new)])
+        cut = Cut(way=way, output=frozenset([head]))
+        found = cutter.readings([cut], cutter.task.rows)[cut]
+        want = cutter.task.read(logits, cutter.task.rows)
+        np.testing.assert_allclose(found, want, atol=2e-4)
+
+
+def test_resampled_values_are_those_of_another_row():
+    model = induction_gqa()
+    cutter = cutter_of(model, rows=6)
+    values = cutter._donor_values(1, cutter.task.rows)
+    with torch.no_grad():
+        _, cache = model.run_with_cache(cutter.task.prompts.tokens)
+    own = cache["blocks.1.attn.hook_v"]
+    for row in range(6):
+        donor = cutter._donors[row]
+        assert donor != row
+        torch.testing.assert_close(
+            values[row].flatten(1).sort(0).values, own[donor].flatten(1).sort(0).values
+        )
 
 
 def test_a_model_started_in_the_middle_gives_the_same_logits(zoo):
@@ -120,7 +163,7 @@ def test_the_induction_head_needs_the_relation_and_not_other_attention():
     model = induction()
     cutter = cutter_of(model, rows=8)
     head = frozenset([Head(0, 1)])
-    cut, control = (Cut(head, "previous-token", "renormalise", c) for c in (False, True))
+    cut, control = (Cut(head, "previous-token", "renormalize", c) for c in (False, True))
     found = cutter.readings([INTACT, cut, control], cutter.task.rows)
     intact, without, elsewhere = (found[c][:, 0].mean() for c in (INTACT, cut, control))
     assert intact - without > 2
@@ -150,14 +193,14 @@ def patterns(draw):
 
 @given(patterns())
 def test_what_is_left_is_attention_without_the_targets(case):
-    pattern, targets, seen = case
-    left, stands_in = _taken(pattern, targets, seen, "renormalise")
-    others = (seen & ~targets).any(-1)
-    torch.testing.assert_close(left.sum(-1), torch.ones_like(left.sum(-1)))
-    assert not stands_in.any()
-    if others.any():
-        assert float((left * targets).sum(-1)[others].abs().max()) < 1e-12
-    left, stands_in = _taken(pattern, targets, seen, "mean")
+    pattern, targets, _ = case
+    left, missing = _taken(pattern, targets, "renormalize")
+    torch.testing.assert_close(left.sum(-1) + missing[..., 0], torch.ones_like(left.sum(-1)))
+    assert float((left * targets).abs().max()) < 1e-12
+    enough = (pattern * ~targets).sum(-1) > LEAST_LEFT
+    assert not missing[..., 0][enough].any()
+    assert (missing[..., 0][~enough] >= 1 - LEAST_LEFT).all()
+    left, stands_in = _taken(pattern, targets, "mean")
     torch.testing.assert_close(left.sum(-1) + stands_in[..., 0], torch.ones_like(left.sum(-1)))
     assert float((left * targets).abs().max()) < 1e-12
 

@@ -36,8 +36,9 @@ def test_sums_are_those_of_the_whole_patterns(zoo, kind, count_hooks):
         name = f"blocks.{layer}.attn.hook_pattern"
         pattern = collect(model, found.tokens, name, "all")[name].double().numpy()
         expected = np.zeros(sums.sums.shape[1:])
-        for (row, query, key), look in zip(found.places.T, found.which_set, strict=True):
-            expected[row, :, look] += pattern[row, :, query, key]
+        sets = zip(found.places.T, found.which_set, found.weights, strict=True)
+        for (row, query, key), look, weight in sets:
+            expected[row, :, look] += weight * pattern[row, :, query, key]
         np.testing.assert_allclose(sums.sums[layer], expected, atol=2e-6)
 
 

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from interp_toolkit.circuits.heads.groups import group_effects
 
 import interp_toolkit as it
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
@@ -16,7 +17,6 @@ from interp_toolkit.circuits.behaviour.task import measured_home, task_of
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.detectors import as_detector
-from interp_toolkit.circuits.heads.groups import group_effects
 from interp_toolkit.models.heads import Head
 from interp_toolkit.toys.hand_set.layouts import RELATIONS, Layout
 from interp_toolkit.toys.hand_set.shared_work import Work, shared_work

@@ -104,6 +104,7 @@ def test_the_floor_is_part_of_the_rule():
             uniform=np.zeros((1, 2)),
             null_mean=np.full((1, 2), null),
             excess=excess,
+            over_null=excess - null,
             p_value=p,
             weakest=(),
             by_row=np.empty((1, 1, 2)),
