@@ -37,7 +37,7 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import AnswerTask, AtHome
 from interp_toolkit.circuits.behaviour.words import matters
 from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter
-from interp_toolkit.circuits.heads.groups import Group, group_effects
+from interp_toolkit.circuits.heads.rule import Group, group_effects
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.running.interventions import reinitialised
@@ -117,7 +117,7 @@ def words_of_nothing(count: int, seed: int = 6) -> dict[str, Any]:
     for i in track(range(count), "words of nothing"):
         rng = np.random.default_rng([seed, i])
         nothing = Nothing.drawn(rng)
-        group = nothing.judged(i)
+        group = nothing.judged()
         for member in group.members:
             said[member.word] = said.get(member.word, 0) + 1
         words = [m.word for m in group.members if m.word not in SILENT]
@@ -162,12 +162,13 @@ class Nothing(Cutter):
         return {"heads": self.heads, "right": self.right, "flip": self.flip,
                 "rows": len(self.whole_rows)}  # fmt: skip
 
-    def judged(self, seed: int) -> Group:
+    def judged(self) -> Group:
         """The group of heads, by the code that judges real cuts."""
         value = Estimate(self.right, self.right, self.right, 0.0, len(self.whole_rows))
-        home = AtHome(True, value, CHANCE, 0.0, "nothing", unit="of the answers")
+        above = self.whole_rows - CHANCE
+        home = AtHome(True, value, CHANCE, 0.0, "nothing", "of the answers", above, 1.0)
         heads = [Head(0, h) for h in range(self.heads)]
-        return group_effects(self, RELATION, heads, home, everyone=heads, seed=seed)
+        return group_effects(self, RELATION, heads, home)
 
     def readings(self, cuts: Sequence[Cut], rows: torch.Tensor) -> dict[Cut, np.ndarray]:
         """As `Cutter.readings`."""
@@ -183,7 +184,7 @@ def alike(cut: Cut) -> tuple[frozenset[Head], bool]:
 
     That is the worst case for a rule which asks that both ways agree.
     """
-    return cut.heads, cut.control
+    return cut.heads | cut.output, cut.control
 
 
 class _Tally:

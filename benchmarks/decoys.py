@@ -10,7 +10,7 @@ model to `heads`:
 - separator: a separator token from everywhere; window: the last three positions alike;
 - token class: any token of a class, of which the row holds one beside the query;
 - inert sink: the first token, writing nothing; bias: the first token, writing a constant;
-- cancelling pair: two heads whose writes cancel; period: a fixed distance back, in periodic prompts;
+- cancelling pair: two heads whose writes cancel; period: a fixed distance, in periodic prompts;
 - copy anything: all positions alike, copying.
 
 Run: python benchmarks/decoys.py [--seeds 6] [--first-seed 0] [--only KIND ...] [--json FILE]
@@ -504,8 +504,8 @@ def main() -> None:
         for r in rows:
             wrong = r["detected"] != r["true"] or (r["answer"] == "confirmed") != r["true"]
             if wrong:
-                console.print(r["kind"], r["seed"], r["head"], r["relation"], r["says"],
-                              f"named {r['detected']} ({r['causal']}: {r['reason']}), {r['answer']}")  # fmt: skip
+                named = f"named {r['detected']} ({r['causal']}: {r['reason']})"
+                console.print(*(r[k] for k in ("kind", "seed", "head", "relation", "says")), named)
                 for question, (answer, why) in r["parts"].items():
                     console.print(f"    {question}: {answer}: {why[:260]}")
     if options.json:

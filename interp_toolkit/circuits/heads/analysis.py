@@ -56,6 +56,7 @@ from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
 from interp_toolkit.circuits.heads.verdict import (
     DEFINED_BY_EFFECT,
     evidence_of,
+    rival_of,
     verdict,
     why_not,
 )
@@ -358,7 +359,8 @@ def _head(
     head = HeadVerdict(**known, detected=False, attends=attends, cut=cut)
     if cut is not None:
         return dataclasses.replace(head, detected=cut.named, reason=cut.reason)
-    if reason := why_not(head, own, next((d for d in described if d.head == at), None)):
+    own_keys = next((d for d in described if d.head == at), None)
+    if reason := why_not(head, own.floor, rival_of(own, Head(*at), own_keys)):
         return dataclasses.replace(head, reason=reason)
     if group is not None and at in group.heads:
         return dataclasses.replace(head, reason=WITH_OTHERS)

@@ -215,7 +215,7 @@ class Knockouts:
 
     def output_effect(self, head: Head, company: Heads = frozenset()) -> Effect:
         """By way: what is lost when all that the head writes is replaced, in its company."""
-        found = {}
+        found: dict[str, Share] = {}
         for way in OUTPUT_WAYS:
             before = self._cut(company, way)
             after = Cut(company, self.detector, way, output=frozenset([head]))

@@ -18,6 +18,7 @@ from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.rule import LEAST_EXCESS, Group, least
 from interp_toolkit.circuits.heads.significance import DetectorScores
+from interp_toolkit.models.heads import Head
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL
 
@@ -125,31 +126,48 @@ def _uncompared(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
     ]
 
 
-def why_not(head: HeadVerdict, scores: DetectorScores, described: Described | None) -> str | None:
-    """Why attention alone does not say that a head is of a kind; None where it does."""
+def why_not(head: HeadVerdict, floor: float, rival: str | None = None) -> str | None:
+    """Why attention alone does not say that a head is of a kind; None where it does.
+
+    Args:
+        head: with its scores.
+        floor: the detector's threshold.
+        rival: what else its attention could be (see `rival_of`).
+    """
     if head.attends:
         return None
     if head.excess is None or head.score is None:
         return "no targets in these prompts"
     if head.p_value is None:
         return NO_CONTROL
-    over_null = float(scores.over_null[head.layer, head.head])
-    if head.excess >= LEAST_EXCESS and head.p_value > LEVEL:
-        rival = RIVALS[scores.weakest[head.layer][head.head]]
-        shares = [] if described is None else described.shares
-        other = next((s for s in shares if s.relation.startswith(("place", "token"))), None)
-        other = other or next((s for s in shares if s.relation.endswith("back")), None)
-        also = "" if other is None else f": {other.relation} has {other.share:.0%}"
-        return f"not distinguishable from attention to {rival}{also}"
+    over_null = head.excess
+    if head.null_mean is not None and head.uniform is not None and head.uniform < 1:
+        over_null = min(over_null, (head.score - head.null_mean) / (1 - head.uniform))
+    if rival is not None and head.excess >= LEAST_EXCESS and head.p_value > LEVEL:
+        return f"not distinguishable from attention to {rival}"
     reasons = []
-    if over_null < scores.floor:
-        reasons.append(f"attention above its controls is below the threshold of {scores.floor:.0%}")
+    if over_null < floor:
+        reasons.append(f"attention above its controls is below the threshold of {floor:.0%}")
     if head.p_adjusted is None or head.p_adjusted > LEVEL:
         said = f"adjusted p above {LEVEL:g}"
         if over_null >= LEAST_EXCESS and head.p_value <= LEVEL:
             return f"{said}, {head.p_value:.2g} alone: these prompts cannot tell it from chance"
         reasons.append(said)
     return " and ".join(reasons) or None
+
+
+def rival_of(scores: DetectorScores, at: Head, described: Described | None) -> str | None:
+    """What attention to a pattern's keys could be instead, by the controls that have most of it.
+
+    With the position, token or distance that most of the head's attention goes to, if any.
+    """
+    kind = RIVALS.get(scores.weakest[at.layer][at.head])
+    shares = [] if described is None else list(described.shares)
+    for words in (("place", "token"), tuple("123")):
+        for share in shares:
+            if kind is not None and share.relation.startswith(words):
+                return f"{kind}: {share.relation} has {share.share:.0%}"
+    return kind
 
 
 def nearest(heads: Sequence[HeadVerdict]) -> HeadVerdict:

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from interp_toolkit.circuits.heads.groups import MemberEffect, least
 
 import interp_toolkit as it
 from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.heads import analysis as head_analysis
-from interp_toolkit.circuits.heads import figures, groups, verdict
+from interp_toolkit.circuits.heads import figures, verdict
 from interp_toolkit.circuits.heads.analysis import HEADS
 from interp_toolkit.circuits.heads.result import HeadVerdict
+from interp_toolkit.circuits.heads.rule import MemberEffect, least
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
@@ -203,11 +203,11 @@ def test_which_models_it_fits(tiny_xor_model, tiny_induction_model):
 
 
 def effect(mean, low, high, word, restored=None):
-    own = {way: Share(mean, low, high) for way in ("renormalise", "mean")}
+    own = {way: Share(mean, low, high) for way in ("renormalize", "mean")}
     back = own if restored is None else {way: Share(*restored) for way in own}
     claim = own if restored is None else back
     named = word in ("carries", "contributes")
-    return MemberEffect(Head(1, 2), own, back, claim, word, named=named, reason="x")
+    return MemberEffect(Head(1, 2), own, back, claim, {}, word, named=named, reason="x")
 
 
 def one(cut=None, **fields):
@@ -240,8 +240,8 @@ def test_how_verdicts_are_worded():
     nothing = [dataclasses.replace(nothing[0], reason=verdict.why_not(nothing[0], 0.3))]
     assert verdict.verdict(nothing, [], [], at_home()) == (
         "No head is detected as induction (the nearest is L1H2 as induction, 10% of its "
-        "attention, adjusted p = 1: attention beyond its null below the floor of 30% and adjusted "
-        "p above 0.05). Ninety of a hundred."
+        "attention, adjusted p = 1: attention above its controls is below the threshold of 30% "
+        "and adjusted p above 0.05). Ninety of a hundred."
     )
     assert verdict.status(nothing, at_home()) == "not_detected"
     assert verdict.status(nothing, at_home(yes=False)) == "not_tested"
@@ -290,7 +290,7 @@ def test_what_cannot_be_told_from_chance_is_undecided_and_not_denied():
     [
         (
             {"score": 0.2, "uniform": 0.0, "excess": 0.2, "null_mean": 0.0, "p": 1e-8},
-            "below the fl",
+            "below the thr",
         ),
         (
             {"score": 0.9, "uniform": 0.1, "excess": 0.8, "null_mean": 0.1, "p": 0.2},
@@ -298,7 +298,7 @@ def test_what_cannot_be_told_from_chance_is_undecided_and_not_denied():
         ),
         (
             {"score": 0.9, "uniform": 0.1, "excess": 0.8, "null_mean": 0.8, "p": 1e-8},
-            "beyond its n",
+            "above its con",
         ),
     ],
 )
@@ -315,12 +315,11 @@ def test_heads_that_are_not_cut_one_by_one_are_cut_with_the_others(monkeypatch):
     for name in ("W_Q", "W_K", "W_V", "W_O"):
         getattr(attn, name).data[1] = getattr(attn, name).data[0]
     both = by_name(HEADS(model, detectors=["induction"]), "induction", 1, 0)
-    for module in (head_analysis, groups):
-        monkeypatch.setattr(module, "MOST_CUT", 1)
+    monkeypatch.setattr(head_analysis, "MOST_MEMBERS", 1)
     result = HEADS(model, detectors=["induction"])
     (judged,) = [head for head in result.heads if head.cut]
     assert judged.cut.restored["mean"].mean == pytest.approx(both.cut.restored["mean"].mean)
-    assert sum(head.detected for head in result.heads) == 2
+    assert not any(head.detected for head in result.heads if head.cut is None)
     assert any("not one by one" in note for note in result.notes)
 
 
@@ -341,3 +340,60 @@ def test_too_few_controls_are_not_called_no_targets():
     few = one(detected=False, score=0.99, uniform=0.2, null_mean=None, excess=0.98)
     assert verdict.why_not(few, 0.3) == "too few matched controls in these prompts"
     assert verdict.why_not(one(detected=False), 0.3) == "no targets in these prompts"
+
+
+def test_a_large_model_is_given_fewer_prompts_and_names_the_same_head(monkeypatch):
+    model = toys.induction(d_vocab=40, n_ctx=32)
+    before = HEADS(model, detectors=["induction", "previous-token"])
+    monkeypatch.setattr(head_analysis, "LARGE", 0.0)
+    after = HEADS(model, detectors=["induction", "previous-token"])
+    assert after.status == before.status == "detected"
+    words = [
+        {(h.detector, h.name): h.causal for h in r.heads if h.detected} for r in (before, after)
+    ]
+    assert words[0] == words[1]
+    assert {group.rows for group in after.groups} == {head_analysis.LARGE_ROWS}
+
+
+def test_attention_alone_is_described_and_never_detected():
+    result = HEADS(toys.decoy(d_vocab=40, n_ctx=60))
+    assert result.status == "described"
+    assert [h.name for h in result.heads if h.detected] == ["L1H1", "L0H1"]
+    assert all(h.causal == "not_tested" for h in result.heads)
+    assert result.verdict.startswith("What heads do is not tested")
+
+
+WORDS = ("carries", "contributes", "no_effect_found", "works_against", "undecided")
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_no_status_contradicts_its_evidence(seed):
+    """Heads, effects and tasks drawn at random: what is detected was knocked out and matters."""
+    rng = np.random.default_rng(seed)
+    heads = []
+    for layer in range(int(rng.integers(1, 5))):
+        score = float(rng.random())
+        p = None if rng.random() < 0.3 else float(rng.random())
+        cut, fields = None, {"score": score, "excess": score, "uniform": 0.0, "p_value": p}
+        fields |= {"p_adjusted": p, "attends": bool(rng.random() < 0.4), "layer": layer}
+        if rng.random() < 0.5:
+            word = WORDS[rng.integers(len(WORDS))]
+            cut = effect(*np.sort(rng.normal(size=3))[[1, 0, 2]], word)
+        head = one(cut, **fields)
+        detected = cut.named if cut else head.attends
+        reason = None if detected else (cut.reason if cut else verdict.why_not(head, 0.3))
+        heads.append(dataclasses.replace(head, detected=detected, reason=reason))
+    home = [None, at_home(yes=True), at_home(yes=False)][seed % 3]
+    status = verdict.status(heads, home)
+    reason = verdict.reason_of(status, heads, home)
+    if status == "detected":
+        assert any(h.detected and h.causal in ("carries", "contributes") for h in heads)
+        assert reason is None
+    else:
+        assert reason
+        assert not any(h.detected and h.cut for h in heads)
+    if status == "not_detected":
+        assert home.yes
+        assert any(h.p_value is not None for h in heads)
+        assert not any(h.cut and h.causal == "undecided" for h in heads)
+    verdict.verdict(heads, [], [], home)

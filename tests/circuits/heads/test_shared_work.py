@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from interp_toolkit.circuits.heads.groups import group_effects
 
 import interp_toolkit as it
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
@@ -17,6 +16,7 @@ from interp_toolkit.circuits.behaviour.task import measured_home, task_of
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.detectors import as_detector
+from interp_toolkit.circuits.heads.rule import group_effects
 from interp_toolkit.models.heads import Head
 from interp_toolkit.toys.hand_set.layouts import RELATIONS, Layout
 from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
@@ -87,9 +87,8 @@ def test_cutting_names_four_heads_that_share_the_work():
     task, _ = task_of(model, prompts)
     targets = partial(targets_of, as_detector("answer"), prompts, causal=True)
     heads = [Head(*at[1:]) for at in sorted(model.ground_truth.true)]
-    everyone = [Head(0, head) for head in range(model.cfg.n_heads)]
     cutter = Cutter(model, task, {"answer": targets})
-    group = group_effects(cutter, "answer", heads, measured_home(model, task), everyone=everyone)
+    group = group_effects(cutter, "answer", heads, measured_home(model, task))
     assert group.structure == "shared"
     assert [(m.word, m.named) for m in group.members] == [("contributes", True)] * 4
 
