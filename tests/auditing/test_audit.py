@@ -205,7 +205,7 @@ def test_the_behaviours_own_interval_is_corrected_too(coverage):
     for _ in range(runs):
         whole = 1.0 + rng.standard_normal(n)
         lost = 0.5 * (1.0 + rng.standard_normal(n))  # half of the behaviour, told apart from it
-        home = AtHome(True, estimate(whole, 0.95), 0.0, 0.0, "", "")
+        home = AtHome(True, estimate(whole, 0.95), 0.0, 0.0, "", "", whole)
         ground = Ground(None, None, 0, 0.05, 1)
         known = {"task": (Task(), None), "home": home, "readings": whole[:, None]}
         ground.__dict__.update(known)

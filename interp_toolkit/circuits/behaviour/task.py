@@ -79,10 +79,14 @@ class AtHome:
     def fraction(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
         """A loss on the first rows of the task as a fraction of the metric, with its interval.
 
-        The metric's own uncertainty, chance's included, is part of the interval (Fieller).
+        The metric's own uncertainty, chance's included, is part of the interval: Fieller's, and for
+        an accuracy what few changed rows allow (see `ratio_share`).
         """
         assert self.above is not None
-        found = ratio_share(lost, self.above[: len(lost)], coverage)
+        above = self.above[: len(lost)]
+        if math.isinf(self.most):
+            return Share(float(lost.mean() / above.mean()), *ratio_interval(lost, above, coverage))
+        found = ratio_share(lost, above, coverage)
         return Share(*(min(end, self.most) for end in (found.mean, found.low, found.high)))
 
     def share(self, effect: Estimate) -> Share:

@@ -272,7 +272,11 @@ def _look(
             most = LARGE_MEMBERS if task is not rows.task else MOST_MEMBERS
             groups, notes = _groups(cutter, scores, home, most)
     by_name = {group.detector: group for group in groups}
-    heads = [_head(row, scores, by_name, described) for row in scores.to_frame().to_dict("records")]
+    strict = rows.prompts.answers is not None and home is not None and home.yes
+    heads = [
+        _head(row, scores, by_name, described, strict=strict)
+        for row in scores.to_frame().to_dict("records")
+    ]
     return _Looked(heads, groups, home, rows.task, tuple(notes))
 
 
@@ -348,8 +352,10 @@ def _head(
     scores: HeadScores,
     groups: Mapping[str, Group],
     described: Sequence[Described],
+    *,
+    strict: bool,
 ) -> HeadVerdict:
-    """One head under one detector: by the head rule, or by attention alone."""
+    """One head under one detector: by the head rule or, unless `strict`, by attention alone."""
     known = {str(key): jsonable(value) for key, value in row.items()}
     attends = known.pop("detected")
     at = known["layer"], known["head"]
@@ -364,9 +370,10 @@ def _head(
         return dataclasses.replace(head, reason=reason)
     if group is not None and at in group.heads:
         return dataclasses.replace(head, reason=WITH_OTHERS)
-    return dataclasses.replace(head, detected=attends)
+    return dataclasses.replace(head, detected=not strict, reason=UNCUT if strict else None)
 
 
+UNCUT = "it attends so, but that could not be knocked out where these prompts have answers"
 WITH_OTHERS = "it attends so, but was knocked out only with the other heads that attend so"
 
 

@@ -31,7 +31,7 @@ class HeadVerdict:
         detector, layer, head: which.
         score: mean share of a query's attention on its targets; None where there are none.
         uniform: what uniform attention would give.
-        null_mean: mean of the matched controls.
+        null_mean: what the closest controls pay, or uniform attention where that is more.
         excess: (score - uniform) / (1 - uniform).
         p_value: largest over the families of controls.
         p_adjusted: Holm's, over all heads and detectors of the model.

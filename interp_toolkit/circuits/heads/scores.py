@@ -119,7 +119,8 @@ def score_heads(
 
     Returns:
         Columns detector, layer, head, score (mean share of a query's attention on its targets, 0 to
-        1), uniform (what uniform attention would give), null_mean (mean of the matched controls),
+        1), uniform (what uniform attention would give), null_mean (what the closest
+        controls pay, or uniform attention where that is more),
         excess ((score - uniform) / (1 - uniform)), p_value, p_adjusted (Holm, over the model),
         q_value (Benjamini-Hochberg), detected. NaN where the data has no targets.
 

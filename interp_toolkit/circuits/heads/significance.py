@@ -65,7 +65,7 @@ class DetectorScores(Brief):
         detector: its name.
         score: mean attention that a query pays to its targets.
         uniform: what uniform attention would pay.
-        null_mean: mean of the controls' scores, of the family where it is largest.
+        null_mean: what the closest controls pay, or uniform attention where that is more.
         excess: (score - uniform) / (1 - uniform).
         over_null: excess less the controls', of the family where that is smallest.
         p_value: the largest over the families of controls.

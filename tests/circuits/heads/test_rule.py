@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import interp_toolkit as it
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.heads import analysis
 from interp_toolkit.circuits.heads.analysis import HEADS
@@ -130,7 +131,7 @@ def test_a_true_head_is_named_and_confirmed(decoys, kind):
 
 def test_rows_that_cannot_tell_a_position_from_an_answer_leave_both_open(decoys):
     planted = decoys.fixed_position(2)  # the answer stands at one position in every row
-    result = HEADS(planted.model, data=planted.data)
+    result = it.analyze(planted.model, "heads", data=planted.data)
     found = head(result, "answer", 0, int(planted.claims[0].head[-1]))
     assert found.score > 0.9
     assert found.p_value is None
@@ -140,20 +141,18 @@ def test_rows_that_cannot_tell_a_position_from_an_answer_leave_both_open(decoys)
 
 def test_the_rival_of_a_pattern_is_named(decoys):
     planted = decoys.separator(20)
-    result = HEADS(planted.model, data=planted.data)
+    result = it.analyze(planted.model, "heads", data=planted.data)
     found = head(result, "previous-token", 1, int(planted.claims[0].head[-1]))
     assert "not distinguishable from attention to the same keys from every query" in found.reason
     assert "token 1" in found.reason
 
 
 def test_one_odd_row_does_not_name_a_head(decoys):
-    """Of rows with one period a head a fixed distance back is no induction head; nor with one row
-    of another period among them.
-    """
+    """A head a fixed distance back is no induction head, with one row of another period or none."""
     planted = decoys.period(20)
     tokens = planted.data["tokens"].copy()
     half = tokens.shape[1] // 2
     tokens[0, half:] = tokens[0, half - 1 :: -1]
     for rows in (planted.data["tokens"], tokens):
-        result = HEADS(planted.model, data=planted.data | {"tokens": rows})
+        result = it.analyze(planted.model, "heads", data=planted.data | {"tokens": rows})
         assert not [h for h in result.heads if h.detector == "induction" and h.detected]
