@@ -78,6 +78,13 @@ class Prompts(Brief):
         chosen: dict[str, Any] = {n: p if p is None else p[rows] for n, p in parts.items()}
         return replace(self, tokens=self.tokens[rows], periods=self.periods[rows], **chosen)
 
+    def distinct(self) -> Prompts:
+        """Each prompt once: a copy is no second observation."""
+        parts = (self.tokens, self.answers, self.answer_positions, self.wrong, self.corrupted)
+        columns = torch.cat([part for part in parts if part is not None], dim=1).numpy()
+        _, first = np.unique(columns, axis=0, return_index=True)
+        return self if len(first) == len(self) else self.at(np.sort(first))
+
     def sought_answers(self) -> Int[np.ndarray, "row pos"]:
         """At every asked position its answer, elsewhere -1; all -1 for rows that ask nothing."""
         sought = np.full(self.tokens.shape, -1)
@@ -198,6 +205,16 @@ def prompts_from_data(data: FeatureData, model: Model) -> Prompts:
         wrong=None if data.wrong is None else torch.from_numpy(np.asarray(data.wrong)),
         corrupted=_corrupted(data, model),
         source=f"{data.source}: rows with answers, {len(prompts)} × {prompts.n_pos}",
+    )
+
+
+def copies_note(given: Prompts, distinct: Prompts) -> str | None:
+    """That some prompts were left out as copies of others; None where none was."""
+    copies = len(given) - len(distinct)
+    return (
+        f"{copies} of {len(given)} prompts are copies of others and were left out"
+        if copies
+        else None
     )
 
 

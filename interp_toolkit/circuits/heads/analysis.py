@@ -27,6 +27,7 @@ from interp_toolkit.circuits.behaviour.prompts import (
     FEWEST_TOKENS,
     SHORTEST,
     Prompts,
+    copies_note,
     prompts_from_data,
 )
 from interp_toolkit.circuits.behaviour.task import (
@@ -209,11 +210,13 @@ def _rows(
     progress: Callable[[str], None],
 ) -> _Rows:
     if data is not None:
-        prompts = prompts_from_data(data, model)
+        given = prompts_from_data(data, model)
+        prompts = given.distinct()
+        copies = copies_note(given, prompts)
         task, reason = task_of(model, prompts)
         asked = "give rows with answers, or rows that repeat"
         untested = f"what heads do is not tested: {reason}; {asked}" if task is None else None
-        told = (assumption_note(model, data), untested)
+        told = (assumption_note(model, data), copies, untested)
         return _Rows(prompts, task, tuple(note for note in told if note))
     prompts, way, note = home_prompts(
         model,

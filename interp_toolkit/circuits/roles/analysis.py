@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
+from interp_toolkit.circuits.behaviour.prompts import copies_note, prompts_from_data
 from interp_toolkit.circuits.behaviour.task import measured_home, task_of
 from interp_toolkit.circuits.roles import figures
 from interp_toolkit.circuits.roles.asks import asks_of
@@ -72,7 +72,8 @@ def run(
     """
     if data is None:
         raise InputError(_NO_ROWS)
-    prompts = prompts_from_data(data, model)
+    given = prompts_from_data(data, model)
+    prompts = given.distinct()
     asks_of(prompts)
     task, reason = task_of(model, prompts)
     if task is None:
@@ -107,6 +108,7 @@ def run(
         notes=[
             *(f"{name} is not tested: {why}" for name, why in roles.untested.items()),
             *roles.notes,
+            *filter(None, [copies_note(given, prompts)]),
         ],
         plots=[figures.direct_map(roles), *figures.attention_panels(roles)],
     )

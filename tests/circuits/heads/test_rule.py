@@ -156,3 +156,18 @@ def test_one_odd_row_does_not_name_a_head(decoys):
     for rows in (planted.data["tokens"], tokens):
         result = it.analyze(planted.model, "heads", data=planted.data | {"tokens": rows})
         assert not [h for h in result.heads if h.detector == "induction" and h.detected]
+
+
+def test_copies_of_prompts_are_no_more_prompts(decoys):
+    planted = decoys.true_previous(20)
+    few = {name: column[:40] for name, column in planted.data.items()}
+    once = it.analyze(planted.model, "heads", data=few)
+    thrice = it.analyze(
+        planted.model, "heads", data={name: np.concatenate([c] * 3) for name, c in few.items()}
+    )
+    assert any("80 of 120 prompts are copies" in note for note in thrice.notes)
+    assert thrice.verdict == once.verdict
+    for a, b in zip(once.heads, thrice.heads, strict=True):
+        assert a.p_value == pytest.approx(b.p_value, nan_ok=True)
+        if a.cut is not None:
+            assert b.cut.effect.low == pytest.approx(a.cut.effect.low, abs=1e-6)
