@@ -115,12 +115,13 @@ bench: $(VENV)/ready
 	$(call measured,summary)
 
 # Are p-values as small as often as they say, what is seen how often, do verdicts agree with
-# themselves? Half an hour.
+# themselves, are decoys named? Half an hour.
 calibrate: $(VENV)/ready
 	mkdir -p $(MEASURED)
 	OMP_NUM_THREADS=1 $(call measured,calibration)
 	OMP_NUM_THREADS=1 $(call measured,power)
 	OMP_NUM_THREADS=1 $(call measured,agreement)
+	OMP_NUM_THREADS=1 $(call measured,decoys,--seeds 10 --first-seed 1000)
 
 # `make version V=0.2.0` writes it wherever it stands; the unreleased heading of CHANGELOG.md too.
 version:

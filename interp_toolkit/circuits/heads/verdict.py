@@ -1,9 +1,8 @@
-"""The verdict on a model's heads: what is detected, what cutting says of it, in words.
+"""The verdict on a model's heads: what is detected, and what knocking out attention says of it.
 
-Before anything else stands whether the model does the task on these rows: of a model that does not,
-nothing is said of what its heads do (*not tested*). Labels come from attention and its null
-(`significance`) and, where a behaviour is there, from cutting that attention (`groups`); causal
-words have one rule (`behaviour.words`), and every sentence gives the interval it rests on.
+First comes whether the model performs the task on these prompts: of a model that does not, nothing
+is said of what its heads do (*not tested*), and attention is only *described*. Labels come from the
+head rule (`rule`), causal words from `behaviour.words`; every sentence gives its interval.
 """
 
 from __future__ import annotations
