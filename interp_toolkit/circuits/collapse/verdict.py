@@ -60,7 +60,7 @@ def verdict(
         beside = f"; {low if low == high else f'{low} to {high}'} with the weights shuffled"
     return (
         f"Hidden states of different tokens {finding}: their mean cosine is {last.cosine:.2f} "
-        f"(95 % interval {last.low:.2f} to {last.high:.2f}) after the last block and {first.cosine:.2f} "
-        f"at the embedding{beside}; independent directions would have 0, a single cosine with "
+        f"(95 % interval {last.low:.2f} to {last.high:.2f}) after the last block and "
+        f"{first.cosine:.2f} at the embedding{beside}; independent directions would have 0, a single cosine with "
         f"a standard deviation of {1 / math.sqrt(d_model):.2f}."
     )
