@@ -61,6 +61,6 @@ def verdict(
     return (
         f"Hidden states of different tokens {finding}: their mean cosine is {last.cosine:.2f} "
         f"(95 % interval {last.low:.2f} to {last.high:.2f}) after the last block and "
-        f"{first.cosine:.2f} at the embedding{beside}; independent directions would have 0, a single cosine with "
-        f"a standard deviation of {1 / math.sqrt(d_model):.2f}."
+        f"{first.cosine:.2f} at the embedding{beside}; independent directions would have 0, "
+        f"a single cosine with a standard deviation of {1 / math.sqrt(d_model):.2f}."
     )
