@@ -27,6 +27,30 @@ def equal_inputs(inputs: Iterable[Shaped[np.ndarray, "..."]]) -> Int[np.ndarray,
     return np.array([codes.setdefault(key, len(codes)) for key in keys], dtype=np.int64)
 
 
+def equal_up_to(
+    rows: Sequence[Int[np.ndarray, " pos"]],
+    positions: Sequence[int] | Int[np.ndarray, " row"],
+    *,
+    causal: bool = True,
+) -> Int[np.ndarray, " row"]:
+    """The group of every row by what a model's activations at its position can depend on.
+
+    Args:
+        rows: token ids.
+        positions: one a row; negative ones count from the row's end.
+        causal: whether later tokens have no say; else the whole row and the position count.
+
+    Examples:
+        >>> rows = [np.array([5, 7, 9]), np.array([5, 7]), np.array([5, 8, 9])]
+        >>> equal_up_to(rows, [1, 1, 1]).tolist(), equal_up_to(rows, [0, 0, 0]).tolist()
+        ([0, 0, 1], [0, 0, 0])
+    """
+    places = [int(p) % len(row) for row, p in zip(rows, positions, strict=True)]
+    if causal:
+        return equal_inputs([row[: p + 1] for row, p in zip(rows, places, strict=True)])
+    return equal_inputs([np.append(row, p) for row, p in zip(rows, places, strict=True)])
+
+
 def joined(*groupings: Sequence[int] | Int[np.ndarray, " row"]) -> Int[np.ndarray, " row"]:
     """The finest grouping that keeps together what any of these does (connected components).
 
