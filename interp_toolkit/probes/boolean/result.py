@@ -218,9 +218,9 @@ class SiteVerdict:
                 return Control(name, "powerless", f"{name}: none was read")
             reason = f"re-initialised models read it as well ({copies:.3g} against {own:.3g})"
             return Control(name, "failed" if copies >= own - AS_WELL else "passed", reason)
-        copies = self.reinitialised
-        if copies is not None and copies.tried >= LEAST_COPIES and copies.separable == copies.tried:
-            return Control(name, "failed", f"all {copies.tried} re-initialised models show it")
+        null = self.reinitialised
+        if null is not None and null.separable == null.tried >= LEAST_COPIES:
+            return Control(name, "failed", f"all {null.tried} re-initialised models show it")
         return Control(name, "powerless")
 
     @property
