@@ -3,8 +3,8 @@
 Read `features` (the record that analyses take), `pairs` (what stands against a prompt and its
 answer), `files` (read from disk; tables by `tables` and `columns`), `plain_texts`, `truth` (all
 inputs of a truth table); then `encoding` (text to token ids), `list_layout` and `lists` (lists to
-sort), `duplicates` (inputs that count as one), `composites` (features that are on together),
-`texts` and `token_store` (corpora), `task` (inputs of a toy's own task).
+sort), `composites` (features that are on together), `texts` and `token_store` (corpora), `task`
+(inputs of a toy's own task).
 """
 
 import lazy_loader

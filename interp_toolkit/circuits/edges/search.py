@@ -44,7 +44,7 @@ from interp_toolkit.circuits.edges.patching import patched_stream
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.stand_in import Kind, kinds_for
 from interp_toolkit.circuits.edges.wiring import Edge, Node
-from interp_toolkit.data.duplicates import equal_inputs, equal_up_to
+from interp_toolkit.duplicates import equal_inputs, equal_up_to
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.stats import COVERAGE

@@ -28,7 +28,7 @@ def equal_inputs(inputs: Iterable[Shaped[np.ndarray, "..."]]) -> Int[np.ndarray,
 
 
 def equal_up_to(
-    rows: Sequence[Int[np.ndarray, " pos"]],
+    rows: Sequence[Int[np.ndarray, "..."]],
     positions: Sequence[int] | Int[np.ndarray, " row"],
     *,
     causal: bool = True,
