@@ -26,7 +26,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from interp_toolkit.results import Status
-from interp_toolkit.stats import COVERAGE
+from interp_toolkit.stats import LEVEL
 
 LEAST_COPIES = 4  # with fewer, their spread is not known
 
@@ -79,6 +79,7 @@ def control_of_copies(
     low: float,
     copies: Float[np.ndarray, " copy"],
     largest: float = math.inf,
+    level: float = LEVEL,
 ) -> Control:
     """The control of copies that have nothing to find: is the effect beyond what they give?
 
@@ -91,6 +92,7 @@ def control_of_copies(
         low: lower end of its confidence interval.
         copies: the effect in each copy; NaN where it could not be measured.
         largest: effect that is possible at all; copies whose limit is above it have no power.
+        level: chance that one more copy lies above the limit.
 
     Examples:
         >>> control_of_copies("shuffled copies", 0.5, 0.4, np.array([0, 0.1, 0, 0.1])).outcome
@@ -101,7 +103,7 @@ def control_of_copies(
     if n < LEAST_COPIES:
         return Control(name, "powerless", f"{name}: {n} of them, fewer than {LEAST_COPIES}")
     spread = float(known.std(ddof=1)) * math.sqrt(1 + 1 / n)
-    limit = float(known.mean() + stats.t.ppf(COVERAGE, n - 1) * spread)
+    limit = float(known.mean() + stats.t.ppf(1 - level, n - 1) * spread)
     if low > limit:
         return Control(name, "passed")
     if limit >= largest and mean > known.max():

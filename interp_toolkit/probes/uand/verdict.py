@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from interp_toolkit.evidence import Control, control_of_p, effect_status
+from interp_toolkit.evidence import Control, control_of_copies, control_of_p, effect_status
 from interp_toolkit.probes.uand.claims import Claim
 from interp_toolkit.probes.uand.result import ComposedSummary, SiteSummary, UANDEvidence
 from interp_toolkit.results import Status
@@ -59,10 +60,21 @@ def evidence_of(
 
 
 def _random_layers(site: SiteSummary, n_layers: int) -> Control:
-    """The control of random layers, its p corrected for the layers looked at (Bonferroni)."""
+    """The control of random layers, corrected for the layers looked at (Bonferroni).
+
+    Its p is a rank, so in steps. The layer must also lie beyond the prediction limit of one more
+    random layer, at half the level: better and worse are both looked at.
+    """
+    name = "random layers of the same weights"
     smallest = n_layers / (1 + len(site.random_mean_worst))
     p_value = float(np.minimum(1, site.p_better * n_layers))
-    return control_of_p("random layers of the same weights", p_value, LEVEL, smallest)
+    rank = control_of_p(name, p_value, LEVEL, smallest)
+    if rank.outcome != "passed":
+        return rank
+    others, own = -np.array(site.random_mean_worst), -site.mean_worst
+    control = control_of_copies(name, own, own, others, level=LEVEL / 2 / n_layers)
+    reason = f"{name}: one more may read the pairs as well"
+    return replace(control, reason=None if control.outcome == "passed" else reason)
 
 
 def verdict(site: SiteSummary, main: Claim, status: Status, n_layers: int) -> str:
@@ -155,6 +167,11 @@ def _random(site: SiteSummary, n_layers: int) -> str:
         return (
             f"Whether it reads them better than random layers of the same weights is undecided "
             f"({figures}): draw more (--reinitialisations)."
+        )
+    if site.p_better * n_layers <= LEVEL:
+        return (
+            f"It reads them hardly better than random layers of the same weights ({figures}): one "
+            "more may do as well."
         )
     if site.p_better <= LEVEL:
         return (

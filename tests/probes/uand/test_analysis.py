@@ -328,8 +328,11 @@ def test_several_layers_need_more_draws(constructed):
     site = UAND(constructed, data=inputs(), reinitialisations=1).layers[0]
     better = dataclasses.replace(site, p_better=0.05, p_worse=1.0, intersections=None)
 
-    def judged(draws, p_better, n_layers):
-        of = dataclasses.replace(better, random_mean_worst=[0.4] * draws, p_better=p_better)
+    def judged(draws, p_better, n_layers, mean_worst=0.1):
+        others = (0.4 + 0.01 * np.sin(np.arange(draws))).tolist()
+        of = dataclasses.replace(
+            better, random_mean_worst=others, p_better=p_better, mean_worst=mean_worst
+        )
         found = evidence_of(of, "computed", n_layers, places=0, held_out=5)
         return found.status, sentence(of, "computed", found.status, n_layers)
 
@@ -342,6 +345,9 @@ def test_several_layers_need_more_draws(constructed):
         assert status == "undecided"
         assert "is undecided" in words
         assert "is computed here" not in words
+    status, words = judged(19, 0.05, 1, mean_worst=0.389)
+    assert status == "uninformative"
+    assert "hardly better than random layers" in words
     status, words = judged(40, 2 / 41, 2)
     assert status == "uninformative"
     assert "of 2 layers one may do so by chance" in words
