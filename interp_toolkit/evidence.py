@@ -23,8 +23,12 @@ from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
+from scipy import stats
 
 from interp_toolkit.results import Status
+from interp_toolkit.stats import LEVEL
+
+LEAST_COPIES = 4  # with fewer, their spread is not known
 
 Outcome = Literal["passed", "failed", "undecided", "powerless"]
 
@@ -67,6 +71,46 @@ def control_of_p(name: str, p_value: float, level: float, smallest: float = 0.0)
     if p_value <= level:
         return Control(name, "passed")
     return Control(name, "failed", f"{name} give as much (p = {p_value:.2g})")
+
+
+def control_of_copies(
+    name: str,
+    mean: float,
+    low: float,
+    copies: Float[np.ndarray, " copy"],
+    largest: float = math.inf,
+    level: float = LEVEL,
+) -> Control:
+    """The control of copies that have nothing to find: is the effect beyond what they give?
+
+    It is beyond them where its interval lies above the upper limit of a one-sided prediction
+    interval for one more copy: mean + t · sd · √(1 + 1/n).
+
+    Args:
+        name: of the copies, as a plural.
+        mean: the effect.
+        low: lower end of its confidence interval.
+        copies: the effect in each copy; NaN where it could not be measured.
+        largest: effect that is possible at all; copies whose limit is above it have no power.
+        level: chance that one more copy lies above the limit.
+
+    Examples:
+        >>> control_of_copies("shuffled copies", 0.5, 0.4, np.array([0, 0.1, 0, 0.1])).outcome
+        'passed'
+    """
+    known = copies[~np.isnan(copies)]
+    n = len(known)
+    if n < LEAST_COPIES:
+        return Control(name, "powerless", f"{name}: {n} of them, fewer than {LEAST_COPIES}")
+    spread = float(known.std(ddof=1)) * math.sqrt(1 + 1 / n)
+    limit = float(known.mean() + stats.t.ppf(1 - level, n - 1) * spread)
+    if low > limit:
+        return Control(name, "passed")
+    if limit >= largest and mean > known.max():
+        return Control(name, "powerless", f"{name}: they differ too much to be exceeded")
+    if mean <= limit:
+        return Control(name, "failed", f"no more than {name} give ({mean:.2g} against {limit:.2g})")
+    return Control(name, "undecided", f"{name} may give as much (up to {limit:.2g})")
 
 
 def effect_status(

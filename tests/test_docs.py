@@ -133,7 +133,7 @@ def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
         f"on {checks.DRAWS} bootstraps",
         f"at most {checks.MOST:.0%} of the edges".replace("%", " %"),
         f"in fewer than {checks.STABLE:.0%}".replace("%", " %"),
-        f"how many of {2 * checks.RIVALS} keep as much",
+        f"how many of {checks.RIVALS} keep as much",
         f"its {figures.MOST_EDGES} largest edges",
     ):
         assert words in said, words

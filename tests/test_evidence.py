@@ -6,7 +6,13 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_toolkit.evidence import Control, comparisons_status, control_of_p, effect_status
+from interp_toolkit.evidence import (
+    Control,
+    comparisons_status,
+    control_of_copies,
+    control_of_p,
+    effect_status,
+)
 
 OUTCOMES = ("passed", "failed", "undecided", "powerless")
 controls = st.lists(
@@ -62,3 +68,21 @@ def test_a_control_of_too_few_draws_has_no_power():
     assert control_of_p("copies", 0.05, 0.05, smallest=0.05).outcome == "passed"
     assert control_of_p("copies", 0.3, 0.05, smallest=0.05).outcome == "failed"
     assert control_of_p("copies", math.nan, 0.05).outcome == "powerless"
+
+
+def test_an_effect_is_held_against_what_copies_without_it_give():
+    copies = np.array([0.1, 0.2, 0.3, 0.2, 0.1, 0.3])
+    limit = 0.2 + 2.015 * np.sqrt(0.008) * np.sqrt(7 / 6)  # t table: 95 %, 5 degrees of freedom
+    assert control_of_copies("c", 0.6, limit + 0.01, copies).outcome == "passed"
+    assert control_of_copies("c", 0.6, limit - 0.01, copies).outcome == "undecided"
+    assert control_of_copies("c", limit - 0.01, 0.0, copies).outcome == "failed"
+    assert control_of_copies("c", 0.6, 0.5, copies[:3]).outcome == "powerless"
+    assert control_of_copies("c", 0.6, 0.5, np.append(copies[:3], np.nan)).outcome == "powerless"
+    assert control_of_copies("c", 0.35, 0.3, copies, largest=0.36).outcome == "powerless"
+    assert control_of_copies("c", 0.25, 0.2, copies, largest=0.36).outcome == "failed"
+
+
+def test_copies_of_the_same_kind_are_seldom_exceeded():
+    draws = np.random.default_rng(0).normal(size=(2000, 9))
+    passed = [control_of_copies("c", row[0], row[0], row[1:]).outcome == "passed" for row in draws]
+    assert 0.03 < np.mean(passed) < 0.07

@@ -19,7 +19,8 @@ def test_a_trained_layer_and_a_gate(call):
         call, "toy:uand-trained", "--probe", "uand", "--gate", "f0,f1", "--gate", "f2,f7",
         "--table", "0110", "--reinitialisations", "3",
     )  # fmt: skip
-    assert result["evidence"]["status"] == "computed"
+    assert result["evidence"]["status"] == "undecided"  # three random layers are too few
+    assert result["layers"][0]["counts"]["computed"] > 20
     assert [gate["gate"] for gate in result["gates"]] == ["f0, f1", "f2, f7"]
     assert result["gates"][0]["function"] == "0110"
     assert len(result["layers"][0]["random_mean_worst"]) == 3

@@ -32,7 +32,7 @@ def test_a_task_tells_first_what_the_model_does(call, loaded):
     source = circuit["provenance"]["data"]["source"]
     assert source.startswith("copy-random, 32 rows, seed 0: rows with answers, 32 × 25")
     assert circuit["evidence"]["measured"].startswith("logit difference")
-    assert circuit["evidence"]["status"] == "detected"
+    assert circuit["evidence"]["status"] == "detected", circuit["evidence"]
 
 
 def test_seed_and_memory_reach_the_task_without_a_probe_too(call, loaded, monkeypatch):

@@ -5,7 +5,7 @@ the last block is read against
 
 - the model's own embedding, row by row: what was alike from the start is no work of depth;
 - copies of the model with every weight tensor's entries shuffled: what depth does to any such
-  weights, trained or not;
+  weights, trained or not, so that only a rise beyond theirs is a finding (`evidence`);
 - independent directions: 0, with a standard deviation of 1/√d for a single cosine.
 
 States that share a direction need not have lost what tells them apart: the dimensions of the
@@ -37,13 +37,14 @@ from interp_toolkit.circuits.collapse.layers import (
 from interp_toolkit.circuits.collapse.result import CollapseResult
 from interp_toolkit.circuits.collapse.verdict import evidence_of, verdict
 from interp_toolkit.data import FeatureData
+from interp_toolkit.duplicates import equal_inputs
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.about.provenance import provenance
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis
 
-COPIES = 3
+COPIES = 8
 
 
 class CollapseOptions(Options):
@@ -74,7 +75,12 @@ def run(
     """
     memory, seed = options.memory, options.seed
     reinitialisations = options.reinitialisations
-    rows = random_rows(model, seed=seed) if data is None else data
+    rows, notes = random_rows(model, seed=seed) if data is None else data, []
+    described = {"source": rows.source, "rows": len(rows), "sha256": rows.digest()}
+    first = np.unique(equal_inputs(rows.tokens), return_index=True)[1]
+    if len(first) < len(rows):
+        notes.append(f"{len(rows) - len(first)} rows repeat others, and do not count again")
+        rows = rows.at(first)
     own = similarity_by_depth(model, rows, memory=memory, progress=progress)
     last = _last_block(own)
     rise = within(estimate(known(own.cosines[last] - own.cosines[0])), 2.0)
@@ -84,13 +90,13 @@ def run(
         copies.append(_of_copy(model, rows, memory, seed + number))
     kept = [copy for copy in copies if copy is not None]
     layers = [layer_similarity(own, kept, place) for place in range(len(own.places))]
-    notes = []
     if len(kept) < len(copies):
         notes.append(f"{len(copies) - len(kept)} copies gave no usable hidden states")
     evidence = evidence_of(
-        rise, [float(known(c.cosines[last] - c.cosines[0]).mean()) for c in kept]
+        rise,
+        [float(known(c.cosines[last] - c.cosines[0]).mean()) for c in kept],
+        largest=1 - float(known(own.cosines[0]).mean()),
     )
-    described = {"source": rows.source, "rows": len(rows), "sha256": rows.digest()}
     counts = {"positions": own.positions, "pairs": own.pairs}
     spread = 1 / math.sqrt(int(model.cfg.d_model))
     return CollapseResult(

@@ -30,7 +30,7 @@ from interp_toolkit.circuits.edges.graph import (
 from interp_toolkit.circuits.edges.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.patching import patching_figure
 from interp_toolkit.circuits.edges.result import CircuitResult, EdgeRow
-from interp_toolkit.circuits.edges.search import find_circuit
+from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.verdict import evidence_of, verdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -76,6 +76,7 @@ def run(
     """
     given = None if data is None else prompts_from_data(data, model)
     prompts = circuit_prompts(model, given, options.seed)
+    given_rows, prompts = len(prompts), different_prompts(model, prompts)
     circuit = find_circuit(
         model,
         prompts,
@@ -88,10 +89,12 @@ def run(
     )
     composition = composition_of(model, circuit, options.memory)
     graph = as_graph(circuit, prompts, composition, options.level)
-    note = None if data is None else assumption_note(model, data)
+    notes = [] if data is None else [assumption_note(model, data)]
+    if len(prompts) < given_rows:
+        notes.append(f"{given_rows - len(prompts)} rows repeat others, and do not count again")
     described = {
         "source": prompts.source,
-        "rows": len(prompts),
+        "rows": given_rows,
         "sha256": digest_of_tokens(prompts.tokens) if data is None else data.digest(),
     }
     settings = options.settings() | {"share": SHARE}
@@ -105,7 +108,7 @@ def run(
         node_intervals={n.name: (e.low, e.high) for n, e in circuit.node_effects.items()},
         graph=node_link(graph),
         network=graph,
-        notes=[] if note is None else [note],
+        notes=[note for note in notes if note is not None],
         plots=_plots(circuit, graph, token_words(model)),
     )
 

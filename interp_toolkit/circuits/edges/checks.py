@@ -8,17 +8,19 @@
   al. 2024; arXiv 2510.00845). Of edges that were added because others make up for them it is not
   asked;
 - *rivals*: what other circuits of the same shape keep: with heads exchanged within their layers,
-  and with as many edges drawn at each place (few of these lie on a path); and the largest
-  estimates outside it (arXiv 2502.20914).
+  and with as many edges drawn at each place, of which some at least lie on a path (others could
+  keep nothing); and the largest estimates outside it (arXiv 2502.20914).
 
-*Equivalence* is the claim that earns a ✓: the interval of the share lies within EQUAL of 1, and the
-circuit is not most of the model (at most MOST of its edges).
+*Equivalence* is the claim that earns a ✓: the interval of the share lies within EQUAL of 1, the
+circuit is not most of the model (at most MOST of its edges), and rivals, of which there must be
+enough, do not keep as much.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -27,6 +29,8 @@ from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.faithfulness import Faithfulness, share_of
 from interp_toolkit.circuits.edges.stand_in import Kind
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
+from interp_toolkit.evidence import Control, control_of_p
+from interp_toolkit.stats import LEVEL
 
 EQUAL = (
     0.2  # of the behaviour: how far from all of it the interval of an equivalent circuit reaches
@@ -34,8 +38,8 @@ EQUAL = (
 MOST = 0.8  # of the model's edges, in a circuit that singles something out
 STABLE = 0.8  # of the draws: an edge chosen in fewer is marked
 DRAWS = 200  # bootstraps of the rows
-RIVALS = 8  # of each kind
-TRIES = 8  # at each, to find one that is not the circuit itself
+RIVALS = 20  # none as good is p = 1/21; half of them, at most, with heads exchanged
+TRIES = 16  # at each, to find one that is not the circuit itself
 TESTED = 24  # edges taken out one by one, and put in one by one
 UNUSUAL = 0.95  # quantile of what putting in changes
 
@@ -81,6 +85,14 @@ class Checks:
         """How many rivals, exchanged or drawn, keep at least this share."""
         return sum(rival >= share for rival in (*self.exchanged, *self.drawn))
 
+    def control(self, share: float) -> Control:
+        """The control of the rivals: the chance that one of them keeps as much as the circuit."""
+        n = len(self.exchanged) + len(self.drawn)
+        name = "other circuits of the same shape"
+        if 1 / (1 + n) > LEVEL:
+            return Control(name, "powerless", f"there are too few {name} ({n}) to compare it with")
+        return control_of_p(name, (1 + self.as_good(share)) / (1 + n), LEVEL)
+
 
 def equivalent(found: Faithfulness) -> bool:
     """Whether the circuit does what the model does: its share certainly lies within EQUAL of 1."""
@@ -112,22 +124,28 @@ def minimality(
 
 
 def stability(
-    select: Select, n_rows: int, chosen: Collection[Edge], wiring: Wiring, seed: int
+    select: Select,
+    groups: Int[np.ndarray, " row"],
+    chosen: Collection[Edge],
+    wiring: Wiring,
+    seed: int,
 ) -> tuple[dict[Edge, float], float]:
     """How often each edge is chosen again on rows drawn anew, and how alike the choices are.
 
     Args:
         select: the rule.
-        n_rows: rows that it chose on.
+        groups: of the rows that it chose on; equal prompts are drawn together.
         chosen: what it chose there.
         wiring: the model's edges.
         seed: of the draws.
     """
     rng = np.random.default_rng([seed, 2])
+    members = [np.flatnonzero(groups == group) for group in range(groups.max() + 1)]
     inside = wiring.mask(chosen)
     again, alike = np.zeros(len(inside)), []
     for _ in range(DRAWS):
-        anew = select(rng.integers(n_rows, size=n_rows))
+        drawn = rng.integers(len(members), size=len(members))
+        anew = select(np.concatenate([members[group] for group in drawn]))
         again += anew
         alike.append(jaccard(anew, inside))
     rates = dict(zip(wiring.masked(inside), (again[inside] / DRAWS).tolist(), strict=True))
@@ -143,13 +161,15 @@ def rivals(
 ) -> tuple[list[float], list[float]]:
     """Shares that other circuits of the same shape keep: heads exchanged, edges drawn.
 
-    `count` of each kind, or fewer where so many different ones do not come up.
+    `count` together, or fewer where so many different ones do not come up.
     """
     rng = np.random.default_rng([seed, 3])
     wiring = trial.engine.wiring
     seen = {frozenset(kept)}
-    exchanged = _others(lambda: _exchanged(kept, wiring, rng), seen, count)
-    drawn = _others(lambda: _drawn(kept, wiring, rng), seen, count)
+    exchanged = _others(lambda: _exchanged(kept, wiring, rng), seen, count // 2)
+    drawn = _others(
+        lambda: _drawn(kept, wiring, rng), seen, count - len(exchanged), wiring.connected
+    )
     circuits = [*exchanged, *drawn]
     if not circuits:
         return [], []
@@ -159,7 +179,10 @@ def rivals(
 
 
 def _others(
-    make: Callable[[], list[Edge]], seen: set[frozenset[Edge]], count: int
+    make: Callable[[], list[Edge]],
+    seen: set[frozenset[Edge]],
+    count: int,
+    fits: Callable[[list[Edge]], Any] = bool,
 ) -> list[list[Edge]]:
     """As many as asked that differ from each other and from all seen, if so many come up."""
     found: list[list[Edge]] = []
@@ -167,7 +190,7 @@ def _others(
         one = make()
         if frozenset(one) not in seen:
             seen.add(frozenset(one))
-            found.append(one)
+            found += [one] if fits(one) else []
         if len(found) == count:
             break
     return found

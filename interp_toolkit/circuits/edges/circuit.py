@@ -31,8 +31,9 @@ class EdgeEffect:
         attribution: the estimate of `effect`; None where all edges were measured.
         effect: mean loss of value when this edge alone is cut; None where it was not measured.
         p_value: that the mean is not 0, paired t over rows, Holm-adjusted over all of the model's
-            edges, measured or not; None where not measured, and where the objective is never above
-            the intact model's (KL divergence), so that a mean of 0 is no null hypothesis.
+            edges, measured or not; None where not measured, where edges are not chosen by it
+            (attribution), and where the objective is never above the intact model's (KL
+            divergence), so that a mean of 0 is no null hypothesis.
         kept: whether it is in the circuit.
         added: gain of value when it, or its node with it, was added to what was kept, all else cut;
             None where its own cut was enough to keep it, or it was not added.

@@ -1,8 +1,8 @@
 """Which edges of a model carry a behaviour, and how much of it they carry alone.
 
 Steps:
-1. Rows of prompts are dealt into two halves. Edges are chosen on one, judged on the other; where a
-   mean stands in for a cut edge in one half, it is over the other.
+1. Different prompts (repeats count once) are dealt into two halves. Edges are chosen on one, judged
+   on the other; where a mean stands in for a cut edge in one half, it is over the other.
 2. If the intact model shows no behaviour, or cutting everything costs none, that is the finding,
    and the circuit is empty.
 3. Edges are chosen: where there are at most MANY by cutting each, or the largest estimates where
@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
@@ -44,6 +44,7 @@ from interp_toolkit.circuits.edges.patching import patched_stream
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.stand_in import Kind, kinds_for
 from interp_toolkit.circuits.edges.wiring import Edge, Node
+from interp_toolkit.duplicates import equal_inputs, equal_up_to
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.stats import COVERAGE
@@ -101,10 +102,12 @@ def find_circuit(
     Raises:
         InputError: too few rows, options out of range, or as `PatchedModel`.
     """
-    if len(prompts) < FEWEST_ROWS:
+    prompts = different_prompts(model, prompts)
+    groups = _equal_prompts(model, prompts, prompts.tokens)
+    if groups.max() + 1 < FEWEST_ROWS:
         raise InputError(
-            f"{len(prompts)} rows of tokens are too few to choose edges on one half and judge "
-            f"them on the other; give at least {FEWEST_ROWS}"
+            f"{groups.max() + 1} different rows of tokens are too few to choose edges on one half "
+            f"and judge them on the other; give at least {FEWEST_ROWS}"
         )
     if not 0 < level < 1 or max_edges < 1:
         raise InputError(f"level {level} must lie between 0 and 1, max_edges {max_edges} above 0")
@@ -112,7 +115,7 @@ def find_circuit(
     judged_by, home = objective(model, prompts, memory, metric=metric)
     limit = parse_memory(memory)
     progress("the intact model")
-    halves = _halves(prompts, seed)
+    halves = _halves(groups, seed, shuffle=prompts.answers is not None)
     choosing, judging = (
         CutObjective(engine, prompts, half, other, judged_by, limit)
         for half, other in (halves, halves[::-1])
@@ -148,7 +151,8 @@ def find_circuit(
     choosing.release()
     found = replace(found, held_out=faithfulness(judging, kept))
     if kept:
-        checked = _checks(judging, kept, choice, prompts, len(intact), seed, progress)
+        chosen_on = equal_inputs(groups[halves[0].numpy(), None])
+        checked = _checks(judging, kept, choice, prompts, chosen_on, seed, progress)
         found = replace(found, checks=checked)
     judging.release()
     if isinstance(judged_by, AskedObjective):
@@ -157,12 +161,44 @@ def find_circuit(
     return found
 
 
-def _halves(prompts: Prompts, seed: int) -> tuple[Tensor, Tensor]:
-    """Every other row; of rows with answers, which files often sort, after shuffling them."""
-    rows = torch.arange(len(prompts))
-    if prompts.answers is not None:
-        rows = torch.randperm(len(prompts), generator=torch.Generator().manual_seed(seed))
-    return rows[::2], rows[1::2]
+def different_prompts(model: Any, prompts: Prompts) -> Prompts:
+    """The prompts without those that repeat others, up to their last answer.
+
+    Later tokens have no say in a causal model; they count where there are no answers.
+    """
+    parts = [prompts.answers, prompts.answer_positions, prompts.wrong]
+    groups = [_equal_prompts(model, prompts, prompts.tokens)]
+    if prompts.corrupted is not None:
+        groups.append(_equal_prompts(model, prompts, prompts.corrupted))
+    groups += [equal_inputs(part.numpy()) for part in parts if part is not None]
+    first = np.unique(np.column_stack(groups), axis=0, return_index=True)[1]
+    return prompts if len(first) == len(prompts) else prompts.at(np.sort(first))
+
+
+def _equal_prompts(
+    model: Any, prompts: Prompts, tokens: Int[Tensor, "row pos"]
+) -> Int[np.ndarray, " row"]:
+    """Groups of rows that are equal up to the last position that is judged."""
+    places = prompts.answer_positions
+    last = np.full(len(prompts), -1) if places is None else places.numpy().max(axis=1)
+    causal = getattr(model.cfg, "attention_dir", "causal") != "bidirectional"
+    return equal_up_to(list(tokens.numpy()), last, causal=causal)
+
+
+def _halves(
+    groups: Int[np.ndarray, " row"], seed: int, *, shuffle: bool
+) -> tuple[Int[Tensor, " one"], Int[Tensor, " other"]]:
+    """Rows in turn to either half, groups whole; after shuffling, as files often sort answers."""
+    order = torch.arange(len(groups))
+    if shuffle:
+        order = torch.randperm(len(groups), generator=torch.Generator().manual_seed(seed))
+    members: dict[int, list[int]] = {}
+    for row in order.tolist():
+        members.setdefault(int(groups[row]), []).append(row)
+    halves: tuple[list[int], list[int]] = ([], [])
+    for rows in members.values():
+        min(halves, key=len).extend(rows)
+    return torch.tensor(halves[0]), torch.tensor(halves[1])
 
 
 def _nothing(home: AtHome | None, lost: Float[np.ndarray, " row"]) -> Nothing | None:
@@ -219,7 +255,7 @@ def _screened(
     chosen = selection(scores)
     kept = set(trial.engine.wiring.masked(chosen))
     found = joined(in_order[0], sample)
-    edges = described(trial.edges, scores.mean(0), found, kept, test=True)
+    edges = described(trial.edges, scores.mean(0), found, kept, test=False)
     alike: dict[Kind, float] = {}
     for kind in kinds_for(prompts)[1:]:
         progress(f"attribution with cut edges at {kind}")
@@ -254,7 +290,7 @@ def _checks(
     kept: list[Edge],
     choice: _Choice,
     prompts: Prompts,
-    n_rows: int,
+    groups: Int[np.ndarray, " row"],
     seed: int,
     progress: Progress,
 ) -> Checks:
@@ -262,7 +298,7 @@ def _checks(
     progress("what the rest of the model keeps")
     rest = checks.rest_of(trial, kept)
     tested, needed, idle = checks.minimality(trial, kept, seed, progress)
-    again, alike = checks.stability(choice.select, n_rows, choice.chosen, trial.engine.wiring, seed)
+    again, alike = checks.stability(choice.select, groups, choice.chosen, trial.engine.wiring, seed)
     progress("circuits of the same shape")
     exchanged, drawn = checks.rivals(trial, kept, seed, progress)
     inside = set(kept)

@@ -1,10 +1,13 @@
 """The verdict on a circuit: does it do what the model does, or a part of it, or only matter?
 
 Cutting an edge shows that the behaviour needs it; that the edges found carry the behaviour is shown
-by what they keep when all others are cut, on held-out rows: *detected* where the interval of that
-share lies within EQUAL of 1 (equivalence) and the circuit is not most of the model, *partial* where
-it is above 0, else *not detected*. Where the model does not do the task it is *not tested*; where
-what could be lost is not certain, or edges were left that could matter, *undecided*.
+by what they keep when all others are cut, on held-out rows: *detected* where the model performs the
+task, the interval of that share lies within EQUAL of 1 (equivalence), the circuit is not most of
+the model and other circuits of the same shape keep less; *uninformative* where they keep as much;
+*partial* where the interval is above 0. Where no task is known that the model performs (rows
+without answers or repeats, a metric of one's own), a circuit is *described*. Where the model does
+not do the task it is *not tested*. All else is *undecided*: what could be lost is not certain,
+there are too few other circuits, or no edge matters alone while all together do.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from interp_toolkit.circuits.edges.result import CircuitEvidence
 from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.stand_in import WORDS
 from interp_toolkit.circuits.edges.wiring import label_of
+from interp_toolkit.evidence import effect_status
 from interp_toolkit.results import Status
 from interp_toolkit.stats import COVERAGE
 
@@ -29,48 +33,51 @@ NODES_NAMED = 4  # nodes that it names of a large circuit
 
 def status_of(circuit: Circuit) -> Status:
     """Whether the edges found do what the model does (see the module)."""
-    held_out = circuit.held_out
-    if circuit.nothing is not None:
-        return circuit.nothing.status
-    if not circuit.kept or held_out is None:
-        return "undecided" if circuit.n_measured < len(circuit.edges) else "not_detected"
-    if circuit.objective.because is not None:
-        return "described"  # no behaviour, whatever the output is worth
-    if math.isinf(held_out.low) or math.isnan(held_out.share):
-        return "undecided"
-    if equivalent(held_out):
-        return "described" if _most_of_it(circuit) else "detected"
-    return "partial" if held_out.low > 0 else "not_detected"
-
-
-def _most_of_it(circuit: Circuit) -> bool:
-    """Whether the circuit is most of the model, so that nothing was singled out."""
-    return len(circuit.kept) > MOST * len(circuit.edges)
+    return judged(circuit)[0]
 
 
 def reason_of(circuit: Circuit) -> str | None:
     """Why there is no circuit, or only a part of one; None where there is."""
-    status = status_of(circuit)
-    if status == "detected":
-        return None
+    return judged(circuit)[1]
+
+
+def judged(circuit: Circuit) -> tuple[Status, str | None]:
+    """The status by the rule of evidence, and why it is not "detected" (see the module)."""
+    held_out, checks = circuit.held_out, circuit.checks
     if circuit.nothing is not None:
-        return circuit.nothing.reason
-    if not circuit.kept or circuit.held_out is None:
-        return _no_edge(circuit)
-    if status == "described":
-        if circuit.objective.because is not None:
-            return circuit.objective.because
-        return "the circuit is most of the model, so nothing is singled out"
-    if status == "partial":
+        return circuit.nothing.status, circuit.nothing.reason
+    if not circuit.kept or held_out is None:
+        return "undecided", _no_edge(circuit)
+    if (because := only_output(circuit)) is not None:
+        return "described", because
+    if math.isinf(held_out.low) or math.isnan(held_out.share):
         return (
-            "the interval of what the edges keep alone reaches beyond "
-            f"{1 - EQUAL:.0%} to {1 + EQUAL:.0%}"
+            "undecided",
+            "cutting every edge is not certain to cost anything on the held-out rows",
         )
-    if status == "undecided":
-        return "cutting every edge is not certain to cost anything on the held-out rows"
-    if circuit.held_out.high < 0:
-        return "alone, the edges do worse than with every edge cut"
-    return "the interval of what the edges keep alone holds 0"
+    if not equivalent(held_out):
+        if held_out.low > 0:
+            within = f"{1 - EQUAL:.0%} to {1 + EQUAL:.0%}"
+            return "partial", f"the interval of what the edges keep alone reaches beyond {within}"
+        worse = held_out.high < 0
+        return "undecided", (
+            "alone, the edges do worse than with every edge cut"
+            if worse
+            else "the interval of what the edges keep alone includes 0"
+        )
+    if len(circuit.kept) > MOST * len(circuit.edges):
+        return "described", "the circuit is most of the model, so nothing is singled out"
+    controls = [] if checks is None else [checks.control(held_out.share)]
+    return effect_status(held_out.low, held_out.high, 1 - EQUAL, controls)
+
+
+def only_output(circuit: Circuit) -> str | None:
+    """Why no behaviour is measured, so that a circuit of it cannot be confirmed; else None."""
+    if circuit.objective.because is not None:
+        return circuit.objective.because
+    if circuit.home is None:
+        return "without answers or repeats there is no task that the model is seen to perform"
+    return None
 
 
 def _no_edge(circuit: Circuit) -> str:
@@ -78,7 +85,10 @@ def _no_edge(circuit: Circuit) -> str:
         return "the estimates chosen lie on no path from input to logits"
     left = len(circuit.edges) - circuit.n_measured
     uncut = f"; {left:,} edges, with smaller estimates, were not cut" if left else ""
-    return f"no edge, cut alone, both matters and lies on a path of such edges{uncut}"
+    return (
+        "cutting every edge at once costs the behaviour, but no edge, cut alone, both matters and "
+        f"lies on a path of such edges{uncut}: paths may be redundant, or rows too few"
+    )
 
 
 def evidence_of(circuit: Circuit) -> CircuitEvidence:
@@ -151,15 +161,14 @@ def verdict(circuit: Circuit) -> str:
         return f"{first.get(circuit.nothing.status, 'No circuit')}: {circuit.nothing.reason}."
     kept, held_out = circuit.kept, circuit.held_out
     if not kept or held_out is None:
-        first_word = "Undecided" if status_of(circuit) == "undecided" else "No circuit"
         if circuit.screening is not None:
-            return f"{first_word}: {_no_edge(circuit)}."
+            return f"Undecided: {_no_edge(circuit)}."
         left = len(circuit.edges) - circuit.n_measured
         uncut = f"; {left:,} with smaller estimates were not cut" if left else ""
         return (
-            f"{first_word}: of {circuit.n_measured} edges cut one by one, none both changes "
+            f"Undecided: of {circuit.n_measured} edges cut one by one, none both changes "
             f"the {circuit.objective.name} and lies on a path of such edges from input to logits"
-            f"{uncut}."
+            f"{uncut}. Together they matter, so paths may be redundant: give more rows."
         )
     if circuit.screening is not None:
         said = _screened(circuit, held_out, circuit.screening)
@@ -181,7 +190,7 @@ def _each_cut(circuit: Circuit, kept: Sequence[EdgeEffect], held_out: Faithfulne
     more += f"; for {len(added)} of them others make up when they alone are cut" if added else ""
     if status == "detected":
         says = f"{len(kept)} of {n_edges} edges carry the {name}{against_it}: {named}{more}."
-    elif status == "described" and circuit.objective.because is None:
+    elif status == "described" and only_output(circuit) is None:
         says = (
             f"{len(kept)} of {n_edges} edges, most of the model, carry the {name}{against_it}, so "
             f"nothing is singled out: {named}{more}."
@@ -192,8 +201,8 @@ def _each_cut(circuit: Circuit, kept: Sequence[EdgeEffect], held_out: Faithfulne
             cut = f"No one of {n_edges} edges, cut alone, is certain to change the {name}"
         but = {
             "partial": _how_much(held_out),
-            "not_detected": ", but alone they are not seen to carry it",
-            "undecided": "; what they carry alone cannot be told",
+            "uninformative": ", but others of the same shape carry as much",
+            "undecided": "; whether they carry it alone is undecided",
         }.get(status, "")
         says = f"{cut}{but}: {named}{more}."
     if math.isinf(held_out.low) or math.isnan(held_out.share):
@@ -201,8 +210,10 @@ def _each_cut(circuit: Circuit, kept: Sequence[EdgeEffect], held_out: Faithfulne
             f"{says} Cutting every edge is not certain to cost anything on the {held_out.n_rows} "
             f"held-out rows{left}."
         )
-    because = circuit.objective.because
+    because = only_output(circuit)
     about = "" if because is None else f" This is the output, whatever it is worth: {because}."
+    if status in ("undecided", "uninformative"):
+        about = f" The reason: {reason_of(circuit)}."
     return (
         f"{says} With all others replaced by {WORDS[circuit.stand_in]}, they keep "
         f"{_percent(held_out.share)} of what cutting every edge costs ({_interval(held_out)}, "
@@ -224,14 +235,14 @@ def _screened(circuit: Circuit, held_out: Faithfulness, found: Screening) -> str
     kept = circuit.kept
     nodes = {e.edge.source for e in kept}
     heads, mlps = (sum(n.kind == kind for n in nodes) for kind in ("head", "mlp"))
-    status = status_of(circuit)
+    status, reason = judged(circuit)
     part = {True: "only a part of it", False: "how much of it is not settled"}[held_out.high < 1]
     amount = {
         "detected": f"as much as the whole model, within {EQUAL:.0%}",
         "partial": "more than the whole model has" if held_out.low > 1 else part,
-        "not_detected": "which is not certainly anything",
-        "undecided": "which cannot be told",
-        "described": "but they are most of the model, so nothing is singled out",
+        "uninformative": f"but {reason}",
+        "undecided": f"what that says is undecided: {reason}",
+        "described": f"but {reason}",
     }[status]
     sentences = [
         f"{len(kept):,} of {len(circuit.edges):,} edges, from {heads} of "

@@ -120,6 +120,8 @@ def run(
         verdict=found.verdict,
         evidence=evidence_of(
             found.algorithm,
+            found.marks,
+            found.sorting,
             autoregressive=found.layout.autoregressive,
             alike=found.alike,
             weights_residual=found.weights.residual,

@@ -20,10 +20,8 @@ algorithm's heads copy as well. Criteria that cannot be told, as on lists of two
 enough remain. A criterion with an interval (the swaps', of a few hundred answers) is strong or
 absent only if both its ends are: one that reaches from weak to strong is weak, one that reaches
 below weak is undecided, which counts as no evidence.
-The verdict: one shown and not the other: that one. Both shown, or both there: mixed. Anything else,
-or a model that does not sort: neither.
-Where a re-initialised model's own criteria would name the same algorithm, had it sorted, they say
-nothing of this one: the verdict then is that they are uninformative.
+The algorithm: one shown and not the other: that one. Both shown, or both there: mixed. Anything
+else, or a model that does not sort: neither. What that is worth is `verdict.judged`'s to say.
 A model sorts when it closes half the gap between the better of two guesses (the most frequent value
 at each place; the previous output again) and all items right.
 """

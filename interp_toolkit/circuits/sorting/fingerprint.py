@@ -71,6 +71,7 @@ class SortingFingerprint:
         metrics: the numbers, by name (see `measure`).
         null: mean and extreme of each over re-initialised models.
         marks: the evidence.
+        sorting: whether the model sorts at all.
         alike: re-initialised models whose marks name the same algorithm.
         heads: each head's part.
         accuracy: on the test lists.
@@ -90,6 +91,7 @@ class SortingFingerprint:
     metrics: Mapping[str, float | None]
     null: Mapping[str, tuple[float, float]]
     marks: Sequence[Criterion]
+    sorting: bool
     alike: Alike
     heads: Sequence[HeadFingerprint]
     accuracy: Mapping[str, ListAccuracy]
@@ -179,6 +181,7 @@ def sorting_fingerprint(
             if found
         },
         marks=marks,
+        sorting=sorting,
         alike=alike,
         heads=heads,
         accuracy=accuracy,

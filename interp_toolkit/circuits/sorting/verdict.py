@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from interp_toolkit.circuits.sorting.criteria import Algorithm, Criterion
+from interp_toolkit.circuits.sorting.criteria import CAUSAL, Algorithm, Criterion
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
 from interp_toolkit.circuits.sorting.measures.swap import Swaps
+from interp_toolkit.evidence import Control, control_of_p, effect_status
 from interp_toolkit.results import Evidence, Status
+from interp_toolkit.stats import LEVEL
 
 _PHRASES = {
     "min_greater_than_previous": "the least value above the previous one",
@@ -54,17 +56,25 @@ class SortingEvidence(Evidence):
 
 
 def evidence_of(
-    algorithm: Algorithm, *, autoregressive: bool, alike: Alike, weights_residual: float
+    algorithm: Algorithm,
+    marks: Sequence[Criterion],
+    sorting: bool,
+    *,
+    autoregressive: bool,
+    alike: Alike,
+    weights_residual: float,
 ) -> SortingEvidence:
-    """What the verdict rests on.
+    """The status, and the numbers that it follows from.
 
     Args:
         algorithm: that was found.
+        marks: the evidence.
+        sorting: whether the model sorts at all.
         autoregressive: whether outputs follow one another, so that a previous one can be swapped.
         alike: the re-initialised models that were looked at.
         weights_residual: share of the logits' variance that tables of weights do not rebuild.
     """
-    status, reason = _status(algorithm, alike)
+    status, reason = judged(algorithm, marks, sorting, alike)
     swapped = "outputs after the previous token is swapped; "
     return SortingEvidence(
         status=status,
@@ -77,15 +87,59 @@ def evidence_of(
     )
 
 
-def _status(algorithm: Algorithm, alike: Alike) -> tuple[Status, str | None]:
+def judged(
+    algorithm: Algorithm, marks: Sequence[Criterion], sorting: bool, alike: Alike
+) -> tuple[Status, str | None]:
+    """The status by the rule of evidence, and why it is not "detected".
+
+    An algorithm is *detected* where re-initialised models' marks do not name it and outputs follow
+    a swap as it says, certainly more often than theirs. That there is neither is said only where
+    swaps could have shown either, and both shares certainly lie below the weak thresholds.
+    """
+    if not sorting:
+        return "not_tested", "the model does not sort"
+    swaps = [mark for mark in marks if mark.name in CAUSAL.values() and mark.value is not None]
     if algorithm == "neither":
-        return "not_detected", "it does not sort, or shows too few marks of either algorithm"
-    if alike.models:
-        return (
-            "uninformative",
-            f"the marks of {alike.models} of {alike.of} re-initialised models name it too",
-        )
-    return "detected", None
+        return _unnamed(marks, swaps, alike)
+    named = CAUSAL if algorithm == "mixed" else {algorithm: CAUSAL[algorithm]}
+    controls = [_alike_control(alike)]
+    for mark in swaps:
+        if mark.name in named.values() and mark.null is not None:
+            reason = "after a swap re-initialised models' outputs follow as often as its own"
+            # beyond all of them is as likely by chance as that none of their marks is alike
+            passed = control_of_p("swaps", 1 / (1 + alike.of), LEVEL, 1 / (1 + alike.of))
+            controls.append(passed if mark.beyond_null else Control("swaps", "failed", reason))
+    return effect_status(1, 1, 1, controls)
+
+
+def _alike_control(alike: Alike) -> Control:
+    name = "re-initialised models"
+    p_value = (1 + alike.models) / (1 + alike.of)
+    if alike.models and p_value > LEVEL:
+        reason = f"the marks of {alike.models} of {alike.of} {name} name it too"
+        return Control(name, "failed", reason)
+    return control_of_p(name, p_value, LEVEL, 1 / (1 + alike.of))
+
+
+def _unnamed(
+    marks: Sequence[Criterion], swaps: Sequence[Criterion], alike: Alike
+) -> tuple[Status, str | None]:
+    """The status of a model that sorts by an algorithm that its marks do not name."""
+    if not swaps:
+        return "undecided", "too few marks are strong, and no swap of the previous token tells"
+    if not alike.of:
+        return "undecided", "no re-initialised models were looked at"
+    if all(mark.high is not None and mark.high < mark.weak for mark in swaps):
+        return "not_detected", "outputs follow neither the swapped token nor the position"
+    followed = [mark for mark in swaps if mark.low is not None and mark.low >= mark.weak]
+    if not followed:
+        return "undecided", "how many outputs follow the swapped token or the position is not sure"
+    most = max(followed, key=lambda mark: mark.value or 0.0)
+    missing = [m.says for m in marks if m.algorithm == most.algorithm and m.state != "strong"]
+    return "undecided", (
+        f"after a swap {most.value:.1%} of outputs follow as in {_NUMBERS[most.algorithm]}, but "
+        f"not strong are: {', '.join(missing) or 'marks enough'}"
+    )
 
 
 def sentence(
@@ -119,17 +173,21 @@ def sentence(
         for name, number in _NUMBERS.items()
         if any(m.algorithm == name for m in marks)
     )
-    if algorithm != "neither" and alike.models:
+    status, reason = judged(algorithm, marks, sorting, alike)
+    if status == "uninformative":
         how = (
-            f"but how is not told: the marks, which name {_NUMBERS.get(algorithm, 'a mix')}, do so "
-            f"too of {alike.models} of {alike.of} re-initialised models"
+            f"but how is not told: the marks name {_NUMBERS.get(algorithm, 'a mix')}, but {reason}"
         )
+    elif status == "not_detected":
+        how = "but by neither algorithm"
     elif algorithm in _PHRASES:
         how = f"by taking {_PHRASES[algorithm]} ({_NUMBERS[algorithm]})"
     elif algorithm == "mixed":
         how = f"by a mix of two algorithms, {' and '.join(_PHRASES.values())}"
     else:
-        how = "but by neither algorithm as far as their marks tell"
+        how = f"but how is undecided: {reason}"
+    if status == "undecided" and algorithm != "neither":
+        how += f" as far as its marks tell; undecided, as {reason}"
     return f"It sorts {found}, {how}. {_followed(swaps)}Marks of {tallies}."
 
 

@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp_toolkit.duplicates import equal_inputs, equal_up_to, joined
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.feature_sets import TOKENS, FeatureSet
 from interp_toolkit.models.features.row_positions import Places, TokenRows, all_places, draw, stream
@@ -37,8 +38,8 @@ class Samples:
         labels: which features are on; each is on somewhere.
         names: of these features.
         kept: their numbers in the feature set, or among the data's columns.
-        groups: of each sample; what is of one group must not be split: the data's groups, or, where
-            it has none, rows of the same tokens.
+        groups: of each sample; what is of one group must not be split: the data's groups, joined
+            with rows of the same tokens (at one place a row, up to that place).
         source: rows and features, in a few words, and what was left out.
         dropped: how many features are on nowhere, and left out.
     """
@@ -110,7 +111,7 @@ def labelled_samples(
         labels=labels,
         names=tuple(names[k] for k in kept),
         kept=kept,
-        groups=_groups(data)[places.rows],
+        groups=_groups(model, data, places),
         source=source,
         dropped=len(names) - len(kept),
     )
@@ -145,13 +146,17 @@ def read_at(
     return out
 
 
-def _groups(data: TokenRows) -> Int[np.ndarray, " row"]:
-    """The data's groups, or, where it has none, rows of the same tokens together."""
+def _groups(model: Model, data: TokenRows, places: Places) -> Int[np.ndarray, " n"]:
+    """The data's groups, joined with rows that are equal up to what their places see."""
+    if len(np.unique(places.rows)) == len(places.rows):
+        causal = getattr(model.cfg, "attention_dir", "causal") != "bidirectional"
+        rows = [np.asarray(data.tokens[row]) for row in places.rows]
+        equal = equal_up_to(rows, places.positions, causal=causal)
+    else:
+        equal = equal_inputs(map(np.asarray, data.tokens))[places.rows]
     if data.groups is None:
-        codes: dict[bytes, int] = {}
-        rows = (np.asarray(row).tobytes() for row in data.tokens)
-        return np.array([codes.setdefault(row, len(codes)) for row in rows], dtype=np.int64)
-    return np.unique(np.asarray(data.groups), return_inverse=True)[1].reshape(-1)
+        return equal
+    return joined(equal, np.unique(data.groups, return_inverse=True)[1][places.rows])
 
 
 def _labels(

@@ -26,7 +26,9 @@ from interp_toolkit.probes.boolean import figures
 from interp_toolkit.probes.boolean.attribution import head_effects
 from interp_toolkit.probes.boolean.inputs import (
     default_hooks,
+    equal_inputs_at,
     groups_of,
+    groups_with,
     labels_of,
     positions_of,
     prompts_for,
@@ -52,7 +54,6 @@ from interp_toolkit.probes.boolean.sites import (
 )
 from interp_toolkit.probes.boolean.verdict import evidence_of, focus_of, verdict
 from interp_toolkit.probes.estimators.boolean import TABLES, check_table
-from interp_toolkit.probes.estimators.splits import shuffled_labels
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure
 
@@ -142,13 +143,10 @@ def run(
     hooks = readable_hooks(expand_hooks(model, asked or default_hooks(model)), asked)
     sites = [(hook, place) for place in positions_of(prompts, options.position) for hook in hooks]
     read = SiteReader(model, prompts, sites, options.memory)
-    groups = groups_of(prompts)
-    shuffled = partial(shuffled_labels, n_draws=options.shuffles, seed=options.seed, groups=groups)
-    targets = make_targets(table, features, prompts.names, shuffled, groups)
+    measured, targets = _measure(model, prompts, table, sites, read, options, progress)
     copies = options.reinitialisations
-    copies = (1 if targets.sampled else 3) if copies is None else copies
-
-    measured = _measure(sites, read, targets, options, progress)
+    if copies is None:
+        copies = 1 if any(of.sampled for of in targets) else 3
     verdicts = corrected(
         [
             site_verdict(model, prompts, table, *where, found, read)
@@ -162,7 +160,8 @@ def run(
     site = verdicts[focus]
     X, precision = read(*sites[focus])
     heads, notes = list[HeadEffect](), list[str]()
-    if site.status == "separable" or targets.sampled:
+    sampled = targets[focus].sampled
+    if site.status == "separable" or sampled:
         heads, notes = head_effects(
             model,
             prompts,
@@ -172,7 +171,7 @@ def run(
             measured[focus].direction,
             measured[focus].threshold,
             y,
-            ask_separability=not targets.sampled,
+            ask_separability=not sampled,
             memory=options.memory,
             progress=progress,
         )
@@ -191,28 +190,41 @@ def run(
 
 
 def _measure(
+    model: Any,
+    prompts: FeatureData,
+    table: str,
     sites: Sequence[Where],
     read: SiteReader,
-    targets: Targets,
     options: FunctionOptions,
     progress: Callable[[str], None],
-) -> list[SiteMeasurement]:
-    measured = []
+) -> tuple[list[SiteMeasurement], list[Targets]]:
+    """Every site measured, and what was asked there; sites that see alike share their targets."""
+    groups, shared = groups_of(prompts), dict[bytes, Targets]()
+    measured, targets = list[SiteMeasurement](), list[Targets]()
     for i, (hook, place) in enumerate(sites):
         at = "" if place is None else f", position {place}"
         progress(f"site {i + 1} of {len(sites)}: {hook}{at}")
         X, precision = read(hook, place)
+        equal = equal_inputs_at(model, prompts, place, X)
+        if (key := equal.tobytes()) not in shared:
+            shared[key] = make_targets(
+                *(table, np.asarray(prompts.features), prompts.names),
+                *(equal, groups_with(equal, groups)),
+                shuffles=options.shuffles,
+                seed=options.seed,
+            )
+        targets.append(shared[key])
         measured.append(
             measure(
                 X,
                 precision,
-                targets,
+                targets[-1],
                 C=options.C,
                 seed=options.seed,
                 max_seconds=options.max_seconds,
             )
         )
-    return measured
+    return measured, targets
 
 
 def _plots(

@@ -6,13 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.data import FeatureData, truth_table
+from interp_toolkit.duplicates import equal_inputs, equal_up_to, joined
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.options import Position
-from interp_toolkit.probes.boolean.measure import function_name
+from interp_toolkit.probes.boolean.measure import SAMPLED_FROM, function_name
 from interp_toolkit.probes.estimators.boolean import check_table, truth_values
 
 DEFAULT_HOOKS = ("blocks.*.hook_resid_mid", "blocks.*.hook_resid_post")
@@ -86,6 +87,29 @@ def groups_of(data: FeatureData) -> Any:
             "leave the group column out to split by rows"
         )
     return groups
+
+
+def equal_inputs_at(
+    model: Any, data: FeatureData, place: int | None, X: Float[np.ndarray, "n d"]
+) -> Int[np.ndarray, " n"]:
+    """Groups of rows that are equal up to what a site at this position sees.
+
+    Rows of equal activations are joined too, as long as there are groups enough to hold some out:
+    of fewer, a model may have merged different prompts, which is a finding.
+    """
+    own = np.full(len(data), -1) if data.positions is None else data.positions
+    causal = getattr(model.cfg, "attention_dir", "causal") != "bidirectional"
+    places = own if place is None else np.full(len(data), place)
+    equal = equal_up_to(list(data.tokens), places, causal=causal)
+    merged = joined(equal, equal_inputs(X))
+    return merged if merged.max() + 1 >= SAMPLED_FROM else equal
+
+
+def groups_with(equal: Int[np.ndarray, " n"], groups: Any) -> Any:
+    """The data's groups joined with equal inputs; None where there are none and all differ."""
+    if len(np.unique(equal)) == len(equal):
+        return groups
+    return equal if groups is None else joined(equal, np.unique(groups, return_inverse=True)[1])
 
 
 def readable_hooks(found: list[str], asked: str | Sequence[str] | None) -> list[str]:

@@ -7,14 +7,14 @@ rows it was not fitted on, against shuffled labels, and separability beside Cove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.probes.boolean.result import HeldOutFigures, LabelingNull
 from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
@@ -25,8 +25,9 @@ from interp_toolkit.probes.estimators.heldout import (
 )
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 from interp_toolkit.probes.estimators.separability import Separability, check_separability
+from interp_toolkit.probes.estimators.splits import shuffled_labels
 
-SAMPLED_FROM = 50  # rows from which there is enough to hold some out
+SAMPLED_FROM = 50  # different inputs from which there is enough to hold some out
 MOST_LABELINGS = 100  # all relabellings are tried if there are at most so many, else that many
 MOST_SPLITS = 5
 ROUNDING = 1e-12  # a spread this small beside the activations is none
@@ -43,12 +44,14 @@ class Targets:
         names: "XOR", then the controls' names.
         labels: one column each.
         nulls: shuffled labels of the function, one column a draw (none on exhaustive data).
-        groups: of the rows, for splits.
+        inputs: of each row, which rows are equal up to what the site sees.
+        groups: of the rows, for splits: the data's, joined with equal inputs; None: all differ.
     """
 
     names: tuple[str, ...]
     labels: Bool[np.ndarray, "n target"]
     nulls: Bool[np.ndarray, "n draw"]
+    inputs: Int[np.ndarray, " n"]
     groups: np.ndarray | None
 
     @property
@@ -58,8 +61,8 @@ class Targets:
 
     @property
     def sampled(self) -> bool:
-        """Whether there are rows enough to hold some out."""
-        return len(self.labels) >= SAMPLED_FROM
+        """Whether there are different inputs enough to hold some out."""
+        return is_sampled(self.inputs, self.groups)
 
 
 @dataclass(frozen=True)
@@ -155,18 +158,21 @@ def _exhaustive(
         null=np.empty(0),
         direction=direction,
         threshold=threshold,
-        labelings=_labelings(X, targets.function, precision, seed, max_seconds),
+        labelings=_labelings(X, targets, precision, seed, max_seconds),
     )
 
 
 def _labelings(
     X: Float[np.ndarray, "n d"],
-    y: Bool[np.ndarray, " n"],
+    targets: Targets,
     precision: str,
     seed: int,
     max_seconds: float | None,
 ) -> LabelingNull:
-    """How many other labelings with as many positives are separable on these points."""
+    """How many other labelings with as many positives are separable on the different inputs."""
+    y = targets.function
+    first = np.unique(np.column_stack([targets.inputs, y]), axis=0, return_index=True)[1]
+    X, y = X[np.sort(first)], y[np.sort(first)]
     n, n_positive = len(y), int(y.sum())
     if comb(n, n_positive) <= MOST_LABELINGS:
         chosen = [np.array(rows) for rows in combinations(range(n), n_positive)]
@@ -227,6 +233,7 @@ def _sampled(
         calibration_error=float(scored.calibration_error[0]),
         null_balanced_accuracy=float(measured.mean()) if len(measured) else float("nan"),
         reinitialised_balanced_accuracy=float("nan"),
+        shuffles=len(measured),
         p_value=float("nan"),
     )
     return SiteMeasurement(
@@ -296,24 +303,35 @@ def _splits(groups: np.ndarray | None) -> int:
     return MOST_SPLITS if groups is None else min(MOST_SPLITS, len(np.unique(groups)))
 
 
+def is_sampled(inputs: Int[np.ndarray, " n"], groups: np.ndarray | None) -> bool:
+    """Whether rows differ enough, and are of groups enough, to hold some out."""
+    several = groups is None or len(np.unique(groups)) > 1
+    return several and len(np.unique(inputs)) >= SAMPLED_FROM
+
+
 def make_targets(
     table: str,
     features: Bool[np.ndarray, "n k"],
     names: tuple[str, ...],
-    nulls: Callable[[Bool[np.ndarray, "n k"]], Bool[np.ndarray, "draw n k"]],
+    inputs: Int[np.ndarray, " n"],
     groups: np.ndarray | None,
+    *,
+    shuffles: int,
+    seed: int,
 ) -> Targets:
-    """The function, its controls and, on sampled data, its shuffled labels."""
+    """The function, its controls and, on sampled data, its shuffled labels (see `Targets`)."""
     y = truth_values(table, features)
     others = controls(table, features, names)
     n = len(features)
     draws = np.empty((n, 0), dtype=bool)
-    if n >= SAMPLED_FROM:
-        drawn = [truth_values(table, draw) for draw in nulls(features)]
+    if is_sampled(inputs, groups):
+        moved = shuffled_labels(features, n_draws=shuffles, seed=seed, groups=groups)
+        drawn = [truth_values(table, draw) for draw in moved]
         draws = np.stack(drawn, axis=1) if drawn else draws
     return Targets(
         names=(function_name(table), *others),
         labels=np.column_stack([y, *others.values()]),
         nulls=draws,
+        inputs=inputs,
         groups=groups,
     )

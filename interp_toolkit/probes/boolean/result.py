@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from interp_toolkit.evidence import Control, control_of_p, effect_status
 from interp_toolkit.probes.estimators.separability import Separability
 from interp_toolkit.probes.estimators.separability import Status as SeparabilityStatus
 from interp_toolkit.probes.estimators.witness import Certificate, Hyperplane
@@ -20,6 +21,10 @@ from interp_toolkit.stats import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+LEAST_COPIES = 3  # re-initialised models of which all must show what is no finding then
+AS_WELL = 0.02  # balanced accuracy by which a model must exceed re-initialised ones
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,7 @@ class HeldOutFigures:
             regularisation.
         reinitialised_balanced_accuracy: mean over copies of the model with permuted weights.
         p_value: of the balanced accuracy, corrected for the sites looked at (max statistic).
+        shuffles: how many shuffled labels it was compared with.
     """
 
     accuracy: float
@@ -44,6 +50,7 @@ class HeldOutFigures:
     null_balanced_accuracy: float
     reinitialised_balanced_accuracy: float
     p_value: float
+    shuffles: int
 
 
 @dataclass(frozen=True)
@@ -167,26 +174,64 @@ class SiteVerdict:
         return self.separability.certificate
 
     @property
-    def explained_by_null(self) -> bool:
-        """Whether a separable function says nothing here, since any labels would be separable.
+    def judgement(self) -> tuple[Status, str | None]:
+        """The status by the rule of evidence, and why it is not "separable".
 
-        Other labelings are separable too (see `LabelingNull.explains`) or, where none was tried,
-        Cover's chance is above `LEVEL`; and on sampled data the probe is no better on held-out
-        rows than under shuffled labels.
+        A certificate needs no control. A hyperplane does, since any labels may have one: on
+        sampled data rows held out against shuffled labels; where that has no power, other
+        labelings of the points, or Cover's chance. And models with shuffled weights must not
+        show as much.
         """
         if self.status != "separable":
-            return False
-        if self.labelings is not None:
-            any_labels = self.labelings.explains(drawn=self.held_out is not None)
-        else:
-            any_labels = self.separability.chance > LEVEL
-        beats = self.held_out is not None and self.held_out.p_value <= LEVEL
-        return any_labels and not beats
+            return self.status, self.separability.reason
+        controls = [self._held_out_control()]
+        if not controls[0].counts:
+            controls.append(self._labels_control())
+        controls.append(self._copies_control())
+        status, reason = effect_status(1, 1, 1, controls)
+        return "separable" if status == "detected" else status, reason
+
+    def _held_out_control(self) -> Control:
+        name, figures = "shuffled labels", self.held_out
+        if figures is None:
+            return Control(name, "powerless")
+        return control_of_p(name, figures.p_value, LEVEL, 1 / (1 + figures.shuffles))
+
+    def _labels_control(self) -> Control:
+        name, null, chance = "other labels", self.labelings, self.separability.chance
+        if null is None or not null.tried:
+            reason = f"random labels of as many points would be separable with chance {chance:.2g}"
+            return Control(name, "failed" if chance > LEVEL else "passed", reason)
+        if not null.explains(drawn=self.held_out is not None):
+            return Control(name, "passed")
+        if null.separable == null.tried:
+            return Control(name, "failed", "any labels of these points would be separable")
+        share = f"{null.separable} of {null.tried}"
+        return Control(name, "failed", f"{share} other labelings of these points are separable too")
+
+    def _copies_control(self) -> Control:
+        name = "re-initialised models"
+        if self.held_out is not None:
+            own = self.held_out.balanced_accuracy
+            copies = self.held_out.reinitialised_balanced_accuracy
+            if math.isnan(own) or math.isnan(copies):
+                return Control(name, "powerless", f"{name}: none was read")
+            reason = f"re-initialised models read it as well ({copies:.3g} against {own:.3g})"
+            return Control(name, "failed" if copies >= own - AS_WELL else "passed", reason)
+        null = self.reinitialised
+        if null is not None and null.separable == null.tried >= LEAST_COPIES:
+            return Control(name, "failed", f"all {null.tried} re-initialised models show it")
+        return Control(name, "powerless")
+
+    @property
+    def explained_by_null(self) -> bool:
+        """Whether a separable function says nothing here (see `judgement`)."""
+        return self.outcome == "uninformative"
 
     @property
     def outcome(self) -> Status:
-        """The status, or "uninformative" where the null explains it."""
-        return "uninformative" if self.explained_by_null else self.status
+        """The status by the rule of evidence (see `judgement`)."""
+        return self.judgement[0]
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON data, with what `separability` holds on the same level."""
@@ -346,7 +391,7 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
     rows = []
     for site in sites:
         cells: list[Any]
-        if site.held_out:
+        if site.held_out is not None:
             null, again = (
                 site.held_out.null_balanced_accuracy,
                 site.held_out.reinitialised_balanced_accuracy,

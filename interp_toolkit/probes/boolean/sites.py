@@ -19,7 +19,7 @@ from interp_toolkit.probes.boolean.measure import (
     held_out_accuracy,
 )
 from interp_toolkit.probes.boolean.reading import SiteReader, Where
-from interp_toolkit.probes.boolean.result import CopyNull, HeldOutFigures, SiteVerdict
+from interp_toolkit.probes.boolean.result import CopyNull, SiteVerdict
 from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.estimators.separability import check_separability
 from interp_toolkit.probes.estimators.witness import Certificate
@@ -31,7 +31,7 @@ def in_reinitialised(
     model: Any,
     sites: Sequence[Where],
     read: SiteReader,
-    targets: Targets,
+    targets: Sequence[Targets],
     copies: int,
     C: float | None,
     seed: int,
@@ -39,16 +39,17 @@ def in_reinitialised(
 ) -> Float[np.ndarray, "site copy"]:
     """The same question of re-initialised models: separable (1 or 0), or accuracy if sampled."""
     values = np.full((len(sites), copies), np.nan)
-    y = targets.function
     for copy in range(copies):
         progress(f"re-initialised model {copy + 1} of {copies}")
         read.forget()
         with reinitialised(model, seed=seed + copy):
             for i, site in enumerate(sites):
                 X, precision = read(*site)
-                if targets.sampled:
-                    values[i, copy] = held_out_accuracy(X, targets, C=C, seed=seed)
+                of = targets[i]
+                if of.sampled:
+                    values[i, copy] = held_out_accuracy(X, of, C=C, seed=seed)
                 else:
+                    y = of.function
                     found = check_separability(X[y], X[~y], precision=precision)
                     values[i, copy] = found.status == "separable"
     read.forget()
@@ -146,14 +147,13 @@ def corrected(
     verdicts: list[SiteVerdict], measured: Sequence[SiteMeasurement]
 ) -> list[SiteVerdict]:
     """P-values of the held-out figures, corrected over the sites (same shuffles at each)."""
-    held = [v.held_out for v in verdicts]
-    if any(h is None for h in held) or not len(measured[0].null):
+    held = {i: v.held_out for i, v in enumerate(verdicts) if v.held_out is not None}
+    if not held or not all(len(measured[i].null) for i in held):
         return verdicts
-    observed = np.array([h.balanced_accuracy for h in held if h is not None])
-    p_values = max_statistic_p_values(observed, np.stack([m.null for m in measured], axis=1))
-    corrected = []
-    for v, p in zip(verdicts, p_values, strict=True):
-        assert isinstance(v.held_out, HeldOutFigures)
-        held_out = dataclasses.replace(v.held_out, p_value=float(p))
-        corrected.append(dataclasses.replace(v, held_out=held_out))
+    observed = np.array([figures.balanced_accuracy for figures in held.values()])
+    p_values = max_statistic_p_values(observed, np.stack([measured[i].null for i in held], axis=1))
+    corrected = list(verdicts)
+    for (i, figures), p in zip(held.items(), p_values.tolist(), strict=True):
+        held_out = dataclasses.replace(figures, p_value=p)
+        corrected[i] = dataclasses.replace(verdicts[i], held_out=held_out)
     return corrected

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from interp_toolkit.probes.boolean.result import (
     BooleanEvidence,
     HeadEffect,
-    HeldOutFigures,
     SiteVerdict,
 )
 from interp_toolkit.results import head_name
@@ -20,14 +21,14 @@ SELDOM_REPEATED = 0.5  # share of distinct activations below which most rows rep
 def focus_of(sites: Sequence[SiteVerdict]) -> int:
     """The index of the site that says most.
 
-    The best one held out, else the widest gap among the separable, else the last with a witness,
-    else the last.
+    The best one held out where any is, else the widest gap among the separable, else the last
+    with a witness, else the last.
     """
 
     def says(i: int) -> tuple[float, float]:
         site = sites[i]
         if site.held_out is not None:
-            return site.held_out.balanced_accuracy, site.relative_margin
+            return 3 + np.nan_to_num(site.held_out.balanced_accuracy), site.relative_margin
         order = {"separable": 2.0, "not_separable": 1.0, "undecided": 0.0}[site.status]
         return order, site.relative_margin if site.status == "separable" else float(i)
 
@@ -40,7 +41,7 @@ def evidence_of(site: SiteVerdict) -> BooleanEvidence:
     witness = "hyperplane" if site.hyperplane else "certificate" if site.certificate else None
     return BooleanEvidence(
         status=site.outcome,
-        reason=_reason(site),
+        reason=site.judgement[1],
         site=site.name,
         witness=witness,
         certificate_residual=site.certificate.residual if site.certificate else None,
@@ -54,23 +55,6 @@ def evidence_of(site: SiteVerdict) -> BooleanEvidence:
     )
 
 
-def _explanation(site: SiteVerdict) -> str:
-    """Why separable says nothing here."""
-    if site.labelings is None:
-        chance = site.separability.chance
-        return f"random labels of as many points would be separable with chance {chance:.2g}"
-    separable, tried = site.labelings.separable, site.labelings.tried
-    if separable == tried:
-        return "any labels of these points would be separable"
-    return f"{separable} of {tried} other labelings of these points are separable too"
-
-
-def _reason(site: SiteVerdict) -> str | None:
-    if site.explained_by_null:
-        return _explanation(site)
-    return None if site.status == "separable" else site.separability.reason
-
-
 def verdict(
     function: str, sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: int
 ) -> str:
@@ -80,8 +64,8 @@ def verdict(
     if len(sites) > 1:
         counts = ", ".join(
             f"{n} {status.replace('_', ' ')}"
-            for status in ("separable", "not_separable", "undecided")
-            if (n := sum(s.status == status for s in sites))
+            for status in ("separable", "not_separable", "uninformative", "undecided")
+            if (n := sum(s.outcome == status for s in sites))
         )
         sentence = f"Of {len(sites)} sites: {counts}. {sentence}"
     return sentence + _caveat(site) + _carried(heads)
@@ -153,17 +137,19 @@ def _caveat(site: SiteVerdict) -> str:
                     "models"
                 )
             caveats[-1] += "."
-            if site.explained_by_null:
-                caveats.append(f"So this says nothing of the function: {_explanation(site)}.")
     elif site.status == "separable" and found.chance > LEVEL:
         caveats.append(
             f"By itself that says little: random labels of {found.n_points} points in "
             f"{found.affine_dim} dimensions are separable with chance {found.chance:.2g}."
         )
     if site.held_out is not None:
-        caveats.append(_held_out(site.held_out))
+        caveats.append(_held_out(site))
         if found.n_points < SELDOM_REPEATED * site.n_rows:
             caveats.append("Most rows held out repeat activations that it was fitted on.")
+    if site.explained_by_null:
+        caveats.append(f"So this says nothing of the function: {site.judgement[1]}.")
+    elif site.status == "separable" and site.outcome == "undecided":
+        caveats.append(f"Whether that says anything is undecided: {site.judgement[1]}.")
     return "".join(f" {caveat}" for caveat in caveats)
 
 
@@ -178,7 +164,9 @@ def _contradiction(site: SiteVerdict) -> str:
     return f"Inputs of both classes share {shared} there, which nothing can tell apart."
 
 
-def _held_out(figures: HeldOutFigures) -> str:
+def _held_out(site: SiteVerdict) -> str:
+    figures = site.held_out
+    assert figures is not None
     if math.isnan(figures.balanced_accuracy):
         return "There are too few rows of one class to hold any out."
     if math.isnan(figures.p_value):

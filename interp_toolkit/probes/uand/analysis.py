@@ -36,7 +36,14 @@ from interp_toolkit.probes.uand.gates import check_gates, measure_gates
 from interp_toolkit.probes.uand.intersections import Intersections
 from interp_toolkit.probes.uand.layers import Layer, LayerReader
 from interp_toolkit.probes.uand.result import ComposedSummary, SiteSummary, UANDResult
-from interp_toolkit.probes.uand.site import FOLDS, SiteErrors, Split, measure_site, split
+from interp_toolkit.probes.uand.site import (
+    FOLDS,
+    SiteErrors,
+    Split,
+    against_more,
+    measure_site,
+    split,
+)
 from interp_toolkit.probes.uand.verdict import composed_words, evidence_of, joined, verdict
 from interp_toolkit.registry import Analysis
 
@@ -63,7 +70,10 @@ class UANDOptions(FeatureOptions, Options):
     )
     level: float = Field(0.05, gt=0, lt=1, description="Of the false discoveries among pairs.")
     reinitialisations: int = Field(
-        19, ge=0, description="Random layers to hold each against; 19 make the smallest p 0.05."
+        19,
+        ge=0,
+        description="Random layers to hold each against; 19 make the smallest p 0.05. Of several "
+        "layers the one that the verdict is about is held against so many more for each.",
     )
     most_rows: int = Field(30_000, ge=1, description="Places to look at; more are drawn from.")
     most_features: int = Field(
@@ -160,17 +170,24 @@ def run(
         key=lambda k: (summaries[k].counts["computed"], -summaries[k].mean_worst),
     )
     main = main_claim(sites[focus].claims)
+    if main == "computed" and len(names) > 1 and options.reinitialisations:
+        most = len(names) * (options.reinitialisations + 1)
+        sites[focus] = against_more(read(names[focus]), rows, sites[focus], most, progress)
+        summaries[focus] = _summary(sites[focus])
     settings = options.settings(
         hooks=names,
         features=None if chosen is None else chosen.source,
     ) | {"features_sha256": None if chosen is None else chosen.sha256}
+    evidence = evidence_of(
+        summaries[focus], main, len(summaries), places=len(samples), held_out=FOLDS
+    )
     return UANDResult(
         probe="uand",
-        verdict=verdict(summaries[focus], main, len(summaries))
+        verdict=verdict(summaries[focus], main, evidence.status, len(summaries))
         + joined(summaries, focus)
         + composed_words(composed)
         + "".join(f" {gate['said']}" for gate in asked[focus] if gate["said"]),
-        evidence=evidence_of(summaries[focus], main, places=len(samples), held_out=FOLDS),
+        evidence=evidence,
         provenance=provenance(model, _described(data, samples), settings, seed),
         features={"count": len(samples.names), "source": samples.source, "left_out": left_out},
         rows={"fitted": len(rows.fitted), "held_out": len(rows.held_out)},

@@ -152,10 +152,11 @@ class UANDResult(Result):
             for s in self.layers
         ]
         caption = (
-            "Pairs by claim. ε: mean over pairs of the worst error on held-out inputs after the "
-            "best gain and bias; 1/4 is what an affine function of two bits has. Random: the same "
-            "of random layers, their mean; p: the chance that one reads the pairs as well, of each "
-            "layer alone."
+            "Pairs by claim; computed: read here and not before, whatever random layers do. "
+            "ε: mean over pairs of the worst error on held-out inputs after the best gain and "
+            "bias; 1/4 is what an affine function of two bits has. Random: the same of random "
+            "layers, their mean; p: the chance that one reads the pairs as well, of each layer "
+            "alone."
         )
         columns = [*columns, "ε", "random", "p"]
         return Table("Pairs of features", columns, rows, caption, highlight=[self.focus])

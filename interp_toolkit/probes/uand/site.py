@@ -10,7 +10,7 @@ layer that is itself random has a smaller one than all but k of n random layers 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -161,6 +161,18 @@ def measure_site(
         intersections=intersections,
         higher=higher,
     )
+
+
+def against_more(
+    layer: Layer, rows: Split, site: SiteErrors, most: int, progress: Callable[[str], None]
+) -> SiteErrors:
+    """The layer against more random layers: `most`, or until one reads the pairs as well."""
+    compare = _Comparison(site.here, rows, layer.activations.shape[1])
+    statistics = site.random_statistics.tolist()
+    while len(statistics) < most and min(statistics) > site.statistic:
+        progress(f"{layer.hook}: random layer {len(statistics) + 1} of {most}")
+        statistics.append(compare(layer.reinitialised(rows.seed + len(statistics))))
+    return replace(site, random_statistics=np.array(statistics))
 
 
 def _errors(

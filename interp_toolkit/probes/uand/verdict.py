@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
+from interp_toolkit.evidence import Control, control_of_copies, control_of_p, effect_status
+from interp_toolkit.probes.uand.claims import Claim
 from interp_toolkit.probes.uand.result import ComposedSummary, SiteSummary, UANDEvidence
 from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
 
 BELOW = "below 1/4 after the best gain and bias"
-_REASONS = {
+_REASONS: Mapping[str, str] = {
     "before": "the ANDs can be read off the layer's input too",
     "absent": "the worst errors are above the 1/4 that an affine function has",
     "undecided": "too few rows have both features on, an affine function of the features is their "
@@ -18,21 +23,29 @@ _REASONS = {
 }
 
 
-def evidence_of(site: SiteSummary, main: Status, *, places: int, held_out: int) -> UANDEvidence:
-    """What the verdict rests on.
+def evidence_of(
+    site: SiteSummary, main: Claim, n_layers: int, *, places: int, held_out: int
+) -> UANDEvidence:
+    """The status, and the numbers that it follows from.
+
+    ANDs are *computed* only where random layers of the same weights read them less well.
 
     Args:
         site: the layer.
-        main: what is said of it (see `claims.main_claim`).
+        main: the claim of most pairs (see `claims.main_claim`).
+        n_layers: how many were looked at, of which this one was chosen.
         places: looked at.
         held_out: one in so many of them.
     """
     drawn = len(site.random_mean_worst)
+    status: Status = main
     reason = _REASONS.get(main)
-    if main == "computed" and drawn and site.p_better > LEVEL:
-        reason = "computed here, but random layers of the same weights read the pairs as well"
+    if main == "computed":
+        n = site.counts["computed"]
+        status, reason = effect_status(n, n, 1, [_random_layers(site, n_layers)])
+        status = "computed" if status == "detected" else status
     return UANDEvidence(
-        status=main,
+        status=status,
         reason=reason,
         site=site.hook,
         input=site.input,
@@ -46,16 +59,35 @@ def evidence_of(site: SiteSummary, main: Status, *, places: int, held_out: int) 
     )
 
 
-def verdict(site: SiteSummary, main: str, n_layers: int) -> str:
+def _random_layers(site: SiteSummary, n_layers: int) -> Control:
+    """The control of random layers, corrected for the layers looked at (Bonferroni).
+
+    Its p is a rank, so in steps. The layer must also lie beyond the prediction limit of one more
+    random layer, at half the level: better and worse are both looked at.
+    """
+    name = "random layers of the same weights"
+    smallest = n_layers / (1 + len(site.random_mean_worst))
+    p_value = float(np.minimum(1, site.p_better * n_layers))
+    rank = control_of_p(name, p_value, LEVEL, smallest)
+    if rank.outcome != "passed":
+        return rank
+    others, own = -np.array(site.random_mean_worst), -site.mean_worst
+    control = control_of_copies(name, own, own, others, level=LEVEL / 2 / n_layers)
+    reason = f"{name}: one more may read the pairs as well"
+    return replace(control, reason=None if control.outcome == "passed" else reason)
+
+
+def verdict(site: SiteSummary, main: Claim, status: Status, n_layers: int) -> str:
     """What is computed here, whether random layers do as well, and whether by intersections.
 
     Args:
         site: the layer.
-        main: what is said of it (see `claims.main_claim`).
+        main: the claim of most pairs (see `claims.main_claim`).
+        status: of the evidence.
         n_layers: how many were looked at, of which this one was chosen.
     """
-    sentences = [f"{site.hook}: {_counts(site, main)}"]
-    if main in ("computed", "absent") and site.random_mean_worst:
+    sentences = [f"{site.hook}: {_counts(site, main, status)}"]
+    if main == "computed" or (main == "absent" and site.random_mean_worst):
         sentences.append(_random(site, n_layers))
     if site.intersections is not None:
         sentences.append(_construction(site))
@@ -64,7 +96,7 @@ def verdict(site: SiteSummary, main: str, n_layers: int) -> str:
     return " ".join(sentences)
 
 
-def _counts(site: SiteSummary, main: str) -> str:
+def _counts(site: SiteSummary, main: Claim, status: Status) -> str:
     counts = site.counts
     seen = sum(n for claim, n in counts.items() if claim != "unseen")
     unseen = counts["unseen"]
@@ -80,8 +112,9 @@ def _counts(site: SiteSummary, main: str) -> str:
         rest = _rest(counts, "computed")
         if site.behind_attention:
             input_word += ", at this position (attention may have brought it from another)"
+        verb = "is computed" if status == "computed" else "can be read"
         return (
-            f"the AND of {counts['computed']:,} of {seen:,} pairs is computed here: the worst "
+            f"the AND of {counts['computed']:,} of {seen:,} pairs {verb} here: the worst "
             f"error on held-out rows is {BELOW}, and not so at {input_word}{rest}{tail}"
         )
     if main == "before":
@@ -103,7 +136,7 @@ def _counts(site: SiteSummary, main: str) -> str:
 
 def _rest(counts: Mapping[str, int], main: str) -> str:
     words = {
-        "computed": "are computed here",
+        "computed": "can be read here only",
         "before": "are present before",
         "absent": "cannot be read",
         "undecided": "are undecided",
@@ -118,18 +151,33 @@ def _rest(counts: Mapping[str, int], main: str) -> str:
 
 def _random(site: SiteSummary, n_layers: int) -> str:
     values = sorted(site.random_mean_worst)
+    if not values:
+        return (
+            "No random layers were drawn to compare it with, so whether the layer computes them "
+            "is undecided."
+        )
     span = f"{values[0]:.3f} to {values[-1]:.3f} in {len(values)} of them"
     figures = f"mean worst error {site.mean_worst:.3f}, {span}; p = {site.p_better:.2g}"
-    if site.p_better * n_layers <= LEVEL:
+    control = _random_layers(site, n_layers)
+    if control.outcome == "passed":
         return f"It reads them better than random layers of the same weights ({figures})."
+    if site.p_worse <= LEVEL:
+        return f"Random layers of the same weights read them better ({figures})."
+    if control.outcome == "powerless":
+        return (
+            f"Whether it reads them better than random layers of the same weights is undecided "
+            f"({figures}): draw more (--reinitialisations)."
+        )
+    if site.p_better * n_layers <= LEVEL:
+        return (
+            f"It reads them hardly better than random layers of the same weights ({figures}): one "
+            "more may do as well."
+        )
     if site.p_better <= LEVEL:
         return (
             f"It reads them better than random layers of the same weights ({figures} for this "
-            f"layer alone), but of {n_layers} layers one may do so by chance: draw more "
-            "(--reinitialisations)."
+            f"layer alone), but of {n_layers} layers one may do so by chance."
         )
-    if site.p_worse <= LEVEL:
-        return f"Random layers of the same weights read them better ({figures})."
     return f"It is no better than a random layer of the same weights ({figures})."
 
 
@@ -183,8 +231,8 @@ def joined(sites: Sequence[SiteSummary], focus: int) -> str:
     if not others:
         return ""
     return (
-        f" Of the {len(others)} other layers, {sum(n > 0 for n in others)} compute any AND of two "
-        "features."
+        f" Of the {len(others)} other layers, {sum(n > 0 for n in others)} have an AND of two "
+        "features that their input has not."
     )
 
 
@@ -194,13 +242,14 @@ def composed_words(composed: Sequence[ComposedSummary]) -> str:
 
 
 def _composed(found: ComposedSummary, n_looks: int) -> str:
-    main = _main(found.site)
+    site, main = found.site, _main(found.site)
+    status = evidence_of(site, main, n_looks, places=0, held_out=0).status
     random = ""
-    if main in ("computed", "absent") and found.site.random_mean_worst:
-        random = f" {_random(found.site, n_looks)}"
+    if main == "computed" or (main == "absent" and site.random_mean_worst):
+        random = f" {_random(site, n_looks)}"
     return (
         f" With {_several(len(found.features), found.depth - 1)} that earlier layers compute as "
-        f"features, {found.site.hook}: {_counts(found.site, main)}{random}"
+        f"features, {site.hook}: {_counts(site, main, status)}{random}"
     )
 
 
@@ -209,9 +258,9 @@ def _several(count: int, depth: int) -> str:
     return f"the {count:,} {kind}"
 
 
-def _main(site: SiteSummary) -> str:
+def _main(site: SiteSummary) -> Claim:
     """The claim to begin with: as `claims.main_claim`, but computed before all."""
-    order = ("computed", "before", "absent", "undecided")
+    order: tuple[Claim, ...] = ("computed", "before", "absent", "undecided")
     if site.counts["computed"]:
         return "computed"
     return max(order, key=lambda claim: site.counts[claim])

@@ -16,6 +16,7 @@ from interp_toolkit.circuits.collapse.by_depth import places_of, random_rows, si
 from interp_toolkit.circuits.collapse.similarity import DirectionMoments, directions, mean_cosines
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
@@ -159,13 +160,10 @@ def test_bos_is_left_out() -> None:
     assert set(rows[:, 1:].flatten()) == set(range(1, 9))
 
 
-def test_verdicts_on_models_that_do_and_do_not_collapse() -> None:
-    standard, mixit = (
-        COLLAPSE(untrained("standard", 6)),
-        COLLAPSE(untrained("mixit", 6), reinitialisations=0),
-    )
-    assert standard.status == "detected"
-    assert "become more alike with depth, by 0.1 or more" in standard.verdict
+def test_a_rise_that_shuffled_weights_give_too_is_no_finding() -> None:
+    standard, mixit = COLLAPSE(untrained("standard", 6)), COLLAPSE(untrained("mixit", 6))
+    assert standard.status == "uninformative"  # its weights were random to begin with
+    assert "no more than with shuffled weights" in standard.verdict
     assert standard.rise["low"] > 0.3
     assert mixit.status == "not_detected"
     assert mixit.rise["high"] < 0.1
@@ -173,9 +171,44 @@ def test_verdicts_on_models_that_do_and_do_not_collapse() -> None:
     assert last.place == "block 5"
     assert first.low <= first.cosine <= first.high < 0.1 < last.low
     assert last.dimensions < first.dimensions / 2
-    assert len(last.reinitialised_cosine) == 3
-    for copy in last.reinitialised_cosine:  # its weights were random to begin with
+    assert len(last.reinitialised_cosine) == 8
+    for copy in last.reinitialised_cosine:
         assert copy == pytest.approx(last.cosine, abs=0.1)
+
+
+def test_a_rise_beyond_shuffled_weights_is_one() -> None:
+    found = it.analyze("toy:uand-trained", "collapse")
+    assert found.status == "detected"
+    assert found.evidence.reason is None
+    assert found.evidence.rise_low > max(found.evidence.rises_of_copies)
+    assert "by more than with shuffled weights" in found.verdict
+
+
+def test_few_copies_confirm_and_deny_nothing() -> None:
+    for name in ("standard", "mixit"):
+        for copies in (0, 1, 3):
+            found = COLLAPSE(untrained(name, 2), reinitialisations=copies)
+            assert found.status == "undecided"
+            assert "fewer than 4" in found.evidence.reason
+            assert "may or may not" in found.verdict
+
+
+def test_untrained_and_shuffled_models_are_seldom_said_to_collapse() -> None:
+    found = [COLLAPSE(random_model(seed, n_ctx=12), seed=seed).status for seed in range(20)]
+    trained = it.load("toy:induction-trained")
+    for seed in range(100, 110):
+        with reinitialised(trained, seed=seed):
+            found.append(COLLAPSE(trained).status)
+    assert found.count("detected") <= 3  # 1.5 of 30 at the level
+
+
+def test_repeated_rows_count_once() -> None:
+    model, rows = untrained("standard", 2), np.random.default_rng(0).integers(0, 200, (6, 12))
+    once = it.analyze(model, "collapse", data=rows)
+    often = it.analyze(model, "collapse", data=np.concatenate([rows, rows, rows]))
+    assert often.rise == pytest.approx(once.rise)
+    assert often.evidence.rows == 6
+    assert "12 rows repeat others" in often.notes[0]
 
 
 def test_result_is_whole_and_the_model_left_alone() -> None:

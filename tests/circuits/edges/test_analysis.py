@@ -10,9 +10,10 @@ import pytest
 import torch
 from scipy import stats
 
+import interp_toolkit as it
 from interp_toolkit.circuits.behaviour.objective import Closeness
-from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
-from interp_toolkit.circuits.edges import verdict
+from interp_toolkit.circuits.behaviour.prompts import Prompts, repeated_prompts
+from interp_toolkit.circuits.edges import search, verdict
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
 from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.exhaustive import kept_edges, measured_edges
@@ -27,6 +28,7 @@ from interp_toolkit.models.running.forward import run
 from interp_toolkit.results import jsonable
 from interp_toolkit.stats import holm, ratio_interval
 from interp_toolkit.toys.hand_set import induction as toys
+from interp_toolkit.toys.hand_set.untrained import random_model
 
 TRUE_EDGES = {
     "input->a0.h1<v>",  # the token that the previous-token head passes on
@@ -152,8 +154,12 @@ def test_rows_with_answers_are_judged_by_their_answers(induction):
 
 def test_contexts_of_two_tokens_are_not_refused():
     """Copying the first token at the second: one head, two edges."""
-    result = CIRCUIT(copier(), data=copied())
-    assert result.status == "detected"
+    result = CIRCUIT(copier(), data=copied(d_vocab=12))
+    assert result.status == "undecided"  # of one head there is no other circuit of this shape
+    assert "too few other circuits of the same shape" in result.evidence.reason
+    assert result.evidence.reason in result.verdict
+    assert result.evidence.equivalent
+    assert result.notes == ["53 rows repeat others, and do not count again"]
     assert {row.edge for row in result.edges} >= {"input->a0.h0<v>", "a0.h0->logits"}
 
 
@@ -243,7 +249,7 @@ def test_given_tokens_are_used(induction):
     [
         ({"level": 0.0}, "level 0.0"),
         ({"max_edges": 0}, "max_edges 0"),
-        ({"tokens": [[1, 2, 3, 4] * 4] * 4}, "4 rows of tokens are too few"),
+        ({"tokens": [[1, 2, 3, 4] * 4] * 4}, "1 different rows of tokens are too few"),
         ({"tokens": [[99] * 16] * 8}, "outside the vocabulary"),
     ],
 )
@@ -368,10 +374,76 @@ def test_most_of_the_model_is_no_circuit_that_singles_something_out(circuit):
     assert "most of the model" in verdict.reason_of(whole)
 
 
+def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
+    """Twenty of the same shape: none may be as good; of fewer than 19 nothing follows."""
+    share = circuit.held_out.share
+    for rivals, status, says in (
+        ([0.0] * 20, "detected", "carry the"),
+        ([0.0] * 19 + [share], "uninformative", "others of the same shape carry as much"),
+        ([0.0] * 18, "undecided", "too few other circuits of the same shape (18)"),
+        ([], "undecided", "too few other circuits of the same shape (0)"),
+    ):
+        checked = dataclasses.replace(circuit.checks, exchanged=[], drawn=rivals)
+        of = dataclasses.replace(circuit, checks=checked)
+        assert verdict.status_of(of) == status
+        assert says in verdict.verdict(of)
+        assert (verdict.reason_of(of) is None) == (status == "detected")
+
+
+def test_without_a_task_a_circuit_is_described(circuit):
+    of = dataclasses.replace(circuit, home=None)
+    assert verdict.status_of(of) == "described"
+    assert "no task that the model is seen to perform" in verdict.verdict(of)
+
+
+def test_untrained_models_have_no_circuit_whatever_their_prompts():
+    for seed in range(6):
+        model = random_model(seed, n_layers=1 + seed % 2, n_heads=2, d_head=8, n_ctx=10)
+        tokens = np.random.default_rng(seed).integers(0, 16, (24, 10))
+        for rows in (tokens, np.tile(tokens[:, :5], 2)):
+            result = it.analyze(model, "circuit", data=rows)
+            assert result.status in ("described", "undecided", "not_tested")
+            assert "This is the output, whatever it is worth" in result.verdict
+
+
+def test_equal_prompts_are_on_one_side():
+    """Equal up to the answer, with other answers or tokens behind it."""
+    tokens = np.random.default_rng(0).integers(0, 11, (30, 6))
+    tokens[15:, :4] = tokens[:15, :4]
+    answers = np.random.default_rng(1).integers(0, 11, 30)
+    prompts = Prompts(
+        torch.from_numpy(tokens), 0, np.zeros(30, int), "rows",
+        torch.from_numpy(answers)[:, None], torch.full((30, 1), 3),
+    )  # fmt: skip
+    model = random_model(0, n_ctx=8)
+    groups = search._equal_prompts(model, prompts, prompts.tokens)
+    assert (groups[:15] == groups[15:]).all()
+    for shuffle in (True, False):
+        one, other = search._halves(groups, 0, shuffle=shuffle)
+        assert not set(groups[one]) & set(groups[other])
+        assert sorted([*one.tolist(), *other.tolist()]) == list(range(30))
+    one, other = search._halves(np.arange(30), 0, shuffle=False)
+    assert one.tolist() == list(range(0, 30, 2))
+    distinct = search.different_prompts(model, prompts)
+    same = (answers[:15] == answers[15:]).sum()
+    assert len(distinct) == 30 - same
+    assert search.different_prompts(model, distinct) is distinct
+
+
+def test_prompts_that_are_given_twice_count_once(induction):
+    data = asked(induction, rows=24)
+    once = CIRCUIT(induction, data=data)
+    twice = CIRCUIT(induction, data=data.at(np.arange(48) % 24))
+    assert (once.status, once.verdict) == (twice.status, twice.verdict)
+    assert twice.notes == ["24 rows repeat others, and do not count again"]
+
+
 def test_nothing_is_denied_of_edges_that_were_not_cut(circuit):
     none = [dataclasses.replace(e, kept=False) for e in circuit.edges]
     empty = dataclasses.replace(circuit, edges=none)
-    assert verdict.status_of(empty) == "not_detected"
+    assert verdict.status_of(empty) == "undecided"  # all together matter on these rows
+    assert "paths may be redundant" in verdict.reason_of(empty)
+    assert "paths may be redundant" in verdict.verdict(empty)
     some = [dataclasses.replace(e, effect=None) if i else e for i, e in enumerate(none)]
     left = dataclasses.replace(empty, edges=some)
     assert verdict.status_of(left) == "undecided"
@@ -415,12 +487,12 @@ def circuit(induction):
     [
         ((0.98, 0.9, 1.0), "detected", "carry the in-context advantage"),
         ((0.33, 0.2, 0.45), "partial", "carry only a part of it"),
-        ((0.02, -0.02, 0.06), "not_detected", "alone they are not seen to carry it"),
+        ((0.02, -0.02, 0.06), "undecided", "whether they carry it alone is undecided"),
         ((0.6, 0.4, 0.8), "partial", "only a part"),
         ((0.97, 0.45, 1.3), "partial", "how much of it they carry alone is not settled"),
-        ((-0.6, -0.9, -0.3), "not_detected", "alone they are not seen to carry it"),
+        ((-0.6, -0.9, -0.3), "undecided", "whether they carry it alone is undecided"),
         ((1.2, 1.1, 1.3), "partial", "alone they keep more than the whole model has"),
-        ((1.0, -math.inf, math.inf), "undecided", "cannot be told"),
+        ((1.0, -math.inf, math.inf), "undecided", "not certain to cost anything"),
     ],
 )
 def test_a_circuit_is_as_strong_as_what_it_keeps_alone(circuit, kept, status, says):

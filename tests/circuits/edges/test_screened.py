@@ -188,7 +188,7 @@ def test_bootstraps_tell_edges_that_rest_on_one_row():
     def select(rows):
         return scores[rows].mean(0) > 0.5
 
-    rates, alike = checks.stability(select, 10, edges[:2], wiring, seed=0)
+    rates, alike = checks.stability(select, np.arange(10), edges[:2], wiring, seed=0)
     assert rates[edges[0]] == 1
     assert rates[edges[1]] == pytest.approx(1 - 0.9**10, abs=0.12)
     assert alike == pytest.approx(rates[edges[1]] + (1 - rates[edges[1]]) / 2)

@@ -17,8 +17,11 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.probes.boolean import verdict
 from interp_toolkit.probes.boolean.analysis import BOOLEAN
+from interp_toolkit.probes.boolean.inputs import equal_inputs_at, groups_with
 from interp_toolkit.probes.boolean.result import LabelingNull
+from interp_toolkit.probes.estimators.separability import check_separability
 from interp_toolkit.report.json import to_json
+from interp_toolkit.toys.hand_set.untrained import random_model
 
 SITE = "blocks.0.hook_resid_post"
 TOKENS = {"0": 0, "1": 1, "query": 2}
@@ -215,13 +218,86 @@ def test_rare_labels_are_separable_whatever_they_are() -> None:
     assert f"Also separable: {site.labelings.separable} of 20 shuffled labelings" in result.verdict
 
 
-def test_rows_that_repeat_are_not_held_out_in_truth() -> None:
+def test_many_rows_of_few_prompts_are_few_inputs() -> None:
+    """Two hundred copies of the truth table say what the truth table does."""
     model = it.load("toy:xor-2head")
     bits = np.random.default_rng(0).random((200, 2)) < 0.5
     tokens = np.column_stack([bits, np.full(200, 2)]).astype(int)
-    result = BOOLEAN(model, table="0110", data=FeatureData(tokens, bits, ("a", "b")))
-    assert result.sites[0].held_out.balanced_accuracy == 1
-    assert "repeat activations that it was fitted on" in result.verdict
+    data = FeatureData(tokens, bits, ("a", "b"))
+    (site,) = BOOLEAN(model, table="0110", data=data).sites
+    assert (site.held_out, site.n_rows) == (None, 200)
+    assert site.outcome == "separable"
+    assert site.labelings == it.analyze(model, "xor").sites[0].labelings
+
+
+@pytest.mark.parametrize("copies", [2, 3])
+@pytest.mark.parametrize("tail", [False, True])
+def test_copies_of_a_prompt_are_on_one_side(copies: int, tail: bool) -> None:
+    """Labels drawn by prompt: prompts as often in both folds would be read off their copies."""
+    significant, separable = 0, 0
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        tokens, bits = rng.integers(0, 16, (60, 6)), rng.random((60, 2)) < 0.5
+        tokens, bits = np.tile(tokens, (copies, 1)), np.tile(bits, (copies, 1))
+        if tail:  # different only after the position that is read
+            tokens = np.column_stack([tokens, rng.integers(0, 16, len(tokens))])
+        data = FeatureData(tokens, bits, ("a", "b"), np.full(len(tokens), 5))
+        model = random_model(seed, n_layers=1, d_model=16, d_head=4, n_heads=2)
+        result = BOOLEAN(
+            model, table="0110", data=data, shuffles=19, hooks=SITE, reinitialisations=0
+        )
+        significant += result.sites[0].held_out.p_value <= 0.05
+        separable += result.status == "separable"
+    assert significant <= 2  # 0.4 at the level
+    assert separable <= 1
+
+
+def test_groups_of_the_data_are_joined_with_equal_prompts() -> None:
+    model, data = planted(120, 3, "xor")
+    tokens = np.concatenate([data.token_matrix()[:60]] * 2)
+    features = np.concatenate([data.features[:60]] * 2)
+    groups = np.arange(120) // 2
+    equal = equal_inputs_at(
+        model, FeatureData(tokens, features, ("a", "b")), 1, np.arange(120.0)[:, None]
+    )
+    found = groups_with(equal, groups)
+    assert len(np.unique(found)) == 30
+    assert (found[:60] == found[60:]).all()
+    assert (found[0::2] == found[1::2]).all()
+    assert groups_with(np.arange(120), groups) is groups
+    assert groups_with(np.arange(120), None) is None
+
+
+def test_what_re_initialised_models_show_as_well_is_uninformative() -> None:
+    """XOR of two random bits is whether the row is long, which any weights show."""
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        long, a = rng.random((2, 160)) < 0.5
+        tokens = [rng.integers(0, 16, 9 if one else 5) for one in long]
+        data = FeatureData(tokens, np.stack([a, a ^ long], axis=1), ("a", "b"))
+        model = random_model(seed, n_layers=1, d_model=32)
+        result = BOOLEAN(model, table="0110", data=data, shuffles=19, hooks=SITE)
+        (site,) = result.sites
+        assert site.held_out.p_value <= 0.05
+        assert result.status in ("uninformative", "not_separable")
+        if site.status == "separable":
+            assert "re-initialised models read it as well" in result.verdict
+
+
+def test_a_hyperplane_that_nothing_supports_is_not_separable() -> None:
+    """Few labels as often true as false, yet held out no better than shuffled ones."""
+    model, data = planted(120, 3, "xor")
+    (site,) = BOOLEAN(model, table="0110", data=data, hooks="*hook_resid_pre", shuffles=19).sites
+    held_out = dataclasses.replace(site.held_out, p_value=0.4)
+    unsupported = dataclasses.replace(site, held_out=held_out, labelings=LabelingNull(0, 20, 0))
+    if site.status == "separable":
+        assert unsupported.outcome == "uninformative"
+        assert "shuffled labels" in unsupported.judgement[1]
+    pair = check_separability(np.array([[1.0]]), np.array([[0.0]]), precision="float64")
+    two = dataclasses.replace(
+        site, separability=pair, held_out=None, labelings=LabelingNull(0, 0, 0)
+    )
+    assert (two.status, two.outcome) == ("separable", "uninformative")
 
 
 def test_few_points_in_many_dimensions_say_little() -> None:

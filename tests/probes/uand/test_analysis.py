@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from math import comb
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from interp_toolkit.probes.uand import layers
 from interp_toolkit.probes.uand.analysis import UAND
 from interp_toolkit.probes.uand.layers import LayerReader, in_random_order
 from interp_toolkit.probes.uand.site import Split, reading, shuffled, split
+from interp_toolkit.probes.uand.verdict import evidence_of
 from interp_toolkit.probes.uand.verdict import verdict as sentence
 from interp_toolkit.report.json import to_json
 from interp_toolkit.toys.hand_set.untrained import random_model
@@ -67,8 +69,9 @@ def verdict(constructed):
     return it.analyze(constructed, "uand", data=inputs(), gates=("f0,f1", "f2,f3,f4"))
 
 
-def test_the_construction_is_computed_here_and_no_better_than_random(verdict):
-    assert verdict.status == "computed"
+def test_the_construction_is_read_here_and_no_better_than_random(verdict):
+    assert verdict.status == "uninformative"
+    assert "random layers of the same weights give as much" in verdict.evidence.reason
     site = verdict.layers[0]
     assert site.counts["computed"] >= 60
     assert site.counts["before"] == 0
@@ -77,7 +80,9 @@ def test_the_construction_is_computed_here_and_no_better_than_random(verdict):
     assert site.p_better > 0.05
     assert site.intersections["named_count"] == 66
     assert not site.intersections["targeted"]
-    assert "computed here" in verdict.verdict
+    assert "can be read here" in verdict.verdict
+    assert "computed here" not in verdict.verdict
+    assert "no better than a random layer" in verdict.verdict
     assert "It is built by intersections" in verdict.verdict
 
 
@@ -210,7 +215,7 @@ def test_ands_that_the_input_has_are_present_before():
     }  # fmt: skip
     assert "present before the layer" in found.verdict
     first = UAND(model, data=data, hooks="blocks.0.mlp.hook_post")
-    assert first.status == "computed"
+    assert first.layers[0].counts["computed"] > 0
 
 
 def layer_on(X, on, W, b, groups=None, **options):
@@ -322,8 +327,74 @@ def test_what_attention_may_have_brought_is_said():
 def test_several_layers_need_more_draws(constructed):
     site = UAND(constructed, data=inputs(), reinitialisations=1).layers[0]
     better = dataclasses.replace(site, p_better=0.05, p_worse=1.0, intersections=None)
-    assert "better than random layers of the same weights" in sentence(better, "computed", 1)
-    assert "of 2 layers one may do so by chance" in sentence(better, "computed", 2)
+
+    def judged(draws, p_better, n_layers, mean_worst=0.1):
+        others = (0.4 + 0.01 * np.sin(np.arange(draws))).tolist()
+        of = dataclasses.replace(
+            better, random_mean_worst=others, p_better=p_better, mean_worst=mean_worst
+        )
+        found = evidence_of(of, "computed", n_layers, places=0, held_out=5)
+        return found.status, sentence(of, "computed", found.status, n_layers)
+
+    status, words = judged(19, 0.05, 1)
+    assert status == "computed"
+    assert "is computed here" in words
+    assert "better than random layers of the same weights (" in words
+    for draws, p, n_layers in ((19, 0.05, 2), (3, 0.25, 1), (0, math.nan, 1)):
+        status, words = judged(draws, p, n_layers)
+        assert status == "undecided"
+        assert "is undecided" in words
+        assert "is computed here" not in words
+    status, words = judged(19, 0.05, 1, mean_worst=0.389)
+    assert status == "uninformative"
+    assert "hardly better than random layers" in words
+    status, words = judged(40, 2 / 41, 2)
+    assert status == "uninformative"
+    assert "of 2 layers one may do so by chance" in words
+
+
+def test_the_best_of_several_layers_is_held_against_more_random_ones():
+    """Two layers: 40 draws at most for the one that the verdict is about, and 3 where it fails."""
+    trained = it.load("toy:uand-trained")
+    data = task_data(record_of(trained).task)
+    hooks = ["blocks.0.mlp.hook_post", "blocks.0.hook_resid_post"]
+    found = UAND(trained, data=data, hooks=hooks)
+    assert found.evidence.random_layers == 40
+    assert found.status == "computed"
+    few = UAND(trained, data=data, hooks=hooks, reinitialisations=3)
+    assert few.status == "undecided"
+
+
+def test_an_untrained_layer_computes_no_more_than_others_of_its_kind():
+    statuses = [
+        UAND(as_model(random_layer(seed, 6, 150)), data=inputs(6), seed=seed).status
+        for seed in range(12)
+    ]
+    assert statuses.count("computed") <= 2  # 0.6 at the level
+    assert "uninformative" in statuses
+
+
+def test_without_random_layers_nothing_is_computed(constructed):
+    alone = UAND(constructed, data=inputs(), reinitialisations=0)
+    assert alone.layers[0].counts["computed"] >= 60
+    assert alone.status == "undecided"
+    assert "No random layers were drawn" in alone.verdict
+
+
+def test_prompts_that_differ_after_the_place_are_one_group(constructed):
+    rng = np.random.default_rng(0)
+    tokens = rng.integers(0, M, (40, MOST_ON + 1))
+    tokens[20:, :2] = tokens[:20, :2]
+    on = rng.random((40, 2)) < 0.5
+    groups = np.arange(40) % 20
+    groups[1] = 0
+    data = FeatureData(tokens, on, ("a", "b"), np.ones(40, int))
+    codes = labelled_samples(constructed, data).groups
+    assert (codes[:20] == codes[20:]).all()
+    both = dataclasses.replace(data, groups=groups)
+    codes = labelled_samples(constructed, both).groups
+    assert (codes[:20] == codes[20:]).all()
+    assert codes[0] == codes[1]
 
 
 def test_random_layers_lose_what_was_learned_and_nothing_else():
