@@ -1,4 +1,4 @@
-"""The verdict on composition in words: how many pairs, and which is the clearest."""
+"""The verdict on composition in words: how many pairs, and which has the largest score."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def evidence_of(p_adjusted: Float[np.ndarray, " pair"]) -> CompositionEvidence:
 def verdict(
     pairs: Sequence[Mapping[str, Any]], counts: Mapping[str, Mapping[str, int | float]]
 ) -> str:
-    """How many pairs compose beyond chance, and the clearest of them."""
+    """How many pairs compose beyond chance, and which of them has the largest score."""
     n_pairs = sum(count["pairs"] for count in counts.values())
     significant = {mode: count["significant"] for mode, count in counts.items()}
     if not n_pairs:
@@ -47,12 +47,12 @@ def verdict(
             "No pair of heads composes more than with residual coordinates in random order (of "
             f"{n_pairs} comparisons, adjusted p above 0.05 in all)."
         )
-    first = pairs[0]
+    first = max((pair for pair in pairs if pair["p_adjusted"] <= LEVEL), key=lambda p: p["score"])
     by_mode = ", ".join(f"{mode} {count}" for mode, count in significant.items())
     return (
         f"By their weights, {sum(significant.values())} of {n_pairs} pairs compose more than with "
-        f"residual coordinates in random order ({by_mode}; adjusted p at most 0.05), the clearest "
-        "being "
+        f"residual coordinates in random order ({by_mode}; adjusted p at most 0.05), the largest "
+        "score being that of "
         f"{pair_name(first, 'writer')} into the {INTO[first['mode']]} of "
         f"{pair_name(first, 'reader')} "
         f"(score {first['score']:.3g}, baseline {first['baseline']:.3g}); whether the model makes "

@@ -58,8 +58,8 @@ def about_all(circuit: Circuit, records: Records) -> str:
             "read the residual coordinates in random order (adjusted p above 0.05)."
         )
     score = f"{circuit}_{name}"
-    # of scores that read alike, the one farthest beyond chance: rounding decides between no two
-    best = max(found, key=lambda r: (float(f"{r[score]:.3g}"), r[f"{circuit}_z"]))
+    # of scores that read alike, that of the largest diagonal: rounding decides between no two
+    best = max(found, key=lambda r: (float(f"{r[score]:.3g}"), r[f"{circuit}_diagonal"]))
     return (
         f"By their weights, {len(found)} of {len(known)} heads would {_DOES[circuit]}: the "
         "circuit from embeddings joins tokens to themselves more than with residual coordinates "
