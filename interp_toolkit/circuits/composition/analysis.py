@@ -60,7 +60,7 @@ def run(
     return CompositionResult(
         probe="composition",
         verdict=verdict(pairs, counts),
-        evidence=evidence_of(counts),
+        evidence=evidence_of(frame.p_adjusted.to_numpy(float)),
         provenance=provenance(model, {}, options.settings(), None),
         pairs=pairs,
         counts=counts,

@@ -50,8 +50,8 @@ def _map(scores: CompositionScores, mode: str) -> Figure:
         plots.axis(f"writing {unit}", "category") | plots.NO_GRID | plots.DOWNWARD,
     )
     caption = (
-        f"How much the {INTO[mode]} of later heads read of what earlier heads write; 1 is a "
-        "random rotation between them."
+        f"How much the {INTO[mode]} of later heads read of what earlier heads write; 1 is "
+        "what residual coordinates in random order give."
     )
     if not by_head:
         caption += " Each cell shows the pair of heads with the largest z."

@@ -83,8 +83,8 @@ def _pair_table(pairs: Sequence[Mapping[str, Any]]) -> Table:
         columns,
         rows,
         "The head that writes and the one that reads, with its queries (Q), keys "
-        "(K) or values (V). Baseline: root mean square of the score under random rotations; z and "
-        "p are of its square.",
+        "(K) or values (V). Baseline: root mean square of the score with residual coordinates in "
+        "random order; z and p are of the overlap of what is written and what is read.",
         highlight=[i for i, pair in enumerate(pairs) if pair["p_adjusted"] <= LEVEL],
     )
 

@@ -13,10 +13,15 @@ left out, which no such ratio sees: the attention scale, and a norm's division. 
 taken without the turn, which depends on the distance: W_QK is then that of distance 0.
 Grouped-query heads are taken per query head.
 
-Each pair is set against a random rotation between writer and reader, with their own singular
-values (see `haar`): the baseline 1/sqrt(d) for the score (d the stream's dimensions that the reader
-sees), a z-score and a one-sided p-value for its square. P-values are adjusted over all pairs and
-all three kinds of the model: Holm (the chance of any false one), and Benjamini and Hochberg.
+Each pair is compared with the same two heads where the reader has the residual coordinates in
+random order and with random signs (see `permutations`): z-scores and one-sided p-values of
+`tr((L^T L)^1/2 (M M^T)^1/2)`, with L what the writer writes and M what the reader reads. There a
+direction counts by its singular value; in the score it counts by the square, and one large
+direction hides the others. In a model without norms each coordinate is measured in units of what
+embeddings, heads and MLPs write to it, so that rescaled coordinates leave z and p as they are.
+P-values are adjusted over all pairs and all three kinds of the model: Holm (the chance of any
+false one), and Benjamini and Hochberg. The score's baseline is 1/sqrt(d), d the dimensions of the
+stream that are written and that the reader sees.
 That a pair composes more than chance says that the reader looks where the writer writes; whether
 the model makes use of it, only an intervention can say.
 
@@ -27,6 +32,7 @@ Steps: all matrices are of rank d_head, so that with `W_V = Q R` and `Y = Q' R'`
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,7 +47,15 @@ from interp_toolkit.circuits.weights.folding import (
     seen_dimensions,
     written_through,
 )
-from interp_toolkit.circuits.weights.haar import Spectra, overlap_null, spectra
+from interp_toolkit.circuits.weights.permutations import (
+    WORK,
+    OverlapMoments,
+    coordinate_units,
+    held_against_draws,
+    overlap_moments,
+    overlap_null,
+    reciprocal,
+)
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.memory import parse_memory
@@ -53,6 +67,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MODES = ("Q", "K", "V")
+ROUNDING = 1e-13  # of the largest squared singular value: smaller ones are none
 Pairs = Float[np.ndarray, "mode writer_layer writer_head reader_layer reader_head"]
 
 
@@ -66,9 +81,9 @@ class CompositionScores:
 
     Attributes:
         score: the Frobenius ratio, 0 to 1.
-        baseline: root mean square of the score under random rotations.
-        z: of the squared score, in standard deviations under random rotations.
-        p_value: the chance that a random rotation scores as much.
+        baseline: root mean square of the score under permutations of coordinates, 1/sqrt(d).
+        z: of the overlap of writer and reader, in standard deviations under such permutations.
+        p_value: the chance that such a permutation overlaps as much.
         p_adjusted: Holm's, over all pairs and modes.
         q_value: Benjamini and Hochberg's, over all pairs and modes.
         notes: layers that were left out, and what is approximate.
@@ -109,7 +124,7 @@ class CompositionScores:
 
 @torch.no_grad()
 def composition_scores(model: Model, memory: int | str | None = None) -> CompositionScores:
-    """Q-, K- and V-composition of all pairs of heads, against random rotations.
+    """Q-, K- and V-composition of all pairs of heads, against permuted coordinates.
 
     Args:
         model: any TransformerLens model with two layers or more.
@@ -128,29 +143,117 @@ def composition_scores(model: Model, memory: int | str | None = None) -> Composi
     readable = list(norms)
     shape = (len(MODES), view.n_layers, view.n_heads, view.n_layers, view.n_heads)
     score, baseline, z, p_value = (np.full(shape, np.nan) for _ in range(4))
+    scale = _units(view, norms)
+    n_pairs = len(readable) * (len(readable) - 1) // 2
     for block in _blocks(view, readable, limit // 2):
-        writers = {layer: _Writer(view.layer(layer)) for layer in block}
+        writers = {layer: _Writer(view.layer(layer), scale) for layer in block}
         for layer in readable:
             if layer <= block[0]:
                 continue
             w = view.layer(layer)
-            d = seen_dimensions(w.norm, view.d_model)
-            readers = _readers(w, _centred_after(view, norms, layer))
+            d = seen_dimensions(w.norm, view.d_model) if scale is None else int((scale > 0).sum())
+            readers = _readers(w, _centred_after(view, norms, layer), scale)
             for earlier in (writer for writer in block if writer < layer):
-                L, size, across = writers[earlier].seen_by(w.norm)
-                for mode, (M, reader_size, reader_spectra) in enumerate(readers):
+                writer = writers[earlier].seen_by(w.norm)
+                for mode, reader in enumerate(readers):
                     at = (mode, earlier, slice(None), layer)
+                    product = _products(writer.factor, reader.factor, limit // 2)
                     with np.errstate(invalid="ignore", divide="ignore"):
-                        overlap = _products(L, M, limit // 2) / np.outer(size, reader_size)
-                    score[at] = np.sqrt(overlap)
-                    baseline[at] = np.where(np.isnan(overlap), np.nan, d**-0.5)
-                    null = overlap_null(_column(across), reader_spectra, d) if d > 1 else None
-                    if null is not None:
-                        z[at], p_value[at] = null.z(overlap), null.p_value(overlap)
+                        score[at] = np.sqrt(product / np.outer(writer.size, reader.size))
+                    baseline[at] = np.where(np.isnan(score[at]), np.nan, d**-0.5)
+                    if d > 2:
+                        overlap = _products(writer.root, reader.root, limit // 2)
+                        z[at], p_value[at] = _against_permutations(
+                            overlap, writer, reader, d, n_pairs, view.n_heads
+                        )
     adjusted, q = holm(p_value.ravel()), benjamini_hochberg(p_value.ravel())
     return CompositionScores(
         score, baseline, z, p_value, adjusted.reshape(shape), q.reshape(shape), notes
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Side:
+    """One layer's heads as writers or as readers of the residual stream.
+
+    Attributes:
+        factor: what they write, or transposed what they read.
+        size: its squared norm.
+        root: `S^1/2 V^T` of its singular value decomposition, with coordinates in their units.
+        moments: of the root, for the null.
+    """
+
+    factor: Float[Tensor, "head k d_model"]
+    size: Float[np.ndarray, " head"]
+    root: Float[Tensor, "head k d"]
+    moments: OverlapMoments
+
+
+def _side(
+    factor: Float[Tensor, "head k d_model"], in_units: Float[Tensor, "head k d"] | None
+) -> _Side:
+    """A side from its factor, as the weights have it and in the coordinates' units."""
+    root = _root(factor if in_units is None else in_units)
+    size = factor.double().square().sum((1, 2)).cpu().numpy()
+    return _Side(factor, size, root, overlap_moments(root))
+
+
+def _root(factor: Float[Tensor, "head k d"]) -> Float[Tensor, "head k d"]:
+    """`S^1/2 V^T` with the factor `U S V^T`, from the eigenvectors U of the small Gram matrix."""
+    squares, U = torch.linalg.eigh(factor.double() @ factor.double().mT)
+    known = squares > ROUNDING * squares[:, -1:]
+    scale = torch.where(known, squares.clamp(min=0) ** -0.25, 0)
+    root: Tensor = (scale[..., None] * U.mT).to(factor.dtype) @ factor
+    return root
+
+
+def _units(
+    view: ModelWeights, norms: Mapping[int, NormWeights]
+) -> Float[Tensor, " d_model"] | None:
+    """Units of the coordinates by what is written to them; None where a norm sets their scale."""
+    if any(norm.kind is not None for norm in norms.values()):
+        return None
+    written = [view.W_E, view.W_pos]
+    for layer in range(view.n_layers):
+        with suppress(InputError):
+            written.append(view.ov(layer).W_O.flatten(0, 1))
+        with suppress(InputError):
+            mlp = view.mlp(layer)
+            written.append(None if mlp is None else mlp.W_out)
+    squares = [part.double().square().sum(0) for part in written if part is not None]
+    return coordinate_units(torch.stack(squares).sum(0))
+
+
+def _against_permutations(
+    overlap: Float[np.ndarray, "writer reader"],
+    writer: _Side,
+    reader: _Side,
+    d: int,
+    n_pairs: int,
+    n_heads: int,
+) -> tuple[Float[np.ndarray, "writer reader"], Float[np.ndarray, "writer reader"]]:
+    """Z and p of the overlaps of two layers."""
+    null = overlap_null(writer.moments.column(), reader.moments, d)
+    L, M = writer.root, reader.root
+    coordinates = L.shape[2]
+
+    def drawn(pairs: np.ndarray, order: Tensor, sign: Tensor) -> np.ndarray:
+        writers, readers = np.divmod(pairs, n_heads)
+        permuted = M[..., order.to(M.device)] * sign.to(M)
+        product = L[writers] @ permuted[readers].mT
+        values: np.ndarray = product.square().sum((1, 2)).cpu().numpy()
+        return values
+
+    p = held_against_draws(
+        null.p_value(overlap).ravel(),
+        overlap.ravel() * d / coordinates,
+        drawn,
+        coordinates,
+        n_tests=len(MODES) * n_pairs * n_heads**2,
+        work=WORK / (len(MODES) * n_pairs),
+        cost=L.shape[1] * M.shape[1] * coordinates,
+    )
+    return null.z(overlap), p.reshape(overlap.shape)
 
 
 def composable_layers(view: ModelWeights) -> tuple[list[str], dict[int, NormWeights]]:
@@ -200,36 +303,56 @@ def _blocks(view: ModelWeights, layers: Sequence[int], memory: int) -> Iterator[
 class _Writer:
     """`R W_O` with `W_V = Q R`: all that a later head's norm and weights see of `W_V W_O`."""
 
-    def __init__(self, w: LayerWeights):
-        R = torch.linalg.qr(read_through(w.norm, w.W_V), mode="r").R
-        self.L = R @ written_through(w.post_norm, w.W_O)
-        self._seen: dict[str | None, tuple[Float[np.ndarray, " head"], Spectra]] = {}
+    def __init__(self, w: LayerWeights, scale: Float[Tensor, " d_model"] | None):
+        W_V, W_O = read_through(w.norm, w.W_V), written_through(w.post_norm, w.W_O)
+        self._factor = _factor(W_V, W_O)
+        self._in_units = None
+        if scale is not None:
+            self._in_units = _factor(_read(W_V, scale), _written(W_O, scale))[..., scale > 0]
+        self._seen: dict[str | None, _Side] = {}
 
-    def seen_by(
-        self, norm: NormWeights
-    ) -> tuple[Float[Tensor, "head d_head d_model"], Float[np.ndarray, " head"], Spectra]:
-        """The writer through the reader's norm, its squared norm, its spectrum."""
-        L = seen_by(norm, self.L)
+    def seen_by(self, norm: NormWeights) -> _Side:
+        """The writer through the reader's norm."""
         if norm.kind not in self._seen:
-            values = _singular_values(L)
-            self._seen[norm.kind] = (values**2).sum(-1), spectra(values)
-        return L, *self._seen[norm.kind]
+            self._seen[norm.kind] = _side(seen_by(norm, self._factor), self._in_units)
+        return self._seen[norm.kind]
 
 
-_Reader = tuple[Float[Tensor, "head d_model d_head"], Float[np.ndarray, " head"], Spectra]
-
-
-def _readers(w: LayerWeights, centred_after: bool) -> list[_Reader]:
-    """For Q, K and V: `X R^T` with the reader `X Y^T` and `Y = Q R`, squared norms, spectra."""
+def _readers(
+    w: LayerWeights, centred_after: bool, scale: Float[Tensor, " d_model"] | None
+) -> list[_Side]:
+    """For Q, K and V: `R X^T` with the reader `X Y^T` and `Y = Q R`."""
     W_Q, W_K, W_V = (read_through(w.norm, W) for W in (w.W_Q, w.W_K, w.W_V))
     W_O = written_through(w.post_norm, w.W_O)
     W_O = W_O - W_O.mean(-1, keepdim=True) if centred_after else W_O
-    readers = []
-    for X, Y in ((W_Q, W_K), (W_K, W_Q), (W_V, W_O.mT)):
-        M = X @ torch.linalg.qr(Y, mode="r").R.mT
-        values = _singular_values(M)
-        readers.append((M, (values**2).sum(-1), spectra(values)))
-    return readers
+    factors = [_factor(W_K, W_Q.mT), _factor(W_Q, W_K.mT), _factor(W_O.mT, W_V.mT)]
+    if scale is None:
+        return [_side(factor, None) for factor in factors]
+    W_Q, W_K, W_V = (_read(W, scale) for W in (W_Q, W_K, W_V))
+    W_O = _written(W_O, scale)
+    in_units = [_factor(W_K, W_Q.mT), _factor(W_Q, W_K.mT), _factor(W_O.mT, W_V.mT)]
+    return [
+        _side(factor, other[..., scale > 0])
+        for factor, other in zip(factors, in_units, strict=True)
+    ]
+
+
+def _factor(
+    Y: Float[Tensor, "head d_model d_head"], X: Float[Tensor, "head d_head d_model"]
+) -> Float[Tensor, "head k d_model"]:
+    """`R X` with `Y = Q R`, of the same norm and row space as `Y X`."""
+    R: Tensor = torch.linalg.qr(Y, mode="r").R
+    return R @ X
+
+
+def _read(W: Float[Tensor, "head d_model d_head"], scale: Float[Tensor, " d_model"]) -> Tensor:
+    read: Tensor = W * scale[:, None].to(W)
+    return read
+
+
+def _written(W: Float[Tensor, "head d_head d_model"], scale: Float[Tensor, " d_model"]) -> Tensor:
+    written: Tensor = W * reciprocal(scale).to(W)
+    return written
 
 
 def _centred_after(view: ModelWeights, norms: Mapping[int, NormWeights], layer: int) -> bool:
@@ -242,24 +365,15 @@ def _centred_after(view: ModelWeights, norms: Mapping[int, NormWeights], layer: 
 
 
 def _products(
-    L: Float[Tensor, "writer i d_model"], M: Float[Tensor, "reader d_model j"], memory: int
+    L: Float[Tensor, "writer i d_model"], M: Float[Tensor, "reader j d_model"], memory: int
 ) -> Float[np.ndarray, "writer reader"]:
-    """`||L_w M_r||^2` of all pairs, as many writers at once as fit."""
-    together = M.permute(1, 0, 2).reshape(M.shape[1], -1)
+    """`||L_w M_r^T||^2` of all pairs, as many writers at once as fit."""
+    together = M.reshape(-1, M.shape[2]).T
     per_writer = 2 * L.shape[1] * together.shape[1] * L.element_size()
     rows = []
     for chunk in torch.split(L, max(memory // per_writer, 1)):
         product = (chunk.reshape(-1, L.shape[2]) @ together).square_()
-        product = product.reshape(len(chunk), L.shape[1], len(M), M.shape[2])
+        product = product.reshape(len(chunk), L.shape[1], len(M), M.shape[1])
         rows.append(product.sum((1, 3), dtype=torch.float64))
     squares: np.ndarray = torch.cat(rows).cpu().numpy()
     return squares
-
-
-def _singular_values(W: Float[Tensor, "head a b"]) -> Float[np.ndarray, "head rank"]:
-    values: np.ndarray = torch.linalg.svdvals(W).double().cpu().numpy()
-    return values
-
-
-def _column(values: Spectra) -> Spectra:
-    return Spectra(values.second[:, None], values.third[:, None])

@@ -97,7 +97,7 @@ class EdgeRow:
         added: gain when it, or its node with it, was added to the circuit, all else cut: others
             make up for it when it alone is cut; None where its own effect is why it is there.
         composition: of the two heads' weights by this channel; None where there are not two heads.
-        composition_p: the chance that a random rotation composes as much, Holm-adjusted.
+        composition_p: the chance that permuted coordinates compose as much, Holm-adjusted.
         low, high: the interval of `effect`.
         estimate: of the effect, by attribution; None where every edge was cut.
         chosen_again: the share of bootstraps of the rows that choose it again.
@@ -172,7 +172,7 @@ class CircuitResult(Result):
             + "Chosen again: the share of bootstraps of the rows that choose it; below 80 % it is "
             "not stable."
             + (
-                " Composition: of the two heads' weights, 0 to 1; its p: against random rotations."
+                " Composition: of the two heads' weights, 0 to 1; its p: against coordinates in random order."
                 if "composition" in known
                 else ""
             )

@@ -345,6 +345,6 @@ def _weights_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         ["head", *columns],
         cells,
         "The direct path from a token's embedding: does the head copy what it attends to (OV), "
-        "does it look for its own token (QK)? Eigenvalue scores, -1 to 1; p: against random "
-        "rotations.",
+        "does it look for its own token (QK)? Eigenvalue scores, -1 to 1; p: against "
+        "residual coordinates in random order.",
     )

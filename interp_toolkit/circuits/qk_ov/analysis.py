@@ -20,7 +20,6 @@ from interp_toolkit.circuits.qk_ov.figures import pair_figure, score_map, spectr
 from interp_toolkit.circuits.qk_ov.result import RESULTS, Circuit, HeadCircuitResult
 from interp_toolkit.circuits.qk_ov.verdict import about_all, about_one, evidence_of
 from interp_toolkit.circuits.weights.folding import read_through, written_through
-from interp_toolkit.circuits.weights.haar import spectra
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.circuits.weights.self_scores import weight_scores
@@ -136,8 +135,8 @@ def _effective_ranks(view: ModelWeights, circuit: Circuit) -> list[float]:
             ranks += [float("nan")] * view.n_heads
             continue
         small = torch.linalg.qr(X, mode="r").R @ torch.linalg.qr(Y, mode="r").R.mT
-        values = torch.linalg.svdvals(small.double()).cpu().numpy()
-        ranks += (1 / spectra(values).second).tolist()
+        squares = torch.linalg.svdvals(small.double()).square()
+        ranks += (squares.sum(-1).square() / squares.square().sum(-1)).tolist()
     return ranks
 
 

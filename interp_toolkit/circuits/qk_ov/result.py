@@ -83,7 +83,8 @@ class HeadCircuitResult(Result):
             rows,
             "Effective rank: of the circuit's squared singular values. Eigenvalues: their sum over "
             "the sum of their sizes. Diagonal: a token's own entry less the others, in root mean "
-            "squares. z and p: of the trace, under random rotations; adjusted over all heads.",
+            "squares. z and p: of the trace, with residual coordinates in random order; adjusted "
+            "over all heads.",
             highlight=found,
         )
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from interp_toolkit.circuits.qk_ov.result import (
     RESULTS,
     Circuit,
     HeadCircuitEvidence,
     Records,
 )
-from interp_toolkit.results import Status, head_name
+from interp_toolkit.evidence import comparisons_status
+from interp_toolkit.results import head_name
 from interp_toolkit.stats import LEVEL
 
 BASIS = "weights alone: what a head would do, not whether the model makes use of it"
-NULL = "a random rotation between embeddings and head"
+NULL = "the residual coordinates that the head reads, in random order and with random signs"
 _DOES = {"qk": "attend to a token's own kind", "ov": "copy"}
 
 
@@ -28,10 +31,8 @@ def scored(circuit: Circuit, records: Records) -> tuple[Records, Records]:
 def evidence_of(circuit: Circuit, records: Records, *, one_head: bool) -> HeadCircuitEvidence:
     """What the verdict rests on; of one head taken apart nothing is claimed, it is described."""
     known, found = scored(circuit, records)
-    status: Status = "detected" if found else "not_detected" if known else "undecided"
-    reason = None if found else f"adjusted p above {LEVEL:g} in all heads"
-    if not known:
-        reason = "no head has a score from weights alone"
+    p_values = np.array([r[f"{circuit}_p_adjusted"] for r in known], dtype=float)
+    status, reason = comparisons_status(p_values, LEVEL)
     if one_head:
         status, reason = "described", None
     return HeadCircuitEvidence(
@@ -53,17 +54,17 @@ def about_all(circuit: Circuit, records: Records) -> str:
         return f"No head of this model has a {name} score from weights alone."
     if not found:
         return (
-            f"By their weights, none of {len(known)} heads would {_DOES[circuit]} more than under "
-            "a random rotation of its input (adjusted p above 0.05)."
+            f"By their weights, none of {len(known)} heads would {_DOES[circuit]} more than if it "
+            "read the residual coordinates in random order (adjusted p above 0.05)."
         )
     score = f"{circuit}_{name}"
-    # of scores that read alike, the one farthest beyond chance: rounding decides between no two
-    best = max(found, key=lambda r: (float(f"{r[score]:.3g}"), r[f"{circuit}_z"]))
+    # of scores that read alike, that of the largest diagonal: rounding decides between no two
+    best = max(found, key=lambda r: (float(f"{r[score]:.3g}"), r[f"{circuit}_diagonal"]))
     return (
         f"By their weights, {len(found)} of {len(known)} heads would {_DOES[circuit]}: the "
-        "circuit from embeddings joins tokens to themselves more than under a random rotation "
-        f"(adjusted p at most 0.05), most purely in {head_name(best['layer'], best['head'])} "
-        f"(eigenvalue score {best[score]:.3g})."
+        "circuit from embeddings joins tokens to themselves more than with residual coordinates "
+        "in random order (adjusted p at most 0.05), most purely in "
+        f"{head_name(best['layer'], best['head'])} (eigenvalue score {best[score]:.3g})."
     )
 
 

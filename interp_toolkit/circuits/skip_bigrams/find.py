@@ -4,7 +4,9 @@ Each head's form is its QK circuit (`circuits.weights.qk`): the norm's centring 
 in, keys shared between heads given to each, divided by the attention scale. Features are taken as
 the norm sees them, centred behind LN, and as directions: their lengths make no difference. Biases
 and what learned positions add are left out; they favour a query or a key, not a pair. A rotary head
-is looked at from one distance, or from several.
+is looked at from one distance, or from several. Without a norm in front of the head, each residual
+coordinate is measured in units of what the features write to it, so that rescaled coordinates give
+the same bigrams.
 """
 
 from __future__ import annotations
@@ -16,17 +18,22 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.circuits.skip_bigrams.head import HeadBigrams, skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.head_views import HeadView, head_views
 from interp_toolkit.circuits.weights.folding import seen_by, seen_dimensions
+from interp_toolkit.circuits.weights.permutations import coordinate_units
 from interp_toolkit.circuits.weights.qk import QKCircuit, qk_circuit
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.feature_sets import EMBEDDINGS, FeatureSet, read_features
 from interp_toolkit.models.model import Model
+from interp_toolkit.models.weights.parts import NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.stats import LEVEL
+
+TINY = 1e-300
 
 FeatureSpec = str | Path | FeatureSet | Tensor | np.ndarray
 
@@ -163,13 +170,17 @@ def search_view(
     circuit = qk_circuit(None, head_view.layer, head_view.head, view=view)
     if head_view.distance is not None:
         circuit = circuit.at_distance(head_view.distance)
+    queries = _seen(circuit, query)
+    keys = queries if key is query else _seen(circuit, key)
+    units, dimensions = units_of(circuit.norm, queries, keys)
     found = skip_bigrams_of(
         (circuit.W_Q / circuit.attn_scale, circuit.W_K),
-        _seen(circuit, query),
-        None if key is query else _seen(circuit, key),
+        queries,
+        None if key is query else keys,
         query_names=query.names,
         key_names=key.names,
-        dimensions=seen_dimensions(circuit.norm, view.d_model),
+        dimensions=dimensions,
+        units=units,
         level=level,
         memory=memory,
         seed=seed,
@@ -178,6 +189,22 @@ def search_view(
     return dataclasses.replace(
         found, layer=head_view.layer, head=head_view.head, distance=head_view.distance
     )
+
+
+def units_of(
+    norm: NormWeights,
+    queries: Float[Tensor, "query d_model"],
+    keys: Float[Tensor, "key d_model"],
+) -> tuple[Float[Tensor, " d_model"] | None, int]:
+    """Units of residual coordinates, None behind a norm, and the dimensions features may point in.
+
+    Units are about 1: the root mean square of those that features write to is.
+    """
+    if norm.kind is not None:
+        return None, seen_dimensions(norm, queries.shape[1])
+    units = coordinate_units(queries.square().sum(0) + keys.square().sum(0))
+    dimensions = max(int((units > 0).sum()), 1)
+    return units / (units.norm() / dimensions**0.5).clamp_min(TINY), dimensions
 
 
 def _seen(circuit: QKCircuit, features: FeatureSet) -> Tensor:

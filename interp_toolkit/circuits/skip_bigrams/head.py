@@ -5,7 +5,7 @@
 Source: "Computation in superposition", section 3: a head can check for about d_resid * d_head
 such pairs. Steps: scores of all pairs against their own row and column (`scores`, `null`), pursuit
 with everything found taken out (`pursuit`), their number (`count`), their complete blocks
-(`cliques`).
+(`cliques`), and copies with permuted residual coordinates (`control`).
 
 What it rests on: under no bigrams, features that are independent of the head's weights. It finds
 what its features can show: a bigram of features that are not among those given is not seen. A query
@@ -23,8 +23,10 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from scipy import stats
+from torch import Tensor
 
 from interp_toolkit.circuits.skip_bigrams.cliques import CompleteBlock, complete_blocks
+from interp_toolkit.circuits.skip_bigrams.control import permuted_p_value
 from interp_toolkit.circuits.skip_bigrams.count import count
 from interp_toolkit.circuits.skip_bigrams.directions import (
     Alternative,
@@ -45,6 +47,7 @@ from interp_toolkit.circuits.skip_bigrams.inputs import (
 from interp_toolkit.circuits.skip_bigrams.null import t_at, z_scores
 from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit, pursue
 from interp_toolkit.circuits.skip_bigrams.scores import NONE, Features, PairScores, Tally
+from interp_toolkit.circuits.weights.permutations import reciprocal
 from interp_toolkit.errors import InputError
 from interp_toolkit.stats import LEVEL
 
@@ -117,6 +120,8 @@ class HeadBigrams:
             "none" where every score is 0.
         shared: mean cosines of query and of key features, where these share a direction, which is
             left out; None where they do not.
+        control_p: the share of copies with permuted residual coordinates that stand out as far
+            (see `control`); NaN where no bigram was found.
         stopped: whether there was more to find than is looked for.
         blocks: complete bipartite blocks of the bigrams, the largest first.
         histogram: of the head as it is, before anything is taken out.
@@ -135,6 +140,7 @@ class HeadBigrams:
     level: float
     tail: str
     shared: tuple[float | None, float | None]
+    control_p: float
     stopped: bool
     blocks: Sequence[CompleteBlock]
     histogram: Histogram = field(repr=False)
@@ -161,6 +167,7 @@ def skip_bigrams_of(
     query_names: Sequence[str] | None = None,
     key_names: Sequence[str] | None = None,
     dimensions: int | None = None,
+    units: Float[Tensor, " d_model"] | None = None,
     level: float = LEVEL,
     memory: int | str | None = None,
     seed: int = 0,
@@ -175,6 +182,8 @@ def skip_bigrams_of(
         query_names: of the features; None: f0, f1, ...
         key_names: likewise.
         dimensions: in which features may point, where it is less than d_model (1 less behind LN).
+        units: of the coordinates, in which directions are compared (see `coordinate_units`); None:
+            all the same. Scores are of the directions as they are.
         level: of false discoveries.
         memory: bound on what is held at once, such as "4GiB".
         seed: of the samples that give medians, and of the histogram's random features.
@@ -194,8 +203,14 @@ def skip_bigrams_of(
     given, rank = read_form(W)
     d_model = len(given.left)
     d = d_model if dimensions is None else dimensions
-    query = side(read_unit(query_features, d_model, "query"), d)
-    key = query if key_features is None else side(read_unit(key_features, d_model, "key"), d)
+    unit = [read_unit(query_features, d_model, "query")]
+    unit += unit if key_features is None else [read_unit(key_features, d_model, "key")]
+    plain = Plain(given, *unit)
+    if units is not None:
+        given = Form(given.left * units[:, None], given.right * units[:, None])
+        unit = [torch.nn.functional.normalize(one * reciprocal(units), dim=1) for one in unit]
+    query = side(unit[0], d)
+    key = query if key_features is None else side(unit[1], d)
     query_names = read_names(query_names, query.unit, "query")
     key_names = query_names if key_features is None and key_names is None else key_names
     key_names = read_names(key_names, key.unit, "key")
@@ -215,7 +230,7 @@ def skip_bigrams_of(
         layer=None,
         head=None,
         distance=None,
-        bigrams=_bigrams(found, given, query, key, query_names, key_names, order),
+        bigrams=_bigrams(found, plain, query, key, query_names, key_names, order),
         estimated_count=number.estimate,
         interval=interval,
         count_note=number.note,
@@ -224,13 +239,16 @@ def skip_bigrams_of(
         level=level,
         tail=_tail(found),
         shared=(query.shared_cosine, key.shared_cosine),
+        control_p=permuted_p_value(form, features, found.pairs, found.before.floor, seed, limit)
+        if len(order)
+        else float("nan"),
         stopped=found.stopped,
         blocks=[
             CompleteBlock([key_names[k] for k in keys], [query_names[q] for q in queries])
             for queries, keys in complete_blocks((q, k) for q, k in pairs.tolist())
         ],
         histogram=_histogram(found, form, (query, key), features.n_pairs, seed, limit),
-        heat=_heat(given, query, key, pairs, query_names, key_names),
+        heat=_heat(plain, pairs, query_names, key_names),
     )
 
 
@@ -240,18 +258,26 @@ def _tail(found: Pursuit) -> str:
     return "exact" if np.isfinite(found.before.d) else "empirical"
 
 
+class Plain(NamedTuple):
+    """The form and the unit features as they were given, whatever the units of coordinates."""
+
+    form: Form
+    query: Float[Tensor, "query d_model"]
+    key: Float[Tensor, "key d_model"]
+
+
 def _bigrams(
     found: Pursuit,
-    form: Form,
+    plain: Plain,
     query: FeatureSide,
     key: FeatureSide,
     query_names: Sequence[str],
     key_names: Sequence[str],
     order: Int[np.ndarray, " pair"],
 ) -> list[Bigram]:
-    """As they are reported: scores and strengths of the unit features as they were given."""
+    """Bigrams as they are reported: scores of the unit features as they were given."""
     q, k = (torch.from_numpy(numbers[order]) for numbers in found.pairs)
-    scores = form.at(query.unit[q], key.unit[k])
+    scores = plain.form.at(plain.query[q], plain.key[k])
     strength = torch.from_numpy(found.strength[order]) / (query.length[q] * key.length[k])
     z = z_scores(found.t[order], found.before.d)
     others = [
@@ -296,15 +322,14 @@ def _t_edges(z: Float[np.ndarray, " edge"], d: float) -> Float[np.ndarray, " edg
 
 
 def _heat(
-    form: Form,
-    query: FeatureSide,
-    key: FeatureSide,
+    plain: Plain,
     pairs: Int[np.ndarray, "pair 2"],
     query_names: Sequence[str],
     key_names: Sequence[str],
 ) -> Heat:
     queries, keys = (list(dict.fromkeys(pairs[:HEAT, side].tolist())) for side in (0, 1))
-    left, right = query.unit[queries] @ form.left, key.unit[keys] @ form.right
+    left = plain.query[queries] @ plain.form.left
+    right = plain.key[keys] @ plain.form.right
     return Heat(
         [query_names[q] for q in queries], [key_names[k] for k in keys], (left @ right.T).numpy()
     )

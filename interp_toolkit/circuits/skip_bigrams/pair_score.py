@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
+from interp_toolkit.circuits.skip_bigrams.find import units_of
 from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.scores import FLOOR, Features, PairScores
-from interp_toolkit.circuits.weights.folding import seen_by, seen_dimensions
+from interp_toolkit.circuits.weights.folding import seen_by
+from interp_toolkit.circuits.weights.permutations import reciprocal
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.feature_sets import EMBEDDINGS, read_features
@@ -47,9 +49,12 @@ def token_pair_score(
     if circuit.rotary is not None:
         circuit = circuit.at_distance(distance)
     seen = seen_by(circuit.norm, features.directions.detach().double())
-    unit = torch.nn.functional.normalize(seen, dim=1)
-    form = Form((circuit.W_Q / circuit.attn_scale).double(), circuit.W_K.double())
-    pairs = Features(unit, unit, seen_dimensions(circuit.norm, unit.shape[1]))
+    units, dimensions = units_of(circuit.norm, seen, seen)
+    W_Q, W_K = (circuit.W_Q / circuit.attn_scale).double(), circuit.W_K.double()
+    if units is not None:
+        seen, W_Q, W_K = seen * reciprocal(units), W_Q * units[:, None], W_K * units[:, None]
+    form, unit = Form(W_Q, W_K), torch.nn.functional.normalize(seen, dim=1)
+    pairs = Features(unit, unit, dimensions)
     scores = PairScores(form, pairs, FLOOR * form.norm() / pairs.d, seed, parse_memory(memory))
     t = scores.block(torch.tensor([query]), torch.tensor([key]))
     return float(t), scores.d

@@ -17,7 +17,7 @@ SHOWN = 20  # rows of a table
 FEWEST_OF_HUB = 3  # bigrams that share a feature, for it to be listed
 _HEAD = (
     *("layer", "head", "distance", "estimated_count", "interval", "count_note", "capacity"),
-    *("n_pairs", "tail", "shared", "stopped"),
+    *("n_pairs", "tail", "shared", "control_p", "stopped"),
 )
 _BIGRAM = ("key_feature", "query_feature", "score", "strength", "z")
 
@@ -37,6 +37,9 @@ class SkipBigramEvidence(Evidence):
         tail: "beta" or "empirical": where p-values come from (see `null`); None: all scores are 0.
         shared_cosine: the mean cosine of the features, whose shared direction is left out.
         alike: bigrams of features with others so alike that they may be meant.
+        control: what heads with bigrams are compared with.
+        heads_with_bigrams: heads and distances with a bigram.
+        beyond_control: of them, how many stand out farther than the control.
     """
 
     null: str
@@ -49,6 +52,9 @@ class SkipBigramEvidence(Evidence):
     tail: str | None
     shared_cosine: float | None
     alike: int
+    control: str
+    heads_with_bigrams: int
+    beyond_control: int
 
 
 @dataclass(frozen=True)

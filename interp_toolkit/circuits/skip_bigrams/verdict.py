@@ -2,7 +2,8 @@
 
 Each head's discoveries hold at the level for that head. Where many heads are looked at, some show
 one by chance: it is *detected* where all together show more than chance would (`beyond_chance`),
-else *undecided*.
+else *undecided*. Only heads count whose bigrams stand out farther than those of copies with
+permuted residual coordinates (`control`); if none is left, the verdict is *uninformative*.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
+from interp_toolkit.circuits.skip_bigrams.control import SMALLEST_P
 from interp_toolkit.circuits.skip_bigrams.directions import ALIKE
 from interp_toolkit.circuits.skip_bigrams.head import HeadBigrams
 from interp_toolkit.circuits.skip_bigrams.head_views import HeadView
@@ -22,12 +24,14 @@ from interp_toolkit.circuits.skip_bigrams.result import (
     head_of,
     place,
 )
+from interp_toolkit.results import Status
 
 NAMED = 3  # bigrams, and heads, that the verdict names
 NULL = (
     "features drawn independently of the head's weights, row by row and column by column: the "
     "larger of the two p-values counts"
 )
+CONTROL = "copies of the head that read residual coordinates in random order"
 ADJUSTED = "Benjamini and Hochberg, over all pairs of a head"
 CAPACITY = "d_resid x d_head: the order of how many a head can check for"
 EMPIRICAL = (
@@ -38,12 +42,12 @@ EMPIRICAL = (
 
 def evidence_of(found: Sequence[HeadBigrams]) -> SkipBigramEvidence:
     """What the verdict rests on."""
-    some, beyond = any(one.bigrams for one in found), beyond_chance(found)
     tails = {one.tail for one in found} - {"none"}
     cosines = [c for one in found for c in one.shared if c is not None]
+    status, reason = _status(found)
     return SkipBigramEvidence(
-        status="detected" if beyond else "undecided" if some else "not_detected",
-        reason=None if beyond else _within_chance(found) if some else _unremarkable(found),
+        status=status,
+        reason=reason,
         null=NULL,
         adjusted=ADJUSTED,
         level=found[0].level,
@@ -54,12 +58,41 @@ def evidence_of(found: Sequence[HeadBigrams]) -> SkipBigramEvidence:
         tail="empirical" if "empirical" in tails else next(iter(tails), None),
         shared_cosine=max(cosines, default=None),
         alike=sum(bool(b.alternatives) for one in found for b in one.bigrams),
+        control=CONTROL,
+        heads_with_bigrams=sum(bool(one.bigrams) for one in found),
+        beyond_control=len(beyond_control(found)),
     )
+
+
+def beyond_control(found: Sequence[HeadBigrams]) -> list[HeadBigrams]:
+    """Heads whose bigrams stand out farther than those of copies, at the level over all (Holm).
+
+    Where there are too many heads for as many copies, no copy may reach the head.
+    """
+    some = sorted((one for one in found if one.bigrams), key=lambda one: one.control_p)
+    for i, one in enumerate(some):
+        if not one.control_p <= max(one.level / (len(some) - i), SMALLEST_P):
+            return some[:i]
+    return some
+
+
+def _status(found: Sequence[HeadBigrams]) -> tuple[Status, str | None]:
+    if not any(one.bigrams for one in found):
+        return "not_detected", _unremarkable(found)
+    if not beyond_chance(found):
+        return "undecided", _within_chance(found)
+    if not beyond_chance(beyond_control(found), len(found)):
+        return "uninformative", f"{CONTROL} stand out as far"
+    return "detected", None
 
 
 def notes_of(found: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
     """What a reader must know of the p-values, the features and several heads."""
     notes = []
+    if evidence.status == "detected" and evidence.beyond_control < evidence.heads_with_bigrams:
+        names = {place(one) for one in beyond_control(found)}
+        others = [place(one) for one in found if one.bigrams and place(one) not in names]
+        notes.append(f"{CONTROL} stand out as far in {', '.join(others)}")
     if len(found) > 1:
         notes.append(
             f"the level holds for each {_each(found)}: without any bigram, up to "
@@ -103,20 +136,23 @@ def verdict(found: Sequence[HeadBigrams]) -> str:
         f"key {b.key_feature} for query {b.query_feature}{' (attends less)' if b.z < 0 else ''}"
         for b in first.bigrams[:NAMED]
     )
-    if not beyond_chance(found):
-        start = f"Undecided, {_within_chance(found)}. {start}"
+    status, reason = _status(found)
+    if status == "undecided":
+        start = f"Undecided, {reason}. {start}"
+    elif status == "uninformative":
+        start = f"Uninformative: {reason}. {start}"
     alike = sum(bool(b.alternatives) for b in first.bigrams)
     up_to = f"; {alike:,} of them up to features that are alike (|cos| > {ALIKE})" if alike else ""
     return f"{start}; the clearest of {place(first)}: {strongest}{up_to}."
 
 
-def beyond_chance(found: Sequence[HeadBigrams]) -> bool:
-    """Whether all heads together show more than as many without any bigram would, at the level.
+def beyond_chance(found: Sequence[HeadBigrams], looks: int | None = None) -> bool:
+    """Whether these heads together show more than chance would, of as many as were looked at.
 
     Of each head Simes' p-value over its pairs; of the heads Simes' again.
     """
     heads = [_simes(_p_values(one), one.n_pairs) for one in found]
-    return _simes(np.array(heads), len(found)) <= found[0].level
+    return bool(found) and _simes(np.array(heads), looks or len(found)) <= found[0].level
 
 
 def _p_values(found: HeadBigrams) -> Float[np.ndarray, " bigram"]:

@@ -49,8 +49,8 @@ class Copying:
     Attributes:
         eigenvalue: sum of the circuit's eigenvalues over the sum of their sizes, -1 to 1.
         diagonal: mean own logit less the mean of others, in root mean squares of all entries.
-        z: of the trace, in standard deviations under random rotations (see `weight_scores`).
-        p_value: the chance of so large a trace under random rotations, one-sided.
+        z: of the trace, in standard deviations under signed permutations (see `weight_scores`).
+        p_value: the chance of so large a trace under such permutations, one-sided.
         rank: where tokens' own logits stand among all.
     """
 

@@ -10,16 +10,19 @@ division is left out. Three figures each, of M centred over sources and over tar
   positive (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", on copying).
 - diagonal score: the mean of M's diagonal less the mean off it, over the root mean square of all
   its entries: how far a token's own entry stands out.
-- z and p: M's trace, which is the numerator of both, against random rotations of the stream between
-  embedding and head, whose standard deviation is exact (see `haar`); p is one-sided, adjusted over
-  all heads and both circuits (Holm).
+- z and p: M's trace, which is the numerator of both, where the head reads the embedding's residual
+  coordinates in random order and with random signs (see `permutations`); the standard deviation is
+  exact, p is one-sided, adjusted over all heads and both circuits (Holm). Without a norm each
+  coordinate is measured in units of what embeddings write to it.
 
 Learned positions enter as their mean. Rotary heads are taken without the turn (distance 0). Biases
 add the same to all sources, or to all keys of a query, and drop out with the centring (b_Q's part
 differs by key, but not by query); b_O belongs to no head. Scores are those before a soft cap.
 No matrix over the vocabulary squared is made: see `token_moments`.
-The rotations turn the stream behind the norm's weights. Where those are near 1, random models have
-p <= 0.05 as often as they should; where they scatter around 0, more often (up to three times).
+Permutations act behind the norm's weights. Where those are near 1, random models have p <= 0.05 as
+often as they should; where they scatter around 0, more often (up to three times). Permutations of
+tokens would not do: all tokens share the head's few dimensions, so that in untrained models with
+more tokens than dimensions traces are sqrt(tokens / dimensions) times as wide as those suppose.
 """
 
 from __future__ import annotations
@@ -31,11 +34,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 from jaxtyping import Complex, Float
+from scipy import stats
 from torch import Tensor
 
 from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.weights.folding import read_through, seen_dimensions, written_through
-from interp_toolkit.circuits.weights.haar import trace_p_value
+from interp_toolkit.circuits.weights.permutations import (
+    WORK,
+    coordinate_units,
+    held_against_draws,
+    reciprocal,
+)
 from interp_toolkit.circuits.weights.token_moments import (
     TokenMoments,
     TokenMomentsCache,
@@ -44,7 +53,7 @@ from interp_toolkit.circuits.weights.token_moments import (
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.memory import parse_memory
-from interp_toolkit.models.weights.parts import LayerWeights, OVWeights
+from interp_toolkit.models.weights.parts import LayerWeights, NormWeights, OVWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.stats import holm
 
@@ -62,8 +71,8 @@ class SelfScores(Brief):
     Attributes:
         eigenvalue: sum of the eigenvalues over the sum of their sizes.
         diagonal: mean on the diagonal less mean off it, in root mean squares of all entries.
-        z: the trace, in standard deviations under random rotations.
-        p_value: the chance of so large a trace under random rotations.
+        z: the trace, in standard deviations under signed permutations of coordinates.
+        p_value: the chance of so large a trace under such permutations.
     """
 
     eigenvalue: Float[np.ndarray, " head"]
@@ -131,7 +140,7 @@ def copying(view: ModelWeights, w: OVWeights, moments: TokenMomentsCache) -> Sel
     writes = written_through(w.post_norm, w.W_O).double()
     crossed, unembedding = _product(writes, found.crossed), writes @ found.unembedding @ writes.mT
     size = _trace(reads.mT @ found.embedding @ reads, unembedding)
-    return _self_scores(reads, crossed, size, found, seen_dimensions(w.norm, view.d_model))
+    return _self_scores(view, w.norm, reads, crossed, size, found)
 
 
 def matching(view: ModelWeights, w: LayerWeights, moments: TokenMomentsCache) -> SelfScores | None:
@@ -143,7 +152,7 @@ def matching(view: ModelWeights, w: LayerWeights, moments: TokenMomentsCache) ->
     keys = read_through(w.norm, w.W_K).double()
     crossed = _product(keys.mT, found.embedding)
     size = _trace(queries.mT @ found.embedding @ queries, crossed @ keys)
-    return _self_scores(queries, crossed, size, found, seen_dimensions(w.norm, view.d_model))
+    return _self_scores(view, w.norm, queries, crossed, size, found)
 
 
 def unreadable(view: ModelWeights) -> list[str]:
@@ -174,27 +183,50 @@ def unreadable(view: ModelWeights) -> list[str]:
 
 
 def _self_scores(
+    view: ModelWeights,
+    norm: NormWeights,
     reads: Float[Tensor, "head d_model d_head"],
     crossed: Float[Tensor, "head d_head d_model"],
     size: Float[Tensor, " head"],
-    found: TokenMoments,
-    dimensions: int,
+    moments: TokenMoments,
 ) -> SelfScores:
     """From the circuit's factors: `M = N reads (...)`, with `crossed` its other half over tokens.
 
     The nonzero eigenvalues of a product are those of the product the other way round, [d_head
-    d_head]; rotations leave M's trace the standard deviation `||reads crossed|| / sqrt(d)`.
+    d_head]; permutations leave M's trace the standard deviation `||reads crossed|| / sqrt(d)`.
     """
     eigenvalues = _eigenvalues(_product(crossed, reads))
     trace = eigenvalues.real.sum(-1)
+    root_mean_square = size.clamp(min=0).sqrt() / moments.count
+    d = seen_dimensions(norm, view.d_model)
+    if norm.kind is None:
+        scale = coordinate_units(moments.embedding.diagonal())
+        written = scale > 0
+        d = int(written.sum())
+        reads = (reads * scale[:, None])[:, written]
+        crossed = (crossed * reciprocal(scale))[..., written]
     spread = _trace(reads.mT @ reads, crossed @ crossed.mT).clamp(min=0).sqrt()
-    root_mean_square = size.clamp(min=0).sqrt() / found.count
-    z = (trace / (spread / dimensions**0.5)).cpu().numpy()
+    z = (trace / (spread / d**0.5)).cpu().numpy()
+
+    def drawn(heads: np.ndarray, order: Tensor, sign: Tensor) -> np.ndarray:
+        permuted = reads[heads][:, order.to(reads.device)] * sign.to(reads)[:, None]
+        values: np.ndarray = torch.einsum("hdk,hkd->h", permuted, crossed[heads]).cpu().numpy()
+        return values
+
+    p = held_against_draws(
+        stats.norm.sf(z),
+        trace.cpu().numpy(),
+        drawn,
+        reads.shape[1],
+        n_tests=2 * view.n_layers * view.n_heads,
+        work=WORK / (2 * view.n_layers),
+        cost=8 * reads.shape[1] * reads.shape[2],  # entries are moved, which takes longest
+    )
     return SelfScores(
         eigenvalue=(trace / eigenvalues.abs().sum(-1)).cpu().numpy(),
-        diagonal=(trace / (found.count - 1) / root_mean_square).cpu().numpy(),
+        diagonal=(trace / (moments.count - 1) / root_mean_square).cpu().numpy(),
         z=z,
-        p_value=trace_p_value(z),
+        p_value=p,
     )
 
 

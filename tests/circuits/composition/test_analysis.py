@@ -13,6 +13,7 @@ from interp_toolkit.circuits.composition import figures
 from interp_toolkit.circuits.composition.analysis import COMPOSITION
 from interp_toolkit.circuits.composition.result import LISTED
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
@@ -57,6 +58,14 @@ def test_without_a_pair_it_says_so() -> None:
     assert result.status == "not_detected"
     assert result.verdict.startswith("No pair")
     assert not result.tables()[0].highlight
+
+
+def test_without_a_comparison_it_is_undecided() -> None:
+    result = COMPOSITION(load("toy:universal-keys"))
+    assert result.evidence.pairs == 0
+    assert result.status == "undecided"
+    assert result.evidence.reason == "no comparison could be made"
+    assert "adjusted p" not in result.verdict
 
 
 def test_its_json_is_plain_and_its_figures_are_plotlys(planted) -> None:

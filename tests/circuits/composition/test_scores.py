@@ -1,4 +1,4 @@
-"""Composition scores against dense matrices, TransformerLens, drawn rotations and planted pairs."""
+"""Composition scores against dense matrices, TransformerLens, permutations and planted pairs."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from scipy import stats
 
 from interp_toolkit.circuits.composition.scores import MODES, composition_scores
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.view import weights
@@ -127,6 +129,75 @@ def test_random_weights_are_at_the_baseline_and_p_values_keep_their_level(
     assert squares.mean() == pytest.approx(1, abs=4 * squares.std() / np.sqrt(len(squares)))
     wrong = sum(bool(np.nanmin(one.p_adjusted) <= 0.05) for one in found)
     assert wrong <= stats.binom.ppf(0.999, len(found), 0.05)
+
+
+@torch.no_grad()
+def test_p_values_are_those_of_drawn_permutations_of_coordinates() -> None:
+    model = random_model(8, normalization_type=None, d_model=12, d_head=4)
+    view = weights(model)
+    written = [view.W_E, view.W_pos, *(view.layer(n).W_O.flatten(0, 1) for n in range(2))]
+    scale = torch.cat(written).square().sum(0).sqrt()
+    writer, reader = view.layer(0), view.layer(1)
+    L = root(writer.W_V[0] @ writer.W_O[0] / scale)
+    M = root((scale[:, None] * reader.W_Q[1] @ reader.W_K[1].T).T)
+    generator = torch.Generator().manual_seed(0)
+    drawn = []
+    for _ in range(20_000):
+        order = torch.randperm(12, generator=generator)
+        sign = torch.randint(0, 2, (12,), generator=generator) * 2.0 - 1
+        drawn.append(float((L * sign @ M[:, order].T).square().sum()))
+    overlap = float((L @ M.T).square().sum())
+    found = composition_scores(model)
+    assert found.z[0, 0, 0, 1, 1] == pytest.approx(
+        (overlap - np.mean(drawn)) / np.std(drawn), abs=0.03
+    )
+    share = np.mean(np.array(drawn) >= overlap)
+    assert found.p_value[0, 0, 0, 1, 1] == pytest.approx(share, abs=0.02)
+
+
+def root(A: torch.Tensor) -> torch.Tensor:
+    """A matrix R with R^T R = (A^T A)^1/2, by eigenvalues."""
+    values, vectors = torch.linalg.eigh(A.T @ A)
+    return (values.clamp(min=0) ** 0.25)[:, None] * vectors.T
+
+
+@torch.no_grad()
+def test_rescaled_residual_coordinates_give_the_same() -> None:
+    model = random_model(3, normalization_type=None)
+    model.blocks[0].attn.W_O[2] = model.blocks[1].attn.W_K[1].T
+    before = composition_scores(model)
+    d = torch.randn(24, generator=torch.Generator().manual_seed(0), dtype=torch.float64).exp()
+    d[::3] *= -1
+    for name, parameter in model.named_parameters():
+        last = name.split(".")[-1]
+        if last in ("W_E", "W_pos", "W_O", "b_O"):
+            parameter.mul_(d)
+        elif last in ("W_Q", "W_K", "W_V", "W_U"):
+            parameter.div_(d[:, None])
+    after = composition_scores(model)
+    np.testing.assert_allclose(after.z, before.z, rtol=1e-6)
+    np.testing.assert_allclose(after.p_value, before.p_value, rtol=1e-6, atol=0.05)  # draws' signs
+    assert ((after.p_adjusted <= 0.05) == (before.p_adjusted <= 0.05)).all()
+    assert np.nanmin(before.p_adjusted) <= 0.05
+
+
+def test_sparse_weights_in_random_order_compose_no_more_often_than_the_level() -> None:
+    """Hand-set models with every tensor shuffled: single entries that may coincide."""
+    any_found = n_models = 0
+    for name in ("induction", "induction-rotary", "decoy"):
+        for seed in range(8):
+            with reinitialised(load(f"toy:{name}"), seed) as model:
+                p = composition_scores(model).p_adjusted
+            any_found += bool((p <= 0.05).any())
+            n_models += 1
+    assert any_found <= stats.binom.ppf(0.999, n_models, 0.05)
+
+
+@pytest.mark.parametrize("name", ["induction", "induction-rotary", "induction-gqa", "decoy"])
+def test_the_previous_token_head_of_hand_set_induction_feeds_its_keys(name) -> None:
+    frame = composition_scores(load(f"toy:{name}")).to_frame()
+    significant = frame[frame.p_adjusted <= 0.05]
+    assert set(significant["mode"]) == {"K"}
 
 
 @pytest.mark.parametrize("mode", MODES)

@@ -7,7 +7,13 @@ import dataclasses
 import pytest
 
 from interp_toolkit.circuits.skip_bigrams.head import Bigram, HeadBigrams, skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.verdict import beyond_chance, evidence_of, verdict
+from interp_toolkit.circuits.skip_bigrams.verdict import (
+    beyond_chance,
+    beyond_control,
+    evidence_of,
+    notes_of,
+    verdict,
+)
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +23,9 @@ def empty() -> HeadBigrams:
     drawn = torch.Generator().manual_seed(0)
     features, W = (torch.randn(shape, generator=drawn) for shape in ((40, 16), (16, 16)))
     found = skip_bigrams_of(W, features)
-    return dataclasses.replace(found, layer=0, head=0, n_pairs=25_000_000, bigrams=[])
+    return dataclasses.replace(
+        found, layer=0, head=0, n_pairs=25_000_000, bigrams=[], control_p=1 / 200
+    )
 
 
 def heads(empty: HeadBigrams, n: int, z: float) -> list[HeadBigrams]:
@@ -57,3 +65,20 @@ def test_several_heads_that_just_show_something_are_more_than_chance(empty) -> N
 def test_where_nothing_stands_out_it_says_so(empty) -> None:
     assert evidence_of([empty]).status == "not_detected"
     assert verdict([empty]).startswith("No skip-bigram")
+
+
+def test_heads_count_only_beyond_their_control(empty) -> None:
+    found = heads(empty, 3, 9.0)
+    assert beyond_control(found) == found[2:]
+    found[2] = dataclasses.replace(found[2], control_p=0.3)
+    assert beyond_control(found) == []
+    evidence = evidence_of(found)
+    assert evidence.status == "uninformative"
+    assert (evidence.heads_with_bigrams, evidence.beyond_control) == (1, 0)
+    assert verdict(found).startswith("Uninformative: copies")
+    found[1] = dataclasses.replace(found[2], head=1, control_p=1 / 200)
+    evidence = evidence_of(found)
+    assert evidence.status == "detected"
+    assert any("stand out as far in L0H2" in note for note in notes_of(found, evidence))
+    unknown = [dataclasses.replace(one, control_p=float("nan")) for one in found]
+    assert evidence_of(unknown).status != "detected"

@@ -10,6 +10,8 @@ from scipy import stats
 from interp_toolkit.circuits.weights.residual import token_residual
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.view import weights
@@ -75,22 +77,70 @@ def test_scores_are_those_of_the_dense_matrices(kind, zoo) -> None:
 
 
 @torch.no_grad()
-def test_z_is_the_trace_over_its_spread_under_drawn_rotations() -> None:
+def test_z_and_p_are_those_of_drawn_permutations_of_coordinates() -> None:
     model = random_model(0, normalization_type=None, d_model=12, positional_embedding_type="none")
     view = weights(model)
     w = view.layer(0)
-    Q, R = np.linalg.qr(np.random.default_rng(0).normal(size=(20_000, 12, 12)))
-    turns = Q * np.sign(np.diagonal(R, axis1=-2, axis2=-1))[:, None, :]
+    rng, n = np.random.default_rng(0), 20_000
+    orders = rng.permuted(np.tile(np.arange(12), (n, 1)), axis=1)
+    signs = rng.choice((-1.0, 1.0), (n, 12))
     E, U = view.W_E.numpy(), view.W_U.numpy()
     E, U = E - E.mean(0), U - U.mean(1, keepdims=True)
+    scale = np.sqrt((E**2).sum(0))
     ov = w.W_V[1].numpy() @ w.W_O[1].numpy()
     qk = w.W_Q[1].numpy() @ w.W_K[1].numpy().T
     row = weight_scores(model).iloc[1]
-    for A, other, z in ((ov, U, row.ov_z), (qk, E.T, row.qk_z)):
-        M = A @ other @ E  # the trace of E R A other is that of R M
-        drawn = np.einsum("nij,ji->n", turns, M)
+    for A, other, z, p in ((ov, U, row.ov_z, row.ov_p), (qk, E.T, row.qk_z, row.qk_p)):
+        M = (scale[:, None] * A) @ (other @ E / scale)
+        drawn = (M[np.arange(12), orders] * signs).sum(1)
         assert z == pytest.approx(np.trace(M) / drawn.std(), rel=0.03)
-        assert abs(drawn.mean()) < 4 * drawn.std() / np.sqrt(20_000)
+        assert abs(drawn.mean()) < 4 * drawn.std() / np.sqrt(n)
+        assert p == pytest.approx((drawn >= np.trace(M)).mean(), abs=0.02)
+
+
+@torch.no_grad()
+def test_rescaled_residual_coordinates_give_the_same() -> None:
+    model = random_model(7, normalization_type=None)
+    model.blocks[0].attn.W_O[1] = model.blocks[0].attn.W_V[1].T
+    model.unembed.W_U.copy_(model.embed.W_E.T)
+    before = weight_scores(model)
+    d = rescale(model, 1)
+    assert d.abs().max() > 5 * d.abs().min()
+    after = weight_scores(model)
+    for column in ("ov_copying", "ov_diagonal", "ov_z", "qk_matching", "qk_diagonal", "qk_z"):
+        np.testing.assert_allclose(after[column], before[column], rtol=1e-6, atol=1e-9)
+    for column in ("ov_p", "qk_p"):  # draws' signs differ where coordinates are turned
+        np.testing.assert_allclose(after[column], before[column], atol=0.05)
+        found, again = (frame[f"{column}_adjusted"] <= 0.05 for frame in (before, after))
+        assert found.equals(again)
+    assert before.ov_p_adjusted.min() <= 0.05
+
+
+def rescale(model: Transformer, seed: int) -> torch.Tensor:
+    """Scales what is written to each coordinate, some by negative numbers, and unscales readers."""
+    generator = torch.Generator().manual_seed(seed)
+    d = torch.randn(model.cfg.d_model, generator=generator, dtype=torch.float64).exp()
+    d[::3] *= -1
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            last = name.split(".")[-1]
+            if last in ("W_E", "W_pos", "W_O", "b_O"):
+                parameter.mul_(d)
+            elif last in ("W_Q", "W_K", "W_V") or last == "W_U":
+                parameter.div_(d[:, None])
+    return d
+
+
+def test_sparse_weights_in_random_order_copy_no_more_often_than_the_level() -> None:
+    """Hand-set models with every tensor shuffled: a few entries each, which may coincide."""
+    any_found = n_models = 0
+    for name in ("duplicate-token", "previous-token", "sort-argmax"):
+        for seed in range(12):
+            with reinitialised(load(f"toy:{name}"), seed) as model:
+                frame = weight_scores(model)
+            any_found += bool((frame[["ov_p_adjusted", "qk_p_adjusted"]] <= 0.05).any(axis=None))
+            n_models += 1
+    assert any_found <= stats.binom.ppf(0.999, n_models, 0.05)
 
 
 @pytest.mark.parametrize("normalization_type", [None, "LN"])
