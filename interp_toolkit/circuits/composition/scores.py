@@ -160,7 +160,7 @@ def composition_scores(model: Model, memory: int | str | None = None) -> Composi
                     product = _products(writer.factor, reader.factor, limit // 2)
                     with np.errstate(invalid="ignore", divide="ignore"):
                         score[at] = np.sqrt(product / np.outer(writer.size, reader.size))
-                    baseline[at] = np.where(np.isnan(score[at]), np.nan, d**-0.5)
+                    baseline[at] = np.where(np.isnan(score[at]), np.nan, max(d, 1) ** -0.5)
                     if d > 2:
                         overlap = _products(writer.root, reader.root, limit // 2)
                         z[at], p_value[at] = _against_permutations(

@@ -172,7 +172,8 @@ class CircuitResult(Result):
             + "Chosen again: the share of bootstraps of the rows that choose it; below 80 % it is "
             "not stable."
             + (
-                " Composition: of the two heads' weights, 0 to 1; its p: against coordinates in random order."
+                " Composition: of the two heads' weights, 0 to 1; its p: with coordinates in "
+                "random order."
                 if "composition" in known
                 else ""
             )

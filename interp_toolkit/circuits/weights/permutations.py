@@ -179,7 +179,9 @@ def held_against_draws(
         cost: multiplications for one comparison under one permutation.
     """
     p, running = p.copy(), np.flatnonzero(p <= LEVEL)
-    draws = int(min(PER_TEST * n_tests, MOST_DRAWS, work / (cost * max(len(running), 1))))
+    if not len(running):  # also where no coordinate is written, and a comparison costs nothing
+        return p
+    draws = int(min(PER_TEST * n_tests, MOST_DRAWS, work / (cost * len(running))))
     if draws < FEWEST_DRAWS:
         return p
     rng, as_large = np.random.default_rng(0), np.zeros(len(p), int)

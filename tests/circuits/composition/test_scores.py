@@ -223,6 +223,15 @@ def test_a_head_that_writes_nothing_takes_no_part() -> None:
     assert not np.isnan(found.p_adjusted[:, 0, [0, 2], 1]).any()
 
 
+def test_nothing_written_leaves_no_comparison() -> None:
+    model = random_model(4, normalization_type=None)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if name.endswith(("W_E", "W_pos", "W_O")):
+                parameter.zero_()
+    assert np.isnan(composition_scores(model).p_value).all()
+
+
 def test_a_layer_that_cannot_be_read_is_noted_and_left_out(monkeypatch) -> None:
     from interp_toolkit.models.weights import check as weights_check
 

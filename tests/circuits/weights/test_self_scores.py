@@ -240,6 +240,15 @@ def test_a_head_of_zeros_has_no_score() -> None:
     assert frame.qk_p_adjusted.notna().all()
 
 
+def test_embeddings_that_do_not_differ_leave_no_score() -> None:
+    """After centring over tokens no coordinate is written."""
+    model = random_model(5, normalization_type=None)
+    with torch.no_grad():
+        model.embed.W_E[:] = 1
+    frame = weight_scores(model)
+    assert frame[["ov_p", "qk_p"]].isna().all(axis=None)
+
+
 def test_norms_behind_the_addition_leave_matching_only(zoo) -> None:
     frame = weight_scores(zoo("bert"))
     assert frame.ov_copying.isna().all()
