@@ -72,8 +72,9 @@ class HeadVerdict:
     def to_dict(self) -> dict[str, Any]:
         """As JSON data, on one level.
 
-        `effect`, `effect_low`, `effect_high`: the share of the behaviour that its causal word rests
-        on; `own` and `restored`, by way of cutting, are [mean, low, high].
+        `effect`, `effect_low`, `effect_high`: the fraction of the metric that its causal word rests
+        on, with its 95 % interval; `own` and `restored`, by way of knocking out, are [mean, low,
+        high] with intervals that are simultaneous within a pattern.
         """
         own = {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
         ablated: HeadAblation | None = own.pop("ablation")
@@ -279,9 +280,9 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     )
     if cut:
         caption += (
-            " Effect: share of the behaviour lost when that attention is cut (of two ways of "
-            "cutting the smaller; alone, or with the rest of its group cut), with its "
-            "interval, simultaneous within a relation."
+            " Effect: share of the behaviour lost when that attention is cut (of three ways of "
+            "cutting the smallest; alone, or with the rest of its group cut), with its 95 % "
+            "interval; words rest on wider ones, simultaneous within a pattern."
         )
     if ablated:
         caption += " Ablation: of the behaviour's value, lost without the whole head."

@@ -75,6 +75,8 @@ class MemberEffect:
         word: the causal word.
         named: whether the rule holds.
         reason: why not; None where it does.
+        effect: of the claim that the word rests on, the way with the smallest effect, with its own
+            95 % interval; those above are wider, as words rest on all of them together.
         rows_needed: about how many prompts would decide it; None where it is decided, or cannot be
             estimated.
     """
@@ -87,12 +89,8 @@ class MemberEffect:
     word: CausalWord
     named: bool
     reason: str | None
+    effect: Share
     rows_needed: int | None = None
-
-    @property
-    def effect(self) -> Share:
-        """Of the claim that its word rests on, the way with the smallest effect."""
-        return least(self.claim)
 
 
 @dataclass(frozen=True)
@@ -274,6 +272,8 @@ class Knockouts:
         word, reason = self._contradicted(word, output)
         if reason is None:
             reason = self._why_not(head, word, own)
+        losses = self.losses(alone, companies[number])
+        smallest = min(losses, key=lambda lost: abs(float(lost.mean())))
         return MemberEffect(
             head=head,
             own=own,
@@ -283,6 +283,7 @@ class Knockouts:
             word=word,
             named=reason is None,
             reason=reason,
+            effect=self.home.fraction(smallest, COVERAGE),
             rows_needed=self._needed(head) if word == "undecided" else None,
         )
 

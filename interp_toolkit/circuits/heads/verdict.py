@@ -251,16 +251,16 @@ def _with_effect(head: HeadVerdict) -> str:
 def _effect_words(head: HeadVerdict) -> str:
     """The causal word with the figures that it rests on."""
     assert head.cut is not None
-    own, word = least(head.cut.own), head.causal
+    word, alone = head.causal, head.cut.claim is head.cut.own
+    own = head.cut.effect if alone else least(head.cut.own)
     if word == "no_effect_found":
         shares = [*head.cut.own.values(), *head.cut.restored.values()]
         widest = max(abs(end) for s in shares for end in (s.low, s.high))
         return f"no effect found: cutting it costs {_range(own)}, within ±{widest:.1%}"
-    if matters(word) and head.cut.claim is not head.cut.own:
-        back = least(head.cut.restored)
+    if matters(word) and not alone:
         return (
             f"{in_words(word)}: cutting it alone costs {_range(own)} of the behaviour, but with "
-            f"the rest of its group cut it restores {_range(back)}"
+            f"the rest of its group cut it restores {_range(head.cut.effect)}"
         )
     if word == "works_against":
         gain = head.cut.effect

@@ -207,7 +207,7 @@ def effect(mean, low, high, word, restored=None):
     back = own if restored is None else {way: Share(*restored) for way in own}
     claim = own if restored is None else back
     named = word in ("carries", "contributes")
-    return MemberEffect(Head(1, 2), own, back, claim, {}, word, named=named, reason="x")
+    return MemberEffect(Head(1, 2), own, back, claim, {}, word, named, "x", least(claim))
 
 
 def one(cut=None, **fields):
