@@ -45,7 +45,7 @@ from interp_toolkit.models.heads import Head
 from interp_toolkit.stats import COVERAGE, LEVEL
 
 LEAST_EXCESS = 0.05  # of a candidate: half of what three heads that share the work have each
-CANDIDATE_LEVEL = 0.1  # p-value of a candidate: short prompts have few controls
+CANDIDATE_LEVEL = 0.2  # p-value of a candidate: in short prompts a sink may be one of few controls
 TWICE = 2.0  # times uniform attention: least score of a candidate below its detector's threshold
 TIMES = 3.0  # the cost of displaced keys
 MOST_MEMBERS = 12  # heads of a group that are knocked out one by one, those with the largest excess
@@ -258,18 +258,24 @@ class Knockouts:
     def member(self, head: Head) -> MemberEffect:
         """The rule for one head; see the module."""
         alone: Heads = frozenset([head])
-        own = self.effect(alone)
+        own, output = self.effect(alone), dict[str, Share]()
         claims, companies = [own], [frozenset[Head]()]
-        if not matters(causal_word([list(own.values())])):
-            for company in self.companies(head):
-                if self.material(self.effect(company | alone)):
-                    claims.append(self.effect(alone, company))
-                    companies.append(company)
-        word, number = judged([list(claim.values()) for claim in claims])
-        number = number or 0
+        word, reason = self._supported(head, own, output)
+        for company in self.companies(head):
+            if matters(word):
+                break
+            if self.material(self.effect(company | alone)):
+                claims.append(self.effect(alone, company))
+                companies.append(company)
+                more, _ = self._supported(head, claims[-1], output, company)
+                if matters(more):
+                    word, reason = more, None
+        number = len(claims) - 1 if matters(word) else 0
+        if not matters(word) and reason is None:
+            word, rests_on = judged([list(claim.values()) for claim in claims])
+            number = rests_on or 0
+            word = "undecided" if matters(word) else word
         restored = claims[number] if number else max(claims, key=lambda by: least(by).low)
-        output = self.output_effect(head, companies[number]) if matters(word) else {}
-        word, reason = self._contradicted(word, output)
         if reason is None:
             reason = self._why_not(head, word, own)
         losses = self.losses(alone, companies[number])
@@ -287,13 +293,21 @@ class Knockouts:
             rows_needed=self._needed(head) if word == "undecided" else None,
         )
 
-    def _contradicted(self, word: CausalWord, output: Effect) -> tuple[CausalWord, str | None]:
-        """What replacing the whole output says of an effect of the attention."""
-        idle = [way for way, s in output.items() if s.high < NO_EFFECT]
-        if not idle:
+    def _supported(
+        self, head: Head, effect: Effect, output: dict[str, Share], company: Heads = frozenset()
+    ) -> tuple[CausalWord, str | None]:
+        """The word for an effect in some company, unless replacing the whole output contradicts it.
+
+        What that costs is put into `output` where the effect matters.
+        """
+        word = causal_word([list(effect.values())])
+        if not matters(word):
             return word, None
-        said = "replacing all that the head writes, by its mean or another prompt's, costs nothing"
+        output.update(self.output_effect(head, company))
+        if all(s.high >= NO_EFFECT for s in output.values()):
+            return word, None
         within = all(s.low >= -NO_EFFECT and s.high <= NO_EFFECT for s in output.values())
+        said = "replacing all that the head writes, by its mean or another prompt's, costs nothing"
         return ("no_effect_found" if within else "undecided"), said
 
     def _why_not(self, head: Head, word: CausalWord, own: Effect) -> str | None:
