@@ -10,7 +10,8 @@
 - *rivals*: what other circuits of the same size keep: with heads exchanged within their layers,
   and with as many edges drawn at each place, of which some at least lie on a path (others could
   keep nothing), or where these are too few with as many edges, or a few more, on random paths;
-  and the largest estimates outside it (arXiv 2502.20914).
+  none has more than half of the circuit's edges; and the largest estimates outside it (arXiv
+  2502.20914).
 
 *Equivalence* is the claim that earns a ✓: the interval of the share lies within EQUAL of 1, the
 circuit is not most of the model (at most MOST of its edges), and rivals, of which there must be
@@ -21,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -40,6 +40,7 @@ MOST = 0.8  # of the model's edges, in a circuit that singles something out
 STABLE = 0.8  # of the draws: an edge chosen in fewer is marked
 DRAWS = 200  # bootstraps of the rows
 RIVALS = 20  # none as good is p = 1/21; half of them, at most, with heads exchanged
+SHARED = 0.5  # of the circuit's edges: a rival with more of them is no other circuit
 TRIES = 64  # at each, to find one that is not the circuit itself
 TESTED = 24  # edges taken out one by one, and put in one by one
 UNUSUAL = 0.95  # quantile of what putting in changes
@@ -167,17 +168,18 @@ def rivals(
     rng = np.random.default_rng([seed, 3])
     wiring = trial.engine.wiring
     seen = {frozenset(kept)}
-    exchanged = _others(lambda: _exchanged(kept, wiring, rng), seen, count // 2)
-    drawn = _others(
-        lambda: _drawn(kept, wiring, rng), seen, count - len(exchanged), wiring.connected
-    )
-    left = count - len(exchanged) - len(drawn)
     inside = set(kept)
 
-    def fits(edges: list[Edge]) -> bool:
-        return len(edges) >= len(inside) and not inside <= set(edges)
+    def differs(edges: list[Edge]) -> bool:
+        return len(inside & set(edges)) <= SHARED * len(inside) and bool(wiring.connected(edges))
 
-    drawn += _others(lambda: _paths(kept, wiring, rng), seen, left, fits)
+    def as_large(edges: list[Edge]) -> bool:
+        return len(edges) >= len(inside) and differs(edges)
+
+    exchanged = _others(lambda: _exchanged(kept, wiring, rng), seen, count // 2, differs)
+    drawn = _others(lambda: _drawn(kept, wiring, rng), seen, count - len(exchanged), differs)
+    left = count - len(exchanged) - len(drawn)
+    drawn += _others(lambda: _paths(kept, wiring, rng), seen, left, as_large)
     circuits = [*exchanged, *drawn]
     if not circuits:
         return [], []
@@ -190,7 +192,7 @@ def _others(
     make: Callable[[], list[Edge]],
     seen: set[frozenset[Edge]],
     count: int,
-    fits: Callable[[list[Edge]], Any] = bool,
+    fits: Callable[[list[Edge]], bool],
 ) -> list[list[Edge]]:
     """As many as asked that differ from each other and from all seen, if so many come up."""
     found: list[list[Edge]] = []
