@@ -192,7 +192,7 @@ def _others(
     make: Callable[[], list[Edge]],
     seen: set[frozenset[Edge]],
     count: int,
-    fits: Callable[[list[Edge]], bool],
+    fits: Callable[[list[Edge]], bool] = bool,
 ) -> list[list[Edge]]:
     """As many as asked that differ from each other and from all seen, if so many come up."""
     found: list[list[Edge]] = []
