@@ -144,7 +144,7 @@ NULLS: dict[str, Callable[[int], Draws]] = {
     "skip-bigrams": skip_bigrams,
     "universal-keys": universal_keys,
 }
-WHOLE = ("heads", "composition", "qk", "ov", "skip-bigrams", "xor", "uand")
+WHOLE = ("heads", "composition", "qk", "ov", "skip-bigrams", "xor", "uand", "collapse", "circuit")
 
 
 def verdicts(runs: int) -> Iterator[dict[str, str]]:
@@ -155,11 +155,9 @@ def verdicts(runs: int) -> Iterator[dict[str, str]]:
         model = random_model(seed, **sizes, d_vocab=50, n_ctx=32)
         tokens = rng.integers(0, 50, (240, 8))
         bits = {"a": rng.random(240) < 0.5, "b": rng.random(240) < 0.5}
-        given = {"data": {"tokens": tokens, "features": bits}, "seed": seed}
-        yield {
-            name: it.analyze(model, name, **(given if name in ("xor", "uand") else {})).status
-            for name in WHOLE
-        }
+        featured = {"data": {"tokens": tokens, "features": bits}, "seed": seed}
+        given = {"xor": featured, "uand": featured, "circuit": {"data": tokens[:32], "seed": seed}}
+        yield {name: it.analyze(model, name, **given.get(name, {})).status for name in WHOLE}
 
 
 def counted(found: list[dict[str, str]]) -> list[list[Any]]:

@@ -7,9 +7,11 @@
   (bootstrap), and with something else read over cut edges; what the circuit keeps then (Miller et
   al. 2024; arXiv 2510.00845). Of edges that were added because others make up for them it is not
   asked;
-- *rivals*: what other circuits of the same shape keep: with heads exchanged within their layers,
+- *rivals*: what other circuits of the same size keep: with heads exchanged within their layers,
   and with as many edges drawn at each place, of which some at least lie on a path (others could
-  keep nothing); and the largest estimates outside it (arXiv 2502.20914).
+  keep nothing), or where these are too few with as many edges, or a few more, on random paths;
+  none has more than half of the circuit's edges; and the largest estimates outside it (arXiv
+  2502.20914).
 
 *Equivalence* is the claim that earns a ✓: the interval of the share lies within EQUAL of 1, the
 circuit is not most of the model (at most MOST of its edges), and rivals, of which there must be
@@ -20,7 +22,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -39,7 +40,8 @@ MOST = 0.8  # of the model's edges, in a circuit that singles something out
 STABLE = 0.8  # of the draws: an edge chosen in fewer is marked
 DRAWS = 200  # bootstraps of the rows
 RIVALS = 20  # none as good is p = 1/21; half of them, at most, with heads exchanged
-TRIES = 16  # at each, to find one that is not the circuit itself
+SHARED = 0.5  # of the circuit's edges: a rival with more of them is no other circuit
+TRIES = 64  # at each, to find one that is not the circuit itself
 TESTED = 24  # edges taken out one by one, and put in one by one
 UNUSUAL = 0.95  # quantile of what putting in changes
 
@@ -88,7 +90,7 @@ class Checks:
     def control(self, share: float) -> Control:
         """The control of the rivals: the chance that one of them keeps as much as the circuit."""
         n = len(self.exchanged) + len(self.drawn)
-        name = "other circuits of the same shape"
+        name = "other circuits of the same size"
         if 1 / (1 + n) > LEVEL:
             return Control(name, "powerless", f"there are too few {name} ({n}) to compare it with")
         return control_of_p(name, (1 + self.as_good(share)) / (1 + n), LEVEL)
@@ -159,17 +161,25 @@ def rivals(
     progress: Callable[[str], None],
     count: int = RIVALS,
 ) -> tuple[list[float], list[float]]:
-    """Shares that other circuits of the same shape keep: heads exchanged, edges drawn.
+    """Shares that other circuits of the same size keep: heads exchanged, edges drawn.
 
     `count` together, or fewer where so many different ones do not come up.
     """
     rng = np.random.default_rng([seed, 3])
     wiring = trial.engine.wiring
     seen = {frozenset(kept)}
-    exchanged = _others(lambda: _exchanged(kept, wiring, rng), seen, count // 2)
-    drawn = _others(
-        lambda: _drawn(kept, wiring, rng), seen, count - len(exchanged), wiring.connected
-    )
+    inside = set(kept)
+
+    def differs(edges: list[Edge]) -> bool:
+        return len(inside & set(edges)) <= SHARED * len(inside) and bool(wiring.connected(edges))
+
+    def as_large(edges: list[Edge]) -> bool:
+        return len(edges) >= len(inside) and differs(edges)
+
+    exchanged = _others(lambda: _exchanged(kept, wiring, rng), seen, count // 2, differs)
+    drawn = _others(lambda: _drawn(kept, wiring, rng), seen, count - len(exchanged), differs)
+    left = count - len(exchanged) - len(drawn)
+    drawn += _others(lambda: _paths(kept, wiring, rng), seen, left, as_large)
     circuits = [*exchanged, *drawn]
     if not circuits:
         return [], []
@@ -182,7 +192,7 @@ def _others(
     make: Callable[[], list[Edge]],
     seen: set[frozenset[Edge]],
     count: int,
-    fits: Callable[[list[Edge]], Any] = bool,
+    fits: Callable[[list[Edge]], bool] = bool,
 ) -> list[list[Edge]]:
     """As many as asked that differ from each other and from all seen, if so many come up."""
     found: list[list[Edge]] = []
@@ -212,6 +222,23 @@ def _exchanged(kept: Collection[Edge], wiring: Wiring, rng: np.random.Generator)
         return Node("head", node.layer, int(places[node.layer][node.head]))
 
     return [Edge(renamed(e.source), renamed(e.target), e.channel) for e in kept]
+
+
+def _paths(kept: Collection[Edge], wiring: Wiring, rng: np.random.Generator) -> list[Edge]:
+    """Edges of random paths from input to logits, until they are as many, or more."""
+    into: dict[Node, list[Edge]] = {}
+    for edge in wiring.edges:
+        into.setdefault(edge.target, []).append(edge)
+    found: set[Edge] = set()
+    for _ in kept:
+        node = Node("logits")
+        while node in into:
+            edge = into[node][rng.integers(len(into[node]))]
+            found.add(edge)
+            node = edge.source
+        if len(found) >= len(kept):
+            break
+    return list(found)
 
 
 def _drawn(kept: Collection[Edge], wiring: Wiring, rng: np.random.Generator) -> list[Edge]:

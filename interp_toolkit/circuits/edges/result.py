@@ -46,7 +46,7 @@ class CircuitEvidence(Evidence):
             anew.
         edges_chosen: how many it chose, without those added because others make up for them;
             edges_chosen_again: how many of them four of five such draws choose.
-        rivals: circuits of the same shape that were tried; rivals_as_good: how many keep as much.
+        rivals: circuits of the same size that were tried; rivals_as_good: how many keep as much.
         best_rival_keeps: the most that one of them keeps.
         runner_up_keeps: what the best edges outside the circuit keep, as many.
         keeps_with: what the circuit keeps with something else read over cut edges.

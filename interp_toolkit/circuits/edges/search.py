@@ -299,7 +299,7 @@ def _checks(
     rest = checks.rest_of(trial, kept)
     tested, needed, idle = checks.minimality(trial, kept, seed, progress)
     again, alike = checks.stability(choice.select, groups, choice.chosen, trial.engine.wiring, seed)
-    progress("circuits of the same shape")
+    progress("circuits of the same size")
     exchanged, drawn = checks.rivals(trial, kept, seed, progress)
     inside = set(kept)
     others = [e for e in choice.edges if e.edge not in inside]

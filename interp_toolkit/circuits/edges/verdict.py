@@ -3,7 +3,7 @@
 Cutting an edge shows that the behaviour needs it; that the edges found carry the behaviour is shown
 by what they keep when all others are cut, on held-out rows: *detected* where the model performs the
 task, the interval of that share lies within EQUAL of 1 (equivalence), the circuit is not most of
-the model and other circuits of the same shape keep less; *uninformative* where they keep as much;
+the model and other circuits of the same size keep less; *uninformative* where they keep as much;
 *partial* where the interval is above 0. Where no task is known that the model performs (rows
 without answers or repeats, a metric of one's own), a circuit is *described*. Where the model does
 not do the task it is *not tested*. All else is *undecided*: what could be lost is not certain,
@@ -201,7 +201,7 @@ def _each_cut(circuit: Circuit, kept: Sequence[EdgeEffect], held_out: Faithfulne
             cut = f"No one of {n_edges} edges, cut alone, is certain to change the {name}"
         but = {
             "partial": _how_much(held_out),
-            "uninformative": ", but others of the same shape carry as much",
+            "uninformative": ", but others of the same size carry as much",
             "undecided": "; whether they carry it alone is undecided",
         }.get(status, "")
         says = f"{cut}{but}: {named}{more}."
@@ -296,9 +296,9 @@ def _stands(checks: Checks | None, held_out: Faithfulness, n_kept: int) -> list[
     rivals = len(checks.exchanged) + len(checks.drawn)
     as_good = checks.as_good(held_out.share)
     said.append(
-        f"{as_good or 'none'} of {rivals} other circuits of the same shape keep as much"
+        f"{as_good or 'none'} of {rivals} other circuits of the same size keep as much"
         if rivals
-        else "there is no other circuit of the same shape"
+        else "there is no other circuit of the same size"
     )
     asked = len(checks.chosen_again)
     unstable = asked - checks.n_stable

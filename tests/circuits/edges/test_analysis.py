@@ -155,8 +155,8 @@ def test_rows_with_answers_are_judged_by_their_answers(induction):
 def test_contexts_of_two_tokens_are_not_refused():
     """Copying the first token at the second: one head, two edges."""
     result = CIRCUIT(copier(), data=copied(d_vocab=12))
-    assert result.status == "undecided"  # of one head there is no other circuit of this shape
-    assert "too few other circuits of the same shape" in result.evidence.reason
+    assert result.status == "undecided"  # of one head there is no other circuit of this size
+    assert "too few other circuits of the same size" in result.evidence.reason
     assert result.evidence.reason in result.verdict
     assert result.evidence.equivalent
     assert result.notes == ["53 rows repeat others, and do not count again"]
@@ -375,13 +375,13 @@ def test_most_of_the_model_is_no_circuit_that_singles_something_out(circuit):
 
 
 def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
-    """Twenty of the same shape: none may be as good; of fewer than 19 nothing follows."""
+    """Twenty of the same size: none may be as good; of fewer than 19 nothing follows."""
     share = circuit.held_out.share
     for rivals, status, says in (
         ([0.0] * 20, "detected", "carry the"),
-        ([0.0] * 19 + [share], "uninformative", "others of the same shape carry as much"),
-        ([0.0] * 18, "undecided", "too few other circuits of the same shape (18)"),
-        ([], "undecided", "too few other circuits of the same shape (0)"),
+        ([0.0] * 19 + [share], "uninformative", "others of the same size carry as much"),
+        ([0.0] * 18, "undecided", "too few other circuits of the same size (18)"),
+        ([], "undecided", "too few other circuits of the same size (0)"),
     ):
         checked = dataclasses.replace(circuit.checks, exchanged=[], drawn=rivals)
         of = dataclasses.replace(circuit, checks=checked)
