@@ -122,6 +122,7 @@ calibrate: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(call measured,power)
 	OMP_NUM_THREADS=1 $(call measured,agreement)
 	OMP_NUM_THREADS=1 $(call measured,decoys,--seeds 10 --first-seed 1000)
+	OMP_NUM_THREADS=1 $(call measured,false_positives)
 
 # `make version V=0.2.0` writes it wherever it stands; the unreleased heading of CHANGELOG.md too.
 version:
