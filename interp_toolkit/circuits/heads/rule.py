@@ -57,7 +57,6 @@ OUTPUT_WAYS: tuple[Way, ...] = ("mean", "resample")
 Heads = frozenset[Head]
 Effect = Mapping[str, Share]  # by way, as a fraction of the metric
 Structure = Literal["one head", "shared", "backed up", "spread", "none"]
-IDLE: tuple[CausalWord, ...] = ("no_effect_found", "works_against")
 
 
 @dataclass(frozen=True)
