@@ -311,8 +311,9 @@ class _HeadAudit:
                 memory=self.ground.memory,
             )
             (one,) = effects.heads
-            found.append(f"{how} {one.effect / effects.home.whole:.0%}")
-        return f"The whole head taken out costs, by {', '.join(found)} of the behaviour"
+            home = effects.home
+            found.append(f"{how} {min(one.effect / home.whole, home.most):.0%}")
+        return f"The whole head taken out costs, by {', '.join(found)} of the metric"
 
     def _special(self) -> Part:
         """More than attention elsewhere in this head, where its effect is clearest."""

@@ -1,5 +1,7 @@
 """Claims about heads, on models whose heads are known."""
 
+import re
+
 import pytest
 import torch
 
@@ -94,3 +96,17 @@ def test_a_head_that_is_not_there(model):
         asked(model, "L7H0", "induction")
     with pytest.raises(InputError, match="induktion"):
         asked(model, "L0H0", "induktion")
+
+
+def test_no_more_than_all_of_an_accuracy_is_told_as_lost(benchmarks):
+    """Below chance, by being certain of something wrong: that is all of it, and no more."""
+    planted = benchmarks("decoys").true_previous(20)
+    found = it.audit(
+        planted.model,
+        {"heads": [planted.claims[0].head], "relation": "previous-token"},
+        data=planted.data,
+    ).claims[0]
+    for part in found.parts:
+        assert all(float(number) <= 100 for number in re.findall(r"([\d.]+)%", part.said))
+        for number in (part.value, part.low, part.high):
+            assert number is None or number <= 1
