@@ -6,11 +6,12 @@ The head rule (`circuits.heads.rule`) with the claim's bound in place of its own
   and above every matched control (`circuits.heads.significance`). A control that could not be
   compared, or that has as much attention, leaves the claim undecided: of a claim that the head
   contributes it is not refuted either, for a head may attend so at the prompts' answers alone;
-- matters: the pattern is knocked out in this head, in every way (`circuits.heads.cuts`); alone, and
+- matters: the pattern is knocked out in this head, in two ways (`circuits.heads.cuts`); alone, and
   with the pattern already knocked out in all other heads that have it, in its layer or anywhere:
-  what it then restores shows a head that others back up. One of these is enough, in all ways. It
-  matters by that only if replacing all that the head writes costs something too, and if knocking it
-  out in all heads that have the pattern does (heads that cancel each other contribute nothing);
+  what it then restores shows a head that others back up. One of these is enough, in both ways, if
+  another prompt's value in its place does not do the opposite, if replacing all that the head
+  writes costs as much, and if knocking it out in all heads that have the pattern costs something
+  (heads that cancel each other contribute nothing);
 - special: the knockout costs more than a knockout of as much attention elsewhere in the same head,
   or three times what displaced keys cost;
 - all: what the pattern still carries in other heads once it is knocked out in this one;
@@ -287,6 +288,9 @@ class _HeadAudit:
             answer = "refuted" if within else "undecided"
             smallest = min(output.values(), key=lambda s: s.mean)
             said += f", but replacing all that it writes costs {percent(smallest)}"
+        elif answer != "refuted" and self._reversed(knockouts):
+            answer = "undecided"
+            said += ", but with another prompt's value in its place it gains"
         elif answer != "refuted" and knockouts.cancelled(self.head):
             answer = "undecided"
             said += ", but knocked out in all heads that have it, it costs nothing: they cancel"
@@ -294,6 +298,12 @@ class _HeadAudit:
             "matters", answer, f"{said}. {self._taken_out()}", "intervened", least, self.bound,
             self.coverage, "matters" in self.asserted,
         )  # fmt: skip
+
+    def _reversed(self, knockouts: Knockouts) -> bool:
+        """Whether another prompt's value in place of the attention does the opposite."""
+        company = self.companies[self.telling]
+        (lost,) = knockouts.losses(frozenset([self.head]), company, ["resample"])
+        return knockouts.share(lost).high < 0
 
     def _taken_out(self) -> str:
         """The whole head taken out, three ways."""

@@ -3,7 +3,7 @@
 A head that attends to something need not matter by it. Here only that attention is taken away, in
 one head or in several, and the metric is measured again (Geva et al. 2023, "Dissecting Recall of
 Factual Associations in Auto-Regressive Language Models"). What stands in its place matters, so
-there are three ways, and what is claimed must hold in all of them:
+there are three ways (see `rule` for what must hold in which):
 
 - "renormalize": the rest of the head's attention is scaled up; where less than LEAST_LEFT of it
   remains there is nothing to scale, and the mean value stands in;

@@ -280,8 +280,8 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     )
     if cut:
         caption += (
-            " Effect: share of the behaviour lost when that attention is cut (of three ways of "
-            "cutting the smallest; alone, or with the rest of its group cut), with its 95 % "
+            " Effect: share of the behaviour lost when that attention is cut (of two ways of "
+            "cutting the smaller; alone, or with the rest of its group cut), with its 95 % "
             "interval; words rest on wider ones, simultaneous within a pattern."
         )
     if ablated:

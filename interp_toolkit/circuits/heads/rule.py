@@ -6,9 +6,11 @@ the first that does is the reason given:
 (a) *pattern*: its attention to the pattern's keys is above every matched control (`significance`);
 (b) *effect*: knocking out this attention changes the metric: alone, or with the pattern knocked out
     in the other heads of its layer, or of the model, that have it (what it then *restores* shows a
-    head that others back up). All ways of knocking it out must agree (`cuts`); replacing all that
-    the head writes, in the same company, must cost something too; and where heads of the group
-    cancel each other, so that knocking out all of them costs nothing, none is named;
+    head that others back up). It must do so with the rest of the attention scaled up and with the
+    mean value in its place, and another prompt's value there must not do the opposite (`cuts`);
+    replacing all that the head writes, in the same company, must cost something too; and where
+    heads of the group cancel each other, so that knocking out all of them costs nothing, none is
+    named;
 (c) *size and specificity*: knocked out in the head, or in its layer's heads (in all that have the
     pattern, where no layer's alone count), it costs at least the task's least effect, and more than
     as much attention elsewhere in the same heads (where there is less elsewhere, all of it), or
@@ -39,7 +41,7 @@ from interp_toolkit.circuits.behaviour.words import (
     judged,
     matters,
 )
-from interp_toolkit.circuits.heads.cuts import INTACT, WAYS, Cut, Cutter, Way
+from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter, Way
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.models.heads import Head
 from interp_toolkit.stats import COVERAGE, LEVEL
@@ -51,8 +53,10 @@ TIMES = 3.0  # the cost of displaced keys
 MOST_MEMBERS = 12  # heads of a group that are knocked out one by one, those with the largest excess
 MOST_LOOKS = 4  # each at twice as many prompts as the one before
 KEEPS = 0.9  # of the joint effect: what the smallest set of heads keeps
-CONTROL_WAYS: tuple[Way, ...] = ("renormalize", "mean")
+WAYS: tuple[Way, ...] = ("renormalize", "mean")  # of which both must show an effect
 OUTPUT_WAYS: tuple[Way, ...] = ("mean", "resample")
+
+DEPENDS = "its effect depends on what stands in for the attention"
 
 Heads = frozenset[Head]
 Effect = Mapping[str, Share]  # by way, as a fraction of the metric
@@ -198,12 +202,14 @@ class Knockouts:
     def _cut(self, heads: Heads, way: Way, *, control: bool = False) -> Cut:
         return Cut(heads, self.detector, way, control) if heads else INTACT
 
-    def losses(self, heads: Heads, company: Heads = frozenset()) -> list[np.ndarray]:
+    def losses(
+        self, heads: Heads, company: Heads = frozenset(), ways: Sequence[Way] = WAYS
+    ) -> list[np.ndarray]:
         """By way: what is lost when the pattern goes in these heads, after their company's."""
-        cuts = [self._cut(company, way) for way in WAYS]
-        cuts += [self._cut(company | heads, way) for way in WAYS]
+        cuts = [self._cut(company, way) for way in ways]
+        cuts += [self._cut(company | heads, way) for way in ways]
         found = self.values(cuts)
-        return [before - after for before, after in zip(found, found[len(WAYS) :], strict=False)]
+        return [before - after for before, after in zip(found, found[len(ways) :], strict=False)]
 
     def effect(self, heads: Heads, company: Heads = frozenset()) -> Effect:
         """By way: that loss, as a fraction of the metric."""
@@ -226,14 +232,14 @@ class Knockouts:
         The controls are made in the intact model, whatever the company.
         """
         losses = dict(zip(WAYS, self.losses(heads, company), strict=True))
-        kinds = [(1.0, [self._cut(heads, way, control=True) for way in CONTROL_WAYS])]
+        kinds = [(1.0, [self._cut(heads, way, control=True) for way in WAYS])]
         if displaced_name(self.detector) in self.cutter.targets:
             name = displaced_name(self.detector)
-            kinds.append((TIMES, [Cut(heads, name, way) for way in CONTROL_WAYS]))
+            kinds.append((TIMES, [Cut(heads, name, way) for way in WAYS]))
         found: list[Effect] = []
         for times, cuts in kinds:
             intact, *others = self.values([INTACT, *cuts])
-            pairs = zip(CONTROL_WAYS, others, strict=True)
+            pairs = zip(WAYS, others, strict=True)
             found.append(
                 {way: self.share(losses[way] - times * (intact - other)) for way, other in pairs}
             )
@@ -302,6 +308,9 @@ class Knockouts:
         word = causal_word([list(effect.values())])
         if not matters(word):
             return word, None
+        (resampled,) = self.losses(frozenset([head]), company, ["resample"])
+        if self.share(resampled).high < 0:
+            return "undecided", DEPENDS
         output.update(self.output_effect(head, company))
         if all(s.high >= NO_EFFECT for s in output.values()):
             return word, None
@@ -320,7 +329,7 @@ class Knockouts:
         if not matters(word):
             lows = [s.low > 0 for s in own.values()]
             if any(lows) and not all(lows):
-                return "its effect depends on what stands in for the attention"
+                return DEPENDS
             return "the interval of its effect is too wide"
         alone: Heads = frozenset([head])
         kinds = [alone] if self.material(own) else []
@@ -412,11 +421,10 @@ def group_effects(
     control: Effect = {}
     if material:
         intact, *elsewhere = knockouts.values(
-            [INTACT, *(Cut(knockouts.all, detector, way, control=True) for way in CONTROL_WAYS)]
+            [INTACT, *(Cut(knockouts.all, detector, way, control=True) for way in WAYS)]
         )
         control = {
-            way: knockouts.share(intact - other)
-            for way, other in zip(CONTROL_WAYS, elsewhere, strict=True)
+            way: knockouts.share(intact - other) for way, other in zip(WAYS, elsewhere, strict=True)
         }
     return Group(
         detector=detector,
