@@ -172,6 +172,9 @@ class _HeadAudit:
         uniform = float(scores.uniform[self.head])
         by_row = scores.by_row[self.head.layer, :, self.head.head]
         excess = (by_row[~np.isnan(by_row)] - uniform) / (1 - uniform)
+        if len(excess) < 2:
+            said = f"one row alone has a place where a {self.detector.name} head would look"
+            return Part("there", "not_testable", said, "observed", asserted)
         coverage = self.ground.coverage(len(self.asserted), 2)
         found, p = self.ground.mean(excess, coverage), float(scores.p_value[self.head])
         answer = answer_of(found.low, found.high, bound)
@@ -331,27 +334,35 @@ class _HeadAudit:
         coverage = self.ground.coverage(len(self.asserted), 2 * len(self.companies))
         knockouts, company = self.knockouts(coverage), self.companies[self.telling]
         found = knockouts.beyond_control(frozenset([self.head]), company)
-        answers = [
-            of_requirements([answer_of(s.low, s.high, _ABOVE_NOTHING) for s in shares.values()])
-            for shares in found
-        ]
-        by_other_keys = answers[0] != "confirmed" and answers[1] == "confirmed"
-        least = min(found[by_other_keys].values(), key=lambda s: s.mean)
+        if not found:
+            said = "the head attends to nothing else that could be knocked out instead"
+            return Part("special", "not_testable", said, "intervened", False)
+        answers = {
+            kind: of_requirements([answer_of(s.low, s.high, _ABOVE_NOTHING) for s in by.values()])
+            for kind, by in found.items()
+        }
+        telling = next((k for k, a in answers.items() if a == "confirmed"), next(iter(answers)))
+        least = min(found[telling].values(), key=lambda s: s.mean)
         said = f"this costs {percent(least)} of the metric more than "
-        if by_other_keys:
+        if telling == "displaced":
             said += (
                 f"{TIMES:g} times what knocking out displaced keys costs (those of another row, or "
-                "one position further); not so beside as much of its attention elsewhere"
+                "one position further)"
             )
+            if "elsewhere" in answers:
+                said += "; not so beside as much of its attention elsewhere"
         else:
             said += "knocking out as much of its attention elsewhere in the intact model"
-        answer = of_alternatives(answers)
+        answer = of_alternatives(list(answers.values()))
         return measured("special", answer, said, "intervened", least, 0.0, coverage, asserted)
 
     def _all(self) -> Part:
         """What other heads still carry by the pattern."""
         coverage = self.ground.coverage(1)
         if not self.kin:
+            if np.isnan(self._scores.p_value).any():
+                said = "whether other heads have the pattern could not be compared with controls"
+                return Part("all", "undecided", said, "observed")
             said = "no other head is seen to have the pattern"
             return Part("all", "confirmed", said, "observed")
         found = self.knockouts(coverage).effect(frozenset(self.kin), frozenset([self.head]))

@@ -79,10 +79,14 @@ class Prompts(Brief):
         return replace(self, tokens=self.tokens[rows], periods=self.periods[rows], **chosen)
 
     def distinct(self) -> Prompts:
-        """Each prompt once: a copy is no second observation."""
+        """Each prompt once: a copy is no second observation. Raises InputError if all are one."""
         parts = (self.tokens, self.answers, self.answer_positions, self.wrong, self.corrupted)
         columns = torch.cat([part for part in parts if part is not None], dim=1).numpy()
         _, first = np.unique(columns, axis=0, return_index=True)
+        if len(first) == 1:
+            raise InputError(
+                f"all {len(self)} prompts are copies of one; give 2 or more that differ"
+            )
         return self if len(first) == len(self) else self.at(np.sort(first))
 
     def sought_answers(self) -> Int[np.ndarray, "row pos"]:

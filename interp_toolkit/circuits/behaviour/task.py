@@ -222,7 +222,7 @@ class PreferenceTask(AskedTask):
     """Preferring the answer to a wrong one: the share of asked places where its logit is larger.
 
     Chance is one half. What a preference among the tokens gets that does not look at the row (see
-    `fixed_preference`) is told beside it where it is certainly more than that.
+    `fixed_preferences`) is told beside it where it is certainly more than that.
     """
 
     name: str = "preference for the answer"
@@ -246,31 +246,33 @@ class PreferenceTask(AskedTask):
         answers, wrong = (
             ids[self.rows].numpy() for ids in (_asked(self.prompts)[0], self.prompts.wrong)
         )
-        blind = fixed_preference(answers, wrong)
+        blind = fixed_preferences(answers, wrong)
         said = (
             f"{value.mean:.1%} prefer the answer to the wrong one "
             f"({COVERAGE:.0%} interval {value.low:.1%} to {value.high:.1%}, {len(readings)} rows); "
             f"chance is {chance:.0%}"
         )
-        if clopper_pearson(blind * len(answers), len(answers), COVERAGE)[0] > chance:
-            said += f", and a preference among the answers that ignores the row gets {blind:.1%}"
-        loss = float(readings[:, 1].mean())
         above = values - chance
-        return AtHome(value.low > chance, value, chance, loss, said, self.unit, above, 1.0)
+        if clopper_pearson(float(blind.sum()), len(blind), COVERAGE)[0] > chance:
+            above, chance = values - blind, float(blind.mean())
+            said += f", and a preference among the answers that ignores the row gets {chance:.1%}"
+        yes = value.low > 0.5 and self.interval(above, COVERAGE).low > 0
+        loss = float(readings[:, 1].mean())
+        return AtHome(yes, value, chance, loss, said, self.unit, above, 1.0)
 
 
-def fixed_preference(
+def fixed_preferences(
     answers: Int[np.ndarray, "row asked"], wrong: Int[np.ndarray, "row asked"]
-) -> float:
-    """The share that a preference among tokens gets, learned from the other rows only.
+) -> Float[np.ndarray, " row"]:
+    """Of each row, the share that a preference among tokens gets, learned from the other rows only.
 
     Each token is worth how often it is an answer, less how often a wrong one, in the other rows;
     ties count one half. So names drawn at random get about one half and no more, and rows that all
     have one answer get everything.
 
     Examples:
-        >>> fixed_preference(np.array([[3], [3], [3]]), np.array([[4], [5], [4]]))
-        1.0
+        >>> fixed_preferences(np.array([[3], [3], [3]]), np.array([[4], [5], [4]])).tolist()
+        [1.0, 1.0, 1.0]
     """
     ids, numbers = np.unique(np.stack([answers, wrong]), return_inverse=True)
     answers, wrong = numbers.reshape(2, *answers.shape)
@@ -283,7 +285,7 @@ def fixed_preference(
         np.add.at(others, good, -1)
         np.add.at(others, bad, 1)
         right.append((1 + np.sign(others[good] - others[bad]).mean()) / 2)
-    return float(np.mean(right))
+    return np.array(right)
 
 
 @dataclass(frozen=True, eq=False)
@@ -399,13 +401,25 @@ def mean_of_shares(values: Float[np.ndarray, " row"], coverage: float) -> Estima
     common = float(levels[counts.argmax()])
     if len(values) - counts.max() >= FEWEST_CHANGED:
         return plain
-    n = len(values)
-    moved = np.abs(values - common)
-    step = float(moved.max()) if moved.any() else 1.0
-    up, down = (int((sign * (values - common) > 0).sum()) for sign in (1, -1))
-    high = common + clopper_pearson(up, n, coverage)[1] * step
-    low = common - clopper_pearson(down, n, coverage)[1] * step
-    return Estimate(plain.mean, min(low, plain.mean), max(high, plain.mean), plain.p_value, n)
+    low, high = _few_moved(values - common, coverage)
+    low, high = min(common + low, plain.mean), max(common + high, plain.mean)
+    return Estimate(plain.mean, low, high, plain.p_value, len(values))
+
+
+def _few_moved(moved: Float[np.ndarray, " row"], coverage: float) -> tuple[float, float]:
+    """What the mean of these may be, where few of them are other than 0.
+
+    Of the rows above 0 and below it, Clopper and Pearson's bounds on their share; each moves by the
+    smallest amount seen on its side at least, and by the largest seen at most (1, if none was).
+    """
+    step = float(np.abs(moved).max()) if moved.any() else 1.0
+    bounds = []
+    for side in (moved, -moved):
+        own = side[side > 0]
+        few, many = clopper_pearson(len(own), len(moved), coverage)
+        bounds.append((few * float(own.min(initial=step)), many * step))
+    (up_low, up_high), (down_low, down_high) = bounds
+    return up_low - down_high, up_high - down_low
 
 
 def ratio_share(
@@ -428,12 +442,10 @@ def ratio_share(
         each = part / whole.mean()
     low, high = ratio_interval(part, whole, coverage)
     middle = float(np.median(each))
-    moved = each - middle
-    up, down = int((moved > ALIKE).sum()), int((moved < -ALIKE).sum())
-    if up + down < FEWEST_CHANGED and np.isfinite(each).all():
-        step = float(np.abs(moved).max()) if up + down else 1.0
-        high = max(high, middle + clopper_pearson(up, len(each), coverage)[1] * step)
-        low = min(low, middle - clopper_pearson(down, len(each), coverage)[1] * step)
+    moved = np.where(np.abs(each - middle) > ALIKE, each - middle, 0.0)
+    if (moved != 0).sum() < FEWEST_CHANGED and np.isfinite(each).all():
+        lowest, highest = _few_moved(moved, coverage)
+        low, high = min(low, middle + lowest), max(high, middle + highest)
     return Share(mean, low, high)
 
 

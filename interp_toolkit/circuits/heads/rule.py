@@ -48,6 +48,7 @@ from interp_toolkit.stats import COVERAGE, LEVEL
 
 LEAST_EXCESS = 0.05  # of a candidate: half of what three heads that share the work have each
 CANDIDATE_LEVEL = 0.2  # p-value of a candidate: in short prompts a sink may be one of few controls
+NO_CHANGE = 1e-5  # nats: a control that changes no prompt's loss by more takes nothing away
 TWICE = 2.0  # times uniform attention: least score of a candidate below its detector's threshold
 TIMES = 3.0  # the cost of displaced keys
 MOST_MEMBERS = 12  # heads of a group that are knocked out one by one, those with the largest excess
@@ -78,6 +79,7 @@ class MemberEffect:
         word: the causal word.
         named: whether the rule holds.
         reason: why not; None where it does.
+        is_open: whether more prompts might still decide that.
         effect: of the claim that the word rests on, the way with the smallest effect, with its own
             95 % interval; those above are wider, as words rest on all of them together.
         rows_needed: about how many prompts would decide it; None where it is decided, or cannot be
@@ -93,6 +95,7 @@ class MemberEffect:
     named: bool
     reason: str | None
     effect: Share
+    is_open: bool = False
     rows_needed: int | None = None
 
 
@@ -176,19 +179,30 @@ class Knockouts:
         self.share = share
         self.all: Heads = frozenset(heads)
         self.rows = 0
-        #: the metric under each cut that was made
-        self.known: dict[Cut, Float[np.ndarray, " row"]] = {}
+        #: what the task reads off the prompts under each cut that was made
+        self.known: dict[Cut, Float[np.ndarray, "row column"]] = {}
 
     def values(self, cuts: Sequence[Cut]) -> list[Float[np.ndarray, " row"]]:
         """The metric of the first `rows` prompts under each cut."""
+        self._make(cuts)
+        return [self.known[cut][:, 0] for cut in cuts]
+
+    def _make(self, cuts: Sequence[Cut]) -> None:
         lengths = {cut: len(self.known.get(cut, ())) for cut in cuts}
         for done in sorted(set(lengths.values()) - {self.rows}):
             new = [cut for cut, length in lengths.items() if length == done]
             readings = self.cutter.readings(new, self.cutter.task.rows[done : self.rows])
             for cut, reading in readings.items():
-                before = self.known.get(cut, np.empty(0))
-                self.known[cut] = np.concatenate([before, reading[:, 0]])
-        return [self.known[cut] for cut in cuts]
+                parts = [self.known[cut], reading] if cut in self.known else [reading]
+                self.known[cut] = np.concatenate(parts)
+
+    def _has_power(self, cuts: Sequence[Cut]) -> bool:
+        """Whether these cuts take anything away: some prompt's loss changes."""
+        self._make([INTACT, *cuts])
+        intact = self.known[INTACT]
+        return all(
+            float(np.abs(self.known[cut][:, 1] - intact[:, 1]).max()) > NO_CHANGE for cut in cuts
+        )
 
     def layer(self, head: Head) -> Heads:
         """The heads of its layer that have the pattern."""
@@ -226,28 +240,37 @@ class Knockouts:
             found[way] = self.share(intact - without)
         return found
 
-    def beyond_control(self, heads: Heads, company: Heads = frozenset()) -> list[Effect]:
+    def beyond_control(self, heads: Heads, company: Heads = frozenset()) -> dict[str, Effect]:
         """What the pattern costs more than as much attention elsewhere, and than displaced keys.
 
-        The controls are made in the intact model, whatever the company.
+        By control; those that take nothing away are left out. They are made in the intact model,
+        whatever the company.
         """
         losses = dict(zip(WAYS, self.losses(heads, company), strict=True))
-        kinds = [(1.0, [self._cut(heads, way, control=True) for way in WAYS])]
-        if displaced_name(self.detector) in self.cutter.targets:
-            name = displaced_name(self.detector)
-            kinds.append((TIMES, [Cut(heads, name, way) for way in WAYS]))
-        found: list[Effect] = []
-        for times, cuts in kinds:
-            intact, *others = self.values([INTACT, *cuts])
-            pairs = zip(WAYS, others, strict=True)
-            found.append(
-                {way: self.share(losses[way] - times * (intact - other)) for way, other in pairs}
-            )
+        name = displaced_name(self.detector)
+        kinds = {"elsewhere": [self._cut(heads, way, control=True) for way in WAYS]}
+        if name in self.cutter.targets:
+            kinds["displaced"] = [Cut(heads, name, way) for way in WAYS]
+        found: dict[str, Effect] = {}
+        for kind, cuts in kinds.items():
+            if self._has_power(cuts):
+                intact, *others = self.values([INTACT, *cuts])
+                times = TIMES if kind == "displaced" else 1.0
+                pairs = zip(WAYS, others, strict=True)
+                found[kind] = {
+                    way: self.share(losses[way] - times * (intact - other)) for way, other in pairs
+                }
         return found
 
     def specific(self, heads: Heads) -> bool:
-        """Whether the pattern's attention costs more than attention elsewhere."""
-        return any(all(s.low > 0 for s in e.values()) for e in self.beyond_control(heads))
+        """Whether the pattern's attention costs more than attention elsewhere, if there is any."""
+        found = self.beyond_control(heads).values()
+        return not found or any(all(s.low > 0 for s in e.values()) for e in found)
+
+    def _as_much_elsewhere(self, heads: Heads) -> bool:
+        """Whether attention elsewhere certainly costs about as much."""
+        found = self.beyond_control(heads).values()
+        return bool(found) and all(any(s.high < NO_EFFECT for s in e.values()) for e in found)
 
     def material(self, effect: Effect) -> bool:
         """Whether an effect is certain, and as large as counts for the task."""
@@ -281,8 +304,9 @@ class Knockouts:
             number = rests_on or 0
             word = "undecided" if matters(word) else word
         restored = claims[number] if number else max(claims, key=lambda by: least(by).low)
+        is_open = word == "undecided"
         if reason is None:
-            reason = self._why_not(head, word, own)
+            reason, is_open = self._why_not(head, word, own)
         losses = self.losses(alone, companies[number])
         smallest = min(losses, key=lambda lost: abs(float(lost.mean())))
         return MemberEffect(
@@ -295,6 +319,7 @@ class Knockouts:
             named=reason is None,
             reason=reason,
             effect=self.home.fraction(smallest, COVERAGE),
+            is_open=is_open,
             rows_needed=self._needed(head) if word == "undecided" else None,
         )
 
@@ -318,27 +343,40 @@ class Knockouts:
         said = "replacing all that the head writes, by its mean or another prompt's, costs nothing"
         return ("no_effect_found" if within else "undecided"), said
 
-    def _why_not(self, head: Head, word: CausalWord, own: Effect) -> str | None:
-        """Why the head is not named; None where the rule holds."""
+    def _why_not(self, head: Head, word: CausalWord, own: Effect) -> tuple[str | None, bool]:
+        """Why the head is not named, None where the rule holds; and whether that is still open."""
         if word == "no_effect_found":
-            return f"knocking out that attention costs within {NO_EFFECT:.0%} of the metric"
+            return f"knocking out that attention costs within {NO_EFFECT:.0%} of the metric", False
         if word == "works_against":
-            return "the metric rises when that attention is knocked out"
-        if word != "undecided" and self.cancelled(head):
-            return "knocked out in all heads that have this pattern it costs nothing: they cancel"
+            return "the metric rises when that attention is knocked out", False
+        if matters(word) and self.cancelled(head):
+            return (
+                "knocked out in all heads that have this pattern it costs nothing: they cancel",
+                False,
+            )
         if not matters(word):
             lows = [s.low > 0 for s in own.values()]
             if any(lows) and not all(lows):
-                return DEPENDS
-            return "the interval of its effect is too wide"
+                return DEPENDS, True
+            return "the interval of its effect is too wide", True
         alone: Heads = frozenset([head])
         kinds = [alone] if self.material(own) else []
         kinds += [heads for heads in self.kinds() if head in heads]
         if not kinds:
-            return "the pattern is worth too little of the metric"
-        if not any(self.specific(heads) or self._whole_is(heads) for heads in kinds):
-            return "as much attention from elsewhere costs about as much"
-        return None
+            sets = (alone, self.layer(head) | alone)
+            small = all(self._too_small(self.effect(heads)) for heads in sets)
+            certain = "the pattern is worth too little of the metric"
+            return (certain, False) if small else ("it may be worth too little of the metric", True)
+        if any(self.specific(heads) or self._whole_is(heads) for heads in kinds):
+            return None, False
+        if all(self._as_much_elsewhere(heads) for heads in kinds):
+            return "as much attention from elsewhere costs about as much", False
+        return "it is not certain to cost more than as much attention from elsewhere", True
+
+    def _too_small(self, effect: Effect) -> bool:
+        """Whether an effect is certainly smaller than what counts for the task."""
+        bound = self.cutter.task.least(self.home.whole) / self.home.whole
+        return any(share.high < bound for share in effect.values())
 
     def kinds(self) -> list[Heads]:
         """Sets in which the pattern counts: layers' heads; all, where no layer's alone does."""
@@ -411,11 +449,13 @@ def group_effects(
     for n_rows in looks:
         knockouts.rows = n_rows
         found = [knockouts.member(head) for head in members]
-        if not any(member.word == "undecided" for member in found):
+        if not any(member.is_open for member in found):
             break
     joint = knockouts.effect(knockouts.all)
     word, material = causal_word([list(joint.values())]), knockouts.material(joint)
-    if material and not any(matters(m.word) for m in found):
+    if len(heads) == 1 and found:
+        word = found[0].word  # its output may contradict what its attention costs
+    elif material and not any(matters(m.word) for m in found):
         found = [_only_together(m) for m in found]
     structure, smallest = knockouts.structure(found) if material else ("none", [])
     control: Effect = {}
@@ -453,7 +493,7 @@ def _looks(size: int, n_rows: int) -> list[int]:
 
 def _only_together(member: MemberEffect) -> MemberEffect:
     """Of a group that matters while no head of it does: nothing is denied of its heads."""
-    if member.word != "no_effect_found":
+    if member.word != "no_effect_found" or member.output:
         return member
     reason = "the group matters together; what this head alone does is not seen"
-    return replace(member, word="undecided", reason=reason, named=False)
+    return replace(member, word="undecided", reason=reason, named=False, is_open=True)

@@ -76,8 +76,7 @@ def status(heads: Sequence[HeadVerdict], home: AtHome | None) -> Status:
         return "described"
     if home is None or not home.yes or any(_uncut(head) for head in heads):
         return "not_tested"
-    open_ = any(head.cut is not None and head.causal == "undecided" for head in heads)
-    return "undecided" if open_ or _uncompared(heads) else "not_detected"
+    return "undecided" if _open(heads) or _uncompared(heads) else "not_detected"
 
 
 def reason_of(said: Status, heads: Sequence[HeadVerdict], home: AtHome | None) -> str | None:
@@ -92,8 +91,18 @@ def reason_of(said: Status, heads: Sequence[HeadVerdict], home: AtHome | None) -
         )
     if said == "not_tested":
         return next(head.reason for head in heads if _uncut(head))
-    open_ = [head for head in heads if head.cut is not None and head.causal == "undecided"]
-    return (open_ or _uncompared(heads) or [nearest(heads)])[0].reason
+    return _decisive(heads).reason
+
+
+def _open(heads: Sequence[HeadVerdict]) -> list[HeadVerdict]:
+    """Heads whose knockouts leave open whether they are of a kind."""
+    cut = [head for head in heads if head.cut is not None and not head.detected]
+    return [h for h in cut if h.causal == "undecided" or (h.cut is not None and h.cut.is_open)]
+
+
+def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
+    """The head that says most of why none is detected."""
+    return (_open(heads) or _uncompared(heads) or [nearest(heads)])[0]
 
 
 NO_TASK = "these rows ask nothing of the model that could be measured"
@@ -253,6 +262,12 @@ def _effect_words(head: HeadVerdict) -> str:
     assert head.cut is not None
     word, alone = head.causal, head.cut.claim is head.cut.own
     own = head.cut.effect if alone else least(head.cut.own)
+    if head.cut.output and not matters(word):
+        other = min(head.cut.output.values(), key=lambda s: s.mean)
+        return (
+            f"{in_words(word)}: cutting it costs {_range(own)} of the behaviour, but replacing all "
+            f"that the head writes {_range(other)}"
+        )
     if word == "no_effect_found":
         shares = [*head.cut.own.values(), *head.cut.restored.values()]
         widest = max(abs(end) for s in shares for end in (s.low, s.high))
@@ -356,7 +371,7 @@ def _numbers(values: Sequence[float]) -> str:
 
 
 def _best(heads: Sequence[HeadVerdict]) -> str:
-    best = nearest(heads)
+    best = _decisive(heads)
     p = "–" if best.p_adjusted is None else f"{best.p_adjusted:.2g}"
     return (
         f"the nearest is {best.name} as {best.detector}, {_share(best)} of its attention, "

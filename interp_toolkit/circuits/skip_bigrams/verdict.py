@@ -65,25 +65,30 @@ def evidence_of(found: Sequence[HeadBigrams]) -> SkipBigramEvidence:
 
 
 def beyond_control(found: Sequence[HeadBigrams]) -> list[HeadBigrams]:
-    """Heads whose bigrams stand out farther than those of copies, at the level over all (Holm).
-
-    Where there are too many heads for as many copies, no copy may reach the head.
-    """
-    some = sorted((one for one in found if one.bigrams), key=lambda one: one.control_p)
-    for i, one in enumerate(some):
-        if not one.control_p <= max(one.level / (len(some) - i), SMALLEST_P):
-            return some[:i]
-    return some
+    """Heads whose bigrams stand out farther than those of copies, at the level over all (Holm)."""
+    some = [one for one in found if one.bigrams]
+    compared = sorted(
+        (one for one in some if not np.isnan(one.control_p)), key=lambda one: one.control_p
+    )
+    for i, one in enumerate(compared):
+        if not one.control_p <= one.level / (len(some) - i):
+            return compared[:i]
+    return compared
 
 
 def _status(found: Sequence[HeadBigrams]) -> tuple[Status, str | None]:
-    if not any(one.bigrams for one in found):
+    some = [one for one in found if one.bigrams]
+    if not some:
         return "not_detected", _unremarkable(found)
     if not beyond_chance(found):
         return "undecided", _within_chance(found)
-    if not beyond_chance(beyond_control(found), len(found)):
-        return "uninformative", f"{CONTROL} stand out as far"
-    return "detected", None
+    if beyond_chance(beyond_control(found), len(found)):
+        return "detected", None
+    if all(np.isnan(one.control_p) for one in some):
+        return "undecided", f"with so many features no {CONTROL} were looked at"
+    if some[0].level / len(some) < SMALLEST_P:
+        return "undecided", f"too few {CONTROL} for so many heads"
+    return "uninformative", f"{CONTROL} stand out as far"
 
 
 def notes_of(found: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:

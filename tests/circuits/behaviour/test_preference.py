@@ -20,7 +20,7 @@ from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeate
 from interp_toolkit.circuits.behaviour.task import (
     AnswerTask,
     PreferenceTask,
-    fixed_preference,
+    fixed_preferences,
     measured_home,
     task_of,
 )
@@ -168,7 +168,9 @@ def test_a_fixed_preference_is_judged_on_rows_it_has_not_seen(drawn):
             for token in drawn[i]
         ]
         expected.append(1.0 if worth[0] > worth[1] else 0.5 if worth[0] == worth[1] else 0.0)
-    assert fixed_preference(answers * 1000, wrong * 1000) == pytest.approx(np.mean(expected))
+    assert fixed_preferences(answers * 1000, wrong * 1000).mean() == pytest.approx(
+        np.mean(expected)
+    )
 
 
 def test_a_fixed_preference_is_told_only_where_it_beats_chance():
@@ -178,7 +180,7 @@ def test_a_fixed_preference_is_told_only_where_it_beats_chance():
     said = measured_home(model, task_of(model, prompts_from_data(same, model))[0]).said
     assert "that ignores the row gets 100.0%" in said
     rng = np.random.default_rng(0)
-    drawn = [fixed_preference(*draw_pairs(rng)) for _ in range(50)]
+    drawn = [fixed_preferences(*draw_pairs(rng)).mean() for _ in range(50)]
     assert np.mean(drawn) < 0.55
 
 
