@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
@@ -196,13 +197,23 @@ class Knockouts:
                 parts = [self.known[cut], reading] if cut in self.known else [reading]
                 self.known[cut] = np.concatenate(parts)
 
-    def _has_power(self, cuts: Sequence[Cut]) -> bool:
-        """Whether these cuts take anything away: some prompt's loss changes."""
+    def _takes_away(self, cuts: Sequence[Cut]) -> bool:
+        """Whether these cuts take any attention away: some prompt's loss changes."""
         self._make([INTACT, *cuts])
         intact = self.known[INTACT]
         return all(
             float(np.abs(self.known[cut][:, 1] - intact[:, 1]).max()) > NO_CHANGE for cut in cuts
         )
+
+    @cached_property
+    def _has_displaced_keys(self) -> bool:
+        """Whether most prompts with the pattern have displaced keys, where a head could look."""
+        name = displaced_name(self.detector)
+        if name not in self.cutter.targets:
+            return False
+        rows = self.cutter.task.rows
+        own, other = (self.cutter.targets[n](rows).any((1, 2)) for n in (self.detector, name))
+        return bool((own & other).sum() >= 0.5 * max(own.sum(), 1))
 
     def layer(self, head: Head) -> Heads:
         """The heads of its layer that have the pattern."""
@@ -243,23 +254,22 @@ class Knockouts:
     def beyond_control(self, heads: Heads, company: Heads = frozenset()) -> dict[str, Effect]:
         """What the pattern costs more than as much attention elsewhere, and than displaced keys.
 
-        By control; those that take nothing away are left out. They are made in the intact model,
-        whatever the company.
+        By control; left out where the heads have no attention elsewhere, and where the prompts have
+        no displaced keys. They are made in the intact model, whatever the company.
         """
         losses = dict(zip(WAYS, self.losses(heads, company), strict=True))
-        name = displaced_name(self.detector)
-        kinds = {"elsewhere": [self._cut(heads, way, control=True) for way in WAYS]}
-        if name in self.cutter.targets:
-            kinds["displaced"] = [Cut(heads, name, way) for way in WAYS]
+        elsewhere = [self._cut(heads, way, control=True) for way in WAYS]
+        kinds = {"elsewhere": (1.0, elsewhere)} if self._takes_away(elsewhere) else {}
+        if self._has_displaced_keys:
+            name = displaced_name(self.detector)
+            kinds["displaced"] = (TIMES, [Cut(heads, name, way) for way in WAYS])
         found: dict[str, Effect] = {}
-        for kind, cuts in kinds.items():
-            if self._has_power(cuts):
-                intact, *others = self.values([INTACT, *cuts])
-                times = TIMES if kind == "displaced" else 1.0
-                pairs = zip(WAYS, others, strict=True)
-                found[kind] = {
-                    way: self.share(losses[way] - times * (intact - other)) for way, other in pairs
-                }
+        for kind, (times, cuts) in kinds.items():
+            intact, *others = self.values([INTACT, *cuts])
+            pairs = zip(WAYS, others, strict=True)
+            found[kind] = {
+                way: self.share(losses[way] - times * (intact - other)) for way, other in pairs
+            }
         return found
 
     def specific(self, heads: Heads) -> bool:
@@ -361,7 +371,7 @@ class Knockouts:
             return "the interval of its effect is too wide", True
         alone: Heads = frozenset([head])
         kinds = [alone] if self.material(own) else []
-        kinds += [heads for heads in self.kinds() if head in heads]
+        kinds += self.counting(head)
         if not kinds:
             sets = (alone, self.layer(head) | alone)
             small = all(self._too_small(self.effect(heads)) for heads in sets)
@@ -378,13 +388,15 @@ class Knockouts:
         bound = self.cutter.task.least(self.home.whole) / self.home.whole
         return any(share.high < bound for share in effect.values())
 
-    def kinds(self) -> list[Heads]:
-        """Sets in which the pattern counts: layers' heads; all, where no layer's alone does."""
-        layers = list(dict.fromkeys(self.layer(head) for head in self.heads))
-        counting = [heads for heads in layers if self.material(self.effect(heads))]
-        if not counting and self.material(self.effect(self.all)):
-            counting = [self.all]
-        return counting
+    def counting(self, head: Head) -> list[Heads]:
+        """The set in which it counts: its layer's heads; all, where no layer's alone do."""
+        own = self.layer(head) | {head}
+        if self.material(self.effect(own)):
+            return [own]
+        others = dict.fromkeys(self.layer(other) for other in self.heads)
+        if not self.material(self.effect(self.all)):
+            return []
+        return [] if any(self.material(self.effect(heads)) for heads in others) else [self.all]
 
     def _whole_is(self, heads: Heads) -> bool:
         """Whether a layer's heads are part of a group that is specific as a whole."""
@@ -400,7 +412,10 @@ class Knockouts:
         return max((n for n in found if n is not None), default=None)
 
     def structure(self, members: Sequence[MemberEffect]) -> tuple[Structure, list[Head]]:
-        """The smallest set found that keeps KEEPS of the joint effect, clearest heads first."""
+        """The smallest set found that keeps KEEPS of the joint effect, clearest heads first.
+
+        Sets of those that were knocked out alone are tried; if none keeps as much, it is all heads.
+        """
         intact, bare = self.values([INTACT, self._cut(self.all, "renormalize")])
         joint = float((intact - bare).mean())
         if len(self.all) == 1:
@@ -409,7 +424,7 @@ class Knockouts:
         order = sorted(lost, key=lambda h: -lost[h])
         order += [h for h in self.heads if h not in lost]
         some = order
-        for size in range(1, len(order)):
+        for size in range(1, min(len(order), len(lost) + 1)):
             (without,) = self.values([self._cut(self.all - set(order[:size]), "renormalize")])
             if float((without - bare).mean()) >= KEEPS * joint:
                 some = order[:size]
