@@ -143,6 +143,7 @@ class Nothing(Cutter):
         prompts = Prompts(tokens, 0, np.zeros(n_rows, dtype=int), "nothing")
         vars(self).update(  # a frozen class, without the model that it would need
             task=AnswerTask(prompts, torch.arange(n_rows)),
+            targets={},
             whole_rows=(rng.random(n_rows) < right).astype(float),
             rng=rng,
             heads=heads,
@@ -176,7 +177,8 @@ class Nothing(Cutter):
         chance = np.where(intact > 0, self.flip / 2 / self.right, self.flip / 2 / (1 - self.right))
         flips = {alike(c): self.rng.random(len(rows)) < chance for c in cuts}
         turned = {c: np.where(flips[alike(c)], 1 - intact, intact) for c in cuts}
-        return {c: (intact if c == INTACT else turned[c])[:, None] for c in cuts}
+        found = {c: intact if c == INTACT else turned[c] for c in cuts}
+        return {c: np.stack([value, 1 - value], axis=1) for c, value in found.items()}
 
 
 def alike(cut: Cut) -> tuple[frozenset[Head], bool]:
