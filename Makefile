@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-tl4 test-kernels real real-tests challenge fuzz live quick few check format lint types imports bench calibrate docs version clean
+.PHONY: demo test test-tl4 test-kernels real real-tests challenge fuzz live snapshot snapshot-check quick few check format lint types imports bench calibrate docs version clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -66,6 +66,16 @@ fuzz: $(VENV)/ready
 # Live models in training mode, under autocast, compiled, interrupted ...: `tests/run_live.py`.
 live: $(VENV)/ready
 	OMP_NUM_THREADS=1 $(BIN)/python tests/run_live.py --json $(MEASURED)/live.json
+
+# What every analysis says, kept in .snapshot before a restructure, and compared after each step.
+# Of an earlier commit: `make snapshot AT=COMMIT`, from a copy of it in .snapshot.
+snapshot: $(VENV)/ready
+	$(if $(AT),rm -rf .snapshot/at && mkdir -p .snapshot/at && git archive $(AT) | tar -x -C .snapshot/at && \
+	$(BIN)/pip $(PIP) --no-deps --no-build-isolation --target .snapshot/at/site .snapshot/at)
+	$(if $(AT),PYTHONPATH=.snapshot/at/site) $(BIN)/python tests/run_snapshot.py record
+
+snapshot-check: $(VENV)/ready
+	$(BIN)/python tests/run_snapshot.py check
 
 quick: lint types few
 
