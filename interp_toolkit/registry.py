@@ -1,8 +1,8 @@
 """What can be run, found by name: analyses, toys, tasks, recipes, artefacts; ours and plugins'.
 
-Everything is an entry point, so that a name on the command line, a name in `analyze(model, name)`
-and a plugin's contribution are one mechanism, and nothing here imports what it lists.
-A plugin that fails to import is named in a warning and breaks nothing else.
+What this package brings stands in `CATALOGUE`, one line each; what other packages bring are entry
+points of the group `interp_toolkit.GROUP`. Nothing here imports what it lists. A plugin that fails
+to import, or takes a name of the catalogue, is named in a warning and breaks nothing else.
 """
 
 from __future__ import annotations
@@ -21,8 +21,105 @@ if TYPE_CHECKING:
     from interp_toolkit.data import FeatureData
     from interp_toolkit.options import Options
 
-Group = Literal["probes", "detectors", "toys", "tasks", "recipes", "artefacts"]
+Group = Literal["probes", "detectors", "toys", "tasks", "recipes", "artefacts", "commands"]
+#: what `interp list` shows
 GROUPS: tuple[Group, ...] = ("probes", "detectors", "toys", "tasks", "recipes", "artefacts")
+
+#: what this package brings: by group, names to "module:object" in it, imported on first use
+CATALOGUE: Mapping[str, Mapping[str, str]] = {
+    "probes": {
+        "xor": "probes.boolean.analysis:XOR",
+        "and": "probes.boolean.analysis:AND",
+        "or": "probes.boolean.analysis:OR",
+        "boolean": "probes.boolean.analysis:BOOLEAN",
+        "heads": "circuits.heads.analysis:HEADS",
+        "induction": "circuits.heads.analysis:INDUCTION",
+        "previous-token": "circuits.heads.analysis:PREVIOUS_TOKEN",
+        "duplicate-token": "circuits.heads.analysis:DUPLICATE_TOKEN",
+        "k-hop": "circuits.heads.analysis:K_HOP",
+        "qk": "circuits.qk_ov.analysis:QK",
+        "ov": "circuits.qk_ov.analysis:OV",
+        "composition": "circuits.composition.analysis:COMPOSITION",
+        "circuit": "circuits.edges.analysis:CIRCUIT",
+        "sorting": "circuits.sorting.analysis:SORTING",
+        "skip-bigrams": "circuits.skip_bigrams.analysis:SKIP_BIGRAMS",
+        "universal-keys": "circuits.universal_keys.analysis:UNIVERSAL_KEYS",
+        "uand": "probes.uand.analysis:UAND",
+        "collapse": "circuits.collapse.analysis:COLLAPSE",
+        "roles": "circuits.roles.analysis:ROLES",
+    },
+    "detectors": {
+        "induction": "circuits.heads.detectors:INDUCTION",
+        "previous-token": "circuits.heads.detectors:PREVIOUS_TOKEN",
+        "duplicate-token": "circuits.heads.detectors:DUPLICATE_TOKEN",
+        "k-hop": "circuits.heads.detectors:K_HOP",
+        "first-token": "circuits.heads.detectors:FIRST_TOKEN",
+        "next-token": "circuits.heads.detectors:NEXT_TOKEN",
+        "answer": "circuits.heads.detectors:ANSWER",
+    },
+    "toys": {
+        "xor-2head": "toys.hand_set.xor:XOR_2HEAD",
+        "xor-1head": "toys.hand_set.xor:XOR_1HEAD",
+        "or-1head": "toys.hand_set.xor:OR_1HEAD",
+        "and-1head": "toys.hand_set.xor:AND_1HEAD",
+        "xor-1head-mlp": "toys.hand_set.xor:XOR_1HEAD_MLP",
+        "parity-3head": "toys.hand_set.boolean_heads:PARITY_3HEAD",
+        "previous-token": "toys.hand_set.induction:PREVIOUS_TOKEN",
+        "duplicate-token": "toys.hand_set.induction:DUPLICATE_TOKEN",
+        "induction": "toys.hand_set.induction:INDUCTION",
+        "induction-rotary": "toys.hand_set.induction:INDUCTION_ROTARY",
+        "induction-gqa": "toys.hand_set.induction:INDUCTION_GQA",
+        "induction-decoy": "toys.hand_set.induction:INDUCTION_DECOY",
+        "decoy": "toys.hand_set.induction:DECOY",
+        "induction-trained": "toys.trained:INDUCTION_TRAINED",
+        "sort-causal-trained": "toys.trained:SORT_CAUSAL_TRAINED",
+        "sort-distinct-trained": "toys.trained:SORT_DISTINCT_TRAINED",
+        "sort-bidirectional-trained": "toys.trained:SORT_BIDIRECTIONAL_TRAINED",
+        "uand-trained": "toys.trained:UAND_TRAINED",
+        "sort-min-greater": "toys.sorting.sorters:SORT_MIN_GREATER",
+        "sort-refined": "toys.sorting.sorters:SORT_REFINED",
+        "sort-argmax": "toys.sorting.sorters:SORT_ARGMAX",
+        "uand": "toys.superposition.toys:UAND",
+        "uand-superposed": "toys.superposition.toys:UAND_SUPERPOSED",
+        "uand-targeted": "toys.superposition.toys:UAND_TARGETED",
+        "uand-fan-in-3": "toys.superposition.computed_toys:UAND_FAN_IN_3",
+        "uand-quadratic": "toys.superposition.computed_toys:UAND_QUADRATIC",
+        "stacked-circuit": "toys.superposition.computed_toys:STACKED_CIRCUIT",
+        "universal-keys": "toys.superposition.computed_toys:UNIVERSAL_KEYS",
+        "universal-keys-separate": "toys.superposition.computed_toys:UNIVERSAL_KEYS_SEPARATE",
+        "skip-bigrams": "toys.superposition.skip_bigrams.toys:SKIP_BIGRAMS",
+        "skip-bigrams-rotary": "toys.superposition.skip_bigrams.toys:SKIP_BIGRAMS_ROTARY",
+        "skip-bigrams-gqa": "toys.superposition.skip_bigrams.toys:SKIP_BIGRAMS_GQA",
+    },
+    "tasks": {
+        "indirect-object": "tasks.indirect_object:INDIRECT_OBJECT",
+        "greater-than": "tasks.greater_than:GREATER_THAN",
+        "subject-verb-agreement": "tasks.subject_verb:SUBJECT_VERB",
+        "gendered-pronoun": "tasks.gendered_pronoun:GENDERED_PRONOUN",
+        "docstring": "tasks.docstring:DOCSTRING",
+        "copy-random": "tasks.copy_random:COPY_RANDOM",
+        "copy-text": "tasks.copy_text:COPY_TEXT",
+        "successor": "tasks.successor:SUCCESSOR",
+    },
+    "recipes": {
+        "xor": "training.xor:RECIPE",
+        "induction": "training.induction:RECIPE",
+        "sort-causal": "training.sorting:CAUSAL",
+        "sort-distinct": "training.sorting:DISTINCT",
+        "sort-bidirectional": "training.sorting:BIDIRECTIONAL",
+        "uand": "training.uand.recipe:RECIPE",
+        "retrieval": "training.tasks.retrieval:RECIPE",
+        "k-hop": "training.tasks.k_hop:RECIPE",
+        "modular-addition": "training.tasks.modular_addition:RECIPE",
+        "decimal-addition": "training.tasks.decimal_addition:RECIPE",
+        "dyck-1": "training.tasks.dyck:RECIPE",
+        "memorization": "training.tasks.memorization:RECIPE",
+        "yelp": "training.text.yelp:RECIPE",
+        "wikitext": "training.text.language:WIKITEXT",
+        "fineweb-edu": "training.text.language:FINEWEB_EDU",
+        "toy-text": "training.text.language:TOY_TEXT",
+    },
+}
 
 
 def _unsaid(said: object) -> None:
@@ -236,7 +333,20 @@ class Artefact:
 
 @cache
 def _entries(group: Group) -> dict[str, EntryPoint]:
-    return {e.name: e for e in entry_points(group=f"interp_toolkit.{group}")}
+    """Entries by name: the catalogue's, which keep their names, and the plugins'."""
+    full = f"interp_toolkit.{group}"
+    ours = {name: f"interp_toolkit.{at}" for name, at in CATALOGUE.get(group, {}).items()}
+    found = {name: EntryPoint(name, value, full) for name, value in ours.items()}
+    for entry in entry_points(group=full):
+        if entry.name not in ours:
+            found[entry.name] = entry
+        elif entry.value != ours[entry.name]:
+            warnings.warn(
+                f"{entry.value} is left out: its name, {entry.name!r}, is taken by a "
+                f"{group[:-1]} of interp_toolkit",
+                stacklevel=2,
+            )
+    return found
 
 
 def names(group: Group) -> list[str]:

@@ -49,3 +49,17 @@ def test_a_plugin_that_fails_to_import_is_named_and_breaks_nothing(plugins) -> N
     assert "broken" not in found
     with pytest.raises(InputError, match="'broken'"):
         registry.find("probes", "broken")
+
+
+def test_a_plugin_does_not_take_the_name_of_an_analysis_of_ours(plugins) -> None:
+    plugins(xor="somebody.else:XOR")
+    with pytest.warns(UserWarning, match="'xor', is taken"):
+        assert registry.find("probes", "xor").source.startswith("How many attention heads")
+
+
+def test_everything_in_the_catalogue_is_there_and_needs_no_installation(monkeypatch) -> None:
+    monkeypatch.setattr(registry, "entry_points", lambda group: [])
+    registry._entries.cache_clear()
+    for group, entries in registry.CATALOGUE.items():
+        assert set(registry.load_all(group)) == set(entries)
+    registry._entries.cache_clear()
