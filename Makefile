@@ -72,7 +72,7 @@ live: $(VENV)/ready
 snapshot: $(VENV)/ready
 	$(if $(AT),rm -rf .snapshot/at && mkdir -p .snapshot/at && git archive $(AT) | tar -x -C .snapshot/at && \
 	$(BIN)/pip $(PIP) --no-deps --no-build-isolation --target .snapshot/at/site .snapshot/at)
-	$(if $(AT),PYTHONPATH=.snapshot/at/site) $(BIN)/python tests/run_snapshot.py record
+	$(if $(AT),PYTHONPATH=$(CURDIR)/.snapshot/at/site) $(BIN)/python tests/run_snapshot.py record
 
 snapshot-check: $(VENV)/ready
 	$(BIN)/python tests/run_snapshot.py check
