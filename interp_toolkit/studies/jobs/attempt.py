@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.results import jsonable
 
 _ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads, PyTorch one state
@@ -98,8 +98,8 @@ class Attempt:
         """Why there are no values, on one line."""
         if isinstance(self.error, InputError):
             return str(self.error)
-        said = (str(self.error).splitlines() or [""])[0]
-        return f"{type(self.error).__name__}: {said}"
+        assert self.error is not None
+        return f"{type(self.error).__name__}: {first_line(self.error)}"
 
 
 def attempt(job: Job, folder: Path) -> Attempt:
@@ -112,7 +112,15 @@ def attempt(job: Job, folder: Path) -> Attempt:
     try:
         with one_thread():
             outcome = job.function(folder=folder, **job.arguments, **job.beside)
-        return Attempt(job.name, jsonable(outcome.values), _checkpoint(outcome))
+        checkpoint = None
+        if outcome.model is not None:
+            from interp_toolkit.models.loading.checkpoint import save
+
+            with tempfile.TemporaryDirectory(prefix="interp-model-") as place:
+                path = Path(place) / "model.safetensors"
+                save(outcome.model, path, task=outcome.task, training=outcome.training)
+                checkpoint = path.read_bytes()
+        return Attempt(job.name, jsonable(outcome.values), checkpoint)
     except (Exception, SystemExit) as error:
         return Attempt(job.name, error=error, trace=traceback.format_exc())
 
@@ -149,25 +157,8 @@ def one_thread() -> Iterator[None]:
     from threadpoolctl import threadpool_limits
 
     torch = sys.modules.get("torch")
-    with threadpool_limits(1):
-        if torch is None:
-            yield
-            return
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
-
-
-def _checkpoint(outcome: Outcome) -> bytes | None:
-    """The model's checkpoint as it is in a file."""
-    if outcome.model is None:
-        return None
-    from interp_toolkit.models.loading.checkpoint import save
-
-    with tempfile.TemporaryDirectory(prefix="interp-model-") as place:
-        path = Path(place) / "model.safetensors"
-        save(outcome.model, path, task=outcome.task, training=outcome.training)
-        return path.read_bytes()
+    with threadpool_limits(1), contextlib.ExitStack() as stack:
+        if torch is not None:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(1)
+        yield

@@ -39,6 +39,7 @@ from interp_toolkit.studies.jobs.attempt import Attempt, Job, ProcessKilledError
 LOCAL, DASK = "local", "dask"
 DEATHS = 2  # of workers under one job, after which the job has failed
 PATIENCE = 10  # seconds for a Dask scheduler to answer and for its first worker to be there
+Submit = Callable[..., "Future[Attempt]"]  # of a function and its arguments, to one worker
 _ONE_THREAD = {f"{of}_NUM_THREADS": "1" for of in ("OMP", "MKL", "OPENBLAS", "NUMEXPR")}
 _KILLED = (
     "a process was killed, perhaps for want of memory, and a second one too: give fewer "
@@ -85,57 +86,58 @@ def attempts(
         workers: jobs at once; None: one for each processor or each worker of the cluster.
 
     Raises:
-        InputError: the Dask cluster is not reached, or takes no more jobs.
+        InputError: the Dask cluster is not reached.
     """
     if not jobs:
         return
     workers = workers and min(workers, len(jobs))
     opened = _local_workers(workers) if engine.name == LOCAL else _dask(engine.address, workers)
     study = study.resolve()  # a worker may be in another directory
-    with opened as (start_worker, count):
-        idle = [start_worker() for _ in range(min(count, len(jobs)))]
+    with opened as (new_worker, count):
+        idle = [new_worker() for _ in range(min(count, len(jobs)))]
         waiting, deaths = deque(jobs), Counter[str]()
-        running: dict[Future[Attempt], tuple[Job, Any]] = {}
+        running: dict[Future[Attempt], tuple[Job, Submit]] = {}
         while waiting or running:
             while waiting and idle:
-                job, worker = waiting.popleft(), idle.pop()
+                job, submit = waiting.popleft(), idle.pop()
                 try:
                     with _interrupts_held_back():
                         task = (job.name, pickle.dumps(job), study)
-                        running[worker.submit(attempt_in_worker, *task)] = job, worker
+                        running[submit(attempt_in_worker, *task)] = job, submit
                 except BrokenProcessPool:  # the worker was killed while it was idle
                     waiting.appendleft(job)
-                    idle.append(start_worker())
+                    idle.append(new_worker())
             done, _ = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
-                job, worker = running.pop(future)
+                job, submit = running.pop(future)
                 try:
                     found = future.result()
                 except BrokenProcessPool:
-                    worker = start_worker()
+                    submit = new_worker()
                     deaths[job.name] += 1
                     if deaths[job.name] < DEATHS:
                         waiting.appendleft(job)
-                        idle.append(worker)
+                        idle.append(submit)
                         continue
                     found = Attempt(job.name, error=ProcessKilledError(_KILLED))
                 except Exception as error:
                     found = Attempt(job.name, error=_given_up(error))
-                idle.append(worker)
+                idle.append(submit)
                 yield found
 
 
 @contextlib.contextmanager
-def _local_workers(count: int | None) -> Iterator[tuple[Callable[[], Any], int]]:
-    """What starts a worker of this machine, and how many to start."""
+def _local_workers(count: int | None) -> Iterator[tuple[Callable[[], Submit], int]]:
+    """Starts a worker of this machine and gives its `submit`; and how many to start."""
     with contextlib.ExitStack() as stack:
 
-        def start() -> ProcessPoolExecutor:
+        def start() -> Submit:
             worker = ProcessPoolExecutor(
                 1, initializer=_prepare_worker, initargs=(os.getpid(),), env=_ONE_THREAD
             )
             stack.callback(worker.shutdown, kill_workers=True)
-            return worker
+            submit: Submit = worker.submit
+            return submit
 
         yield start, count or joblib.cpu_count()
 
@@ -167,8 +169,8 @@ def _interrupts_held_back() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _dask(address: str | None, count: int | None) -> Iterator[tuple[Callable[[], Any], int]]:
-    """What submits jobs to a cluster, there or started here, and how many at once."""
+def _dask(address: str | None, count: int | None) -> Iterator[tuple[Callable[[], Submit], int]]:
+    """Gives a `submit` to a cluster, there or started here; and how many jobs at once."""
     import dask
     from distributed import Client, LocalCluster
 
@@ -193,11 +195,9 @@ def _dask(address: str | None, count: int | None) -> Iterator[tuple[Callable[[],
                 )
             client = stack.enter_context(Client(cluster, timeout=PATIENCE, set_as_default=False))
             client.wait_for_workers(1, timeout=PATIENCE)
-            versions = set(client.run(lambda: __import__("interp_toolkit").__version__).values())
-        except ImportError as error:
-            raise InputError(
-                f"the workers cannot import interp_toolkit ({error}): install {__version__} there"
-            ) from error
+            imported = client.run(
+                lambda: __import__("interp_toolkit").__version__, on_error="return"
+            )
         except (OSError, RuntimeError, asyncio.TimeoutError, ValueError) as error:
             message = (
                 f"no Dask cluster with workers answers at {address}: start one with 'dask "
@@ -207,39 +207,28 @@ def _dask(address: str | None, count: int | None) -> Iterator[tuple[Callable[[],
                 "--workers, or leave out --engine dask"
             )
             raise InputError(message) from error
-        if versions != {__version__}:
-            others = ", ".join(sorted(versions - {__version__}))
-            raise InputError(f"workers have interp_toolkit {others}: install {__version__} there")
-        yield lambda: _DaskWorker(client), count or len(client.nthreads())
+        if others := {str(version) for version in imported.values()} - {__version__}:
+            raise InputError(
+                f"Dask workers need interp_toolkit {__version__}, not: {', '.join(sorted(others))}"
+            )
 
+        def submit(function: Callable[..., Attempt], *arguments: Any) -> Future[Attempt]:
+            """A future that misses no outcome, as `Client.get_executor`'s may without scheduler."""
+            outcome: Future[Attempt] = Future()
 
-class _DaskWorker:
-    """A cluster, for one job at a time."""
+            def finish(task: Any) -> None:
+                try:
+                    outcome.set_result(task.result())
+                except Exception as error:
+                    outcome.set_exception(error)
 
-    def __init__(self, client: Any):
-        self._client = client
-
-    def submit(self, function: Callable[..., Attempt], *arguments: Any) -> Future[Attempt]:
-        """Call the function on a worker.
-
-        Unlike `Client.get_executor`, no outcome is missed when the scheduler goes away just then.
-        """
-        outcome: Future[Attempt] = Future()
-
-        def finish(task: Any) -> None:
             try:
-                outcome.set_result(task.result())
+                client.submit(function, *arguments, pure=False).add_done_callback(finish)
             except Exception as error:
                 outcome.set_exception(error)
+            return outcome
 
-        try:
-            self._client.submit(function, *arguments, pure=False).add_done_callback(finish)
-        except Exception as error:
-            raise InputError(
-                f"--engine dask broke down ({first_line(error)}); finished jobs are kept: "
-                "--resume goes on"
-            ) from error
-        return outcome
+        yield lambda: submit, count or len(client.nthreads())
 
 
 def _given_up(error: Exception) -> ProcessKilledError:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -117,27 +116,22 @@ class Runner:
                 settings are given for a recipe that the study does not train.
         """
         alone = self.engine.name == LOCAL and min(self.workers or 1, len(jobs)) <= 1
-        with self._begun(jobs, apart=not alone) as begun:
+        with self.begun(jobs, in_workers=not alone) as begun:
             for found in begun.tries:
                 found.check()
             return {job.name: begun.files.read(job.name) for job in jobs}
 
     @contextlib.contextmanager
-    def begun(self, jobs: Sequence[Job]) -> Iterator[Begun]:
+    def begun(self, jobs: Sequence[Job], *, in_workers: bool = True) -> Iterator[Begun]:
         """What was done before, and the others' attempts as they end.
 
         A job that raises, or that twice has its process killed, is an attempt without values, and
-        the others go on; so every job runs in a worker process.
+        the others go on; so jobs run in worker processes.
 
         Raises:
             InputError: a finished job in the folder was another one, another process holds the
                 folder, or the engine fails.
         """
-        with self._begun(jobs, apart=True) as begun:
-            yield begun
-
-    @contextlib.contextmanager
-    def _begun(self, jobs: Sequence[Job], *, apart: bool) -> Iterator[Begun]:
         self._check_given()
         with self._place() as place:
             files = JobFiles(place)
@@ -145,16 +139,18 @@ class Runner:
             todo = [job for job in jobs if job.name not in done]
             if done:
                 self.say(f"{len(done)} of {len(jobs)} jobs were done before")
-            with contextlib.closing(self._tries(todo, files, place, apart, len(done))) as tries:
+            with contextlib.closing(
+                self._tries(todo, files, place, in_workers, len(done))
+            ) as tries:
                 yield Begun({name: files.read(name) for name in done}, tries, files)
 
     def _tries(
-        self, jobs: Sequence[Job], files: JobFiles, place: Path, apart: bool, before: int
+        self, jobs: Sequence[Job], files: JobFiles, place: Path, in_workers: bool, before: int
     ) -> Generator[Attempt, None, None]:
         """The attempts, the costliest job first, each written to its file before it is given."""
         by_name = {job.name: job for job in sorted(jobs, key=lambda job: -job.cost)}
         found = (attempt(job, place / job.name) for job in by_name.values())
-        if apart:
+        if in_workers:
             found = attempts(list(by_name.values()), place, self.engine, self.workers)
         began, lost = time.monotonic(), 0
         with contextlib.closing(found):
@@ -192,11 +188,10 @@ class Runner:
                 (self.folder / ABOUT).write_text(_ABOUT_TEXT, encoding="utf-8")
                 yield self.folder
             return
-        place = Path(tempfile.mkdtemp(prefix="interp-reproduce-"))
-        try:
-            yield place
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+        with tempfile.TemporaryDirectory(
+            prefix="interp-reproduce-", ignore_cleanup_errors=True
+        ) as place:
+            yield Path(place)
 
 
 def _check_folder(folder: Path, resume: bool) -> None:
