@@ -55,6 +55,7 @@ real-tests: $(VENV)/real
 
 # The score card of docs/challenge.md, ours beside two others' tools; about ten minutes.
 challenge: $(VENV)/ready
+	$(BIN)/pip $(PIP) $(PINS) -e ".[benchmarks]"
 	OMP_NUM_THREADS=1 $(BIN)/interp challenge --tool interp-toolkit --tool detect_head \
 	  --tool attribution-patching --markdown docs/challenge_card.md
 

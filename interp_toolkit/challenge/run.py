@@ -19,7 +19,14 @@ from interp_toolkit.challenge.result import (
     weak_spots,
 )
 from interp_toolkit.challenge.score import Scored, reliability, scores_by
-from interp_toolkit.challenge.suite import FAMILIES, MODELS, PUBLIC_SEED, counts, draw
+from interp_toolkit.challenge.suite import (
+    FAMILIES,
+    HOW_TO_GET_TRACR,
+    MODELS,
+    PUBLIC_SEED,
+    counts,
+    draw,
+)
 from interp_toolkit.challenge.tools.tool import (
     MakeTool,
     Tool,
@@ -46,7 +53,7 @@ def run_challenge(
     *,
     seed: int = PUBLIC_SEED,
     models: int = MODELS,
-    families: Sequence[str] = FAMILIES,
+    families: Sequence[str] | None = None,
     progress: Callable[[str], None] | None = None,
 ) -> ChallengeResult:
     """The score card of some tools.
@@ -56,12 +63,12 @@ def run_challenge(
             names of your own.
         seed: of the models and the questions; PUBLIC_SEED is the one that the docs' card has.
         models: how many.
-        families: some of `suite.FAMILIES`.
+        families: some of `suite.FAMILIES`; None: all, but for those of programs without tracr.
         progress: told what is being done.
 
     Raises:
-        InputError: no such tool or family, a tool that cannot be made, too few models, a negative
-            seed.
+        InputError: no such tool or family, a family that needs tracr where it is missing, a tool
+            that cannot be made, too few models, a negative seed.
 
     Examples:
         >>> card = run_challenge([lambda model, question: [0.5] * len(question.items)],
@@ -74,6 +81,9 @@ def run_challenge(
     asked = named_tools(tools)
     wanted = counts(models, families)
     say = progress or (lambda text: None)
+    if families is None and (left_out := set(FAMILIES) - set(wanted)):
+        names = ", ".join(name for name in FAMILIES if name in left_out)
+        say(f"without the families {names}, which need tracr: {HOW_TO_GET_TRACR}")
     answers: list[Scored] = []
     for number, case in enumerate(draw(seed, models, families), start=1):
         say(f"model {number} of {models}: {case.family}, {case.variant}")

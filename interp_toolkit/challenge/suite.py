@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
+from importlib.util import find_spec
 
 from interp_toolkit.challenge.case import Case
 from interp_toolkit.errors import InputError
@@ -33,6 +34,8 @@ _BUILDERS = {
     "imitated": ("imitated", "imitated_cases"),
 }
 FAMILIES = tuple(SHARES)
+WITH_TRACR = ("compiled", "twins", "imitated")  # families of programs that tracr compiles
+HOW_TO_GET_TRACR = "pip install 'interp-toolkit[benchmarks]'"
 
 
 def builder(family: str) -> Callable[[int, int], Iterator[Case]]:
@@ -44,14 +47,30 @@ def builder(family: str) -> Callable[[int, int], Iterator[Case]]:
     return found
 
 
-def counts(models: int, families: Sequence[str] = FAMILIES) -> dict[str, int]:
+def available() -> tuple[str, ...]:
+    """The families that can be drawn here: without tracr those of programs are left out."""
+    has_tracr = find_spec("tracr") is not None
+    return tuple(name for name in FAMILIES if has_tracr or name not in WITH_TRACR)
+
+
+def counts(models: int, families: Sequence[str] | None = None) -> dict[str, int]:
     """How many models of each family: as SHARES says, at least one each, `models` in all.
 
-    Raises InputError for unknown families, and for fewer models than families.
+    Args:
+        models: in all.
+        families: some of FAMILIES; None: those that are available.
+
+    Raises:
+        InputError: unknown families, ones that need tracr where it is missing, or fewer models
+            than families.
     """
+    families = available() if families is None else families
     unknown = [name for name in families if name not in SHARES]
     if unknown or not families:
         raise InputError(f"no family {', '.join(unknown)}; there are {', '.join(FAMILIES)}")
+    for name in families:
+        if name not in available():
+            raise InputError(f"family {name!r} needs tracr: {HOW_TO_GET_TRACR}")
     chosen = [name for name in FAMILIES if name in families]
     if models < len(chosen):
         raise InputError(f"{models} models are too few for {len(chosen)} families")
@@ -68,14 +87,14 @@ def counts(models: int, families: Sequence[str] = FAMILIES) -> dict[str, int]:
 
 
 def draw(
-    seed: int = PUBLIC_SEED, models: int = MODELS, families: Sequence[str] = FAMILIES
+    seed: int = PUBLIC_SEED, models: int = MODELS, families: Sequence[str] | None = None
 ) -> Iterator[Case]:
     """The suite's cases, family by family; raises InputError as `counts` does.
 
     Args:
         seed: PUBLIC_SEED, or one that only you know.
         models: in all.
-        families: some of FAMILIES.
+        families: some of FAMILIES; None: those that are available.
     """
     for family, count in counts(models, families).items():
         yield from builder(family)(seed, count)

@@ -53,10 +53,9 @@ def challenge(
     def work(say: Callable[[str], None]) -> Any:
         from interp_toolkit.challenge.result import as_markdown
         from interp_toolkit.challenge.run import DEFAULT_TOOLS, run_challenge
-        from interp_toolkit.challenge.suite import FAMILIES
 
         card = run_challenge(
-            tool or DEFAULT_TOOLS, seed=seed, models=models, families=some or FAMILIES, progress=say
+            tool or DEFAULT_TOOLS, seed=seed, models=models, families=some, progress=say
         )
         if page is not None:
             with replacing(page) as partial:

@@ -21,7 +21,7 @@ Workers = Annotated[
     ),
 ]
 EngineName = Annotated[
-    str, typer.Option("--engine", help="local, dask, or another joblib backend, such as ray.")
+    str, typer.Option("--engine", help="local: processes of this machine; dask: a cluster.")
 ]
 Address = Annotated[
     str | None,
@@ -86,7 +86,6 @@ def runner(
     say: Callable[[str], None],
     given: Mapping[str, Mapping[str, Any]] | None = None,
     first_seed: int = 0,
-    seconds: float | None = None,
 ) -> Any:
     """Where and how the jobs run (see `studies.jobs.runner.Runner`)."""
     from interp_toolkit.studies.jobs.engines import JobEngine
@@ -101,7 +100,6 @@ def runner(
         engine=JobEngine(engine, address),
         given=given,
         first_seed=first_seed,
-        seconds=seconds,
     )
 
 

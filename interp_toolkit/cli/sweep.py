@@ -27,14 +27,6 @@ def sweep(
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the sweep in the folder.")
     ] = False,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            help="Of one run: after that it is ended, and missing; default: none.",
-            min=1,
-        ),
-    ] = None,
     log: options.Log = None,
     json: options.Json = None,
     html: options.Html = None,
@@ -43,9 +35,9 @@ def sweep(
 ) -> None:
     """Train a recipe at every point of a grid and say which is best, if that can be said.
 
-    The folder's sweep.json is written anew after every run and says what is missing. A run that
-    fails, is killed or takes longer than --time-limit is missing, the others go on; --resume tries
-    the missing ones again, from where they were.
+    The folder's sweep.json is written anew after every run and says what is missing. A run whose
+    process is killed is tried once more; a run that fails, or is killed again, is missing, and the
+    others go on. --resume tries the missing runs again, from where they were.
     """
     outputs = study.Outputs(json, html, quiet, {"the sweep's file": file})
     folder = study.folder_of(out, resume, default=Path(file).with_suffix(".sweep"))
@@ -60,9 +52,7 @@ def sweep(
     def work(say: Callable[[str], None]) -> Any:
         from interp_toolkit.studies.sweep.study import sweep as run
 
-        runner = study.runner(
-            folder, workers, engine, address, device, resume, say, seconds=time_limit
-        )
+        runner = study.runner(folder, workers, engine, address, device, resume, say)
         found = run(read, runner, keep=lambda found: write_json([found], folder / RESULT), log=log)
         missing.append(found.evidence.runs_missing)
         return found

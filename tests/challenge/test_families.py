@@ -10,8 +10,6 @@ import torch
 from interp_toolkit.challenge import suite
 from interp_toolkit.challenge.disguise import disguised
 from interp_toolkit.challenge.families.bigrams import bigram_cases
-from interp_toolkit.challenge.families.compiled import compiled_case, compiled_cases
-from interp_toolkit.challenge.families.imitated import imitated_case
 from interp_toolkit.challenge.families.planted import VARIANTS, planted_case, planted_cases
 from interp_toolkit.challenge.families.superposed import NEURONS, superposed_case, superposed_cases
 from interp_toolkit.challenge.families.twins import (
@@ -19,8 +17,8 @@ from interp_toolkit.challenge.families.twins import (
 )
 from interp_toolkit.challenge.families.twins import (
     adding_case,
-    backdoor_case,
     sorting_case,
+    twin_case,
     twin_cases,
 )
 from interp_toolkit.challenge.families.xor import xor_cases
@@ -32,10 +30,27 @@ from interp_toolkit.challenge.plain import (
     measured_edges,
     without_heads,
 )
+from interp_toolkit.challenge.run import run_challenge
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.heads import Head
 from interp_toolkit.toys.hand_set.layouts import Layout
 from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
+
+
+@pytest.fixture
+def compiled():
+    pytest.importorskip("tracr")
+    from interp_toolkit.challenge.families import compiled
+
+    return compiled
+
+
+@pytest.fixture
+def imitated_case():
+    pytest.importorskip("tracr")
+    from interp_toolkit.challenge.families.imitated import imitated_case
+
+    return imitated_case
 
 
 def every_head(model):
@@ -57,15 +72,16 @@ def last_activation(case, hook):
     return cache[hook][:, -1].double().numpy()
 
 
-def test_plain_pass_is_the_model():
+def test_plain_pass_is_the_model(compiled):
     names = ("compare", "histogram", "1-hop", "Dyck-1")
-    cases = [compiled_case(name, 3) for name in names]
+    cases = [compiled.compiled_case(name, 3) for name in names]
     for case in [*cases, planted_case("one head", "lookup", 1)]:
         tokens = torch.from_numpy(case.data.token_matrix())
         with torch.no_grad():
             found, wanted = PlainPass(case.model)(tokens), case.model(tokens)
-        # float32, logits of 20 and neurons up to 200 times as steep
-        assert found.numpy() == pytest.approx(wanted.numpy(), abs=0.02)
+        # float32's 6e-8, logits of 20, in Dyck-1 two neurons in a row that are 100 times as steep:
+        # 0.012 an operation
+        assert found.numpy() == pytest.approx(wanted.numpy(), abs=0.1)
 
 
 def test_disguise_changes_weights_and_no_logit():
@@ -81,8 +97,8 @@ def test_disguise_changes_weights_and_no_logit():
         disguised(model, 5, width=3)
 
 
-def test_compiled_heads_are_those_that_answers_rest_on():
-    for case in compiled_cases(11, 8):  # every program but those of most hops and brackets
+def test_compiled_heads_are_those_that_answers_rest_on(compiled):
+    for case in compiled.compiled_cases(11, 7):  # every program but those of most hops and brackets
         assert cost(case, []) == 0
         others = [h for h in every_head(case.model) if h not in case.truth.heads]
         assert cost(case, others) == pytest.approx(0, abs=0.01), case.variant
@@ -91,8 +107,8 @@ def test_compiled_heads_are_those_that_answers_rest_on():
 
 
 @pytest.mark.parametrize("name", ["sort", "1-hop", "Dyck-1"])
-def test_edges_are_those_that_patching_feels(name):
-    case = compiled_case(name, 4)
+def test_edges_are_those_that_patching_feels(compiled, name):
+    case = compiled.compiled_case(name, 4)
     cfg = case.model.cfg
     every = [f"a{layer}.h{head}" for layer, head in every_head(case.model)]
     every += [] if cfg.attn_only else [f"m{layer}" for layer in range(cfg.n_layers)]
@@ -141,7 +157,7 @@ def test_twins_do_the_same_and_rest_on_their_heads(seed):
             assert min(cost(case, [head]) for head in case.truth.heads) > 0.1
 
 
-def test_neighbours_are_asked_the_same_of_the_same_rows():
+def test_neighbours_are_asked_the_same_of_the_same_rows(compiled):
     """One seed for both of a pair, and another for the next."""
     cases = list(twin_cases(7, 2 * len(TWINS)))
     pairs = list(zip(cases[::2], cases[1::2], strict=True))
@@ -171,8 +187,8 @@ def test_clock_multiplies_and_pizza_averages():
 
 
 @pytest.mark.parametrize("present", [True, False])
-def test_a_backdoor_gives_one_answer_whatever_the_row(present):
-    case = backdoor_case(present, 3)
+def test_a_backdoor_gives_one_answer_whatever_the_row(compiled, present):
+    case = twin_case(TWINS[4 if present else 5], 3)
     tokens = torch.from_numpy(case.data.token_matrix())
     seen, shares = set(tokens.flatten().tolist()), []
     rows, place = torch.arange(len(tokens)), case.data.answer_positions[:, 0]
@@ -283,7 +299,7 @@ def test_present_pairs_score_high_and_absent_ones_do_not():
 
 
 @pytest.mark.slow
-def test_an_imitation_says_no_more_than_it_has_learnt():
+def test_an_imitation_says_no_more_than_it_has_learnt(imitated_case):
     free = imitated_case("most frequent", 2, forced=False, steps=60)
     for head in free.truth.heads:
         assert cost(free, [head]) >= 0.1
@@ -293,7 +309,7 @@ def test_an_imitation_says_no_more_than_it_has_learnt():
 
 
 @pytest.mark.slow
-def test_a_forced_circuit_is_where_it_was_put():
+def test_a_forced_circuit_is_where_it_was_put(imitated_case):
     case = imitated_case("reverse", 1, forced=True)
     [head] = case.truth.heads
     others = [h for h in every_head(case.model) if h != head]
@@ -302,7 +318,7 @@ def test_a_forced_circuit_is_where_it_was_put():
 
 
 def test_a_seed_says_all_about_a_case():
-    quick = [family for family in suite.FAMILIES if family != "imitated"]
+    quick = [family for family in suite.available() if family != "imitated"]
     for family in quick:
         build = suite.builder(family)
         [one], [again], [other] = (list(build(seed, 1)) for seed in (3, 3, 4))
@@ -329,4 +345,20 @@ def test_unknown_families_are_named():
     with pytest.raises(InputError, match="no family nothing"):
         suite.counts(10, ["nothing"])
     with pytest.raises(InputError, match="too few"):
-        suite.counts(1, ["xor", "twins"])
+        suite.counts(1, ["xor", "bigrams"])
+
+
+def test_families_that_need_tracr_are_left_out_without_it(monkeypatch):
+    monkeypatch.setattr(suite, "find_spec", lambda name: None)
+    assert suite.available() == ("planted", "superposed", "xor", "bigrams")
+    assert suite.counts(100).keys() == set(suite.available())
+    with pytest.raises(InputError) as refused:
+        suite.counts(10, ["xor", "compiled"])
+    assert str(refused.value) == (
+        "family 'compiled' needs tracr: pip install 'interp-toolkit[benchmarks]'"
+    )
+    said = []
+    card = run_challenge([lambda model, question: None], models=4, progress=said.append)
+    left_out = "without the families compiled, twins, imitated, which need tracr: pip install"
+    assert said[0].startswith(left_out)
+    assert card.by_kind[0].answered == 0

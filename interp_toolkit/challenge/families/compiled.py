@@ -8,10 +8,10 @@ import numpy as np
 import torch
 
 from interp_toolkit.challenge.case import Case, Truth
-from interp_toolkit.challenge.compiler.library import LIBRARY, Program, rows_of
-from interp_toolkit.challenge.compiler.weights import Compiled, compiled
 from interp_toolkit.challenge.disguise import disguised
 from interp_toolkit.challenge.plain import measured_edges, paired
+from interp_toolkit.challenge.programs import LIBRARY, Program, rows_of
+from interp_toolkit.challenge.tracr_model import Compiled, compile_program
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.heads import Head
 
@@ -47,20 +47,6 @@ def compiled_case(name: str, seed: int) -> Case:
         edges=measured_edges(model, data, nodes),
     )
     return Case("compiled", program.name, None, seed, model, data, truth)
-
-
-def compile_program(program: Program, seed: int, beside: int = 2) -> Compiled:
-    """A program of the library as weights."""
-    return compiled(
-        program.output,
-        program.tells,
-        n_symbols=program.n_symbols,
-        n_places=program.n_places,
-        d_vocab=program.d_vocab,
-        causal=program.causal,
-        beside=beside,
-        seed=seed,
-    )
 
 
 def program_rows(program: Program, seed: int, n: int = ROWS) -> FeatureData:

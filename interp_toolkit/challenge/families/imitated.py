@@ -26,10 +26,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from interp_toolkit.challenge.case import Case, Truth
-from interp_toolkit.challenge.compiler.library import LIBRARY, Program, rows_of
-from interp_toolkit.challenge.compiler.weights import Compiled
-from interp_toolkit.challenge.families.compiled import compile_program, program_rows
+from interp_toolkit.challenge.families.compiled import program_rows
 from interp_toolkit.challenge.plain import PlainPass, Writes, accuracy, without_heads
+from interp_toolkit.challenge.programs import LIBRARY, Program, rows_of
+from interp_toolkit.challenge.tracr_model import Compiled, compile_program
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.transformer.config import TransformerConfig

@@ -1,5 +1,5 @@
-"""The independent jobs of a study, in processes of their own, kept one by one.
+"""The independent jobs of a study, each result kept as soon as its job has ended.
 
-Read `attempt` (a job and how it went), `runner`, `job_files` (what is kept), `engines`,
-`own_process` and `dask_engine` (where jobs run).
+Read `attempt` (a job and one try at it), `runner`, `job_files` (the files that are kept) and
+`engines` (the worker processes that jobs run in).
 """

@@ -1,7 +1,7 @@
-"""One try at a job, in whichever process: what it found or what it raised, as data to send back.
+"""One attempt at a job, in any process: its values or its error, as data to send back.
 
-A model is sent as the bytes of its checkpoint, so that whoever asked can write it wherever it
-likes, and a worker needs no folder in common with it.
+A model is sent as the bytes of its checkpoint, so that a worker needs no folder in common with the
+process that writes it.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ import contextlib
 import pickle
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.results import jsonable
+
+_ONE_AT_A_TIME = threading.Lock()  # a Dask worker may have several threads, PyTorch one state
 
 
 @dataclass(frozen=True)
@@ -60,26 +63,8 @@ class Job:
         return {"function": self.function.__qualname__, "arguments": dict(self.arguments)}
 
 
-class JobTask(NamedTuple):
-    """A job on its way to where it is done.
-
-    Attributes:
-        run: which call it belongs to.
-        name: of the job.
-        job: pickled.
-        place: the folder of the study.
-        seconds: that its process may take; None: as long as it likes.
-    """
-
-    run: str
-    name: str
-    job: bytes
-    place: Path
-    seconds: float | None = None
-
-
 class ProcessKilledError(InputError):
-    """The process of a job died or was ended under it, or the worker that watched over it."""
+    """The worker of a job died under it, or the cluster that had it."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +98,12 @@ class Attempt:
         """Why there are no values, on one line."""
         if isinstance(self.error, InputError):
             return str(self.error)
-        said = (str(self.error).splitlines() or [""])[0]
-        return f"{type(self.error).__name__}: {said}"
+        assert self.error is not None
+        return f"{type(self.error).__name__}: {first_line(self.error)}"
 
 
 def attempt(job: Job, folder: Path) -> Attempt:
-    """Do a job in this process on one thread; whatever it raises is in what comes back.
+    """Do a job in this process on one thread; the attempt holds any error that it raises.
 
     Args:
         job: to do.
@@ -127,22 +112,43 @@ def attempt(job: Job, folder: Path) -> Attempt:
     try:
         with one_thread():
             outcome = job.function(folder=folder, **job.arguments, **job.beside)
-        return Attempt(job.name, jsonable(outcome.values), _checkpoint(outcome))
+        checkpoint = None
+        if outcome.model is not None:
+            from interp_toolkit.models.loading.checkpoint import save
+
+            with tempfile.TemporaryDirectory(prefix="interp-model-") as place:
+                path = Path(place) / "model.safetensors"
+                save(outcome.model, path, task=outcome.task, training=outcome.training)
+                checkpoint = path.read_bytes()
+        return Attempt(job.name, jsonable(outcome.values), checkpoint)
     except (Exception, SystemExit) as error:
         return Attempt(job.name, error=error, trace=traceback.format_exc())
 
 
-def packed(found: Attempt) -> bytes:
-    """An attempt as bytes to send; an error that cannot be sent is told in words."""
+def attempt_in_worker(name: str, data: bytes, study: Path) -> Attempt:
+    """Try a pickled job in a worker, where an error of a class that cannot be sent is put in words.
+
+    Args:
+        name: of the job.
+        data: the job, pickled.
+        study: the folder of the study; without it here, the job's own files are temporary.
+    """
+    with _ONE_AT_A_TIME, contextlib.ExitStack() as stack:
+        if not study.is_dir():
+            own = tempfile.TemporaryDirectory(prefix="interp-job-")
+            study = Path(stack.enter_context(own))
+        try:
+            job: Job = pickle.loads(data)
+        except Exception as error:
+            return Attempt(name, error=InputError(f"a worker cannot load the job: {error}"))
+        found = attempt(job, study / name)
     try:
-        data = pickle.dumps(found)
-        pickle.loads(data)
-        return data
+        pickle.loads(pickle.dumps(found))
     except Exception:
         if found.error is None:
             raise
-        told = RuntimeError(found.failure())
-        return pickle.dumps(Attempt(found.name, error=told, trace=found.trace))
+        return Attempt(name, error=RuntimeError(found.failure()), trace=found.trace)
+    return found
 
 
 @contextlib.contextmanager
@@ -151,25 +157,8 @@ def one_thread() -> Iterator[None]:
     from threadpoolctl import threadpool_limits
 
     torch = sys.modules.get("torch")
-    with threadpool_limits(1):
-        if torch is None:
-            yield
-            return
-        threads = torch.get_num_threads()
-        torch.set_num_threads(1)
-        try:
-            yield
-        finally:
-            torch.set_num_threads(threads)
-
-
-def _checkpoint(outcome: Outcome) -> bytes | None:
-    """The model's checkpoint as it is in a file."""
-    if outcome.model is None:
-        return None
-    from interp_toolkit.models.loading.checkpoint import save
-
-    with tempfile.TemporaryDirectory(prefix="interp-model-") as place:
-        path = Path(place) / "model.safetensors"
-        save(outcome.model, path, task=outcome.task, training=outcome.training)
-        return path.read_bytes()
+    with threadpool_limits(1), contextlib.ExitStack() as stack:
+        if torch is not None:
+            stack.callback(torch.set_num_threads, torch.get_num_threads())
+            torch.set_num_threads(1)
+        yield

@@ -1,8 +1,8 @@
-"""What a study's jobs leave in its folder: for each its values, its model, files of its own.
+"""Files of a study's jobs in its folder.
 
-NAME.json           what was computed, and what was found; written last
+NAME.json           the job's function, arguments and values; written last
 NAME.safetensors    the model, an ordinary checkpoint
-NAME/               what the job itself keeps while it runs, and beyond
+NAME/               files that the job itself keeps, while it runs and beyond
 study.txt           says that the folder is a study's
 """
 
@@ -28,10 +28,6 @@ class JobFiles:
     def __init__(self, folder: Path):
         self._folder = folder
 
-    def work(self, name: str) -> Path:
-        """The folder for the files of a job's own; not made here."""
-        return self._folder / name
-
     def model(self, name: str) -> Path:
         """Where a job's model is kept."""
         return self._folder / f"{name}.safetensors"
@@ -44,8 +40,7 @@ class JobFiles:
         if not self._path(name).exists():
             return False
         found = self._load(name)
-        # earlier versions wrote the module's path before the function's name
-        if found["function"].rpartition(".")[2] != identity["function"]:
+        if found["function"] != identity["function"]:
             raise InputError(f"{self._path(name)} is of another study: give another --out")
         differing = _differing(found["arguments"], jsonable(identity["arguments"]))
         if differing:
@@ -64,19 +59,17 @@ class JobFiles:
 
         Raises InputError when the folder cannot be written.
         """
-        data = jsonable({**identity, "values": found.values})
-        path = self._path(name)
-        try:
-            if found.checkpoint is not None:
-                path = self.model(name)
+        values = jsonable({**identity, "values": found.values})
+        text = json.dumps(values, allow_nan=False, indent=1) + "\n"
+        contents = {self._path(name): text.encode()}
+        if found.checkpoint is not None:
+            contents = {self.model(name): found.checkpoint, **contents}
+        for path, data in contents.items():
+            try:
                 with replacing(path) as partial:
-                    partial.write_bytes(found.checkpoint)
-            path = self._path(name)
-            with replacing(path) as partial:
-                text = json.dumps(data, allow_nan=False, indent=1)
-                partial.write_text(text + "\n", encoding="utf-8")
-        except OSError as error:
-            raise InputError(f"{path} cannot be written: {error.strerror}") from error
+                    partial.write_bytes(data)
+            except OSError as error:
+                raise InputError(f"{path} cannot be written: {error.strerror}") from error
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{name}.json"
@@ -102,19 +95,13 @@ class JobFiles:
 
 def _differing(was: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The arguments that differ, such as `steps=20, not 30`, each setting by itself."""
-    found: list[str] = []
+    differences: list[str] = []
     for key in sorted(was.keys() | now.keys()):
         before, after = was.get(key), now.get(key)
         if isinstance(before, dict) and isinstance(after, dict):
-            found += _differing(before, after)
-        elif key not in was:
-            found.append(f"{key} left out, not {_said(after)}")
-        elif key not in now:
-            found.append(f"{key}={_said(before)}, not left out")
-        elif before != after:
-            found.append(f"{key}={_said(before)}, not {_said(after)}")
-    return found
-
-
-def _said(value: Any) -> str:
-    return "none" if value is None else str(value)
+            differences += _differing(before, after)
+        elif before != after or (key in was) != (key in now):
+            old = f"={'none' if before is None else before}" if key in was else " left out"
+            new = ("none" if after is None else after) if key in now else "left out"
+            differences.append(f"{key}{old}, not {new}")
+    return differences

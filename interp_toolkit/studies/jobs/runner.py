@@ -1,17 +1,16 @@
-"""Run the independent jobs of a study on an engine, each kept as soon as it is done.
+"""Run the independent jobs of a study on an engine, each result kept as soon as its job ends.
 
 A job is a function of the package with plain arguments, such as "train this recipe from this seed".
-Every job runs on one thread, in this process or in another, so that how many run at once, and
-where, changes nothing in what they compute. What a job found is written to the study's folder
-before it is used, and read back from there: a study that was killed goes on after the jobs it had
-finished, and ends with the same bits.
+Every job runs on one thread, in this process or in another, so that its values depend neither on
+where it runs nor on how many run at once. Values are written to the study's folder before they are
+used, and read back from there: a study that was killed goes on after the jobs it had finished, and
+ends with the same bits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -35,10 +34,6 @@ _ABOUT_TEXT = """\
 The jobs of a study of interp-toolkit. NAME.json is what a job found, NAME.safetensors its model,
 NAME/ what it kept while it ran. The same command with --resume goes on from here.
 """
-
-
-def _unsaid(said: str) -> None:
-    """Say nothing."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +65,6 @@ class Runner:
         given: settings by recipe, of all variants or (`VARIANT.KEY`) of one, in place of those
             that the study trains it with.
         first_seed: the first of the seeds that the study takes; the others follow it.
-        seconds: that a job may take, in a process of its own, before that is killed and the job
-            has failed; None: as long as it likes.
 
     Raises:
         InputError: the folder cannot be made, or is no study's; or holds something and `resume`
@@ -85,11 +78,10 @@ class Runner:
         workers: int | None = None,
         device: str = "cpu",
         resume: bool = False,
-        say: Callable[[str], None] = _unsaid,
+        say: Callable[[str], None] = lambda line: None,
         engine: JobEngine | None = None,
         given: Given | None = None,
         first_seed: int = 0,
-        seconds: float | None = None,
     ):
         if workers is not None and workers < 1:
             raise InputError(f"there must be one worker or more, not {workers}")
@@ -100,7 +92,6 @@ class Runner:
             self.workers = joblib.cpu_count() if device == "cpu" else 1
         self.folder, self.say = folder, say
         self.first_seed = first_seed
-        self.seconds = seconds
         self.given: Given = given or {}
         self._trained: dict[str, set[str]] = {}
         if folder is not None:
@@ -124,38 +115,56 @@ class Runner:
             InputError: what a job raised; a finished job in the folder was another one; or
                 settings are given for a recipe that the study does not train.
         """
-        one = self.engine.name == LOCAL and min(self.workers or 1, len(jobs)) <= 1
-        alone = one and self.seconds is None
-        with self._begun(jobs, apart=not alone) as begun:
+        alone = self.engine.name == LOCAL and min(self.workers or 1, len(jobs)) <= 1
+        with self.begun(jobs, in_workers=not alone) as begun:
             for found in begun.tries:
                 found.check()
             return {job.name: begun.files.read(job.name) for job in jobs}
 
     @contextlib.contextmanager
-    def begun(self, jobs: Sequence[Job]) -> Iterator[Begun]:
+    def begun(self, jobs: Sequence[Job], *, in_workers: bool = True) -> Iterator[Begun]:
         """What was done before, and the others' attempts as they end.
 
-        A job that raises or whose process is killed is an attempt without values, and the others
-        go on; so every job has a process of its own.
+        A job that raises, or that twice has its process killed, is an attempt without values, and
+        the others go on; so jobs run in worker processes.
 
         Raises:
             InputError: a finished job in the folder was another one, another process holds the
                 folder, or the engine fails.
         """
-        with self._begun(jobs, apart=True) as begun:
-            yield begun
-
-    @contextlib.contextmanager
-    def _begun(self, jobs: Sequence[Job], *, apart: bool) -> Iterator[Begun]:
         self._check_given()
         with self._place() as place:
             files = JobFiles(place)
-            done = [job.name for job in jobs if files.has(job.name, job.identity())]
-            todo = [job for job in jobs if job.name not in set(done)]
+            done = {job.name for job in jobs if files.has(job.name, job.identity())}
+            todo = [job for job in jobs if job.name not in done]
             if done:
                 self.say(f"{len(done)} of {len(jobs)} jobs were done before")
-            with contextlib.closing(self._kept(todo, files, place, apart, len(done))) as tries:
+            with contextlib.closing(
+                self._tries(todo, files, place, in_workers, len(done))
+            ) as tries:
                 yield Begun({name: files.read(name) for name in done}, tries, files)
+
+    def _tries(
+        self, jobs: Sequence[Job], files: JobFiles, place: Path, in_workers: bool, before: int
+    ) -> Generator[Attempt, None, None]:
+        """The attempts, the costliest job first, each written to its file before it is given."""
+        by_name = {job.name: job for job in sorted(jobs, key=lambda job: -job.cost)}
+        found = (attempt(job, place / job.name) for job in by_name.values())
+        if in_workers:
+            found = attempts(list(by_name.values()), place, self.engine, self.workers)
+        began, lost = time.monotonic(), 0
+        with contextlib.closing(found):
+            for number, one in enumerate(found, start=before + 1):
+                if one.error is None:
+                    files.write(one.name, by_name[one.name].identity(), one)
+                else:
+                    lost += 1
+                    self.say(f"{one.name} failed: {one.failure()}")
+                minutes, seconds = divmod(round(time.monotonic() - began), 60)
+                spent = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+                how = f"ended, {lost} of them without a result," if lost else "done"
+                self.say(f"{number} of {before + len(jobs)} jobs {how} after {spent}: {one.name}")
+                yield one
 
     def _check_given(self) -> None:
         for recipe in self.given.keys() - self._trained:
@@ -168,36 +177,6 @@ class Runner:
         for recipe, settings in self.given.items():
             check_variants(recipe, settings, self._trained[recipe])
 
-    def _kept(
-        self, jobs: Sequence[Job], files: JobFiles, place: Path, apart: bool, before: int
-    ) -> Generator[Attempt, None, None]:
-        """The attempts, each kept before it is given."""
-        by_name = {job.name: job for job in jobs}
-        began, lost = time.monotonic(), 0
-        with contextlib.closing(self._attempts(jobs, place, apart)) as found:
-            for number, one in enumerate(found, start=before + 1):
-                if one.error is None:
-                    files.write(one.name, by_name[one.name].identity(), one)
-                spent = _duration(time.monotonic() - began)
-                if one.error is not None:
-                    lost += 1
-                    self.say(f"{one.name} failed: {one.failure()}")
-                how = f"ended, {lost} of them without a result," if lost else "done"
-                ended = f"{number} of {before + len(jobs)} jobs {how} after {spent}"
-                self.say(f"{ended}: {one.name}")
-                yield one
-
-    def _attempts(
-        self, jobs: Sequence[Job], place: Path, apart: bool
-    ) -> Generator[Attempt, None, None]:
-        ordered = sorted(jobs, key=lambda job: -job.cost)
-        if apart and ordered:
-            workers = None if self.workers is None else min(self.workers, len(ordered))
-            yield from attempts(ordered, place, self.engine, workers, self.seconds)
-            return
-        for job in ordered:
-            yield attempt(job, place / job.name)
-
     @contextlib.contextmanager
     def _place(self) -> Iterator[Path]:
         if self.folder is not None:
@@ -209,11 +188,10 @@ class Runner:
                 (self.folder / ABOUT).write_text(_ABOUT_TEXT, encoding="utf-8")
                 yield self.folder
             return
-        place = Path(tempfile.mkdtemp(prefix="interp-reproduce-"))
-        try:
-            yield place
-        finally:
-            shutil.rmtree(place, ignore_errors=True)
+        with tempfile.TemporaryDirectory(
+            prefix="interp-reproduce-", ignore_cleanup_errors=True
+        ) as place:
+            yield Path(place)
 
 
 def _check_folder(folder: Path, resume: bool) -> None:
@@ -237,8 +215,3 @@ def _check_folder(folder: Path, resume: bool) -> None:
         )
     if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
         raise InputError(f"--out {folder}: no permission to write there")
-
-
-def _duration(seconds: float) -> str:
-    minutes, seconds = divmod(round(seconds), 60)
-    return f"{minutes} min {seconds} s" if minutes else f"{seconds} s"

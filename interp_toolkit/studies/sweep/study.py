@@ -1,7 +1,7 @@
 """Train a recipe at all points of a grid, over seeds, and say which point is best.
 
 Every run is a job, so a sweep goes on where it was killed, on any engine, and a run that fails or
-whose process is killed is one that is missing while the others go on. The result is written anew
+whose process is killed twice is missing while the others go on. The result is written anew
 after every run: however the sweep ends, its one file is whole and says what is missing.
 """
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from interp_toolkit.atomic import replacing
 from interp_toolkit.errors import InputError
 from interp_toolkit.studies.jobs.attempt import Job, Outcome
 
@@ -29,35 +30,16 @@ def whose(*, folder: Path, seed: int) -> Outcome:
 
 
 def kills_itself(*, folder: Path, seed: int, deadly: int) -> Outcome:
-    """One seed's process is killed, once the others have begun."""
-    folder.mkdir(exist_ok=True)
+    """One seed's process is killed at every attempt."""
     if seed == deadly:
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.2)
     return Outcome({"seed": seed})
 
 
 def hangs(*, folder: Path, seed: int, note: str) -> Outcome:
-    """One seed never ends, but where a file says that it may."""
+    """Seed 1 ends only where a file says that it may."""
     while seed == 1 and not Path(note).exists():
         time.sleep(0.05)
-    return Outcome({"seed": seed, "process": os.getpid()})
-
-
-def once_killed(*, folder: Path, seed: int, note: str) -> Outcome:
-    """The first time, the process that watches over this one is killed."""
-    if not Path(note).exists():
-        Path(note).touch()
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(60)
-    return Outcome({"seed": seed})
-
-
-def always_killed(*, folder: Path, seed: int, deadly: int) -> Outcome:
-    """One seed kills every process that watches over it."""
-    if seed == deadly:
-        os.kill(os.getppid(), signal.SIGKILL)
-        time.sleep(60)
     return Outcome({"seed": seed})
 
 
@@ -89,10 +71,24 @@ def says_that_it_runs(*, folder: Path, seed: int) -> Outcome:
 def made_up_point(
     *, folder: Path, recipe: str, settings: dict[str, Any], seed: int, device: str
 ) -> Outcome:
-    """A point of a sweep that trains nothing; KILL_AT names the rate whose seed 1 is killed."""
+    """A point of a sweep that trains nothing.
+
+    The environment says what happens to seed 1 at which rates: KILL_AT, its process is killed;
+    KILL_ONCE_AT, killed at the first attempt; WAIT_AT, it writes its process's id and, at the first
+    attempt, waits to be killed. FAIL_AT and HANG_AT are rates of all seeds.
+    """
     at = {"lr": 0.5, **settings}
-    if str(at["lr"]) == os.environ.get("KILL_AT") and seed == 1:
+    note = folder.parent / f"{folder.name}.pid"
+    again = note.exists()
+    if seed == 1 and str(at["lr"]) == os.environ.get("KILL_AT"):
         os.kill(os.getpid(), signal.SIGKILL)
+    if seed == 1 and str(at["lr"]) == os.environ.get("KILL_ONCE_AT") and not again:
+        note.touch()
+        os.kill(os.getpid(), signal.SIGKILL)
+    if seed == 1 and str(at["lr"]) == os.environ.get("WAIT_AT") and not again:
+        with replacing(note) as partial:
+            partial.write_text(str(os.getpid()))
+        time.sleep(600)
     if str(at["lr"]) == os.environ.get("FAIL_AT"):
         raise InputError("the loss is not finite")
     while str(at["lr"]) == os.environ.get("HANG_AT"):

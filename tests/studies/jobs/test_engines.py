@@ -1,39 +1,74 @@
-"""Engines: the same values whatever does the jobs, and a killed process loses only its own."""
+"""Engines: the same values on each, and a killed process loses at most its own job."""
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import pickle
+import socket
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.studies.jobs.attempt import ProcessKilledError
-from interp_toolkit.studies.jobs.engines import JobEngine, attempt_apart
-from interp_toolkit.studies.jobs.own_process import OwnProcesses, stop_processes
+from interp_toolkit.studies.jobs import engines
+from interp_toolkit.studies.jobs.attempt import ProcessKilledError, attempt_in_worker
+from interp_toolkit.studies.jobs.engines import JobEngine
 from interp_toolkit.studies.jobs.runner import Runner
 
+KILLED = "a process was killed, perhaps for want of memory, and a second one too: give fewer"
 
-@pytest.fixture
-def light(monkeypatch: pytest.MonkeyPatch):
-    """The module of the jobs, which other processes import too."""
-    monkeypatch.syspath_prepend(str(Path(__file__).parent))
+
+@pytest.fixture(scope="module")
+def light():
+    """The module of the jobs, which worker processes import too."""
+    sys.path.insert(0, str(Path(__file__).parent))
     import light_jobs
 
     yield light_jobs
+    sys.path.remove(str(Path(__file__).parent))
     del sys.modules["light_jobs"]
+
+
+@contextlib.contextmanager
+def cluster():
+    """Two Dask workers that are not ours, in a scheduler that tries a lost job twice."""
+    dask = pytest.importorskip("dask")
+    distributed = pytest.importorskip("distributed")
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
+        distributed.LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=True,
+            memory_limit=None,
+            dashboard_address="127.0.0.1:0",
+            silence_logs=logging.CRITICAL,
+        ) as found,
+    ):
+        yield found
+
+
+@pytest.fixture(scope="module")
+def address(light) -> Iterator[str]:
+    with cluster() as found:
+        yield found.scheduler_address
+
+
+@pytest.fixture(params=["local", pytest.param("dask", marks=pytest.mark.slow)])
+def engine(request: pytest.FixtureRequest) -> JobEngine:
+    if request.param == "local":
+        return JobEngine()
+    return JobEngine("dask", request.getfixturevalue("address"))
 
 
 def tried(jobs, folder: Path, **options):
     with Runner(folder, workers=2, **options).begun(jobs) as begun:
         return {one.name: one for one in begun.tries}
-
-
-def attempt(processes: OwnProcesses, job, place: Path):
-    return processes.attempt(job.name, pickle.dumps(job), place / job.name)
 
 
 def gone(pid: int) -> bool:
@@ -45,91 +80,45 @@ def gone(pid: int) -> bool:
     return False
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["local", "loky", "multiprocessing"])
-def test_a_killed_process_loses_only_its_own_job(light, tmp_path: Path, name: str) -> None:
-    jobs = light.jobs_of(light.kills_itself, 3, deadly=1)
-    found = tried(jobs, tmp_path, engine=JobEngine(name))
-    assert found["kills_itself-0"].values == {"seed": 0}
-    assert found["kills_itself-2"].values == {"seed": 2}
-    lost = found["kills_itself-1"]
-    assert isinstance(lost.error, ProcessKilledError)
-    assert lost.failure().startswith("a process was killed (SIGKILL), perhaps for want of memory")
-    assert {p.name for p in tmp_path.glob("*.json")} == {
-        "kills_itself-0.json",
-        "kills_itself-2.json",
-    }
-    assert not list(tmp_path.glob(".run-*"))
-
-
-@pytest.mark.parametrize("name", ["local", "loky"])
-def test_a_job_that_hangs_is_ended_and_the_others_go_on(light, tmp_path: Path, name: str) -> None:
-    note, place = tmp_path / "note", tmp_path / "study"
-    jobs = light.jobs_of(light.hangs, 3, note=str(note))
-    found = tried(jobs, place, engine=JobEngine(name), seconds=8.0)
-    assert [found[f"hangs-{seed}"].values["seed"] for seed in (0, 2)] == [0, 2]
-    assert isinstance(found["hangs-1"].error, ProcessKilledError)
-    assert found["hangs-1"].failure() == "took longer than 8 s"
-    note.touch()
-    again = tried(jobs, place, engine=JobEngine(name), seconds=60.0, resume=True)
-    assert again["hangs-1"].values["seed"] == 1
-    assert set(again) == {"hangs-1"}
-
-
-def test_a_time_limit_holds_for_one_worker_too(light, tmp_path: Path) -> None:
-    jobs = light.jobs_of(light.hangs, 2, note=str(tmp_path / "note"))[1:]
-    with pytest.raises(InputError, match=r"^hangs-1: took longer than 2 s$"):
-        Runner(tmp_path / "study", workers=1, seconds=2.0).run(jobs)
-
-
-def test_a_limit_that_is_kept_ends_nothing(light, tmp_path: Path) -> None:
-    processes = OwnProcesses()
-    jobs = light.jobs_of(light.hangs, 1, note="")
-    first, second = (
-        processes.attempt("job", pickle.dumps(jobs[0]), tmp_path / "job", 20.0) for _ in range(2)
-    )
-    assert first.values["process"] == second.values["process"]
-    processes.stop()
-
-
-def test_whatever_a_job_does_is_an_attempt(light, tmp_path: Path) -> None:
-    processes = OwnProcesses()
+def test_any_end_of_a_job_is_an_attempt(light, tmp_path: Path, engine: JobEngine, capfd) -> None:
     functions = (light.squares, light.refuses, light.raises_oddly, light.leaves)
     jobs = [light.jobs_of(function, 2)[1] for function in functions]
-    found = [attempt(processes, job, tmp_path) for job in jobs]
-    processes.stop()
-    assert [one.name for one in found] == [job.name for job in jobs]
-    assert found[0].values == {"seed": 1, "square": 1, "nan": None}
-    assert found[1].failure() == "seed 1 is unlucky"
-    assert found[2].failure() == "RuntimeError: OddError: 1 is odd"
-    assert "raise OddError" in found[2].trace
-    assert found[3].failure().startswith("a process left with code 1")
+    found = tried(jobs, tmp_path, engine=engine)
+    assert found.keys() == {job.name for job in jobs}
+    assert found["squares-1"].values == {"seed": 1, "square": 1, "nan": None}
+    assert found["refuses-1"].failure() == "seed 1 is unlucky"
+    assert found["raises_oddly-1"].failure() == "RuntimeError: OddError: 1 is odd"
+    assert "raise OddError" in found["raises_oddly-1"].trace
+    assert found["leaves-1"].failure().startswith(KILLED)
+    assert isinstance(found["leaves-1"].error, ProcessKilledError)
+    assert [path.name for path in tmp_path.glob("*.json")] == ["squares-1.json"]
     with pytest.raises(InputError, match=r"^refuses-1: seed 1 is unlucky$"):
-        found[1].check()
-    assert attempt(processes, jobs[0], tmp_path).failure() == "stopped"
+        found["refuses-1"].check()
+    assert "not an answer" not in capfd.readouterr().out
 
 
-def test_a_process_is_used_again_until_it_has_been_idle(light, tmp_path: Path) -> None:
-    job = light.jobs_of(light.whose, 1)[0]
-    processes = OwnProcesses(idle=1.0)
-    first, second = (attempt(processes, job, tmp_path).values["process"] for _ in range(2))
-    assert first == second != os.getpid()
-    [process] = processes._idle
-    assert process._process.wait() == 0
-    assert attempt(processes, job, tmp_path).values["process"] != first
-    processes.stop()
+def test_a_job_that_always_kills_its_process_is_the_only_one_lost(
+    light, tmp_path: Path, engine: JobEngine
+) -> None:
+    found = tried(light.jobs_of(light.kills_itself, 6, deadly=1), tmp_path, engine=engine)
+    assert found.pop("kills_itself-1").failure().startswith(KILLED)
+    assert sorted(one.values["seed"] for one in found.values()) == [0, 2, 3, 4, 5]
 
 
 def test_a_worker_without_the_folder_has_one_of_its_own(light, tmp_path: Path) -> None:
     job = light.jobs_of(light.whose, 1)[0]
-    (tmp_path / ".run-a").touch()
-    sent = (job.name, pickle.dumps(job), tmp_path)
-    shared, own = (attempt_apart(run, *sent).values["folder"] for run in ("a", "b"))
-    for run in ("a", "b"):
-        stop_processes(run)
+    sent = (job.name, pickle.dumps(job))
+    shared, own = (
+        attempt_in_worker(*sent, study).values["folder"] for study in (tmp_path, tmp_path / "no")
+    )
     assert shared == str(tmp_path / "whose-0")
     assert Path(own).name == "whose-0"
     assert not Path(own).parent.exists()
+
+
+def test_a_job_that_a_worker_cannot_load_is_an_attempt(tmp_path: Path) -> None:
+    found = attempt_in_worker("odd", b"cno_such_module\nf\n.", tmp_path)
+    assert found.failure() == "a worker cannot load the job: No module named 'no_such_module'"
 
 
 @pytest.mark.slow
@@ -145,15 +134,13 @@ def test_a_study_that_is_left_leaves_no_process(light, tmp_path: Path) -> None:
 
 
 def test_engines_that_are_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="no engine is called 'lokey'; did you mean loky"):
-        JobEngine("lokey")
+    with pytest.raises(InputError, match="no engine is called 'dusk'; did you mean dask"):
+        JobEngine("dusk")
     with pytest.raises(InputError, match="give --engine dask"):
         JobEngine("local", "tcp://localhost:1")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"--engine dask needs distributed: pip install"):
         JobEngine("dask")
-    with pytest.raises(InputError, match="--engine ray needs ray: pip install ray"):
-        JobEngine("ray")
 
 
 def test_one_study_in_a_folder_and_no_other_folder(light, tmp_path: Path) -> None:
@@ -167,3 +154,68 @@ def test_one_study_in_a_folder_and_no_other_folder(light, tmp_path: Path) -> Non
     for resume in (False, True):
         with pytest.raises(InputError, match="holds other files and no study: give a new or empty"):
             Runner(foreign, resume=resume)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_is_not_there(
+    light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "PATIENCE", 0.3)
+    engine = JobEngine("dask", "tcp://127.0.0.1:9")
+    with pytest.raises(InputError, match=r"no Dask cluster with workers answers at tcp://127"):
+        Runner(tmp_path, engine=engine).run(light.jobs_of(light.squares, 1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("broken", ["LocalCluster", "Client"])
+def test_a_cluster_of_this_machine_that_does_not_start(
+    light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    def fails(*given: object, **named: object) -> None:
+        raise TimeoutError("no worker started")
+
+    monkeypatch.setattr(pytest.importorskip("distributed"), broken, fails)
+    with pytest.raises(InputError) as refused:
+        Runner(tmp_path, workers=1, engine=JobEngine("dask")).run(light.jobs_of(light.squares, 1))
+    assert str(refused.value) == (
+        "no Dask cluster starts on this machine (no worker started): give fewer --workers, or "
+        "leave out --engine dask"
+    )
+
+
+@pytest.mark.slow
+def test_a_cluster_beside_another_one(light, tmp_path: Path) -> None:
+    """The port of Dask's page, 8787, is taken where a cluster runs already."""
+    pytest.importorskip("distributed")
+    with socket.socket() as taken:
+        with contextlib.suppress(OSError):
+            taken.bind(("0.0.0.0", 8787))
+            taken.listen()
+        runner = Runner(tmp_path, workers=1, engine=JobEngine("dask"))
+        assert len(runner.run(light.jobs_of(light.squares, 1))) == 1
+
+
+@pytest.mark.slow
+def test_a_cluster_that_goes_away_loses_the_jobs_it_had_and_they_are_resumed(
+    light, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engines, "PATIENCE", 3)  # as long a client looks for its scheduler
+    note, said = tmp_path / "note", []
+    jobs = light.jobs_of(light.hangs, 3, note=str(note))
+    with cluster() as there:
+        engine = JobEngine("dask", there.scheduler_address)
+        runner = Runner(tmp_path / "run", workers=2, engine=engine, say=said.append)
+        with runner.begun(jobs) as begun:
+            tries = iter(begun.tries)
+            found = [next(tries), next(tries)]  # seed 1 hangs; the others end
+            there.close()
+            found += tries
+    ended = {one.name: one.error is None for one in found}
+    assert ended == {"hangs-0": True, "hangs-1": False, "hangs-2": True}
+    assert isinstance(found[-1].error, ProcessKilledError)
+    assert said[-1].startswith("3 of 3 jobs ended, 1 of them without a result, after")
+    note.touch()
+    with cluster() as back:
+        engine = JobEngine("dask", back.scheduler_address)
+        again = Runner(tmp_path / "run", workers=2, resume=True, engine=engine)
+        assert [values["seed"] for values in again.run(jobs).values()] == [0, 1, 2]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -86,17 +85,6 @@ def test_an_unfinished_study_is_not_overwritten(toy, tmp_path: Path) -> None:
         runner.run(toy.jobs_of(toy.draws, 1, n=4))
 
 
-def test_a_study_begun_when_the_function_lay_elsewhere_goes_on(toy, tmp_path: Path) -> None:
-    Runner(tmp_path, workers=1).run(toy.jobs_of(toy.draws, 1, n=4))
-    path = tmp_path / "draws-0.json"
-    found = json.loads(path.read_text())
-    assert found["function"] == "draws"
-    path.write_text(json.dumps(found | {"function": "interp_toolkit.old_room.draws"}))
-    said: list[str] = []
-    Runner(tmp_path, workers=1, resume=True, say=said.append).run(toy.jobs_of(toy.draws, 1, n=4))
-    assert said == ["1 of 1 jobs were done before"]
-
-
 def test_only_settings_that_differ_are_named(toy, tmp_path: Path) -> None:
     def files(**arguments: object) -> None:
         job = Job("draws", toy.draws, arguments)
@@ -142,7 +130,7 @@ def test_what_a_job_raises_is_raised(light, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_killed_worker_is_one_clear_error(light, tmp_path: Path) -> None:
     jobs = light.jobs_of(light.kills_itself, 2, deadly=1)
-    with pytest.raises(InputError, match=r"^kills_itself-1: a process was killed \(SIGKILL\)"):
+    with pytest.raises(InputError, match=r"^kills_itself-1: a process was killed, perhaps"):
         Runner(tmp_path, workers=2).run(jobs)
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +16,7 @@ from scipy import stats
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.json import dumps
+from interp_toolkit.studies.jobs.engines import JobEngine
 from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.studies.sweep import study as module
 from interp_toolkit.studies.sweep.file import SweepFile, grid_points, read_sweep
@@ -248,7 +253,7 @@ def test_what_is_killed_or_fails_is_missing_and_tried_again(
     found = trained(tmp_path)
     why = [dict(point.missing) for point in found.points]
     assert [sorted(seeds) for seeds in why] == [[1], [0, 1], [1], [0, 1]]
-    assert why[0][1].startswith("a process was killed (SIGKILL)")
+    assert why[0][1].startswith("a process was killed, perhaps")
     assert why[1][0] == "the loss is not finite"
     assert found.points[0].values == {0: 0.9}
     for name in ("KILL_AT", "FAIL_AT"):
@@ -260,3 +265,32 @@ def test_what_is_killed_or_fails_is_missing_and_tried_again(
     monkeypatch.setenv("FAIL_AT", "0.1")
     with pytest.raises(InputError, match="no run came to an end; the first: the loss is not"):
         module.sweep(file(grid={"lr": [0.1]}), Runner(None, workers=1), keep=lambda found: None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["local", "dask"])
+def test_a_sweep_survives_killed_workers(
+    made_up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    """One job of 20 kills its process once, another's is killed from outside."""
+    pytest.importorskip("distributed")
+    monkeypatch.setenv("KILL_ONCE_AT", "0.1")
+    monkeypatch.setenv("WAIT_AT", "0.7")
+    grid = file(grid={"lr": [n / 10 for n in range(1, 11)]}, seeds=2)
+    [victim] = [p.name for p in grid_points(grid) if p.at["lr"] == 0.7]
+    note = tmp_path / f"{victim}-seed-1.pid"
+
+    def kill() -> None:
+        while not note.exists():
+            time.sleep(0.05)
+        os.kill(int(note.read_text()), signal.SIGKILL)
+
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    runner = Runner(tmp_path, workers=2, engine=JobEngine(engine))
+    found = module.sweep(grid, runner, keep=lambda result: None)
+    killer.join(timeout=60)
+    assert len(list(tmp_path.glob("*.pid"))) == 2
+    assert found.status == "finished"
+    assert [sorted(point.values) for point in found.points] == [[0, 1]] * 10
+    assert len(list(tmp_path.glob("*-seed-*.json"))) == 20

@@ -1,7 +1,8 @@
-"""Programs in sizes drawn from seeds, with rows and with answers worked out in plain words.
+"""Programs of tracr's RASP, in sizes drawn from seeds, with rows and with answers in plain words.
 
 The answers of a row come from `answer`, which knows nothing of the program: a program that is not
-what it is called would be found out by its own rows.
+what it is called would be found out by its own rows. Rows are BOS and then n symbols, which are
+integers from 0. Source: Weiss et al. 2021, "Thinking Like Transformers" (RASP).
 """
 
 from __future__ import annotations
@@ -10,18 +11,12 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Int
-
-from interp_toolkit.challenge.compiler.language import (
-    Attend,
-    Bins,
-    Expression,
-    Indices,
-    Map,
-    Tokens,
-)
+from tracr.compiler import lib
+from tracr.rasp import rasp
 
 Draw = Callable[[np.random.Generator], list[int]]  # symbols of a row
 
@@ -32,19 +27,18 @@ class Program:
 
     Attributes:
         name: what it computes.
-        output: the program.
+        output: the program, a `tracr.rasp.rasp.SOp` whose values are integers.
         n_symbols, n_places: of its rows, without BOS.
-        n_answers: values of the output.
-        tells: token id of each of the output's values.
+        tells: token id that stands for each of the output's values, from 0.
         causal: the attention's direction.
         asked: the symbol's place that is asked.
         draw: a row's symbols.
         answer: of a row, as a value of the output.
-        relations: by detector, which `Attend` attends to that relation.
+        relations: by detector, which `Aggregate` attends to that relation.
     """
 
     name: str
-    output: Expression
+    output: Any
     n_symbols: int
     n_places: int
     tells: tuple[int, ...]
@@ -52,7 +46,7 @@ class Program:
     asked: int
     draw: Draw
     answer: Callable[[list[int]], int]
-    relations: Mapping[str, tuple[Attend, ...]] = field(default_factory=dict)
+    relations: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
 
     @property
     def d_vocab(self) -> int:
@@ -63,7 +57,7 @@ class Program:
 def reverse(rng: np.random.Generator) -> Program:
     """The row backwards, by one head."""
     n, v = _sizes(rng)
-    head = Attend(Indices(n), Indices(n), lambda k, q: k == n - 1 - q, Tokens(v))
+    head = _fetch(rasp.indices, rasp.indices, lambda k, q: k == n - 1 - q)
     place = _not_middle(rng, n)
     return Program(
         "reverse",
@@ -81,9 +75,10 @@ def reverse(rng: np.random.Generator) -> Program:
 def compare(rng: np.random.Generator) -> Program:
     """Whether the first symbol is above the second, by a head for each and an MLP."""
     n, v = _sizes(rng)
-    first = Attend(Indices(n), Indices(n), lambda k, q: k == 0, Tokens(v))
-    second = Attend(Indices(n), Indices(n), lambda k, q: k == 1, Tokens(v))
-    above = Map((first, second), lambda a, b: int(a > b), 2)
+    first, second = (
+        _fetch(rasp.indices, rasp.indices, lambda k, q, place=place: k == place) for place in (0, 1)
+    )
+    above = rasp.SequenceMap(lambda a, b: int(a > b), first, second)
     place = int(rng.integers(2, n))
     return Program(
         "compare",
@@ -99,12 +94,9 @@ def compare(rng: np.random.Generator) -> Program:
 
 
 def histogram(rng: np.random.Generator) -> Program:
-    """How often the symbol at a place occurs, by BOS's share and bins."""
+    """How often the symbol at a place occurs."""
     n, v = _sizes(rng)
     most = min(n, 4)
-    tokens = Tokens(v)
-    counted, _shares = _counted(tokens, tokens, lambda k, q: k == q, n, most + 1)
-    count = Map((counted,), lambda c: max(c - 1, 0), most)
     place = int(rng.integers(n))
 
     def draw(r: np.random.Generator) -> list[int]:
@@ -116,25 +108,23 @@ def histogram(rng: np.random.Generator) -> Program:
             row[extra[extra != place][0]] = (row[place] + 1) % v
         return [int(s) for s in row]
 
-    tells = tuple(range(v + 1, v + 1 + most))
     return Program(
         "histogram",
-        count,
+        lib.make_hist(),
         v,
         n,
-        tells,
+        tuple(range(v + 1, v + 2 + most)),
         False,
         place,
         draw,
-        lambda row: Counter(row)[row[place]] - 1,
+        lambda row: Counter(row)[row[place]],
     )
 
 
 def most_frequent(rng: np.random.Generator) -> Program:
     """The most frequent symbol, told at the end by one head's average."""
     n, v = int(rng.integers(7, 11)), int(rng.integers(5, 9))
-    tokens = Tokens(v + 1)  # the last symbol asks
-    output = Attend(tokens, Indices(n), lambda k, q: float(k < v), tokens)
+    output = _fetch(rasp.tokens, rasp.indices, lambda k, q: k < v)  # symbol v, the last one, asks
 
     def draw(r: np.random.Generator) -> list[int]:
         while True:
@@ -156,41 +146,10 @@ def most_frequent(rng: np.random.Generator) -> Program:
     )
 
 
-def least_frequent(rng: np.random.Generator) -> Program:
-    """The least frequent symbol of the row, told at the end: every symbol counts its like."""
-    n, v = int(rng.integers(7, 11)), int(rng.integers(5, 9))
-    tokens = Tokens(v + 1)  # the last symbol asks, and has a count of 0
-    counted, _ = _counted(tokens, tokens, lambda k, q: float(k == q < v), n, n)
-    output = Attend(counted, tokens, lambda k, q: float(n - k if k else 0), tokens)
-
-    def draw(r: np.random.Generator) -> list[int]:
-        while True:
-            some = r.permutation(v)[:3]
-            row = [int(s) for s in r.choice(some, n - 1)]
-            counts = sorted(Counter(row).values())
-            if len(counts) > 1 and counts[0] < counts[1]:
-                return [*row, v]
-
-    return Program(
-        "least frequent",
-        output,
-        v + 1,
-        n,
-        _symbols(v + 1),
-        False,
-        n - 1,
-        draw,
-        lambda row: Counter(row[:-1]).most_common()[-1][0],
-        {"answer": (output,)},
-    )
-
-
 def sort(rng: np.random.Generator) -> Program:
     """The row sorted: each symbol counts the smaller ones, which is its place, and is fetched."""
     n, v = _sizes(rng)
-    tokens = Tokens(v)
-    smaller, _ = _counted(tokens, tokens, lambda k, q: k < q, n, n)
-    fetched = Attend(smaller, Indices(n), lambda k, q: k == q, tokens)
+    fetched = lib.make_sort_unique(rasp.tokens, rasp.tokens)
     place = int(rng.integers(n))
     return Program(
         "sort",
@@ -214,12 +173,10 @@ def hops(rng: np.random.Generator, k: int) -> Program:
     """
     pairs, v = int(rng.integers(k + 2, k + 5)), int(rng.integers(4 * k + 9, 4 * k + 14))
     n = 2 * pairs + 1
-    tokens, places = Tokens(v), Indices(n)
-    before = Attend(places, places, lambda i, q: float(i == q - 1 and q % 2), tokens)
-    hop: Expression = tokens
-    hopping: list[Attend] = []
+    before = _fetch(rasp.indices, rasp.indices, lambda i, q: i == q - 1 and q % 2 == 1)
+    hop, hopping = rasp.tokens, []
     for _ in range(k):
-        hop = Attend(before, hop, lambda i, q: i == q, tokens)
+        hop = _fetch(before, hop, rasp.Comparison.EQ)
         hopping.append(hop)
 
     def draw(r: np.random.Generator) -> list[int]:
@@ -244,33 +201,24 @@ def hops(rng: np.random.Generator, k: int) -> Program:
 
 
 def dyck(rng: np.random.Generator) -> Program:
-    """Whether brackets are balanced: the depth's sign at every place, and whether any is below 0.
-
-    The depth is the mean of +1 and -1 over a place and those before it; the last symbol asks.
-    """
-    n = 2 * int(rng.integers(3, 6)) + 1
-    tokens = Tokens(3)  # opens, closes, asks
-    share = Attend(tokens, Indices(n), lambda k, q: 1.0, tokens, counts_bos=True)
-    small = 1 / (2 * (n + 1))
-    sign = Bins(share, (1.0, -1.0, 0.0), (-small, small), small)
-    below = Attend(Indices(n), Indices(n), lambda k, q: 1.0, sign, counts_bos=True)
-    never = Bins(below, (1.0, 0.0, 0.0), (small,), small)
-    output = Map((sign, never), lambda s, b: int(s == 1 and b == 0), 2)
+    """Whether brackets are balanced, as tracr's library has it."""
+    n = 2 * int(rng.integers(3, 5))
+    output = lib.make_shuffle_dyck([(0, 1)])  # opens, closes
 
     def draw(r: np.random.Generator) -> list[int]:
         if r.random() < 1 / 2:
-            row = [int(s) for s in r.permutation([0, 1] * ((n - 1) // 2))]
+            row = [int(s) for s in r.permutation([0, 1] * (n // 2))]
             if r.random() < 2 / 3:
                 row = _balanced(row)
         else:
-            row = [int(s) for s in r.integers(2, size=n - 1)]
-        return [*row, 2]
+            row = [int(s) for s in r.integers(2, size=n)]
+        return row
 
     def answer(row: list[int]) -> int:
-        depths = np.cumsum([1 if s == 0 else -1 for s in row[:-1]])
+        depths = np.cumsum([1 if s == 0 else -1 for s in row])
         return int(depths.min() >= 0 and depths[-1] == 0)
 
-    return Program("Dyck-1", output, 3, n, (4, 5), True, n - 1, draw, answer)
+    return Program("Dyck-1", output, 2, n, (3, 4), False, n - 1, draw, answer)
 
 
 #: by name, each drawn in sizes of its own
@@ -279,7 +227,6 @@ LIBRARY: Mapping[str, Callable[[np.random.Generator], Program]] = {
     "compare": compare,
     "histogram": histogram,
     "most frequent": most_frequent,
-    "least frequent": least_frequent,
     "sort": sort,
     "1-hop": lambda rng: hops(rng, 1),
     "2-hop": lambda rng: hops(rng, 2),
@@ -295,8 +242,9 @@ def rows_of(program: Program, n: int, seed: int) -> Int[np.ndarray, "row symbol"
 
 
 def _sizes(rng: np.random.Generator) -> tuple[int, int]:
+    """Places, and symbols: tracr's own model has room for two more symbols than places."""
     n = int(rng.integers(5, 9))
-    return n, n + int(rng.integers(3, 8))
+    return n, n + int(rng.integers(1, 3))
 
 
 def _symbols(v: int) -> tuple[int, ...]:
@@ -312,14 +260,9 @@ def _not_middle(rng: np.random.Generator, n: int) -> int:
     return int(rng.choice(places))
 
 
-def _counted(
-    keys: Expression, queries: Expression, level: Callable[[int, int], float], n: int, size: int
-) -> tuple[Bins, Attend]:
-    """How many places have level 1, 0 to size - 1 and more: BOS's share is 1 / (1 + count)."""
-    share = Attend(keys, queries, level, None, counts_bos=True)
-    below = [-(1 / (1 + c) + 1 / (2 + c)) / 2 for c in range(size - 1)]
-    margin = (1 / size - 1 / (size + 1)) / 2
-    return Bins(share, (-1.0,), tuple(below), margin), share
+def _fetch(keys: Any, queries: Any, predicate: Any) -> Any:
+    """The tokens of the places whose key the predicate selects for a query, averaged."""
+    return rasp.Aggregate(rasp.Select(keys, queries, predicate), rasp.tokens)
 
 
 def _balanced(row: list[int]) -> list[int]:

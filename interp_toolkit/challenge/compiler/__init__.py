@@ -1,1 +1,0 @@
-"""RASP-like programs, an interpreter that runs them, and a compiler that makes them weights."""
