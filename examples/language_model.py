@@ -39,7 +39,7 @@ def main(folder: Path, source: str | Path | None) -> None:
         "Which heads move, suppress or inhibit; what carries it, and what that stands up to"
     )
     data = it.task(model, "indirect-object", rows=ROWS)
-    roles = it.analyze(model, "roles", data=data, checked=8)
+    roles = it.analyze(model, "roles", data=data)
     circuit = it.analyze(model, "circuit", data=data, memory="2GiB")
     render([roles, circuit], console)
     circuit.write_graph(folder / "indirect-object.eap.json")

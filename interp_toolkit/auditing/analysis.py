@@ -50,7 +50,6 @@ def audit(
     data: Any = None,
     seed: int = 0,
     level: float = 0.05,
-    exhaustive: bool = False,
     sealed: Sealed | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -66,7 +65,6 @@ def audit(
         seed: of every draw.
         level: of error: the chance that any claim is wrongly confirmed, and that any is wrongly
             refuted, is at most this, as far as the intervals hold.
-        exhaustive: the rows are all that the claims speak of, so that nothing is inferred.
         sealed: what was written down before (see `auditing.seal`); its claims are tested
             with its seed and level, before `claims`, corrected among themselves, and marked.
         memory: bound on what is held at once beside the weights, such as "4GiB".
@@ -85,7 +83,7 @@ def audit(
         raise InputError("there is no claim to test")
     before = 0 if sealed is None else len(single(sealed.claims))
     if sealed is not None:
-        seed, level, exhaustive = sealed.seed, sealed.level, sealed.exhaustive
+        seed, level = sealed.seed, sealed.level
     every = single(listed)
     with as_found(model):
         model = load(model)
@@ -96,7 +94,6 @@ def audit(
             level=level,
             claims=len(every) - before or 1,
             memory=memory,
-            exhaustive=exhaustive,
             progress=progress,
         )
         tested = []
@@ -171,7 +168,7 @@ def _settings(ground: Ground, claims: Sequence[BaseClaim]) -> dict[str, Any]:
     for one in shown:
         if len(one.get("direction", ())) > 16:
             one["direction"] = f"{len(one['direction'])} numbers"
-    return {"level": ground.level, "exhaustive": ground.exhaustive, "claims": shown}
+    return {"level": ground.level, "claims": shown}
 
 
 def _notes(ground: Ground, tested: Sequence[AuditedClaim], sealed: Sealed | None) -> list[str]:
@@ -183,11 +180,9 @@ def _notes(ground: Ground, tested: Sequence[AuditedClaim], sealed: Sealed | None
             f"SHA-256 {sealed.sha256[:16]}…); that their data were not seen before is for whoever "
             "sealed them to vouch for"
         )
-    if ground.data is not None and not ground.exhaustive:
+    if ground.data is not None:
         notes.append(
             "answers hold for rows like these; whether the claims were made on the same rows is "
             "not known here"
         )
-    if ground.exhaustive:
-        notes.append("the rows are taken as all that the claims speak of: nothing is inferred")
     return notes

@@ -161,9 +161,6 @@ class _CircuitAudit:
         """Of the behaviour, from values by row: what `part` keeps above all edges cut."""
         intact, nothing = (self.values_intact, self.values_cut) if of is None else of
         left, whole = part - nothing, intact - nothing
-        mean = float(left.mean() / whole.mean())
-        if self.ground.exhaustive:
-            return Share(mean, mean, mean)
         return ratio_share(left, whole, coverage)
 
     def all_of_it(self) -> Part:

@@ -1,8 +1,6 @@
 """What an audit stands on: the model, the rows, what the model does there, and how sure to be.
 
-Rows that are there twice are one: what happens on copies is no second witness. Where the rows are
-all inputs that the claim speaks of (`exhaustive`), there is nothing to infer, and intervals shrink
-to what was counted.
+Rows that are there twice are one: what happens on copies is no second witness.
 """
 
 from __future__ import annotations
@@ -39,7 +37,6 @@ class Ground:
         level: of error for the whole audit.
         claims: how many are judged together.
         memory: bound for the run.
-        exhaustive: whether the rows are all that the claims speak of.
         progress: told what is being done.
     """
 
@@ -49,7 +46,6 @@ class Ground:
     level: float
     claims: int
     memory: int | str | None = None
-    exhaustive: bool = False
     progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
 
     def correcting(self, claims: int) -> Ground:
@@ -124,16 +120,11 @@ class Ground:
     def share(self, lost: Float[np.ndarray, " row"], coverage: float) -> Share:
         """A loss of value on the task's rows, as a fraction of the metric."""
         assert self.home is not None
-        if self.exhaustive:
-            mean = min(float(lost.mean()) / self.home.whole, self.home.most)
-            return Share(mean, mean, mean)
         return self.home.fraction(lost, coverage)
 
     def mean(self, values: Float[np.ndarray, " row"], coverage: float) -> Share:
         """The mean of one number a row."""
         found = estimate(values, coverage)
-        if self.exhaustive:
-            return Share(found.mean, found.mean, found.mean)
         return Share(found.mean, found.low, found.high)
 
     def rng(self, *key: int) -> np.random.Generator:
@@ -149,18 +140,15 @@ def ground_on(
     level: float,
     claims: int,
     memory: int | str | None = None,
-    exhaustive: bool = False,
     progress: Callable[[str], None] = lambda step: None,
 ) -> tuple[Ground, list[str]]:
     """The ground of an audit, and notes on the rows.
 
     Raises:
-        InputError: a level out of range; `exhaustive` without data.
+        InputError: a level out of range.
     """
     if not 0 < level < 0.5:
         raise InputError(f"the level {level} must lie between 0 and 0.5")
-    if exhaustive and data is None:
-        raise InputError("exhaustive says that the rows given are all there are; give rows")
     notes = []
     if data is not None:
         kept = _distinct(data)
@@ -168,12 +156,11 @@ def ground_on(
             copies = len(data) - len(kept)
             notes.append(f"{copies} of {len(data)} rows are copies of others and were left out")
             data = data.at(kept)
-        if len(data) > MOST_ROWS and not exhaustive:
+        if len(data) > MOST_ROWS:
             notes.append(f"{MOST_ROWS} of {len(data)} rows were drawn")
             order = np.random.default_rng([seed, 1]).permutation(len(data))
             data = data.at(np.sort(order[:MOST_ROWS]))
-    found = Ground(model, data, seed, level, claims, memory, exhaustive, progress)
-    return found, notes
+    return Ground(model, data, seed, level, claims, memory, progress), notes
 
 
 def _distinct(data: FeatureData) -> np.ndarray:

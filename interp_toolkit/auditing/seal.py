@@ -37,7 +37,6 @@ class Sealed:
         sha256: of the file's content but for itself.
         sealed_at: when, as the file says.
         version: of this package that sealed it.
-        exhaustive: whether the rows are to be all that the claims speak of.
     """
 
     claims: tuple[BaseClaim, ...]
@@ -46,7 +45,6 @@ class Sealed:
     sha256: str
     sealed_at: str
     version: str
-    exhaustive: bool = False
 
 
 def write_seal(
@@ -55,7 +53,6 @@ def write_seal(
     *,
     seed: int = 0,
     level: float = 0.05,
-    exhaustive: bool = False,
 ) -> Sealed:
     """Write an audit down, to be run later on data not seen yet.
 
@@ -64,7 +61,6 @@ def write_seal(
         path: the file.
         seed: of every draw.
         level: of error.
-        exhaustive: whether the rows will be all that the claims speak of.
 
     Raises:
         InputError: no claim, a file that is there already, or that cannot be written.
@@ -79,7 +75,6 @@ def write_seal(
         "version": __version__,
         "seed": seed,
         "level": level,
-        "exhaustive": exhaustive,
         "claims": [claim.model_dump(mode="json", exclude_none=True) for claim in claims],
         "plan": plan_of(claims, level),
     }
@@ -138,7 +133,6 @@ def _sealed(content: dict[str, Any]) -> Sealed:
         sha256=str(content["sha256"]),
         sealed_at=str(content["sealed_at"]),
         version=str(content["version"]),
-        exhaustive=bool(content["exhaustive"]),
     )
 
 

@@ -1,16 +1,12 @@
 from .behaviour.prompts import repeated_prompts as repeated_prompts
-from .collapse.by_depth import similarity_by_depth as similarity_by_depth
 from .composition.scores import composition_scores as composition_scores
 from .edges.export import write_graph as write_graph
 from .edges.graph import composition_graph as composition_graph
-from .heads.ablation import ablation_effects as ablation_effects
 from .heads.detectors import Detector as Detector
 from .heads.partner import partners as partners
 from .heads.scores import score_heads as score_heads
-from .roles.find import find_roles as find_roles
 from .skip_bigrams.find import find_skip_bigrams as find_skip_bigrams
 from .skip_bigrams.head import skip_bigrams_of as skip_bigrams_of
-from .sorting.evolution import sorting_evolution as sorting_evolution
 from .sorting.fingerprint import sorting_fingerprint as sorting_fingerprint
 from .weights.ov import ov_circuit as ov_circuit
 from .weights.qk import qk_circuit as qk_circuit

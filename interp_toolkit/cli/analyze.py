@@ -106,7 +106,6 @@ def analyze(
     device: options.Device = "auto",
     json: options.Json = None,
     html: options.Html = None,
-    assets: options.Assets = None,
     graph: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write the graph that the analysis finds."),
@@ -129,7 +128,6 @@ def analyze(
         | {"--data": data, "--text": text, "--config": config, "--keys": keys}
         | options.files_among(given),
     )
-    options.check_assets(assets, html)
     if column and given.get("features") is not None:
         raise InputError("--column and --features both say what the features are; give one")
     rows = RowsGiven(data, column or None, prompt or (), text, text_length, task, task_rows)
@@ -142,14 +140,14 @@ def analyze(
         refused = _of_all(models, named, rows, given, loading, quiet, results)
     except BaseException:
         if models[1:] and results:  # those before it are not lost
-            show_results(results, json, json_path, html_path, quiet, assets)
+            show_results(results, json, json_path, html_path, quiet)
         raise
     if graph_path is not None:
         for result in results:
             if named[result.probe].graph_formats:
                 result.write_graph(graph_path)
                 print(f"graph: {graph_path}", file=sys.stderr)
-    show_results(results, json, json_path, html_path, quiet, assets)
+    show_results(results, json, json_path, html_path, quiet)
     if refused:
         raise InputError(f"left out of {len(models)} models: {'; '.join(refused)}")
 

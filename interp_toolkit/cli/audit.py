@@ -111,9 +111,6 @@ def audit(
         int | None,
         typer.Option(metavar="N", help="How many rows of --task; default: 64.", show_default=False),
     ] = None,
-    exhaustive: Annotated[
-        bool, typer.Option("--exhaustive", help="The rows are all that the claims speak of.")
-    ] = False,
     level: Annotated[
         float | None, typer.Option(help="Of error, for all claims together; default: 0.05.")
     ] = None,
@@ -178,7 +175,7 @@ def audit(
     if seal is not None:
         if sealed is not None or model is not None or data is not None or task is not None:
             raise InputError("--seal tests nothing: give no --model, --data, --task or --sealed")
-        _seal(named, by_flags, seal, seed or 0, 0.05 if level is None else level, exhaustive)
+        _seal(named, by_flags, seal, seed or 0, 0.05 if level is None else level)
         return
     if model is None:
         raise InputError("give --model MODEL, what the claim is about")
@@ -192,7 +189,7 @@ def audit(
         from interp_toolkit.models.loading.loader import load
 
         before = None if sealed is None else read_seal(Path(sealed))
-        _check_agreement(before, seed, level, exhaustive)
+        _check_agreement(before, seed, level)
         claims = _claims(named, by_flags)
         say(f"loading {printable(model)}")
         live = load(model, progress=say, **loading)
@@ -212,7 +209,6 @@ def audit(
             data=found,
             seed=seed or 0,
             level=0.05 if level is None else level,
-            exhaustive=exhaustive,
             sealed=before,
             memory=memory,
             progress=say,
@@ -248,18 +244,11 @@ def _claims(named: list[str], by_flags: dict[str, Any] | None) -> list[Any]:
 
 
 def _seal(
-    named: list[str],
-    by_flags: dict[str, Any] | None,
-    path: str,
-    seed: int,
-    level: float,
-    exhaustive: bool,
+    named: list[str], by_flags: dict[str, Any] | None, path: str, seed: int, level: float
 ) -> None:
     from interp_toolkit.auditing.seal import write_seal
 
-    found = write_seal(
-        _claims(named, by_flags), path, seed=seed, level=level, exhaustive=exhaustive
-    )
+    found = write_seal(_claims(named, by_flags), path, seed=seed, level=level)
     print(f"sealed {len(found.claims)} claims in {path}")
     print(f"SHA-256 {found.sha256}")
     print(
@@ -267,15 +256,13 @@ def _seal(
     )
 
 
-def _check_agreement(sealed: Any, seed: int | None, level: float | None, exhaustive: bool) -> None:
+def _check_agreement(sealed: Any, seed: int | None, level: float | None) -> None:
     """Raise InputError where an option says otherwise than what was sealed."""
     if sealed is None:
         return
     for name, given, was in (("seed", seed, sealed.seed), ("level", level, sealed.level)):
         if given is not None and given != was:
             raise InputError(f"--{name} {given}: the audit was sealed with {was}; leave it out")
-    if exhaustive and not sealed.exhaustive:
-        raise InputError("--exhaustive: the audit was sealed without it; leave it out")
     from interp_toolkit._version import __version__
 
     if sealed.version != __version__:

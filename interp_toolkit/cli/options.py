@@ -48,14 +48,6 @@ Json = Annotated[
     str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
 ]
 Html = Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")]
-Assets = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FOLDER",
-        help="Keep plotly.js here, shared by reports, not in --html's file.",
-        show_default=False,
-    ),
-]
 _OPTIONS_OF_LOAD = (
     "source",
     "device",
@@ -140,17 +132,6 @@ def writable(path: str | None, option: str) -> Path | None:
     except OSError as error:
         raise InputError(f"{option} {path}: {error.strerror}") from error
     return target
-
-
-def check_assets(folder: str | None, html: str | None) -> None:
-    """Raise InputError for a folder of assets that no page uses, or that cannot be written to."""
-    if folder is None:
-        return
-    if html is None:
-        raise InputError("--assets is a folder for what --html needs, which is not given")
-    if Path(folder).exists() and not Path(folder).is_dir():
-        raise InputError(f"--assets {folder} is a file; give a folder")
-    writable(os.path.join(folder, "plotly.js") if os.path.isdir(folder) else folder, "--assets")
 
 
 def files_among(given: Mapping[str, Any]) -> dict[str, str]:

@@ -13,7 +13,6 @@ def show_results(
     json_path: Path | None,
     html_path: Path | None,
     quiet: bool,
-    assets: str | None = None,
 ) -> None:
     """Print the results, or their JSON where `json` is "-", and write the files asked for."""
     from rich.console import Console
@@ -28,12 +27,10 @@ def show_results(
         if to_stdout:
             write_json(results, "-")
     finally:  # the files are written although the reader of the output may have left
-        _write(results, json_path, html_path, assets)
+        _write(results, json_path, html_path)
 
 
-def _write(
-    results: list[Any], json_path: Path | None, html_path: Path | None, assets: str | None
-) -> None:
+def _write(results: list[Any], json_path: Path | None, html_path: Path | None) -> None:
     """The files asked for; where each is goes to standard error."""
     from interp_toolkit.report.json import write_json
 
@@ -43,5 +40,5 @@ def _write(
     if html_path is not None:
         from interp_toolkit.report.html import write_report
 
-        write_report(results, html_path, assets)
+        write_report(results, html_path)
         print(f"report: {html_path}", file=sys.stderr)

@@ -1,7 +1,3 @@
-from .about.record import ModelRecord as ModelRecord
-from .about.record import record_of as record_of
-from .features.feature_sets import FeatureSet as FeatureSet
-from .features.feature_sets import read_features as read_features
 from .loading.check_assumptions import AssumptionsCheck as AssumptionsCheck
 from .loading.check_assumptions import check_assumptions as check_assumptions
 from .loading.checkpoint import save as save
@@ -9,9 +5,7 @@ from .loading.loader import load as load
 from .running.interventions import ablate as ablate
 from .running.interventions import edit as edit
 from .running.interventions import reinitialised as reinitialised
-from .running.streaming import ActivationBatch as ActivationBatch
 from .running.streaming import activations as activations
 from .running.streaming import collect as collect
 from .transformer.config import TransformerConfig as TransformerConfig
 from .transformer.transformer import Transformer as Transformer
-from .weights.view import ModelWeights as ModelWeights

@@ -1,17 +1,7 @@
-from .estimators.boolean import TABLES as TABLES
-from .estimators.boolean import ANDProbe as ANDProbe
 from .estimators.boolean import BooleanProbe as BooleanProbe
-from .estimators.boolean import ORProbe as ORProbe
 from .estimators.boolean import XORProbe as XORProbe
-from .estimators.boolean import parity_table as parity_table
-from .estimators.boolean import truth_values as truth_values
-from .estimators.heldout import cross_validate_targets as cross_validate_targets
 from .estimators.logistic import fit_logistic_targets as fit_logistic_targets
 from .estimators.logistic_probe import LogisticProbe as LogisticProbe
-from .estimators.separability import Separability as Separability
 from .estimators.separability import check_separability as check_separability
-from .estimators.splits import shuffled_labels as shuffled_labels
 from .estimators.witness import Certificate as Certificate
-from .estimators.witness import Hyperplane as Hyperplane
-from .uand.errors import PairErrors as PairErrors
 from .uand.readoff import UANDReadoff as UANDReadoff

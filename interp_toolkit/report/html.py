@@ -6,10 +6,6 @@ leaves plotly.js out. It needs no network, and may not use one: its content secu
 nothing be fetched and runs only the scripts whose hashes the page names, so that nothing in a
 result can run even if it got past the escaping. The same results give the same bytes.
 
-Pages may share plotly.js in a folder of assets. Such a page has to stay where that folder is, and
-its policy allows script files of the same origin or disk; what is in results is escaped all the
-same.
-
 Colours live in `page.css`, for light, dark and print. `page.js` reads them from there and hands
 them to the plots as plotly's template, which gives way to whatever a figure sets itself.
 """
@@ -24,13 +20,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import accumulate, chain
-from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from plotly.offline import get_plotlyjs, get_plotlyjs_version
+from plotly.offline import get_plotlyjs
 
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError
@@ -84,18 +78,12 @@ class Grid:
     rows: Sequence[tuple[str, Sequence[Cell]]]
 
 
-def write_report(
-    results: Sequence[Result],
-    path: str | os.PathLike[str],
-    assets: str | os.PathLike[str] | None = None,
-) -> None:
+def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
     """Write the page, all or nothing.
 
     Args:
         results: in the order to show; of one model or of several.
         path: of the HTML file.
-        assets: a folder for plotly.js, made where it is not there, which several pages can share;
-            a page then weighs what its results do, and needs the folder where it was.
 
     Raises:
         InputError: when there are no results, or the file cannot be written there.
@@ -107,26 +95,11 @@ def write_report(
     """
     if not results:
         raise InputError("a report needs at least one result")
-    shared = None if assets is None else _share_plotly(Path(assets), Path(path))
-    write_text(path, to_html(results, shared))
+    write_text(path, to_html(results))
 
 
-def _share_plotly(folder: Path, page: Path) -> str:
-    """Where a page finds plotly.js in a folder of assets, which is written there."""
-    file = folder / f"plotly-{get_plotlyjs_version()}.min.js"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        kept = file.read_bytes() if file.is_file() else b""
-    except OSError as error:
-        raise InputError(f"cannot use {folder}: {error.strerror}") from error
-    if kept != get_plotlyjs().encode():
-        write_text(file, get_plotlyjs())
-    way = os.path.relpath(file.resolve(), page.resolve().parent)
-    return quote(Path(way).as_posix())
-
-
-def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
-    """The page as text; with plotly.js inside, or taken from an address beside the page."""
+def to_html(results: Sequence[Result]) -> str:
+    """The page as text, with plotly.js inside."""
     names = model_names(results)
     models = list(dict.fromkeys(names))
     beside_figures = side_by_side.figures(results, names)
@@ -138,7 +111,7 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
         if NOT_DRAWN.fullmatch(kind) and kind not in ("heatmap", "treemap"):
             raise ValueError(f"a page without network cannot draw a {kind} trace")
     scripts = {
-        "plotly": script_text(get_plotlyjs()) if figures and plotly is None else "",
+        "plotly": script_text(get_plotlyjs()) if figures else "",
         "page": script_text(_source("page.js")),
     }
     return (
@@ -158,7 +131,6 @@ def to_html(results: Sequence[Result], plotly: str | None = None) -> str:
             version=__version__,
             css=Markup(_source("page.css")),
             scripts=scripts,
-            plotly=plotly if figures else None,
             script_hashes=[_hash(text) for text in scripts.values() if text],
             figures=[{"data": f["data"], "layout": f["layout"]} for f in figures],
             colors=[*CLASS_COLORS, NEUTRAL],

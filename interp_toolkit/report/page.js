@@ -54,7 +54,6 @@
   });
   const inSight = (plot) => !plot.closest("details:not([open])");
   function draw(size = {}, among = plots) {
-    if (!drawable) return;
     among.filter(inSight).forEach((plot) => { // the others are drawn when their group is opened
       const given = figures[plots.indexOf(plot)];
       const { data, layout } = structuredClone(given); // plotly writes into what it is given
@@ -84,15 +83,6 @@
     if (link && !elsewhere) setTimeout(() => lead(link.getAttribute("href"))); // after the browser's own jump
   });
 
-  // A page that keeps plotly.js in a folder of assets may have been moved away from it.
-  const drawable = figures.length === 0 || "Plotly" in window;
-  if (!drawable) {
-    const address = document.querySelector("script[src]").getAttribute("src");
-    plots.forEach((plot) => {
-      plot.textContent = `This plot needs ${address}, which is not beside this page.`;
-    });
-  }
-
   function applyTheme() {
     themeButton.textContent = isDark() ? "Light theme" : "Dark theme";
     draw();
@@ -119,7 +109,7 @@
     else delete root.dataset.theme;
     before = null;
     applyTheme();
-    if (drawable) plots.filter(inSight).forEach((plot) => Plotly.Plots.resize(plot));
+    plots.filter(inSight).forEach((plot) => Plotly.Plots.resize(plot));
   });
 
   // Tables: a click on a heading sorts, by number where all are numbers, what is missing last; a

@@ -33,7 +33,7 @@ def test_a_sealed_audit_says_which_claims_were_sealed(tmp_path, model):
     assert any("1 of 2 claims were sealed" in note for note in found.notes)
 
 
-@pytest.mark.parametrize("change", ["seed", "level", "claims", "plan", "sealed_at", "exhaustive"])
+@pytest.mark.parametrize("change", ["seed", "level", "claims", "plan", "sealed_at"])
 def test_a_seal_shows_every_change(tmp_path, change):
     path = tmp_path / "s.json"
     write_seal([as_claim(CLAIM)], path)
@@ -103,7 +103,6 @@ def test_the_same_seed_gives_the_same(model):
     ("more", "said"),
     [
         ({"level": 0.7}, "level"),
-        ({"exhaustive": True}, "give rows"),
         ({"claims": []}, "no claim to test"),
     ],
 )
@@ -111,18 +110,6 @@ def test_options_that_cannot_be(model, more, said):
     claims = more.pop("claims", [CLAIM])
     with pytest.raises(InputError, match=said):
         it.audit(model, claims, **more)
-
-
-def test_exhaustive_rows_are_counted_not_inferred():
-    tokens = np.array([[a, b, 2] for a in (0, 1) for b in (0, 1)])
-    data = FeatureData(tokens, tokens[:, :2] == 1, ("a", "b"))
-    model = it.load("toy:xor-2head")
-    direction = {"direction": [1.0, 1.0, 0.0], "hook": "blocks.0.hook_resid_post"}
-    claim = direction | {"features": ["a", "b"], "table": "0110"}
-    counted = it.audit(model, [claim], data=data, exhaustive=True).claims[0]
-    inferred = it.audit(model, [claim], data=data).claims[0]
-    assert counted.answer in ("confirmed", "refuted")
-    assert inferred.answer == "not_testable"  # two rows of a class are too few to set a threshold
 
 
 def test_many_rows_are_drawn_with_all_that_belongs_to_them(model):
@@ -134,8 +121,6 @@ def test_many_rows_are_drawn_with_all_that_belongs_to_them(model):
     tokens = ground.data.token_matrix()
     assert (ground.data.features[:, 0] == (tokens[:, 0] % 2 == 1)).all()
     assert (ground.groups == tokens[:, 0]).all()
-    everything, _ = ground_on(model, data, seed=0, level=0.05, claims=1, exhaustive=True)
-    assert len(everything.data) == 700
 
 
 def test_an_effect_of_one_template_alone_is_not_stable():

@@ -378,9 +378,10 @@ def test_an_option_of_one_probe_does_not_hinder_another(call) -> None:
     assert len(out.splitlines()) == 2
 
 
-def test_a_layout_is_one_text_of_words(call) -> None:
+def test_a_layout_is_one_text_of_words(call, monkeypatch) -> None:
+    monkeypatch.setattr("interp_toolkit.circuits.sorting.analysis.NULLS", 0)
     layout = "15 list10 16 sorted10"
-    arguments = ("--probe", "sorting", "--layout", layout, "--nulls", "0", "--json", "-")
+    arguments = ("--probe", "sorting", "--layout", layout, "--json", "-")
     code, out, _ = call("analyze", "toy:sort-min-greater", *arguments)
     assert code == 0
     assert json.loads(out)["results"][0]["layout"] == layout
@@ -457,7 +458,7 @@ def test_help_shows_the_options_of_the_probes_named(call) -> None:
     assert len(plain.splitlines()) < 70
     code, out, _ = call("analyze", "--probe", "uand", "--help")
     assert code == 0
-    for flag in ("--level", "--gate", "--most-rows", "--seed"):
+    for flag in ("--level", "--gate", "--most-features", "--seed"):
         assert flag in out
 
 

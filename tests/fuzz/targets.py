@@ -147,7 +147,7 @@ def show(result: Any) -> None:
     render([result], console)
     said = console.export_text()
     assert not set(said) & CONTROL, "a control character on the terminal"
-    assert MARKUP not in to_html([result], "plotly.js"), "markup on the page"
+    assert MARKUP not in to_html([result]), "markup on the page"
 
 
 def open_store(folder: Path) -> None:

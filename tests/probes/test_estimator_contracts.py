@@ -14,10 +14,8 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from interp_toolkit import probes
 from interp_toolkit.probes import (
-    ANDProbe,
     BooleanProbe,
     LogisticProbe,
-    ORProbe,
     UANDReadoff,
     XORProbe,
 )
@@ -51,14 +49,6 @@ class XOR(Tabled, XORProbe):
     pass
 
 
-class AND(Tabled, ANDProbe):
-    pass
-
-
-class OR(Tabled, ORProbe):
-    pass
-
-
 class Readoff(Tabled, UANDReadoff):
     def score(self, X, y=None):
         """Its score takes gates in place of labels."""
@@ -71,8 +61,6 @@ OURS = [
     Boolean(),
     Boolean("0111", class_weight="balanced"),
     XOR(),
-    AND(),
-    OR(),
     Readoff(),
 ]
 

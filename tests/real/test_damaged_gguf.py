@@ -49,7 +49,7 @@ def test_a_file_that_is_cut_off(tiny, share):
 
 def test_another_format(tiny):
     tiny.write_bytes(b"PK\x03\x04" * 100)
-    assert "is no GGUF file" in refusal(tiny)
+    assert "GGUF magic invalid" in refusal(tiny)
 
 
 @pytest.mark.parametrize("at", [8, 16])

@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from interp_toolkit.circuits import ablation_effects, repeated_prompts, score_heads
+from interp_toolkit.circuits import repeated_prompts, score_heads
+from interp_toolkit.circuits.heads.ablation import ablation_effects
 
 pytestmark = pytest.mark.real
 

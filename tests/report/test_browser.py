@@ -327,16 +327,6 @@ def test_the_plots_are_drawn(opened):
     assert pixels(opened, image, CLASS_COLORS[1])["near"] > 30
 
 
-def test_a_page_with_shared_assets_draws_too(driver, tmp_path, separable):
-    path = tmp_path / "report.html"
-    write_report([separable], path, tmp_path / "assets")
-    open_page(driver, path.as_uri())
-    assert len(driver.find_elements("css selector", ".scatterlayer .trace")) == 5
-    assert complaints(driver) == []
-    asked = [url.split(":")[0] for url in requests(driver)]
-    assert set(asked) <= {"file", "data", "blob"}
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_has_no_serious_finding(opened, scheme):
     axe = pytest.importorskip("axe_core_python.base")

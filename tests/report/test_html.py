@@ -296,29 +296,6 @@ def test_a_page_weighs_what_plotly_does_and_one_without_plots_next_to_nothing(se
     assert len(Page(to_html([plain])).all("script")) == 4
 
 
-def test_pages_can_share_plotly(separable, tmp_path):
-    (tmp_path / "pages").mkdir()
-    assets = tmp_path / "a folder"
-    first, second = tmp_path / "pages" / "a.html", tmp_path / "b.html"
-    write_report([separable], first, assets)
-    [file] = assets.iterdir()
-    file.write_text("damaged")
-    write_report([separable], second, assets)
-    assert list(assets.iterdir()) == [file]
-    assert len(file.read_text()) > 1_000_000
-    for path, way in ((first, "../a%20folder/"), (second, "a%20folder/")):
-        assert len(path.read_bytes()) < 60_000
-        page = Page(path.read_text())
-        [source] = [s.attributes["src"] for s in page.all("script") if "src" in s.attributes]
-        assert source == f"{way}{file.name}"
-        [policy] = [
-            m.attributes["content"] for m in page.all("meta") if "http-equiv" in m.attributes
-        ]
-        assert "'self' file:" in policy
-    write_report([replace(separable, plots=[])], second, assets)
-    assert "src" not in "".join(str(s.attributes) for s in Page(second.read_text()).all("script"))
-
-
 def test_the_same_results_give_the_same_bytes(separable, tmp_path):
     first, second = tmp_path / "a.html", tmp_path / "b.html"
     write_report([separable], first)

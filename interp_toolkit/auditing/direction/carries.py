@@ -77,9 +77,6 @@ class CarryingAudit(MovingAudit):
     def moved(self, values: Values, coverage: float, less: Values | float = 0.0) -> Share:
         """The share of the way from the clean rows' worth to the corrupted rows'."""
         part = self.worth - values - less
-        mean = float(part.mean() / self.whole.mean())
-        if self.ground.exhaustive:
-            return Share(mean, mean, mean)
         return ratio_share(part, self.whole, coverage)
 
     def moving(self) -> list[Part]:

@@ -71,8 +71,6 @@ class ReadingAudit(DirectionAudit):
     def _split(self, labels: Bool[np.ndarray, " row"]) -> tuple[np.ndarray, np.ndarray | None]:
         """Rows that thresholds are set on, and those they are judged on, of both classes."""
         everything = np.arange(len(labels))
-        if self.ground.exhaustive:
-            return everything, everything
         rng, train = self.ground.rng(7), []
         for kind in (False, True):
             rows = rng.permutation(np.flatnonzero(labels == kind))
@@ -93,14 +91,11 @@ class ReadingAudit(DirectionAudit):
         shares = []
         for rows in right:
             hit, n = int(rows.sum()), len(rows)
-            low, high = clopper_pearson(hit, n, coverage)
-            exact = self.ground.exhaustive
-            shares.append(Share(hit / n, *((hit / n, hit / n) if exact else (low, high))))
+            shares.append(Share(hit / n, *clopper_pearson(hit, n, coverage)))
         answers = [answer_of(s.low, s.high, self.bound) for s in shares]
         answer: Answer = "undecided"
         fewest = min(len(rows) for rows in right)
         most = clopper_pearson(reachable * fewest, fewest, coverage)[1]
-        most = reachable if self.ground.exhaustive else most
         if "refuted" in answers and answer_of(most, most, self.bound) == "refuted":
             answer = "refuted"
         elif set(answers) == {"confirmed"}:

@@ -47,8 +47,7 @@ class SteeringAudit(MovingAudit):
         turned = (self.changed(partial(_add, step)) < 0)[before]
         coverage = self.ground.coverage(1)
         hit, n = int(turned.sum()), len(turned)
-        ends = clopper_pearson(hit, n, coverage)
-        found = Share(hit / n, *((hit / n, hit / n) if self.ground.exhaustive else ends))
+        found = Share(hit / n, *clopper_pearson(hit, n, coverage))
         answer = answer_of(found.low, found.high, self.bound)
         size = float(step.norm())
         spread = float((self.clean @ self.unit).std()) or float("nan")

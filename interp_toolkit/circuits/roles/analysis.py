@@ -16,7 +16,7 @@ from interp_toolkit.circuits.behaviour.prompts import copies_note, prompts_from_
 from interp_toolkit.circuits.behaviour.task import measured_home, task_of
 from interp_toolkit.circuits.roles import figures
 from interp_toolkit.circuits.roles.asks import asks_of
-from interp_toolkit.circuits.roles.find import CHECKED, find_roles
+from interp_toolkit.circuits.roles.find import find_roles
 from interp_toolkit.circuits.roles.reading import adding
 from interp_toolkit.circuits.roles.result import RolesResult
 from interp_toolkit.circuits.roles.verdict import evidence_of, not_tested, verdict
@@ -50,7 +50,6 @@ class RolesOptions(Options):
         description="Token ids in order, for successor heads; default: the tokenizer's weekdays, "
         "months, numbers and letters.",
     )
-    checked: int = Field(CHECKED, ge=0, description="Heads to take out one by one, at most.")
 
 
 def run(
@@ -89,7 +88,6 @@ def run(
         model,
         prompts,
         lists=options.lists,
-        checked=options.checked,
         seed=options.seed,
         memory=options.memory,
         progress=progress,

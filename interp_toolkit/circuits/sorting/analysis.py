@@ -39,7 +39,7 @@ from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure
 
 MOST_HEADS = 4  # whose weights and patterns are drawn
-NULLS = 20
+NULLS = 20  # re-initialised models to compare with
 SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
 
 
@@ -59,7 +59,6 @@ class SortingOptions(Options):
     given: Annotated[Words | None, Flag("--list", metavar='"8 8 8 9 9"')] = Field(
         None, description="A list of your own, as token ids: sort it, and draw its pattern."
     )
-    nulls: int = Field(NULLS, ge=0, description="Re-initialised models to compare with.")
 
 
 def run(
@@ -91,7 +90,7 @@ def run(
         model,
         options.layout,
         distinct=options.distinct,
-        nulls=options.nulls,
+        nulls=NULLS,
         seed=options.seed,
         memory=options.memory,
         progress=progress,

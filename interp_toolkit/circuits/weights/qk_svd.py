@@ -70,31 +70,6 @@ class QKDecomposition(Brief):
         """
         return self._ends(self._readout, "token", k, components)
 
-    @torch.no_grad()
-    def top_features(
-        self, features: Float[Tensor, "feature d_model"], k: int = 10, components: int = 5
-    ) -> pd.DataFrame:
-        """The same for any directions, such as an SAE's decoder rows, as the head reads them.
-
-        Args:
-            features: directions of the normalised residual stream, one a row; taken as they are.
-            k: features per end; all of them where there are not so many.
-            components: how many components, likewise.
-
-        Returns:
-            As `top_tokens`, with the row's number as "feature".
-
-        Raises:
-            InputError: no feature or no component asked for, or directions of another width.
-        """
-        if features.shape[-1] != len(self.query_directions):
-            raise InputError(
-                f"the features have {features.shape[-1]} numbers each; the model's residual stream "
-                f"has {len(self.query_directions)}"
-            )
-        own = features.to(self.query_directions)
-        return self._ends(lambda U: own @ U, "feature", k, components)
-
     def _ends(self, readout: Readout, what: str, k: int, components: int) -> pd.DataFrame:
         import pandas as pd
 

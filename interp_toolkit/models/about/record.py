@@ -41,7 +41,7 @@ class ModelRecord:
 
     Examples:
         >>> import interp_toolkit as it
-        >>> from interp_toolkit.models import record_of
+        >>> from interp_toolkit.models.about.record import record_of
         >>> record_of(it.load("toy:xor-2head")).kind
         'toy'
     """

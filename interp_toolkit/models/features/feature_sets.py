@@ -60,7 +60,7 @@ class FeatureSet(Brief):
 
     Examples:
         >>> import interp_toolkit as it
-        >>> from interp_toolkit.models import read_features
+        >>> from interp_toolkit.models.features.feature_sets import read_features
         >>> found = read_features("embeddings", it.load("toy:induction"))
         >>> len(found.names), found.reads
         (64, 'tokens')

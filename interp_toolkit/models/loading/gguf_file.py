@@ -1,10 +1,11 @@
 """A GGUF file (llama.cpp's format) becomes a bridge: transformers reads it, dequantised.
 
-The file is checked first (`gguf_header`), and the model that its settings describe is laid out
-without memory and compared with the file's tensors, so that nothing is allocated for a file that
-lies. Transformers sees the file alone in a folder of its own: nothing that lies beside it is read.
-It parses a file's metadata once for each of configuration, weights and tokenizer, and lists all
-tensor names once a module; here each is done once.
+The package `gguf` parses the file, here with every read held against the file's size and their
+number bounded. Then the model that its settings describe is laid out without memory and compared
+with the file's tensors, so that nothing is allocated for a file that lies. Transformers sees the
+file alone in a folder of its own: nothing that lies beside it is read. It parses a file's metadata
+once for each of configuration, weights and tokenizer, and lists all tensor names once a module;
+here each is done once.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import functools
 import importlib.util
 import io
 import os
+import re
 import tempfile
+import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,13 +27,31 @@ import numpy as np
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.loading.gguf_header import GGUFHeader, read_header
 from interp_toolkit.models.loading.huggingface import bridge_to, check_complete
 from interp_toolkit.models.loading.memory_needed import announce
 from interp_toolkit.models.loading.quietly import offline, one_line, quiet
 
 _NAME = "model.gguf"
+_MAGIC = b"GGUF"
 _TIMES = 2  # how many numbers a configuration may ask for, for each that the file has
+_MOST_READS = 8_000_000  # of a header; a vocabulary of 1e6 words takes 5e6, each an object
+_MOST_AXES = 8
+_LONGEST = 200  # characters of what other libraries say
+#: settings that say how many parts a model has, and how many are fine without a tensor for each
+_COUNTS = {"block_count": 0, "decoder_block_count": 0, "expert_count": 1024}
+_BLOCK = re.compile(r"blk\.(\d{1,9})\.")
+_PLAIN = ("F32", "F16", "BF16", "F64")  # kinds of numbers that are not quantised
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a file is one by its name or its first bytes; raises nothing."""
+    if path.suffix.lower() == ".gguf":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
 
 
 def load_gguf(
@@ -52,21 +74,29 @@ def load_gguf(
             its tensors do not fit its settings.
     """
     _require_package(path)
-    header = read_header(path)
     kind = dtype or torch.float32
-    announce(str(path), header.n_params, kind, say)
     silence = contextlib.redirect_stderr(io.StringIO())  # a progress bar that cannot be turned off
-    with quiet(), silence, offline(), _alone(path) as folder, _parsed_once():
-        try:
+    with _alone(path) as folder, _parsed_once():
+        with _refused_in_one_line(path, folder):
+            header = _header(folder / _NAME)
+        announce(str(path), _n_params(header), kind, say)
+        with _refused_in_one_line(path, folder), quiet(), silence, offline():
             model, tokenizer = _read(path, folder, header, kind)
             notes = _notes(model, header)
             bridge = bridge_to(model.to(device), str(path), tokenizer)
-        except InputError:
-            raise
-        except Exception as error:  # whatever transformers raises on a file it cannot use
-            why = one_line(error).replace(str(folder / _NAME), "it")
-            raise InputError(f"{path} cannot be loaded: {why}") from error
     return bridge.eval(), notes
+
+
+@contextlib.contextmanager
+def _refused_in_one_line(path: Path, folder: Path) -> Iterator[None]:
+    """An InputError in place of whatever gguf and transformers raise on a file of no use."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        why = one_line(error).replace(str(folder / _NAME), "it")[:_LONGEST]
+        raise InputError(f"{path} cannot be loaded as GGUF: {why}") from error
 
 
 def check_no_gguf_only(folder: Path) -> None:
@@ -89,9 +119,40 @@ def _require_package(path: Path) -> None:
         )
 
 
-def _read(
-    path: Path, folder: Path, header: GGUFHeader, dtype: torch.dtype
-) -> tuple[Any, Any | None]:
+def _header(path: Path) -> Any:
+    """The reader of a file whose tensors lie within it and are as many as its settings say.
+
+    Raises ValueError, or whatever gguf raises, for a file that is damaged or lies.
+    """
+    import gguf
+
+    with warnings.catch_warnings():  # of sums that overflow, which are refused below
+        warnings.simplefilter("ignore")
+        header = gguf.GGUFReader(str(path))
+    tensors = header.tensors
+    claimed = sum(t.n_bytes for t in tensors)
+    if claimed > len(header.data) or any(t.data_offset < header.data_offset for t in tensors):
+        raise ValueError(f"its tensors take {claimed:,} bytes, and it has {len(header.data):,}")
+    family = header.get_field("general.architecture")
+    if family is None:
+        raise ValueError("it names no architecture")
+    blocks = [int(found[1]) for t in tensors if (found := _BLOCK.match(t.name))]
+    for name, most in _COUNTS.items():  # a layer has tensors: no model without end
+        field = header.get_field(f"{bytes(family.parts[-1]).decode()}.{name}")
+        count = 0 if field is None else int(field.parts[-1][0])
+        if count > max(len(tensors), most):
+            raise ValueError(f"its {name} is {count}, with {len(tensors)} tensors")
+        if field is not None and name == "block_count" and count <= max(blocks, default=-1):
+            raise ValueError(f"its block_count is {count}, and it has {max(blocks) + 1} blocks")
+    return header
+
+
+def _n_params(header: Any) -> int:
+    """How many numbers a file's tensors hold."""
+    return sum(t.n_elements for t in header.tensors)
+
+
+def _read(path: Path, folder: Path, header: Any, dtype: torch.dtype) -> tuple[Any, Any | None]:
     """The model and the tokenizer, if there is one, as transformers makes them of the file."""
     import transformers
 
@@ -101,7 +162,7 @@ def _read(
         "trust_remote_code": False,
     }
     config = transformers.AutoConfig.from_pretrained(folder, **given)
-    _check_size(path, config, header)
+    _check_size(path, config, _n_params(header))
     model, loading = transformers.AutoModelForCausalLM.from_pretrained(
         folder,
         config=config,
@@ -117,7 +178,7 @@ def _read(
     model.config.architectures = [type(model).__name__]
     model.config.name_or_path = model.name_or_path = str(path)
     tokenizer = None
-    if header.has_tokenizer:
+    if header.get_field("tokenizer.ggml.tokens") is not None:
         tokenizer = _as_in_a_folder(
             transformers.AutoTokenizer.from_pretrained(folder, **given), folder / "tokenizer"
         )
@@ -139,17 +200,17 @@ def _as_in_a_folder(tokenizer: Any, folder: Path) -> Any:
     )
 
 
-def _check_size(path: Path, config: Any, header: GGUFHeader) -> None:
+def _check_size(path: Path, config: Any, n_params: int) -> None:
     """Raise InputError where the settings describe a model larger than the file's tensors."""
     import transformers
 
     with torch.device("meta"):  # names and shapes, without any memory
         model = transformers.AutoModelForCausalLM.from_config(config)
     asked = sum(t.numel() for t in (*model.parameters(), *model.buffers()))
-    if asked > _TIMES * header.n_params + (1 << 20):
+    if asked > _TIMES * n_params + (1 << 20):
         raise InputError(
             f"{path} does not fit together: its settings describe {asked:,} numbers, "
-            f"its tensors hold {header.n_params:,}"
+            f"its tensors hold {n_params:,}"
         )
 
 
@@ -173,13 +234,16 @@ def _forget_quantisation(model: Any) -> None:
             delattr(owner, name)
 
 
-def _notes(model: Any, header: GGUFHeader) -> tuple[str, ...]:
+def _notes(model: Any, header: Any) -> tuple[str, ...]:
     """What to know of the weights: that they were quantised, and what of the file is not used."""
-    notes = []
-    if header.quantisation:
-        named = " and ".join(", ".join(header.quantisation).rsplit(", ", 1))
+    notes, kinds = [], Counter[str]()
+    for tensor in header.tensors:
+        kinds[tensor.tensor_type.name] += tensor.n_elements
+    quantised = sorted(kinds.keys() - set(_PLAIN), key=lambda kind: (-kinds[kind], kind))
+    if quantised:
+        named = " and ".join(", ".join(quantised).rsplit(", ", 1))
         notes.append(f"weights were quantised to {named}: results are of the dequantised weights")
-    left_out = header.n_params - sum(t.numel() for t in model.parameters())
+    left_out = kinds.total() - sum(t.numel() for t in model.parameters())
     if left_out > 0:  # transformers drops what it has no place for, such as rotary factors
         notes.append(f"{left_out:,} of the file's numbers have no place in the model: left out")
     return tuple(notes)
@@ -195,11 +259,26 @@ def _alone(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _parsed_once() -> Iterator[None]:
-    """The package `gguf` keeps what it parsed, and slices plain arrays, while a file is loaded."""
+    """The package `gguf` keeps what it parsed, in bounds and fast, while a file is loaded."""
     import gguf
 
-    class PlainReader(gguf.GGUFReader):
-        """A reader that does not slice a `memmap`, which costs several times as much."""
+    class BoundedReader(gguf.GGUFReader):
+        """A reader that reads nothing beyond the file's end, and not without end.
+
+        It slices a plain array: a `memmap` costs several times as much.
+        """
+
+        reads = 0
+
+        def _get(self, offset: int, dtype: Any, count: Any = 1, *rest: Any, **more: Any) -> Any:
+            self.reads += 1
+            if self.reads > _MOST_READS:
+                raise ValueError(f"its header has more than {_MOST_READS:,} parts")
+            if dtype is np.uint64 and count > _MOST_AXES:
+                raise ValueError(f"it has a tensor of {count} axes")
+            if int(offset) + int(count) * np.dtype(dtype).itemsize > len(self.data):
+                raise ValueError("it goes on beyond its end (cut off?)")
+            return super()._get(offset, dtype, count, *rest, **more)
 
         @property
         def data(self) -> Any:
@@ -210,7 +289,7 @@ def _parsed_once() -> Iterator[None]:
             self._plain = np.asarray(value)
 
     before = gguf.GGUFReader, gguf.get_tensor_name_map
-    gguf.GGUFReader = functools.cache(PlainReader)
+    gguf.GGUFReader = functools.cache(BoundedReader)
     gguf.get_tensor_name_map = functools.cache(gguf.get_tensor_name_map)
     try:
         yield

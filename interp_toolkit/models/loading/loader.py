@@ -20,8 +20,7 @@ from interp_toolkit.models.about.record import ModelRecord, plain_config, record
 from interp_toolkit.models.loading.conversion import Keys
 from interp_toolkit.models.loading.files import sha256
 from interp_toolkit.models.loading.from_file import load_file
-from interp_toolkit.models.loading.gguf_file import check_no_gguf_only, load_gguf
-from interp_toolkit.models.loading.gguf_header import is_gguf
+from interp_toolkit.models.loading.gguf_file import check_no_gguf_only, is_gguf, load_gguf
 from interp_toolkit.models.loading.headless import without_logits
 from interp_toolkit.models.loading.huggingface import load_folder, load_hub
 from interp_toolkit.models.loading.source_names import looks_like_path, path_of

@@ -1,4 +1,4 @@
-"""What each head writes to the residual stream at a position: `z @ W_O`, head by head.
+"""What each head adds to a score of the residual stream at a position: `z @ W_O`, head by head.
 
 The sum over heads plus `b_O` is the layer's attention output, and this is checked against the
 model's own on every batch. Where a norm stands behind the sum (Gemma 2), heads do not add up and
@@ -23,41 +23,6 @@ from interp_toolkit.models.weights.parts import OVWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
 
 
-def head_outputs(
-    model: Model,
-    data: Any,
-    layer: int,
-    position: int | None = None,
-    *,
-    view: ModelWeights | None = None,
-    memory: int | str | None = None,
-) -> Float[Tensor, "n head d_model"]:
-    """What each head of a layer writes at one position, on the CPU.
-
-    Args:
-        model: any TransformerLens model.
-        data: as `activations` takes it.
-        layer: which layer.
-        position: of every row; None: the data's own, or the last.
-        view: `weights(model)`, if it is at hand.
-        memory: bound for the run, as `activations` takes it.
-
-    Raises:
-        InputError: as `activations` and `weights` do, and when the heads' outputs do not sum to
-            the layer's.
-    """
-    w = _additive(weights(model) if view is None else view, layer)
-    out: Tensor | None = None
-    for batch in activations(model, data, _hooks(layer), position, memory=memory):
-        written = _written(batch, w, layer)
-        if out is None:
-            n_rows = len(getattr(data, "tokens", data))
-            out = written.new_empty((n_rows, *written.shape[1:]), device="cpu")
-        out[batch.index] = written.cpu()
-    assert out is not None
-    return out
-
-
 def head_scores(
     model: Model,
     data: Any,
@@ -78,7 +43,8 @@ def head_scores(
         memory: bound for the run, as `activations` takes it.
 
     Raises:
-        InputError: as `head_outputs`.
+        InputError: as `activations` and `weights` do, and when the heads' outputs do not sum to
+            the layer's.
     """
     view = weights(model)
     parts = {layer: _additive(view, layer) for layer in layers}

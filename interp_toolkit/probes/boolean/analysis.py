@@ -98,9 +98,6 @@ class FunctionOptions(Options):
         ge=0,
         description="Copies of the model with its weights permuted; default: 3, on sampled data 1.",
     )
-    max_seconds: float | None = Field(
-        None, gt=0, description="Bound on each linear programme; default: none."
-    )
 
 
 class BooleanOptions(FunctionOptions):
@@ -214,16 +211,7 @@ def _measure(
                 seed=options.seed,
             )
         targets.append(shared[key])
-        measured.append(
-            measure(
-                X,
-                precision,
-                targets[-1],
-                C=options.C,
-                seed=options.seed,
-                max_seconds=options.max_seconds,
-            )
-        )
+        measured.append(measure(X, precision, targets[-1], C=options.C, seed=options.seed))
     return measured, targets
 
 

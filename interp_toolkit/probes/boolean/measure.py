@@ -114,16 +114,15 @@ def measure(
     *,
     C: float | None,
     seed: int,
-    max_seconds: float | None,
 ) -> SiteMeasurement:
     """The site with activations X [n d] (float64 array), computed in `precision`.
 
     `C` is the probe's inverse regularisation on sampled data; None: chosen by held-out log loss.
     """
     y = targets.function
-    separability = check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds)
+    separability = check_separability(X[y], X[~y], precision=precision)
     judge = _sampled if targets.sampled else _exhaustive
-    return judge(X, precision, targets, separability, C, seed, max_seconds)
+    return judge(X, precision, targets, separability, C, seed)
 
 
 def _exhaustive(
@@ -133,7 +132,6 @@ def _exhaustive(
     separability: Separability,
     C: float | None,
     seed: int,
-    max_seconds: float | None,
 ) -> SiteMeasurement:
     size = separability.scale or 1.0
     fits = fit_logistic_targets(X / size, targets.labels, C=WEAK, max_iter=2_000)
@@ -142,9 +140,7 @@ def _exhaustive(
     for i in range(len(targets.names)):  # a hyperplane is the better probe, where there is one
         side = targets.labels[:, i]
         found = (
-            separability
-            if i == 0
-            else check_separability(X[side], X[~side], precision=precision, max_seconds=max_seconds)
+            separability if i == 0 else check_separability(X[side], X[~side], precision=precision)
         )
         if found.status == "separable":
             accuracy[i] = 1.0
@@ -158,7 +154,7 @@ def _exhaustive(
         null=np.empty(0),
         direction=direction,
         threshold=threshold,
-        labelings=_labelings(X, targets, precision, seed, max_seconds),
+        labelings=_labelings(X, targets, precision, seed),
     )
 
 
@@ -167,7 +163,6 @@ def _labelings(
     targets: Targets,
     precision: str,
     seed: int,
-    max_seconds: float | None,
 ) -> LabelingNull:
     """How many other labelings with as many positives are separable on the different inputs."""
     y = targets.function
@@ -184,20 +179,16 @@ def _labelings(
         labeling[rows] = True
     # Neither the function itself, nor its negation, which is as separable.
     others = labelings[(labelings != y).any(axis=1) & (labelings == y).any(axis=1)]
-    return _count_separable(X, others, precision, max_seconds)
+    return _count_separable(X, others, precision)
 
 
 def _count_separable(
     X: Float[np.ndarray, "n d"],
     labelings: Bool[np.ndarray, "labeling n"],
     precision: str,
-    max_seconds: float | None,
 ) -> LabelingNull:
     """How many of some labelings are separable, and how many they are."""
-    found = [
-        check_separability(X[y], X[~y], precision=precision, max_seconds=max_seconds)
-        for y in labelings
-    ]
+    found = [check_separability(X[y], X[~y], precision=precision) for y in labelings]
     return LabelingNull(
         separable=sum(one.status == "separable" for one in found),
         tried=len(found),
@@ -212,7 +203,6 @@ def _sampled(
     separability: Separability,
     C: float | None,
     seed: int,
-    max_seconds: float | None,
 ) -> SiteMeasurement:
     every = np.column_stack([targets.labels, targets.nulls])
     scored = _cross_validate(X, every, targets.groups, C, seed)
@@ -243,7 +233,7 @@ def _sampled(
         null=null,
         direction=whole.coef[0] / size,
         threshold=-float(whole.intercept[0]),
-        labelings=_shuffled(X, precision, targets, separability, max_seconds),
+        labelings=_shuffled(X, precision, targets, separability),
     )
 
 
@@ -252,7 +242,6 @@ def _shuffled(
     precision: str,
     targets: Targets,
     found: Separability,
-    max_seconds: float | None,
 ) -> LabelingNull | None:
     """How many shuffles of the labels are separable, where the function is and Cover says no more.
 
@@ -262,7 +251,7 @@ def _shuffled(
     draws = draws[draws.any(axis=1) & ~draws.all(axis=1)]
     if found.status != "separable" or found.chance > UNLIKELY or not len(draws):
         return None
-    return _count_separable(X, draws, precision, max_seconds)
+    return _count_separable(X, draws, precision)
 
 
 def _spread(X: Float[np.ndarray, "n d"]) -> float:

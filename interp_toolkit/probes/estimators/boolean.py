@@ -29,18 +29,6 @@ TABLES: Mapping[str, str] = {
 }
 
 
-def parity_table(n_features: int) -> str:
-    """The table of parity: 1 where an odd number of features is true.
-
-    Examples:
-        >>> parity_table(3)
-        '01101001'
-    """
-    if n_features < 1:
-        raise InputError(f"parity needs at least one feature, got {n_features}")
-    return "".join(str(index.bit_count() % 2) for index in range(2**n_features))
-
-
 def check_table(table: str) -> int:
     """The number of features of a truth table.
 
@@ -188,10 +176,15 @@ class BooleanProbe(BaseEstimator):
         return float((predicted == truth).mean())
 
 
-class _NamedProbe(BooleanProbe):
-    """A `BooleanProbe` whose table its class knows."""
+class XORProbe(BooleanProbe):
+    """`BooleanProbe("0110")`: exactly one of two features.
 
-    _table: str
+    Examples:
+        >>> ab = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
+        >>> X = np.column_stack([ab, ab[:, 0] * ab[:, 1]])
+        >>> XORProbe(C=100.0).fit(X, ab).score(X, ab)
+        1.0
+    """
 
     def __init__(
         self,
@@ -203,47 +196,10 @@ class _NamedProbe(BooleanProbe):
         class_weight: Literal["balanced"] | None = None,
     ) -> None:
         super().__init__(
-            self._table,
+            TABLES["xor"],
             C=C,
             fit_intercept=fit_intercept,
             tol=tol,
             max_iter=max_iter,
             class_weight=class_weight,
         )
-
-
-class XORProbe(_NamedProbe):
-    """`BooleanProbe("0110")`: exactly one of two features.
-
-    Examples:
-        >>> ab = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-        >>> X = np.column_stack([ab, ab[:, 0] * ab[:, 1]])
-        >>> XORProbe(C=100.0).fit(X, ab).score(X, ab)
-        1.0
-    """
-
-    _table = TABLES["xor"]
-
-
-class ANDProbe(_NamedProbe):
-    """`BooleanProbe("0001")`: both of two features.
-
-    Examples:
-        >>> ab = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-        >>> ANDProbe(C=100.0).fit(ab, ab).predict(ab).tolist()
-        [False, False, False, True]
-    """
-
-    _table = TABLES["and"]
-
-
-class ORProbe(_NamedProbe):
-    """`BooleanProbe("0111")`: at least one of two features.
-
-    Examples:
-        >>> ab = np.array([[0, 0], [0, 1], [1, 0], [1, 1]])
-        >>> ORProbe(C=100.0).fit(ab, ab).predict(ab).tolist()
-        [False, True, True, True]
-    """
-
-    _table = TABLES["or"]

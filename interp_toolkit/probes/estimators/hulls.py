@@ -156,11 +156,10 @@ def _balanced(
 def linear_programme(
     points: Float[np.ndarray, "n k"],
     positive: Bool[np.ndarray, " n"],
-    max_seconds: float | None = None,
 ) -> Proposal | None:
     """The hull LP: the closest convex combinations in the 1-norm, and the dual direction.
 
-    None when HiGHS gave up (its time limit, or numerical trouble).
+    None when HiGHS gave up (numerical trouble).
     """
     n, k = points.shape
     signed = np.where(positive, 1.0, -1.0)[:, None] * points
@@ -173,18 +172,15 @@ def linear_programme(
         ],
         format="csc",
     )
-    options: dict[str, float | bool] = {
-        "primal_feasibility_tolerance": LP_TOLERANCE,
-        "dual_feasibility_tolerance": LP_TOLERANCE,
-    }
-    if max_seconds is not None:
-        options["time_limit"] = max_seconds
     solved = optimize.linprog(
         np.concatenate([np.zeros(n), np.ones(2 * k)]),
         A_eq=constraints,
         b_eq=np.concatenate([np.zeros(k), np.ones(2)]),
         method="highs-ds" if n <= SIMPLEX_LIMIT else "highs-ipm",
-        options=options,
+        options={
+            "primal_feasibility_tolerance": LP_TOLERANCE,
+            "dual_feasibility_tolerance": LP_TOLERANCE,
+        },
     )
     if solved.x is None or solved.status != 0:
         return None

@@ -95,7 +95,6 @@ def check_separability(
     X_negative: Any,
     *,
     precision: str | None = None,
-    max_seconds: float | None = None,
 ) -> Separability:
     """Whether a hyperplane separates two finite sets of points, with a witness either way.
 
@@ -104,8 +103,6 @@ def check_separability(
         X_negative: activations [n_neg d] with label 0.
         precision: dtype the activations were computed in ("float64", "float32", "float16",
             "bfloat16"); default: the coarser of the arrays' own.
-        max_seconds: stop the linear programme after so long; the answer is then 'undecided'.
-            Only the hard cases come to it.
 
     Raises:
         InputError: on shapes that do not match, an empty class, or values that are not finite.
@@ -123,7 +120,7 @@ def check_separability(
     classes = as_float64("positive", X_positive), as_float64("negative", X_negative)
     _validate(*classes)
     points = _Points.of(*classes, precision)
-    return _decide(points, max_seconds)
+    return _decide(points)
 
 
 @dataclass(frozen=True)
@@ -211,13 +208,13 @@ class _Points:
         )
 
 
-def _decide(points: _Points, max_seconds: float | None) -> Separability:
+def _decide(points: _Points) -> Separability:
     frame = hulls.frame(points.X, negligible=points.floor * points.radius / 8)
     smallest_gap = points.floor * points.scale
     largest_residual = points.floor * points.radius / 2
     best: Hyperplane | None = None
     stopped = True
-    for proposal in _proposals(points, frame, max_seconds):
+    for proposal in _proposals(points, frame):
         if proposal is None:
             break
         plane = points.hyperplane(proposal.direction)
@@ -240,9 +237,7 @@ def _decide(points: _Points, max_seconds: float | None) -> Separability:
     return _verdict(points, frame, best, None, reason, undecided=True)
 
 
-def _proposals(
-    points: _Points, frame: hulls.Frame, max_seconds: float | None
-) -> Iterator[hulls.Proposal | None]:
+def _proposals(points: _Points, frame: hulls.Frame) -> Iterator[hulls.Proposal | None]:
     """Directions and weights to try, in the original space, cheapest first; None: LP gave up."""
     positive, U = points.positive, frame.coordinates
     means = points.X[positive].mean(axis=0) - points.X[~positive].mean(axis=0)
@@ -252,7 +247,7 @@ def _proposals(
     yield hulls.Proposal(frame.direction(hulls.interpolating_direction(U, positive)))
     for proposal in hulls.logistic_proposals(U, positive):
         yield hulls.Proposal(frame.direction(proposal.direction), proposal.weights)
-    solved = hulls.linear_programme(U, positive, max_seconds)
+    solved = hulls.linear_programme(U, positive)
     yield solved and hulls.Proposal(frame.direction(solved.direction), solved.weights)
 
 

@@ -51,6 +51,8 @@ NEURONS = "blocks.*.mlp.hook_post"
 SOURCE = "Computation in superposition, sections 1 and 2"
 SHOWN = 5  # best pairs, and worst ones
 LEAST_ROWS = 50
+MOST_ROWS = 30_000  # places to look at; more are drawn from
+MOST_ANDS = 64  # of earlier layers, whose ANDs a later layer is tested for
 
 
 class UANDOptions(FeatureOptions, Options):
@@ -75,14 +77,8 @@ class UANDOptions(FeatureOptions, Options):
         description="Random layers to hold each against; 19 make the smallest p 0.05. Of several "
         "layers the one that the verdict is about is held against so many more for each.",
     )
-    most_rows: int = Field(30_000, ge=1, description="Places to look at; more are drawn from.")
     most_features: int = Field(
         1_000, ge=2, description="Features to look at; of more, those that are on most often."
-    )
-    most_ands: int = Field(
-        64,
-        ge=0,
-        description="ANDs of earlier layers that a later one is asked for ANDs of; 0: it is not.",
     )
 
     @model_validator(mode="after")
@@ -127,7 +123,7 @@ def run(
         data,
         chosen,
         position=options.position,
-        most=options.most_rows,
+        most=MOST_ROWS,
         seed=seed,
         memory=options.memory,
     )
@@ -142,7 +138,7 @@ def run(
     sites: list[SiteErrors] = []
     summaries: list[SiteSummary] = []
     asked: list[list[dict[str, Any]]] = []
-    composer, composed = Composer(samples.names, rows, options.most_ands), list[ComposedSummary]()
+    composer, composed = Composer(samples.names, rows, MOST_ANDS), list[ComposedSummary]()
     read = LayerReader(model, samples, names, options.memory)
     for hook in names:
         layer = read(hook)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import torch
+from head_outputs import head_outputs
 
 from interp_toolkit import InputError, ablate
 from interp_toolkit.circuits.composition.scores import composition_scores
@@ -10,7 +11,6 @@ from interp_toolkit.circuits.heads.analysis import HEADS
 from interp_toolkit.circuits.heads.scores import detect, score_heads
 from interp_toolkit.circuits.qk_ov.analysis import OV, QK
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.models.weights.contributions import head_outputs
 from interp_toolkit.toys.random_attention.variants import VARIANTS, variant_config
 
 VARIANCES = ("1/(d_head m)", "1/(n m)", "1/sqrt(n m)")

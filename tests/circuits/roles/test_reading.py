@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from head_outputs import head_outputs
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.roles.asks import asks_of
@@ -15,7 +16,6 @@ from interp_toolkit.circuits.roles.writing import Writing
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.hooks import hook_points
-from interp_toolkit.models.weights.contributions import head_outputs
 from interp_toolkit.models.weights.view import weights
 
 

@@ -28,14 +28,22 @@ from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
 DISTINCT, BOTH_WAYS = "15 list10 16 sorted10", "10 list1-10 11 pad12"
 
 
+@pytest.fixture(scope="module", autouse=True)
+def few_nulls():
+    """Two re-initialised models: enough for all but the status."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(analysis, "NULLS", 2)
+        yield
+
+
 @pytest.fixture(scope="module")
 def min_greater():
-    return SORTING(load("toy:sort-min-greater"), nulls=2)
+    return SORTING(load("toy:sort-min-greater"))
 
 
 @pytest.fixture(scope="module")
 def argmax():
-    return SORTING(load("toy:sort-argmax"), nulls=2)
+    return SORTING(load("toy:sort-argmax"))
 
 
 def titled(result, title):
@@ -51,7 +59,7 @@ def test_the_two_toys_are_told_apart(min_greater, argmax):
 
 
 def test_the_first_algorithm_refined_for_repeats_is_named() -> None:
-    found = SORTING(load("toy:sort-refined"), nulls=2)
+    found = SORTING(load("toy:sort-refined"))
     assert found.algorithm == "min_greater_than_previous"
     assert found.status == "undecided"
     assert found.metrics["lists_right_two_values"] == 1
@@ -62,7 +70,7 @@ def test_another_model_with_the_same_layout_is_neither():
         n_layers=1, n_heads=2, d_model=16, d_head=8, n_ctx=22, d_vocab=12, d_vocab_out=10,
         attn_only=True, normalization_type=None, seed=0,
     )  # fmt: skip
-    result = SORTING(Transformer(config), layout="10 list10 11 sorted10", distinct=False, nulls=2)
+    result = SORTING(Transformer(config), layout="10 list10 11 sorted10", distinct=False)
     assert result.algorithm == "neither"
     assert result.status == "not_tested"
     assert [table.title for table in result.tables()][2] == "Heads"
@@ -196,7 +204,7 @@ def test_evolution_is_on_the_lists_of_the_record():
 
 def test_of_many_heads_those_that_the_sorting_needs_are_drawn():
     model = sort_argmax(6, 5, layout="6 list5 7", shares=(0.0, 0.0, 0.0, 0.0, 0.0, 1.0))
-    result = SORTING(model, layout="6 list5 7", nulls=1)
+    result = SORTING(model, layout="6 list5 7")
     drawn = [f.title for f in result.figures() if f.title.startswith("Pattern")]
     assert len(drawn) == 4
     assert drawn[-1] == "Pattern of L0H5"
@@ -205,7 +213,7 @@ def test_of_many_heads_those_that_the_sorting_needs_are_drawn():
 def test_checkpoints_are_part_of_the_analysis(checkpoints):
     model = load(checkpoints / "seed-0-step-000100.safetensors")
     assert SORTING.unfit(model, None) is None
-    result = SORTING(model, checkpoints=checkpoints, nulls=1)
+    result = SORTING(model, checkpoints=checkpoints)
     titles = [figure.title for figure in result.figures()]
     assert titles[-2:] == ["Evolution along training", "QK along training"]
     assert len(json.loads(json.dumps(result.to_dict()))["evolution"]) == 4
@@ -259,7 +267,7 @@ def test_of_many_values_and_items_some_are_drawn():
 
 
 def test_a_list_of_ones_own_is_sorted_and_drawn(argmax, monkeypatch):
-    found = SORTING(load("toy:sort-argmax"), given="3 1 4 1 5", nulls=0)
+    found = SORTING(load("toy:sort-argmax"), given="3 1 4 1 5")
     assert found.given.output == found.given.correct == (1, 1, 3, 4, 5)
     assert found.given.right
     table = next(t for t in found.tables() if t.title == "The list")
@@ -271,13 +279,13 @@ def test_a_list_of_ones_own_is_sorted_and_drawn(argmax, monkeypatch):
     )  # a wrong list is told before the work
     for words, message in (("3 x", "'x' is no value"), (" ".join("1" * 11), "11 items")):
         with pytest.raises(InputError, match=message):
-            SORTING(load("toy:sort-argmax"), given=words, nulls=0)
+            SORTING(load("toy:sort-argmax"), given=words)
 
 
 def test_the_trained_causal_model_fails_lists_of_two_values():
     """As the source's did, on the very list that it names."""
     words = "8 8 8 8 8 9 9 9 9 8"
-    found = SORTING(load("toy:sort-causal-trained"), given=words, nulls=0)
+    found = SORTING(load("toy:sort-causal-trained"), given=words)
     assert not found.given.right
     assert found.accuracy["two_values"].n == 405
     assert 0.9 < found.accuracy["two_values"].lists_right < 1

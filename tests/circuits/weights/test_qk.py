@@ -238,22 +238,6 @@ def test_summaries_that_are_not_there(zoo):
             svd.top_tokens(**nothing)
 
 
-def test_features_are_read_out_as_tokens_are(zoo):
-    """A feature that is a component's own query direction is at its positive end, alone."""
-    svd = qk_circuit(zoo("own"), 1, 2).svd()
-    features = torch.cat([svd.query_directions.T[:3], -svd.key_directions.T[:3]])
-    frame = svd.top_features(features, k=1, components=3)
-    for component in range(3):
-        rows = frame[frame.component == component]
-        query = rows[(rows.side == "query") & (rows.end == "+")].iloc[0]
-        key = rows[(rows.side == "key") & (rows.end == "-")].iloc[0]
-        assert (query.feature, key.feature) == (component, 3 + component)
-        assert query.projection == pytest.approx(1, abs=1e-5)
-        assert key.projection == pytest.approx(-1, abs=1e-5)
-    with pytest.raises(InputError, match="residual stream has 16"):
-        svd.top_features(torch.zeros(2, 5))
-
-
 def test_tokens_are_not_scored_for_keys_that_a_query_cannot_see(zoo):
     causal, both_ways = qk_circuit(zoo("own"), 0, 0), qk_circuit(zoo("own-bare"), 0, 0)
     assert causal.tokens(3, 3).top(1)

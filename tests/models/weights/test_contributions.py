@@ -1,9 +1,10 @@
 import numpy as np
 import pytest
 import torch
+from head_outputs import head_outputs
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.weights.contributions import head_outputs, head_scores
+from interp_toolkit.models.weights.contributions import head_scores
 
 
 def test_outputs_are_what_ablating_the_head_takes_away(model, tokens):
