@@ -102,6 +102,11 @@ def read_seal(path: Path) -> Sealed:
         raise InputError(f"{path} is not JSON") from error
     if not isinstance(content, dict) or content.get("schema") != SCHEMA:
         raise InputError(f"{path} is no sealed audit; interp audit CLAIM --seal FILE makes one")
+    if content.get("exhaustive"):
+        raise InputError(
+            f"{path} takes its rows as all that the claims speak of, which is no longer offered: "
+            "seal the claims again"
+        )
     if content.get("sha256") != digest:
         raise InputError(f"{path} has been changed since it was sealed: its hash does not fit")
     try:

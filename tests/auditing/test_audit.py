@@ -156,6 +156,9 @@ def test_a_seal_is_not_replaced_and_its_plan_is_kept_to(tmp_path):
     path.write_text(json.dumps(forged | {"sha256": _digest(forged)}))
     with pytest.raises(InputError, match="its plan is not how these claims would be tested"):
         read_seal(path)
+    path.write_text(json.dumps(content | {"exhaustive": True}))
+    with pytest.raises(InputError, match="no longer offered"):
+        read_seal(path)
     named = content | {"claims": [{"circuit": "e.json"}]}
     path.write_text(json.dumps(named | {"sha256": _digest(named)}))
     with pytest.raises(InputError, match="names no file"):
