@@ -1,6 +1,6 @@
 """How often does an audit err? True and false claims about the challenge's models.
 
-Claims of each kind are made from what is known of the models (`interp_toolkit.challenge`), with the
+Claims of each kind are made from what is known of the models (`interp_studies.challenge`), with the
 words that they would come in:
 - heads: "H contributes by R"; false: heads that attend to R and do nothing, and any others;
 - circuit: "these edges are sufficient"; false: the same with the heads at work exchanged for others
@@ -34,15 +34,15 @@ import numpy as np
 from rich.progress import track
 
 import interp_toolkit as it
+from interp_studies.challenge.case import Case
+from interp_studies.challenge.families.bigrams import bigram_cases
+from interp_studies.challenge.families.compiled import compiled_cases
+from interp_studies.challenge.families.planted import planted_cases
+from interp_studies.challenge.families.superposed import superposed_cases
+from interp_studies.challenge.families.twins import twin_cases
 from interp_toolkit.atomic import replacing
-from interp_toolkit.auditing.claims import BaseClaim, as_claim
-from interp_toolkit.challenge.case import Case
-from interp_toolkit.challenge.families.bigrams import bigram_cases
-from interp_toolkit.challenge.families.compiled import compiled_cases
-from interp_toolkit.challenge.families.planted import planted_cases
-from interp_toolkit.challenge.families.superposed import superposed_cases
-from interp_toolkit.challenge.families.twins import twin_cases
-from interp_toolkit.circuits.edges.patched_pass import PatchedModel
+from interp_toolkit.auditing.claims.kinds import BaseClaim, as_claim
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.heads.detectors import OURS
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError

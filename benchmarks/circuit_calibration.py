@@ -5,10 +5,10 @@ norm, gated MLP, shared key heads; attention only), random prompts in pairs with
 wrong ones. Whatever is found there is false; the share with a ✓ (equivalence) is told with Clopper
 and Pearson's bound, and how many got past the question whether the model does the task.
 
-Planted: models whose heads are known (`toys.hand_set.shared_work`: shared, backed up, among decoys,
-sinks, idle and noisy heads). Of the heads in the circuit, the share that does the work (precision);
-of those that do, the share in the circuit (recall); by how the work is shared, and by how noisy the
-logits are. Both searches: by cutting every edge, and by attribution as for large models.
+Planted: models whose heads are known (`interp_studies.challenge.families.shared_work`): shared,
+backed up, among decoys, sinks, idle and noisy heads. Of the heads in the
+circuit, the share that does the work (precision); of those that do, the share in the circuit
+(recall); by how the work is shared, and by how noisy the logits are. Both searches: by cutting every edge, and by attribution as for large models.
 
 Run: python benchmarks/circuit_calibration.py [--untrained 200] [--planted 40] [--json FILE]
 """
@@ -28,6 +28,8 @@ import torch
 from head_recall import draw_works
 from rich.progress import track
 
+from interp_studies.challenge.families.layouts import Layout
+from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.atomic import replacing
 from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
 from interp_toolkit.circuits.edges import screened, search
@@ -36,8 +38,6 @@ from interp_toolkit.circuits.edges.verdict import status_of
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.stats import clopper_pearson
-from interp_toolkit.toys.hand_set.layouts import Layout
-from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
 
 ROWS, N_POS, D_VOCAB = 64, 12, 60
 SIZES: dict[str, Any] = {"n_layers": 3, "d_model": 32, "n_ctx": N_POS, "d_vocab": D_VOCAB}

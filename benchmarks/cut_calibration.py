@@ -32,6 +32,8 @@ from head_calibration import draw_shape, upper_bound
 from rich.progress import track
 
 import interp_toolkit as it
+from interp_studies.challenge.families.layouts import RELATIONS, SHORTEST, Layout
+from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import AnswerTask, AtHome
@@ -42,8 +44,6 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.models.heads import Head
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.stats import COVERAGE, LEVEL
-from interp_toolkit.toys.hand_set.layouts import RELATIONS, SHORTEST, Layout
-from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 ROWS = 256

@@ -19,19 +19,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "helpers"))
+
 import numpy as np
 import torch
+from planted import planted
 from rich.progress import track
 from scipy import stats
 
 from interp_toolkit.circuits.heads.scores import HeadScores, detect
 from interp_toolkit.stats import LEVEL
-from interp_toolkit.toys.hand_set.planted import planted
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 DETECTORS = ("induction", "previous-token", "duplicate-token", "k-hop", "first-token")

@@ -1,6 +1,7 @@
 """Are the heads that do a task found, however they share it? Recall on models of known truth.
 
-Models are built with known heads (`toys.hand_set.shared_work`): nine layouts, one to four heads
+Models are built with known heads (`interp_studies.challenge.families.shared_work`): nine layouts,
+one to four heads
 that share the work by attention, by output, by tokens, or back each other up, among decoys, sinks,
 idle and noisy heads. Each is analysed on its own rows with answers, and on the prompts that the
 toolkit makes by itself. What a head is worth is measured again by an oracle (`plain_attention`).
@@ -39,9 +40,14 @@ from plain_attention import Cost, Oracle, PlainModel, relation_mask
 from rich.progress import track
 
 import interp_toolkit as it
+from interp_studies.challenge.families.layouts import (
+    BOS,
+    RELATIONS,
+    SHORTEST,
+    Layout,
+)
+from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.errors import InputError
-from interp_toolkit.toys.hand_set.layouts import BOS, RELATIONS, SHORTEST, Layout
-from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
 
 ROWS = 384  # that are analysed; the oracle has as many others
 FELT = 0.05  # of the behaviour: what a true head must cost to be asked for

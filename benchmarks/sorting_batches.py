@@ -30,8 +30,8 @@ from rich.table import Table
 from scipy import stats
 
 from interp_toolkit.atomic import replacing
-from interp_toolkit.data.lists import ListSource
-from interp_toolkit.data.supports import support_probabilities
+from interp_toolkit.data.lists.draws import ListSource
+from interp_toolkit.data.lists.supports import support_probabilities
 
 BATCH, N_VALUES, LENGTH = 1024, 10, 10
 CASES = {

@@ -1,8 +1,8 @@
 """Training steps a second of frozen-qk and mixit over standard, in any dtype and beside a peer.
 
 The measurement is that of `interp reproduce random-attention/throughput` (see
-`studies.random_attention.throughput.timing`); this adds the dtype, the number of rows, and as a
-peer, where TransformerLens has it, a `HookedTransformer` of the standard variant's shape.
+`interp_studies.random_attention.throughput.timing`); this adds the dtype, the number of rows, and
+as a peer, where TransformerLens has it, a `HookedTransformer` of the standard variant's shape.
 Run: python benchmarks/variant_throughput.py [--device cuda --preset paper] [--dtype bfloat16]
      [--rows N] [--rounds 9] [--json FILE]
 """
@@ -18,10 +18,8 @@ from typing import Any
 
 import torch
 
-from interp_toolkit.models.transformer.config import DTYPES
-from interp_toolkit.models.transformer.transformer import next_token_loss
-from interp_toolkit.studies.random_attention.throughput.study import PRESETS, THEIRS
-from interp_toolkit.studies.random_attention.throughput.timing import (
+from interp_studies.random_attention.throughput.study import PRESETS, THEIRS
+from interp_studies.random_attention.throughput.timing import (
     TIMED,
     Loss,
     TimingSizes,
@@ -32,6 +30,8 @@ from interp_toolkit.studies.random_attention.throughput.timing import (
     stepper,
     variant_loss,
 )
+from interp_toolkit.models.transformer.config import DTYPES
+from interp_toolkit.models.transformer.transformer import next_token_loss
 
 
 def peer(sizes: TimingSizes, dtype: torch.dtype, device: str) -> tuple[Loss, Any] | None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from rich.console import Console
 
 import interp_toolkit as it
+from interp_studies.jobs.runner import Runner
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import find
-from interp_toolkit.studies.jobs.runner import Runner
 from interp_toolkit.toys.random_attention.variants import Variant, variant_config
 
 DEPTH = 16

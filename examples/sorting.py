@@ -13,8 +13,8 @@ from rich.console import Console
 
 import interp_toolkit as it
 from interp_toolkit.circuits.sorting.evaluation import counterexamples
-from interp_toolkit.data.list_layout import parse_layout
-from interp_toolkit.data.lists import ListSource
+from interp_toolkit.data.lists.draws import ListSource
+from interp_toolkit.data.lists.layout import parse_layout
 
 TOYS = (
     "sort-min-greater",  # by hand: the least value above the previous one

@@ -1,11 +1,10 @@
 from ._version import __version__ as __version__
 from .analysis import analyze as analyze
 from .auditing.analysis import audit as audit
-from .challenge.run import run_challenge as run_challenge
 from .diagnosis.analysis import doctor as doctor
 from .errors import InputError as InputError
 from .errors import InterventionError as InterventionError
-from .models.loading.checkpoint import save as save
+from .models.loading.formats.checkpoint import save as save
 from .models.loading.loader import load as load
 from .models.running.interventions import ablate as ablate
 from .models.running.streaming import activations as activations

@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from interp_toolkit.as_found import as_found
 from interp_toolkit.data import FeatureData, data_from_arrays, read_data
-from interp_toolkit.data.plain_texts import data_from_texts
+from interp_toolkit.data.text.prompts import data_from_texts
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.options import Options, read_options
 from interp_toolkit.registry import Analysis, find, load_all
 from interp_toolkit.results import Result
+from interp_toolkit.state import as_found
 
 if TYPE_CHECKING:
     from interp_toolkit.circuits.collapse.result import CollapseResult

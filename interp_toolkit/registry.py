@@ -177,11 +177,11 @@ class Analysis:
         options: Options,
         progress: Callable[[str], None] = _unsaid,
     ) -> Any:
-        """Run it with checked options; the model is handed back as it was (see `as_found`).
+        """Run it with checked options; the model is handed back as it was (see `state.as_found`).
 
         Raises InputError as `run` and `as_found` do.
         """
-        from interp_toolkit.as_found import as_found
+        from interp_toolkit.state import as_found
 
         with as_found(model):
             return self.run(model, data, options, progress)
@@ -314,8 +314,7 @@ class Artefact:
         source: document, section.
         presets: what each `--preset` does, in a few words, by its name.
         run: `run(preset, seeds, runner) -> Result`; `seeds` overrides how many the preset trains
-            of each model (None: its own numbers); the jobs go through `runner` (see
-            `studies.jobs.runner`).
+            of each model (None: its own numbers); the jobs go through `runner`.
         first_seed: where nobody says; a study whose claims were found on some seeds is judged on
             others.
         shares: a word for all artefacts that train some of the same models, each under one name,

@@ -19,7 +19,6 @@ from tiny_models import D_VOCAB, HAS_HOOKED_TRANSFORMER, KINDS, OWN_HOOKS, build
 shape_checks.install(
     [
         "interp_toolkit.auditing",
-        "interp_toolkit.challenge",
         "interp_toolkit.circuits",
         "interp_toolkit.data",
         "interp_toolkit.diagnosis",
@@ -27,7 +26,7 @@ shape_checks.install(
         "interp_toolkit.models",
         "interp_toolkit.probes",
         "interp_toolkit.stats",
-        "interp_toolkit.studies",
+        "interp_studies",
         "interp_toolkit.tasks",
         "interp_toolkit.toys",
         "interp_toolkit.training",

@@ -25,10 +25,10 @@ from live_models import (
 from torch import nn
 
 import interp_toolkit as it
-from interp_toolkit.as_found import as_found, notes, undoing
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import reinitialised
+from interp_toolkit.state import as_found, notes, undoing
 
 MODELS = ("own", "hooked", "gpt2")
 #: with options that keep them short; one of each kind of reading

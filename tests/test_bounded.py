@@ -15,7 +15,7 @@ from interp_toolkit import InputError, bounded
 from interp_toolkit.bounded import check_claim, check_file, most_text, read_whole, read_whole_text
 from interp_toolkit.checked_yaml import LARGEST, read_yaml
 from interp_toolkit.data.files import read_data
-from interp_toolkit.data.texts import find_texts, split
+from interp_toolkit.data.text.texts import find_texts, split
 from interp_toolkit.models.features.direction_files import read_directions
 
 GIB = 2**30

@@ -16,7 +16,7 @@ import pytest
 import torch
 
 import interp_toolkit as it
-from interp_toolkit.challenge.disguise import disguised
+from interp_studies.challenge.disguise import disguised
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.task import task_data
 from interp_toolkit.models.about.record import record_of

@@ -12,7 +12,7 @@ lists:
 
 from __future__ import annotations
 
-from interp_toolkit.auditing.claims import AlgorithmClaim
+from interp_toolkit.auditing.claims.kinds import AlgorithmClaim
 from interp_toolkit.auditing.ground import Ground
 from interp_toolkit.auditing.parts import Answer, Part
 from interp_toolkit.circuits.sorting.criteria import (

@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit.analysis import as_data
-from interp_toolkit.as_found import as_found
 from interp_toolkit.auditing.algorithm import audit_algorithm
 from interp_toolkit.auditing.circuit import audit_circuit
-from interp_toolkit.auditing.claims import (
+from interp_toolkit.auditing.claims.kinds import (
     KINDS,
     AlgorithmClaim,
     BaseClaim,
@@ -27,20 +26,21 @@ from interp_toolkit.auditing.claims import (
     as_claim,
     read_claims,
 )
+from interp_toolkit.auditing.claims.plan import single
+from interp_toolkit.auditing.claims.seal import Sealed
+from interp_toolkit.auditing.claims.sentence import sentence_part
 from interp_toolkit.auditing.direction.audit import audit_direction
 from interp_toolkit.auditing.figures import interval_figure
 from interp_toolkit.auditing.ground import Ground, ground_on
 from interp_toolkit.auditing.heads import audit_head
 from interp_toolkit.auditing.pair import audit_pair
 from interp_toolkit.auditing.parts import Part, of_claim
-from interp_toolkit.auditing.plan import single
 from interp_toolkit.auditing.result import AuditedClaim, AuditResult
-from interp_toolkit.auditing.seal import Sealed
-from interp_toolkit.auditing.sentence import sentence_part
 from interp_toolkit.auditing.verdict import evidence_of, verdict
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
+from interp_toolkit.state import as_found
 
 
 def audit(
@@ -58,14 +58,14 @@ def audit(
 
     Args:
         model: any TransformerLens model, or what `load` takes.
-        claims: one or several: mappings as `auditing.claims` describes them, sentences such as
-            "L5H1 is an induction head", or the path of a file of claims.
+        claims: one or several: mappings as `auditing.claims.kinds` describes them, sentences such
+            as "L5H1 is an induction head", or the path of a file of claims.
         data: rows, as `analyze` takes them; None: repeated tokens made for the model, where the
             claim is about heads or a circuit.
         seed: of every draw.
         level: of error: the chance that any claim is wrongly confirmed, and that any is wrongly
             refuted, is at most this, as far as the intervals hold.
-        sealed: what was written down before (see `auditing.seal`); its claims are tested
+        sealed: what was written down before (see `auditing.claims.seal`); its claims are tested
             with its seed and level, before `claims`, corrected among themselves, and marked.
         memory: bound on what is held at once beside the weights, such as "4GiB".
         progress: told what is being done.

@@ -24,7 +24,7 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from interp_toolkit.auditing.claims import CircuitClaim
+from interp_toolkit.auditing.claims.kinds import CircuitClaim
 from interp_toolkit.auditing.ground import Ground
 from interp_toolkit.auditing.parts import (
     Answer,
@@ -39,9 +39,9 @@ from interp_toolkit.circuits.behaviour.objective import Objective, objective
 from interp_toolkit.circuits.behaviour.task import ratio_share
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.edges.checks import rivals
-from interp_toolkit.circuits.edges.cut import CutObjective
-from interp_toolkit.circuits.edges.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.stand_in import WORDS, Kind, kinds_for
+from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.passes.stand_in import WORDS, Kind, kinds_for
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.memory import parse_memory

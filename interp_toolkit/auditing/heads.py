@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from interp_toolkit.auditing.claims import HeadsClaim
+from interp_toolkit.auditing.claims.kinds import HeadsClaim
 from interp_toolkit.auditing.ground import Ground
 from interp_toolkit.auditing.parts import (
     Answer,

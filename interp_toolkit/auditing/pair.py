@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from scipy import stats
 from torch import Tensor
 
-from interp_toolkit.auditing.claims import PairClaim
+from interp_toolkit.auditing.claims.kinds import PairClaim
 from interp_toolkit.auditing.ground import Ground
 from interp_toolkit.auditing.parts import (
     Answer,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from interp_toolkit.auditing.claims.seal import Sealed
 from interp_toolkit.auditing.ground import Ground
 from interp_toolkit.auditing.parts import Answer
 from interp_toolkit.auditing.result import AuditedClaim, AuditEvidence
-from interp_toolkit.auditing.seal import Sealed
 from interp_toolkit.results import Status
 
 NAMED = 4  # claims of each answer, in the verdict

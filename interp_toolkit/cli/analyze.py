@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit.cli import completion, options
+from interp_toolkit.cli.outputs import show_results
 from interp_toolkit.cli.rows import RowsGiven
-from interp_toolkit.cli.show_results import show_results
 from interp_toolkit.errors import InputError, printable
 from interp_toolkit.models.loading.source_names import models_named
 

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from interp_toolkit.cli import options, study
+from interp_toolkit.cli import options
+from interp_toolkit.cli.outputs import Outputs
 from interp_toolkit.cli.rows import RowsGiven
 from interp_toolkit.errors import InputError, printable
 
@@ -171,7 +172,7 @@ def audit(
     read = {"the claim": named[0] if named else None, "--data": data, "--circuit": circuit}
     read |= {"--direction": direction, "--sealed": sealed, "the model": model}
     options.check_apart({"--seal": seal_path}, read)
-    outputs = study.Outputs(json, html, quiet, read | {"--seal": seal})
+    outputs = Outputs(json, html, quiet, read | {"--seal": seal})
     if seal is not None:
         if sealed is not None or model is not None or data is not None or task is not None:
             raise InputError("--seal tests nothing: give no --model, --data, --task or --sealed")
@@ -184,7 +185,7 @@ def audit(
 
     def work(say: Callable[[str], None]) -> Any:
         from interp_toolkit.auditing.analysis import audit as run
-        from interp_toolkit.auditing.seal import read_seal
+        from interp_toolkit.auditing.claims.seal import read_seal
         from interp_toolkit.cli.probe_flags import print_assumptions
         from interp_toolkit.models.loading.loader import load
 
@@ -230,7 +231,7 @@ def _claim_of_flags(given: dict[str, Any]) -> dict[str, Any] | None:
 
 def _claims(named: list[str], by_flags: dict[str, Any] | None) -> list[Any]:
     """Those of files, sentences and flags, checked."""
-    from interp_toolkit.auditing.claims import as_claim, read_claims
+    from interp_toolkit.auditing.claims.kinds import as_claim, read_claims
 
     found: list[Any] = []
     for one in named:
@@ -246,7 +247,7 @@ def _claims(named: list[str], by_flags: dict[str, Any] | None) -> list[Any]:
 def _seal(
     named: list[str], by_flags: dict[str, Any] | None, path: str, seed: int, level: float
 ) -> None:
-    from interp_toolkit.auditing.seal import write_seal
+    from interp_toolkit.auditing.claims.seal import write_seal
 
     found = write_seal(_claims(named, by_flags), path, seed=seed, level=level)
     print(f"sealed {len(found.claims)} claims in {path}")

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from interp_toolkit.cli import options
-from interp_toolkit.cli.show_results import show_results
+from interp_toolkit.cli.outputs import show_results
 
 
 def compare(

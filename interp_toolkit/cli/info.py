@@ -54,8 +54,8 @@ def info(
     loading = options.load_options(None, setting, keys, ignore, device, trust_remote_code)
     from interp_toolkit.cli.progress import progress
     from interp_toolkit.models.about.info import describe
-    from interp_toolkit.models.loading.infer import UnsaidError
     from interp_toolkit.models.loading.loader import load
+    from interp_toolkit.models.loading.parameters.infer import UnsaidError
 
     try:
         with progress(quiet=False) as say:

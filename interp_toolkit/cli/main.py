@@ -1,5 +1,8 @@
 """The `interp` command: options in, results out; everything else is imported when a command runs.
 
+Commands of other packages (entry points `interp_toolkit.commands`, a function with typer's
+annotations each) stand beside ours; such a module is imported at the start, so it imports late too.
+
 Exit codes: 0 done, 2 the user's input is wrong (one line, no traceback; `--debug` shows it) or
 `doctor` found faults, 1 our fault, 130 interrupted.
 """
@@ -19,19 +22,16 @@ from interp_toolkit._version import __version__
 from interp_toolkit.cli import (
     analyze,
     audit,
-    challenge,
     compare,
     doctor,
     info,
-    litmus,
-    reproduce,
     show,
-    sweep,
     train,
 )
 from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
 from interp_toolkit.errors import InputError, printable
 from interp_toolkit.plain_letters import lenient
+from interp_toolkit.registry import load_all
 
 OUR_FAULT, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 _CANNOT_WRITE = (errno.ENOSPC, errno.EDQUOT, errno.EIO)
@@ -63,15 +63,11 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "audit": audit.audit,
     "doctor": doctor.doctor,
     "train": train.train,
-    "litmus": litmus.litmus,
-    "sweep": sweep.sweep,
-    "challenge": challenge.challenge,
-    "reproduce": reproduce.reproduce,
     "list": info.list_names,
     "info": info.info,
     "show": show.show,
 }
-for _name, _command in _COMMANDS.items():
+for _name, _command in (load_all("commands") | _COMMANDS).items():
     app.command(_name, help=_flowing(_command))(_command)
 
 

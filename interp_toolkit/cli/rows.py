@@ -94,7 +94,7 @@ class RowsGiven:
         return analysis.as_data(self.data, model, () if features_elsewhere else self.column)
 
     def _pieces(self, file: str, model: Any) -> FeatureData:
-        from interp_toolkit.data.plain_texts import data_from_prose, read_text
+        from interp_toolkit.data.text.prompts import data_from_prose, read_text
 
         most = getattr(model.cfg, "n_ctx", TEXT_LENGTH)
         length = min(TEXT_LENGTH, most) if self.text_length is None else self.text_length

@@ -88,7 +88,7 @@ def train(
 
 def _save(run: Any, path: Path, folder: Path) -> None:
     """Write the model; only then is what could be resumed no longer needed."""
-    from interp_toolkit.models.loading.checkpoint import save
+    from interp_toolkit.models.loading.formats.checkpoint import save
     from interp_toolkit.training.engine.run_files import end_run
 
     save(run.model, path, task=run.task, training=run.training)

@@ -26,11 +26,11 @@ from typing import Any
 from interp_toolkit.bounded import check_claim
 from interp_toolkit.checked_npz import read_npz
 from interp_toolkit.data.arrays import data_of_arrays
-from interp_toolkit.data.encoding import Tokenizer
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
-from interp_toolkit.data.plain_texts import data_from_texts, read_text
 from interp_toolkit.data.tables import data_of_columns
+from interp_toolkit.data.text.encoding import Tokenizer
+from interp_toolkit.data.text.prompts import data_from_texts, read_text
 from interp_toolkit.errors import InputError, first_line
 
 VALUE = 16  # bytes of one value of a table as Python has it, before any copy

@@ -9,9 +9,14 @@ from typing import Any
 import numpy as np
 
 from interp_toolkit.data.columns import choose, group_names, id_lists, integers, matrix, short
-from interp_toolkit.data.encoding import Tokenizer, added_behind, bare_text, whole_text
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS, check_corrupted, check_wrong
+from interp_toolkit.data.text.encoding import (
+    Tokenizer,
+    added_behind,
+    bare_text,
+    whole_text,
+)
 from interp_toolkit.errors import InputError
 
 _PROMPTS = ("clean", "tokens", "text")  # what a column of prompts may be called

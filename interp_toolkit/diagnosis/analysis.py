@@ -14,19 +14,7 @@ from typing import Any
 
 import torch
 
-from interp_toolkit.as_found import as_found, uncompiled
 from interp_toolkit.bounded import machine_memory
-from interp_toolkit.diagnosis import (
-    conditions,
-    firing,
-    known,
-    methods,
-    present,
-    rebuilt,
-    reload,
-    sums,
-    told,
-)
 from interp_toolkit.diagnosis.bench import (
     NOISE_BASIS,
     Bench,
@@ -42,16 +30,28 @@ from interp_toolkit.diagnosis.bench import (
 )
 from interp_toolkit.diagnosis.checks import Check, guarded, listed, measured
 from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy
-from interp_toolkit.diagnosis.original import NAME as ORIGINAL
-from interp_toolkit.diagnosis.original import check_original, find_original
-from interp_toolkit.diagnosis.prompts import check_prompts
 from interp_toolkit.diagnosis.result import NAME, DoctorResult
+from interp_toolkit.diagnosis.sections import (
+    conditions,
+    firing,
+    known,
+    methods,
+    present,
+    rebuilt,
+    reload,
+    sums,
+    told,
+)
+from interp_toolkit.diagnosis.sections.original import NAME as ORIGINAL
+from interp_toolkit.diagnosis.sections.original import check_original, find_original
+from interp_toolkit.diagnosis.sections.prompts import check_prompts
 from interp_toolkit.diagnosis.verdict import evidence_of, verdict
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.loading.quietly import one_line
 from interp_toolkit.models.running.forward import device_of
+from interp_toolkit.state import as_found, uncompiled
 
 #: copies of the model that live at the same time, itself among them
 COPIES = 3

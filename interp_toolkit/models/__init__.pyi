@@ -1,6 +1,6 @@
 from .loading.check_assumptions import AssumptionsCheck as AssumptionsCheck
 from .loading.check_assumptions import check_assumptions as check_assumptions
-from .loading.checkpoint import save as save
+from .loading.formats.checkpoint import save as save
 from .loading.loader import load as load
 from .running.interventions import ablate as ablate
 from .running.interventions import edit as edit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from interp_toolkit.data import FeatureData
-from interp_toolkit.data.encoding import Tokenizer
+from interp_toolkit.data.text.encoding import Tokenizer
 from interp_toolkit.registry import PromptTask
 from interp_toolkit.tasks.rows import drawn_rows
 from interp_toolkit.tasks.words import PromptPair, Words

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from interp_toolkit.data.encoding import Tokenizer, bare_text, whole_text
+from interp_toolkit.data.text.encoding import Tokenizer, bare_text, whole_text
 from interp_toolkit.errors import InputError
 
 LEAST = 8  # words of a kind: with fewer a set of rows says little of others

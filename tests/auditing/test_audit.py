@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 import interp_toolkit as it
-from interp_toolkit.auditing.claims import as_claim
+from interp_toolkit.auditing.claims.kinds import as_claim
+from interp_toolkit.auditing.claims.seal import read_seal, write_seal
 from interp_toolkit.auditing.ground import ground_on
-from interp_toolkit.auditing.seal import read_seal, write_seal
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.json import to_json
@@ -149,7 +149,7 @@ def test_a_seal_is_not_replaced_and_its_plan_is_kept_to(tmp_path):
     write_seal([as_claim(CLAIM)], path)
     with pytest.raises(InputError, match="is there already"):
         write_seal([as_claim(CLAIM)], path)
-    from interp_toolkit.auditing.seal import _digest
+    from interp_toolkit.auditing.claims.seal import _digest
 
     content = json.loads(path.read_text())
     forged = content | {"plan": [content["plan"][0] | {"error_of_a_part": 1e-9}]}

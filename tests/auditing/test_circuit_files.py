@@ -3,7 +3,7 @@ import json
 import pytest
 
 import interp_toolkit as it
-from interp_toolkit.auditing.circuit_files import circuit_names, edges_of_file
+from interp_toolkit.auditing.claims.circuit_files import circuit_names, edges_of_file
 from interp_toolkit.errors import InputError
 
 

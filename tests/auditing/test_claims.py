@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_toolkit.auditing.claims import (
+from interp_toolkit.auditing.claims.kinds import (
     AlgorithmClaim,
     CircuitClaim,
     DirectionClaim,

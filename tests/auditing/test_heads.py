@@ -6,10 +6,10 @@ import pytest
 import torch
 
 import interp_toolkit as it
+from interp_studies.challenge.families.layouts import Layout
+from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.hand_set.induction import decoy, induction
-from interp_toolkit.toys.hand_set.layouts import Layout
-from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
 
 
 @pytest.fixture(scope="module")

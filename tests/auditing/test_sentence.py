@@ -1,8 +1,8 @@
 import pytest
 
-from interp_toolkit.auditing.claims import as_claim
+from interp_toolkit.auditing.claims.kinds import as_claim
+from interp_toolkit.auditing.claims.sentence import sentence_part, strength_of
 from interp_toolkit.auditing.parts import Part
-from interp_toolkit.auditing.sentence import sentence_part, strength_of
 
 HEAD = {"heads": ["L1H0"], "relation": "induction"}
 ATTENDS = Part("there", "confirmed", "it attends; more", "observed")

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp_toolkit.data.layout_words import MAX_LENGTH
-from interp_toolkit.data.list_layout import ListLayout, parse_layout
-from interp_toolkit.data.lists import Lists
+from interp_toolkit.data.lists.draws import Lists
+from interp_toolkit.data.lists.layout import ListLayout, parse_layout
+from interp_toolkit.data.lists.layout_words import MAX_LENGTH
 from interp_toolkit.errors import InputError
 
 CAUSAL = "10 list10 11 sorted10"

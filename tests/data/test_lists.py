@@ -8,10 +8,15 @@ import pytest
 import torch
 from scipy import stats
 
-from interp_toolkit.data.list_layout import parse_layout
-from interp_toolkit.data.lists import Lists, ListSource, all_sets, all_two_valued
-from interp_toolkit.data.standard_lists import fresh_generator, two_valued_sets
-from interp_toolkit.data.supports import MAX_TABLE_VALUES, alias_table, support_probabilities
+from interp_toolkit.data.lists.draws import (
+    Lists,
+    ListSource,
+    all_sets,
+    all_two_valued,
+)
+from interp_toolkit.data.lists.layout import parse_layout
+from interp_toolkit.data.lists.standard import fresh_generator, two_valued_sets
+from interp_toolkit.data.lists.supports import MAX_TABLE_VALUES, alias_table, support_probabilities
 from interp_toolkit.errors import InputError
 
 N_DRAWN = 100_000
@@ -113,7 +118,7 @@ def test_hard_lists_have_exactly_the_probabilities_of_the_pseudocode(n_values, l
 
 @pytest.mark.parametrize("n_values", [3, 5])
 def test_hard_lists_of_large_alphabets_have_them_too(n_values, monkeypatch):
-    monkeypatch.setattr("interp_toolkit.data.lists.MAX_TABLE_VALUES", 0)
+    monkeypatch.setattr("interp_toolkit.data.lists.draws.MAX_TABLE_VALUES", 0)
     for length in (2, 4, 6):  # also lists longer than the alphabet
         drawn = ListSource("hard", n_values, length, length).draw(N_DRAWN, generator(length))
         if n_values**length < 1000:
@@ -128,7 +133,7 @@ def test_hard_lists_of_large_alphabets_have_them_too(n_values, monkeypatch):
 def test_both_ways_of_drawing_hard_lists_agree_on_ten_values(monkeypatch):
     source = ListSource("hard", 10, 3, 3)
     by_table = counted(source.draw(N_DRAWN, generator(1)))
-    monkeypatch.setattr("interp_toolkit.data.lists.MAX_TABLE_VALUES", 0)
+    monkeypatch.setattr("interp_toolkit.data.lists.draws.MAX_TABLE_VALUES", 0)
     assert two_sample(by_table, counted(source.draw(N_DRAWN, generator(2)))) > UNLIKELY
 
 

@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp_toolkit.data import read_data
-from interp_toolkit.data.plain_texts import MOST_PIECES, data_from_prose, data_from_texts, read_text
+from interp_toolkit.data.text.prompts import (
+    MOST_PIECES,
+    data_from_prose,
+    data_from_texts,
+    read_text,
+)
 from interp_toolkit.errors import InputError
 
 

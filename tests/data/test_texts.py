@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from interp_toolkit.data.texts import find_texts, split
+from interp_toolkit.data.text.texts import find_texts, split
 from interp_toolkit.errors import InputError
 
 TRAIN, TEST = ["one\ntwo lines", "three", "four"], ["five", "six"]

@@ -12,9 +12,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp_toolkit.data.texts import Document
-from interp_toolkit.data.token_store import open_store, write_store
-from interp_toolkit.data.tokenization import BYTES, END, learn_tokenizer, read_tokenizer
+from interp_toolkit.data.text.texts import Document
+from interp_toolkit.data.text.token_store import open_store, write_store
+from interp_toolkit.data.text.tokenization import (
+    BYTES,
+    END,
+    learn_tokenizer,
+    read_tokenizer,
+)
 from interp_toolkit.errors import InputError
 
 TEXTS = ["the cat sat on the mat", "the dog sat", "a cat, a dog", "naïve ☃ text"]
@@ -72,7 +77,7 @@ def store_of(tmp_path: Path, train: list[str], test: list[str]):
 
 @pytest.mark.parametrize("at_once", [1, 1_000])
 def test_documents_are_packed_with_their_ends(tmp_path: Path, monkeypatch, at_once: int) -> None:
-    monkeypatch.setattr("interp_toolkit.data.token_store._AT_ONCE", at_once)
+    monkeypatch.setattr("interp_toolkit.data.text.token_store._AT_ONCE", at_once)
     train, test = [*TEXTS, TEXTS[0], "new"], ["new", "other"]
     store = store_of(tmp_path, train, test)
     ids = store.train.tokens.tolist()

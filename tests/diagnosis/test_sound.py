@@ -15,7 +15,7 @@ from torch import nn
 import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import Bench, breaking, points_of, probe_rows
 from interp_toolkit.diagnosis.checks import judged, listed
-from interp_toolkit.diagnosis.known import KNOWN
+from interp_toolkit.diagnosis.sections.known import KNOWN
 from interp_toolkit.report.html import write_report
 from interp_toolkit.report.json import write_json
 

@@ -127,9 +127,9 @@ def sae(folder: Path) -> None:
 
 @cache
 def _store_files() -> dict[str, bytes]:
-    from interp_toolkit.data.texts import Document
-    from interp_toolkit.data.token_store import write_store
-    from interp_toolkit.data.tokenization import BYTES, learn_tokenizer
+    from interp_toolkit.data.text.texts import Document
+    from interp_toolkit.data.text.token_store import write_store
+    from interp_toolkit.data.text.tokenization import BYTES, learn_tokenizer
 
     texts = [Document("the cat sat", 0), Document("a dog", 1)]
     with tempfile.TemporaryDirectory() as name:
@@ -199,8 +199,8 @@ def job(folder: Path) -> None:
 @cache
 def sealed() -> str:
     """An audit that was sealed, as its file says it."""
-    from interp_toolkit.auditing.claims import as_claim
-    from interp_toolkit.auditing.seal import write_seal
+    from interp_toolkit.auditing.claims.kinds import as_claim
+    from interp_toolkit.auditing.claims.seal import write_seal
 
     with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "s.json"

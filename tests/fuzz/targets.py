@@ -100,20 +100,20 @@ def read_rows(path: Path) -> None:
 
 
 def read_claims(path: Path) -> None:
-    from interp_toolkit.auditing.claims import read_claims as read
+    from interp_toolkit.auditing.claims.kinds import read_claims as read
 
     read(path)
 
 
 def read_sweep(path: Path) -> None:
-    from interp_toolkit.studies.sweep.file import grid_points
-    from interp_toolkit.studies.sweep.file import read_sweep as read
+    from interp_studies.sweep.file import grid_points
+    from interp_studies.sweep.file import read_sweep as read
 
     grid_points(read(path))
 
 
 def read_layout(path: Path) -> None:
-    from interp_toolkit.models.loading.key_rules import read_layout as read
+    from interp_toolkit.models.loading.parameters.key_rules import read_layout as read
 
     read(path)
 
@@ -125,7 +125,7 @@ def read_features(path: Path) -> None:
 
 
 def read_edges(path: Path) -> None:
-    from interp_toolkit.auditing.circuit_files import edges_of_file
+    from interp_toolkit.auditing.claims.circuit_files import edges_of_file
 
     edges_of_file(path)
 
@@ -151,7 +151,7 @@ def show(result: Any) -> None:
 
 
 def open_store(folder: Path) -> None:
-    from interp_toolkit.data.token_store import open_store as read
+    from interp_toolkit.data.text.token_store import open_store as read
 
     store = read(folder)
     if store is not None:
@@ -188,14 +188,14 @@ def read_config(path: Path) -> None:
 
 
 def read_seal(path: Path) -> None:
-    from interp_toolkit.auditing.seal import read_seal as read
+    from interp_toolkit.auditing.claims.seal import read_seal as read
 
     read(path)
 
 
 def write_sealed(tree: Any, path: Path) -> None:
     """With the hash of what it holds, as someone would who knows how."""
-    from interp_toolkit.auditing.seal import _digest
+    from interp_toolkit.auditing.claims.seal import _digest
 
     if isinstance(tree, dict) and "sha256" in tree:
         tree["sha256"] = _digest(tree)
@@ -203,7 +203,7 @@ def write_sealed(tree: Any, path: Path) -> None:
 
 
 def read_job(folder: Path) -> None:
-    from interp_toolkit.studies.jobs.job_files import JobFiles
+    from interp_studies.jobs.job_files import JobFiles
 
     files = JobFiles(folder)
     if files.has("one", JOB):
@@ -211,14 +211,14 @@ def read_job(folder: Path) -> None:
 
 
 def read_texts(path: Path) -> None:
-    from interp_toolkit.data.texts import find_texts, split
+    from interp_toolkit.data.text.texts import find_texts, split
 
     test, train = split(find_texts(str(path)), 1)
     assert all(document.text.strip() for document in [*test, *train()])
 
 
 def read_tokenizer(path: Path) -> None:
-    from interp_toolkit.data.tokenization import read_tokenizer as read
+    from interp_toolkit.data.text.tokenization import read_tokenizer as read
 
     found = read(path)
     [ids] = found.encode(["the cat sat"])
@@ -227,7 +227,7 @@ def read_tokenizer(path: Path) -> None:
 
 
 def read_prose(path: Path) -> None:
-    from interp_toolkit.data.plain_texts import data_from_prose, read_text
+    from interp_toolkit.data.text.prompts import data_from_prose, read_text
 
     data_from_prose(read_text(path), lambda text: [ord(sign) % 97 for sign in text], 8)
 

@@ -14,8 +14,8 @@ import tiny_models
 import torch
 from torch import nn
 
-from interp_toolkit.as_found import modules_of
 from interp_toolkit.data import FeatureData
+from interp_toolkit.state import modules_of
 
 
 class StoppedError(Exception):

@@ -8,22 +8,22 @@ from typing import Any
 
 import pytest
 
+from interp_studies.jobs.attempt import Outcome
+from interp_studies.jobs.runner import Runner
+from interp_studies.litmus.study import litmus
+from interp_studies.random_attention import cells
+from interp_studies.random_attention.cells import TableCell
+from interp_studies.random_attention.circuit import study as circuit
+from interp_studies.random_attention.covariance import study as covariance
+from interp_studies.random_attention.depth import study as depth
+from interp_studies.random_attention.shaping import study as shaping
+from interp_studies.random_attention.tables import GENERATED
+from interp_studies.random_attention.theorem import study as theorem
+from interp_studies.random_attention.throughput import study as throughput
+from interp_studies.sweep.file import SweepFile
+from interp_studies.sweep.study import sweep
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
-from interp_toolkit.studies.jobs.attempt import Outcome
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.litmus.study import litmus
-from interp_toolkit.studies.random_attention import cells
-from interp_toolkit.studies.random_attention.cells import TableCell
-from interp_toolkit.studies.random_attention.circuit import study as circuit
-from interp_toolkit.studies.random_attention.covariance import study as covariance
-from interp_toolkit.studies.random_attention.depth import study as depth
-from interp_toolkit.studies.random_attention.shaping import study as shaping
-from interp_toolkit.studies.random_attention.tables import GENERATED
-from interp_toolkit.studies.random_attention.theorem import study as theorem
-from interp_toolkit.studies.random_attention.throughput import study as throughput
-from interp_toolkit.studies.sweep.file import SweepFile
-from interp_toolkit.studies.sweep.study import sweep
 from interp_toolkit.training.engine.final_score import FinalScore
 
 Arguments = Mapping[str, Mapping[str, Any]]

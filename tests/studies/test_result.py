@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from interp_toolkit.report.html import to_html
-from interp_toolkit.report.json import dumps
-from interp_toolkit.results import Evidence, Table
-from interp_toolkit.studies.result import (
+from interp_studies.result import (
     Quantity,
     StudyResult,
     compare,
@@ -20,6 +17,9 @@ from interp_toolkit.studies.result import (
     study_provenance,
     tally,
 )
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.json import dumps
+from interp_toolkit.results import Evidence, Table
 
 SCHEMA_FILE = Path(__file__).parents[2] / "docs" / "results.schema.json"
 

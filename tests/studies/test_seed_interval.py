@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from interp_toolkit.studies.litmus.rules import Seeds, Trained, decide
-from interp_toolkit.studies.seed_interval import (
+from interp_studies.litmus.rules import Seeds, Trained, decide
+from interp_studies.seed_interval import (
     Interval,
     difference,
     over_seeds,

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from interp_studies import reproduce_all
+from interp_studies.jobs.runner import Runner
+from interp_studies.random_attention.table import TableStudy
 from interp_toolkit.registry import Artefact, find, names
 from interp_toolkit.results import jsonable
-from interp_toolkit.studies import reproduce_all
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.random_attention.table import TableStudy
 
 
 @pytest.fixture(name="toy")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.data.list_layout import parse_layout
-from interp_toolkit.data.lists import Lists
+from interp_toolkit.data.lists.draws import Lists
+from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.probes.estimators.separability import check_separability
 from interp_toolkit.probes.estimators.witness import Certificate
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from interp_toolkit.auditing.claims import DirectionClaim
+from interp_toolkit.auditing.claims.kinds import DirectionClaim
 from interp_toolkit.auditing.direction.carries import CarryingAudit
 from interp_toolkit.auditing.direction.common import DirectionAudit
 from interp_toolkit.auditing.direction.reads import ReadingAudit

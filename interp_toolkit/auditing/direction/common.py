@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.auditing.claims import DirectionClaim
+from interp_toolkit.auditing.claims.kinds import DirectionClaim
 from interp_toolkit.auditing.ground import Ground
 from interp_toolkit.auditing.parts import Part, Question
 from interp_toolkit.auditing.site import VectorSite

@@ -37,9 +37,9 @@ from interp_toolkit.circuits.collapse.layers import (
 from interp_toolkit.circuits.collapse.result import CollapseResult
 from interp_toolkit.circuits.collapse.verdict import evidence_of, verdict
 from interp_toolkit.data import FeatureData
-from interp_toolkit.duplicates import equal_inputs
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.about.provenance import provenance
+from interp_toolkit.models.features.duplicates import equal_inputs
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis

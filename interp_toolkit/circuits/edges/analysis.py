@@ -27,8 +27,8 @@ from interp_toolkit.circuits.edges.graph import (
     composition_of,
     composition_of_edge,
 )
-from interp_toolkit.circuits.edges.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.patching import patching_figure
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.passes.patching import patching_figure
 from interp_toolkit.circuits.edges.result import CircuitResult, EdgeRow
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.verdict import evidence_of, verdict

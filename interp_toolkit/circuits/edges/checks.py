@@ -26,9 +26,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Int
 
-from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.faithfulness import Faithfulness, share_of
-from interp_toolkit.circuits.edges.stand_in import Kind
+from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.stand_in import Kind
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.evidence import Control, control_of_p
 from interp_toolkit.stats import LEVEL

@@ -14,9 +14,9 @@ from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.edges.checks import Checks
 from interp_toolkit.circuits.edges.faithfulness import Faithfulness
 from interp_toolkit.circuits.edges.measured import Measured, p_values
-from interp_toolkit.circuits.edges.patching import Patching
+from interp_toolkit.circuits.edges.passes.patching import Patching
+from interp_toolkit.circuits.edges.passes.stand_in import Kind
 from interp_toolkit.circuits.edges.screened import Screening
-from interp_toolkit.circuits.edges.stand_in import Kind
 from interp_toolkit.circuits.edges.wiring import Edge, Node, Wiring
 from interp_toolkit.results import Status
 from interp_toolkit.stats import holm

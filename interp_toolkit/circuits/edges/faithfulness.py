@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.circuits.edges.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.wiring import Edge
 from interp_toolkit.stats import ratio_interval
 

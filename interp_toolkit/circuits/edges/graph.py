@@ -34,8 +34,8 @@ from interp_toolkit.circuits.behaviour.prompts import (
 from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
 from interp_toolkit.circuits.edges.faithfulness import SHARE
+from interp_toolkit.circuits.edges.passes.stand_in import WORDS
 from interp_toolkit.circuits.edges.search import find_circuit
-from interp_toolkit.circuits.edges.stand_in import WORDS
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Node
 from interp_toolkit.errors import InputError
 

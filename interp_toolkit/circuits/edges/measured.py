@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from scipy import stats
 
-from interp_toolkit.circuits.edges.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.stats import COVERAGE
 
 #: the index of each chosen edge among the model's

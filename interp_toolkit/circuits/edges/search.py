@@ -35,17 +35,17 @@ from interp_toolkit.circuits.edges.circuit import (
     Nothing,
     described,
 )
-from interp_toolkit.circuits.edges.cut import CutObjective
 from interp_toolkit.circuits.edges.exhaustive import completed, measured_edges
 from interp_toolkit.circuits.edges.faithfulness import faithfulness
 from interp_toolkit.circuits.edges.measured import joined, measured
-from interp_toolkit.circuits.edges.patched_pass import PatchedModel
-from interp_toolkit.circuits.edges.patching import patched_stream
+from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.passes.patching import patched_stream
+from interp_toolkit.circuits.edges.passes.stand_in import Kind, kinds_for
 from interp_toolkit.circuits.edges.screened import Screening
-from interp_toolkit.circuits.edges.stand_in import Kind, kinds_for
 from interp_toolkit.circuits.edges.wiring import Edge, Node
-from interp_toolkit.duplicates import equal_inputs, equal_up_to
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.features.duplicates import equal_inputs, equal_up_to
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.stats import COVERAGE
 

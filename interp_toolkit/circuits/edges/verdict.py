@@ -19,9 +19,9 @@ from typing import Any
 from interp_toolkit.circuits.edges.checks import EQUAL, MOST, STABLE, Checks, equivalent
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
 from interp_toolkit.circuits.edges.faithfulness import SHARE, Faithfulness
+from interp_toolkit.circuits.edges.passes.stand_in import WORDS
 from interp_toolkit.circuits.edges.result import CircuitEvidence
 from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
-from interp_toolkit.circuits.edges.stand_in import WORDS
 from interp_toolkit.circuits.edges.wiring import label_of
 from interp_toolkit.evidence import effect_status
 from interp_toolkit.results import Status

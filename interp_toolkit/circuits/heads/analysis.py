@@ -67,7 +67,7 @@ from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
 from interp_toolkit.models.about.tokens import token_words
 from interp_toolkit.models.heads import Head
-from interp_toolkit.models.loading.headless import without_logits
+from interp_toolkit.models.loading.formats.headless import without_logits
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable

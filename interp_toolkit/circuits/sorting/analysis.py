@@ -29,8 +29,8 @@ from interp_toolkit.circuits.sorting.measures.weight_tables import separator_lin
 from interp_toolkit.circuits.sorting.result import SortingResult
 from interp_toolkit.circuits.sorting.verdict import evidence_of
 from interp_toolkit.data import FeatureData
-from interp_toolkit.data.list_layout import ListLayout
-from interp_toolkit.data.lists import Lists
+from interp_toolkit.data.lists.draws import Lists
+from interp_toolkit.data.lists.layout import ListLayout
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
 from interp_toolkit.models.about.record import record_of

@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.data.list_layout import ListLayout, ListRows
-from interp_toolkit.data.lists import Lists, ListSource
-from interp_toolkit.data.standard_lists import fresh_generator
+from interp_toolkit.data.lists.draws import Lists, ListSource
+from interp_toolkit.data.lists.layout import ListLayout, ListRows
+from interp_toolkit.data.lists.standard import fresh_generator
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of

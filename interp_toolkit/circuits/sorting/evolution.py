@@ -17,7 +17,7 @@ from typing import Any
 from interp_toolkit.circuits.sorting.fingerprint import find_layout, read_lists
 from interp_toolkit.circuits.sorting.measures.measure import measure
 from interp_toolkit.circuits.sorting.measures.weight_tables import weight_tables
-from interp_toolkit.data.list_layout import ListLayout
+from interp_toolkit.data.lists.layout import ListLayout
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.loader import load

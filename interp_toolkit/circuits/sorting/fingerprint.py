@@ -31,9 +31,9 @@ from interp_toolkit.circuits.sorting.measures.positions import PositionShares, p
 from interp_toolkit.circuits.sorting.measures.reading import ListReading, read, require_one_layer
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables, weight_tables
 from interp_toolkit.circuits.sorting.verdict import Alike, sentence
-from interp_toolkit.data.list_layout import ListLayout, parse_layout
-from interp_toolkit.data.lists import ListSource
-from interp_toolkit.data.standard_lists import fresh_generator
+from interp_toolkit.data.lists.draws import ListSource
+from interp_toolkit.data.lists.layout import ListLayout, parse_layout
+from interp_toolkit.data.lists.standard import fresh_generator
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.model import Model
@@ -121,7 +121,7 @@ def sorting_fingerprint(
 
     Args:
         model: any one-layer TransformerLens model.
-        layout: its rows, as `data.list_layout` reads them; None: what its task record says.
+        layout: its rows, as `data.lists.layout` reads them; None: what its task record says.
         distinct: whether lists have distinct values; None: what the record says, or else what the
             model sorts.
         lists: how many lists to measure on; fewer where they are long.

@@ -12,9 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
-from interp_toolkit.data.list_layout import ListLayout
-from interp_toolkit.data.lists import Lists
-from interp_toolkit.data.standard_lists import standard_sets, two_valued_sets
+from interp_toolkit.data.lists.draws import Lists
+from interp_toolkit.data.lists.layout import ListLayout
+from interp_toolkit.data.lists.standard import standard_sets, two_valued_sets
 from interp_toolkit.models.model import Model
 
 #: between the intervals: a model made for repeats can do a few points worse on them (the source's

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from interp_toolkit import as_found
+from interp_toolkit import state as as_found
 from interp_toolkit._version import __version__
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.model import Model

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from interp_toolkit.checked_npz import read_npy, read_npz
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.loading.files import read_file
+from interp_toolkit.models.loading.formats.files import read_file
 
 SUFFIXES = (".npy", ".npz", ".safetensors")
 _NPZ_ARRAYS = ("directions", "names")

@@ -34,7 +34,7 @@ from interp_toolkit.models.features.direction_files import (
 )
 from interp_toolkit.models.features.sae import Side, SparseAutoencoder
 from interp_toolkit.models.features.sae_files import read_sae
-from interp_toolkit.models.loading.files import sha256
+from interp_toolkit.models.loading.formats.files import sha256
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of, probe_tokens
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points

@@ -22,8 +22,8 @@ from torch import Tensor
 from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.models.features.sae import SparseAutoencoder
-from interp_toolkit.models.loading.files import read_file, sha256
-from interp_toolkit.models.loading.strict import check_finite, first_few
+from interp_toolkit.models.loading.formats.files import read_file, sha256
+from interp_toolkit.models.loading.parameters.strict import check_finite, first_few
 from interp_toolkit.models.transformer.config import DTYPES
 
 Through = Literal["saelens", "files"]

@@ -16,8 +16,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.duplicates import equal_inputs, equal_up_to, joined
 from interp_toolkit.errors import InputError
+from interp_toolkit.models.features.duplicates import equal_inputs, equal_up_to, joined
 from interp_toolkit.models.features.feature_sets import TOKENS, FeatureSet
 from interp_toolkit.models.features.row_positions import Places, TokenRows, all_places, draw, stream
 from interp_toolkit.models.features.row_positions import Position as Position

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
-from interp_toolkit.models.loading.strict import build_transformer
+from interp_toolkit.models.loading.parameters.strict import build_transformer
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.transformer.collapsed import read_logits
 from interp_toolkit.models.transformer.config import TransformerConfig

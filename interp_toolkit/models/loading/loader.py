@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 
 from interp_toolkit import registry
-from interp_toolkit.as_found import uncompiled
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.device import find_device
 from interp_toolkit.models.about.record import ModelRecord, plain_config, record_of, set_record
-from interp_toolkit.models.loading.conversion import Keys
-from interp_toolkit.models.loading.files import sha256
-from interp_toolkit.models.loading.from_file import load_file
-from interp_toolkit.models.loading.gguf_file import check_no_gguf_only, is_gguf, load_gguf
-from interp_toolkit.models.loading.headless import without_logits
-from interp_toolkit.models.loading.huggingface import load_folder, load_hub
+from interp_toolkit.models.loading.formats.files import sha256
+from interp_toolkit.models.loading.formats.from_file import load_file
+from interp_toolkit.models.loading.formats.gguf_file import check_no_gguf_only, is_gguf, load_gguf
+from interp_toolkit.models.loading.formats.headless import without_logits
+from interp_toolkit.models.loading.formats.huggingface import load_folder, load_hub
+from interp_toolkit.models.loading.parameters.conversion import Keys
+from interp_toolkit.models.loading.parameters.strict import check_finite, model_weights
 from interp_toolkit.models.loading.source_names import looks_like_path, path_of
-from interp_toolkit.models.loading.strict import check_finite, model_weights
 from interp_toolkit.models.model import LoadedModel, Model
 from interp_toolkit.models.transformer.config import DTYPES
+from interp_toolkit.state import uncompiled
 
 if TYPE_CHECKING:
     from torch import nn
@@ -71,7 +71,7 @@ def load(
         trust_remote_code: run code that comes with a Hugging Face model.
         keys: whose names a checkpoint's tensors have, where they are not recognised: "gpt2",
             "nanogpt", "easytransformer", or a mapping of their names to TransformerLens' (or a JSON
-            file of it, see `models.loading.key_rules`).
+            file of it, see `models.loading.parameters.key_rules`).
         ignore: names of tensors in a checkpoint to leave out; `*` stands for anything.
         progress: takes a line that says how large a language model is, before it is loaded.
         settings: configuration fields that a file without configuration cannot say

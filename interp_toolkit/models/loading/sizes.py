@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.bounded import most_claimed
-from interp_toolkit.models.loading.records import TooMuchError
+from interp_toolkit.models.loading.formats.records import TooMuchError
 
 
 def check_archive(archive: zipfile.ZipFile, size: int) -> None:

@@ -10,10 +10,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.as_found import modules_of
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.hooks import has_hooks
+from interp_toolkit.state import modules_of
 
 #: enough for every position-dependent part to show; short enough to cost nothing
 PROBE_ROWS, PROBE_POSITIONS = 2, 8

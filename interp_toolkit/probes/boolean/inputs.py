@@ -9,9 +9,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.data import FeatureData, truth_table
-from interp_toolkit.duplicates import equal_inputs, equal_up_to, joined
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.features.duplicates import equal_inputs, equal_up_to, joined
 from interp_toolkit.options import Position
 from interp_toolkit.probes.boolean.measure import SAMPLED_FROM, function_name
 from interp_toolkit.probes.estimators.boolean import check_table, truth_values

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.data.list_layout import ListLayout, parse_layout
+from interp_toolkit.data.lists.layout import ListLayout, parse_layout
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 from interp_toolkit.atomic import replacing
 from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.loading.checkpoint import save
+from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.training.engine.folder_lock import locked
 from interp_toolkit.training.engine.metrics import Metrics

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from interp_toolkit.data.texts import Document
-from interp_toolkit.data.token_store import TokenStore
+from interp_toolkit.data.text.texts import Document
+from interp_toolkit.data.text.token_store import TokenStore
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention import generated_text
 from interp_toolkit.toys.random_attention.variants import trainable_parameters

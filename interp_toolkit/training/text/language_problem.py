@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.data.token_store import TokenStore
+from interp_toolkit.data.text.token_store import TokenStore
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import next_token_loss
 from interp_toolkit.training.engine.problem import Problem

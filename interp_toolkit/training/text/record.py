@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from interp_toolkit.data.token_store import TokenStore
+from interp_toolkit.data.text.token_store import TokenStore
 from interp_toolkit.training.text.settings import TextTraining
 
 

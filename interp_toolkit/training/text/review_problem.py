@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.data.token_store import TokenPart, TokenStore
+from interp_toolkit.data.text.token_store import TokenPart, TokenStore
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.random_attention.task import TaskRows, right_share
 from interp_toolkit.training.engine.problem import Problem

@@ -9,8 +9,13 @@ from typing import ClassVar
 
 from pydantic import Field, model_validator
 
-from interp_toolkit.data.texts import Document, Parts, Texts, find_texts
-from interp_toolkit.data.tokenization import BYTES
+from interp_toolkit.data.text.texts import (
+    Document,
+    Parts,
+    Texts,
+    find_texts,
+)
+from interp_toolkit.data.text.tokenization import BYTES
 from interp_toolkit.training.tasks.settings import VariantTraining
 
 GENERATED = "generated"
@@ -25,7 +30,7 @@ class TextTraining(VariantTraining, ABC):
         specials: tokens that the task adds to the vocabulary.
         generated_name: what the generated text is called.
         text: "generated" (a small text of ours); a folder or file of text; or a hub's dataset,
-            `owner/name:configuration` (see `data.texts`).
+            `owner/name:configuration` (see `data.text.texts`).
         documents, test_documents: to learn from and to test on, at most; 0: all there are.
         tokenizer: "train" (byte-level BPE learned from the training text), or a `tokenizer.json`
             or a folder with one.

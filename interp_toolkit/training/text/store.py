@@ -14,15 +14,15 @@ from itertools import islice
 from pathlib import Path
 
 from interp_toolkit.atomic import replacing
-from interp_toolkit.data.texts import Texts, split
-from interp_toolkit.data.token_store import (
+from interp_toolkit.data.text.texts import Texts, split
+from interp_toolkit.data.text.token_store import (
     FORMAT,
     TokenStore,
     one_at_a_time,
     open_store,
     write_store,
 )
-from interp_toolkit.data.tokenization import TextTokenizer, learn_tokenizer, read_tokenizer
+from interp_toolkit.data.text.tokenization import TextTokenizer, learn_tokenizer, read_tokenizer
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import Session
 from interp_toolkit.training.engine.ranks import named_ranks

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from interp_toolkit.data.texts import Document
-from interp_toolkit.data.token_store import TokenStore
+from interp_toolkit.data.text.texts import Document
+from interp_toolkit.data.text.token_store import TokenStore
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention import reviews
 from interp_toolkit.toys.random_attention.variants import trainable_parameters

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from interp_toolkit.circuits.edges.attribution import attribute
-from interp_toolkit.circuits.edges.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.passes.attribution import attribute
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import Node
 
 KINDS = ("own", "own-rotary", "own-bare", "hooked-parallel", "llama", "neox", "alibi")

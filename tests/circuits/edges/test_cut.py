@@ -10,8 +10,8 @@ import torch
 
 from interp_toolkit.circuits.behaviour.objective import objective
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
-from interp_toolkit.circuits.edges.cut import CutObjective
-from interp_toolkit.circuits.edges.patched_pass import Pass, PatchedModel
+from interp_toolkit.circuits.edges.passes.cut import CutObjective
+from interp_toolkit.circuits.edges.passes.patched_pass import Pass, PatchedModel
 
 ASKED = {
     "values": lambda cut: cut.values([cut.edges[:3], cut.edges[::4]]),

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from interp_toolkit.circuits.edges.kept_pass import KeptPass
-from interp_toolkit.circuits.edges.patched_pass import PatchedModel
+from interp_toolkit.circuits.edges.passes.kept_pass import KeptPass
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.models.running.forward import run
 
 KINDS = ("own", "own-rotary", "own-bare", "hooked-parallel", "llama", "neox", "alibi", "bloom")

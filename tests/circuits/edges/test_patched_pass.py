@@ -6,9 +6,9 @@ import math
 import pytest
 import torch
 
-from interp_toolkit.challenge.families.planted import planted_case
-from interp_toolkit.circuits.edges import blocks
-from interp_toolkit.circuits.edges.patched_pass import PatchedModel
+from interp_studies.challenge.families.planted import planted_case
+from interp_toolkit.circuits.edges.passes import blocks
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run

@@ -4,7 +4,7 @@ import torch
 
 from interp_toolkit.circuits.behaviour.advantage import Estimate, behaviour
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
-from interp_toolkit.circuits.edges.paths import induction_keys, path_effects
+from interp_toolkit.circuits.edges.passes.paths import induction_keys, path_effects
 from interp_toolkit.circuits.heads.ablation import ablation_effects
 from interp_toolkit.circuits.heads.partner import Partner, _partner, partners
 from interp_toolkit.errors import InputError

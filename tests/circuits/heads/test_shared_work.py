@@ -11,6 +11,8 @@ import pytest
 import torch
 
 import interp_toolkit as it
+from interp_studies.challenge.families.layouts import RELATIONS, Layout
+from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
 from interp_toolkit.circuits.behaviour.task import measured_home, task_of
 from interp_toolkit.circuits.heads.controls import targets_of
@@ -18,8 +20,6 @@ from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.circuits.heads.rule import group_effects
 from interp_toolkit.models.heads import Head
-from interp_toolkit.toys.hand_set.layouts import RELATIONS, Layout
-from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
 
 ROWS = 256
 

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from interp_toolkit.data.list_layout import ListLayout, ListRows, parse_layout
-from interp_toolkit.data.lists import Lists, ListSource
+from interp_toolkit.data.lists.draws import Lists, ListSource
+from interp_toolkit.data.lists.layout import ListLayout, ListRows, parse_layout
 from interp_toolkit.models.transformer.collapsed import table_logits
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer

@@ -17,7 +17,7 @@ from interp_toolkit.circuits.sorting.evolution import (
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.loading.checkpoint import save
+from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer

@@ -7,8 +7,8 @@ import pytest
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
 from interp_toolkit.circuits.sorting.fingerprint import sorting_fingerprint
 from interp_toolkit.circuits.sorting.kinds import accuracies, distinct_only, with_repeats
-from interp_toolkit.data.list_layout import parse_layout
-from interp_toolkit.data.lists import Lists
+from interp_toolkit.data.lists.draws import Lists
+from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.stats import clopper_pearson
 from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
 

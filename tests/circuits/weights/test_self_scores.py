@@ -7,6 +7,8 @@ import pytest
 import torch
 from scipy import stats
 
+from interp_studies.challenge.families.layouts import Layout
+from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.circuits.weights.residual import token_residual
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.errors import InputError
@@ -16,8 +18,6 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.toys.hand_set import induction as toys
-from interp_toolkit.toys.hand_set.layouts import Layout
-from interp_toolkit.toys.hand_set.shared_work import Work, shared_work
 
 KINDS = ("own", "own-rotary", "own-bare", "hooked", "hooked-parallel", "native", "gpt2", "llama")
 KINDS += ("gpt2-folded", "neox", "gemma2")

@@ -10,7 +10,7 @@ from safetensors.torch import save_file
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.feature_sets import FeatureSet, read_features
 from interp_toolkit.models.features.sae_files import read_sae
-from interp_toolkit.models.loading.files import sha256
+from interp_toolkit.models.loading.formats.files import sha256
 from interp_toolkit.models.weights.view import weights
 
 RESID = "blocks.0.hook_resid_post"

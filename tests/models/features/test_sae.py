@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features import sae_files
 from interp_toolkit.models.features.sae_files import read_sae
-from interp_toolkit.models.loading.files import sha256
+from interp_toolkit.models.loading.formats.files import sha256
 
 ARCHITECTURES = ["standard", "topk", "jumprelu", "gated"]
 OPTIONS = [

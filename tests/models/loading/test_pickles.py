@@ -15,7 +15,7 @@ import torch
 
 from interp_toolkit import InputError, load
 from interp_toolkit.models.about.record import record_of
-from interp_toolkit.models.loading.pickled_files import read_as_data
+from interp_toolkit.models.loading.formats.pickled_files import read_as_data
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
@@ -271,7 +271,9 @@ def test_deep_and_wide_nesting_ends(tmp_path):
 
 
 def test_modules_that_share_their_parts_at_every_level_end(tmp_path, monkeypatch):
-    monkeypatch.setattr("interp_toolkit.models.loading.records._LETTERS", 100_000)  # for speed
+    monkeypatch.setattr(
+        "interp_toolkit.models.loading.formats.records._LETTERS", 100_000
+    )  # for speed
     net = torch.nn.Linear(2, 2)
     for _ in range(40):
         net = torch.nn.Sequential(net, net)  # 2^40 names in a state dict

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from interp_studies.jobs.attempt import Job, Outcome
 from interp_toolkit.atomic import replacing
 from interp_toolkit.errors import InputError
-from interp_toolkit.studies.jobs.attempt import Job, Outcome
 
 
 class OddError(Exception):

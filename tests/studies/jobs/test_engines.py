@@ -14,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from interp_studies.jobs import engines
+from interp_studies.jobs.attempt import ProcessKilledError, attempt_in_worker
+from interp_studies.jobs.engines import JobEngine
+from interp_studies.jobs.runner import Runner
 from interp_toolkit.errors import InputError
-from interp_toolkit.studies.jobs import engines
-from interp_toolkit.studies.jobs.attempt import ProcessKilledError, attempt_in_worker
-from interp_toolkit.studies.jobs.engines import JobEngine
-from interp_toolkit.studies.jobs.runner import Runner
 
 KILLED = "a process was killed, perhaps for want of memory, and a second one too: give fewer"
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 import interp_toolkit as it
+from interp_studies.jobs.attempt import Attempt, Job
+from interp_studies.jobs.job_files import JobFiles
+from interp_studies.jobs.runner import Runner
 from interp_toolkit.errors import InputError
-from interp_toolkit.studies.jobs.attempt import Attempt, Job
-from interp_toolkit.studies.jobs.job_files import JobFiles
-from interp_toolkit.studies.jobs.runner import Runner
 
 
 @pytest.fixture

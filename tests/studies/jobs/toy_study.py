@@ -12,13 +12,19 @@ from typing import Any
 
 import torch
 
+from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.runner import Runner
+from interp_studies.result import (
+    StudyResult,
+    compare,
+    overall,
+    study_provenance,
+    tally,
+)
+from interp_studies.train_seed import train_seed, variant_of
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
-from interp_toolkit.studies.jobs.attempt import Job, Outcome
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.result import StudyResult, compare, overall, study_provenance, tally
-from interp_toolkit.studies.train_seed import train_seed, variant_of
 from interp_toolkit.training.engine.run_files import end_run
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_toolkit.studies.litmus.rules import Seeds, Trained, decide
+from interp_studies.litmus.rules import Seeds, Trained, decide
 from interp_toolkit.training.engine.final_score import FinalScore
 
 EXAMPLES = 4_000

@@ -11,16 +11,16 @@ from typing import Any
 import plotly.graph_objects as go
 import pytest
 
+from interp_studies.jobs.runner import Runner
+from interp_studies.litmus import study
+from interp_studies.litmus.result import LitmusResult, litmus_result
+from interp_studies.litmus.rules import Seeds, Trained
+from interp_studies.litmus.study import litmus
 from interp_toolkit import registry
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.litmus import study
-from interp_toolkit.studies.litmus.result import LitmusResult, litmus_result
-from interp_toolkit.studies.litmus.rules import Seeds, Trained
-from interp_toolkit.studies.litmus.study import litmus
 from interp_toolkit.training.engine.final_score import FinalScore
 
 SCHEMA_FILE = Path(__file__).parents[3] / "docs" / "results.schema.json"

@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
+from interp_studies.jobs.runner import Runner
+from interp_studies.open.boolean_heads import classes, study, training
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.boolean_heads import classes, study, training
 from interp_toolkit.threshold_degree import threshold_degree
 
 

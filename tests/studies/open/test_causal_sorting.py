@@ -10,11 +10,11 @@ import plotly.graph_objects as go
 import pytest
 from scipy import stats
 
+from interp_studies.jobs.runner import Runner
+from interp_studies.open.causal_sorting import claims, study
+from interp_studies.open.seed_claim import finding_of
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.causal_sorting import claims, study
-from interp_toolkit.studies.open.seed_claim import finding_of
 
 
 @pytest.fixture(scope="module")

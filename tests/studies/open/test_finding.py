@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interp_studies.open.finding import Finding, coverage_of_each
+from interp_studies.open.result import FRESH, OpenResult, open_evidence
 from interp_toolkit.results import Provenance
-from interp_toolkit.studies.open.finding import Finding, coverage_of_each
-from interp_toolkit.studies.open.result import FRESH, OpenResult, open_evidence
 
 finite = st.floats(-10, 10)
 

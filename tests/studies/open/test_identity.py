@@ -6,9 +6,9 @@ from types import ModuleType
 
 import pytest
 
-from interp_toolkit.studies.open import bigram_capacity, quadratic_or_relu
-from interp_toolkit.studies.open.random_layers import study as random_layers
-from interp_toolkit.studies.superposition import stacking
+from interp_studies.open import bigram_capacity, quadratic_or_relu
+from interp_studies.open.random_layers import study as random_layers
+from interp_studies.superposition import stacking
 
 CONSTANTS = [
     *((stacking, name) for name in ("FEATURES", "PER_GATE", "AXES", "MOST_ON")),

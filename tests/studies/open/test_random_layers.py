@@ -10,15 +10,15 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from interp_studies.jobs.runner import Runner
+from interp_studies.open.finding import Finding
+from interp_studies.open.random_layers import study
+from interp_studies.open.random_layers.figures import width_figure, width_table
+from interp_studies.open.random_layers.layers import KINDS
+from interp_studies.open.random_layers.width import layers_job, mean_error, needed_width
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.registry import find
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.finding import Finding
-from interp_toolkit.studies.open.random_layers import study
-from interp_toolkit.studies.open.random_layers.figures import width_figure, width_table
-from interp_toolkit.studies.open.random_layers.layers import KINDS
-from interp_toolkit.studies.open.random_layers.width import layers_job, mean_error, needed_width
 
 NOWHERE = Path("nowhere")
 

@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from interp_toolkit.studies.open.finding import Finding, coverage_of_each
-from interp_toolkit.studies.open.seed_claim import (
+from interp_studies.open.finding import Finding, coverage_of_each
+from interp_studies.open.seed_claim import (
     SeedClaim,
     finding_of,
     in_words,
     outcome_in_words,
 )
-from interp_toolkit.studies.power_law import exponent, exponential_residual, power_residual
+from interp_studies.power_law import exponent, exponential_residual, power_residual
 
 
 def found_in(values, level: float = 0.95, factor: bool = False) -> Finding:

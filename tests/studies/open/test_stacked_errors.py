@@ -8,12 +8,12 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from interp_studies.jobs.runner import Runner
+from interp_studies.open import stacked_errors
+from interp_studies.open.finding import Finding
+from interp_studies.power_law import exponent
 from interp_toolkit.registry import find
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open import stacked_errors
-from interp_toolkit.studies.open.finding import Finding
-from interp_toolkit.studies.power_law import exponent
 
 
 def made(neurons: float, depth: float, seed: int) -> list[dict]:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from interp_toolkit.studies.random_attention.ordering import (
+from interp_studies.random_attention.ordering import (
     Claim,
     Range,
     claims_of,

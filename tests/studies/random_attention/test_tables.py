@@ -12,22 +12,27 @@ import plotly.graph_objects as go
 import pytest
 from scipy.stats import binomtest
 
-from interp_toolkit.registry import find
-from interp_toolkit.report.html import to_html
-from interp_toolkit.report.json import dumps
-from interp_toolkit.results import STATUS_TONES
-from interp_toolkit.studies.jobs.attempt import Outcome
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.random_attention import cells, memorization, scaling, tables
-from interp_toolkit.studies.random_attention.cells import TableCell
-from interp_toolkit.studies.random_attention.entries import (
+from interp_studies.jobs.attempt import Outcome
+from interp_studies.jobs.runner import Runner
+from interp_studies.random_attention import (
+    cells,
+    memorization,
+    scaling,
+    tables,
+)
+from interp_studies.random_attention.cells import TableCell
+from interp_studies.random_attention.entries import (
     Entry,
     models_down,
     quantities,
     source_claims,
     tasks_down,
 )
-from interp_toolkit.studies.random_attention.table import TableStudy
+from interp_studies.random_attention.table import TableStudy
+from interp_toolkit.registry import find
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.json import dumps
+from interp_toolkit.results import STATUS_TONES
 
 STUDIES = {
     "table-1": tables.TABLE_1,

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 
 import interp_toolkit as it
+from interp_studies.jobs.runner import Runner
+from interp_studies.sorting import experiments as sorting_experiments
+from interp_studies.sorting import study as sorting
+from interp_studies.sorting.experiments import EXPERIMENTS
 from interp_toolkit.circuits.sorting.evaluation import list_accuracy
-from interp_toolkit.data.list_layout import parse_layout
-from interp_toolkit.data.standard_lists import standard_sets
+from interp_toolkit.data.lists.layout import parse_layout
+from interp_toolkit.data.lists.standard import standard_sets
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.sorting import experiments as sorting_experiments
-from interp_toolkit.studies.sorting import study as sorting
-from interp_toolkit.studies.sorting.experiments import EXPERIMENTS
 
 STEPS = {"steps": 20, "batch": 64}
 LAYOUTS = {

@@ -11,11 +11,9 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from interp_toolkit.report.html import to_html
-from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.superposition import capacity as study
-from interp_toolkit.studies.superposition.packing import (
+from interp_studies.jobs.runner import Runner
+from interp_studies.superposition import capacity as study
+from interp_studies.superposition.packing import (
     capacity,
     free_norms,
     interference,
@@ -23,6 +21,8 @@ from interp_toolkit.studies.superposition.packing import (
     random_capacity,
     welch_capacity,
 )
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.json import dumps
 
 
 def least(n: int, d: int, power: int, relu: bool) -> float:

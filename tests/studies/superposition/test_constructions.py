@@ -11,11 +11,11 @@ import pytest
 import torch
 from scipy.optimize import linprog
 
+from interp_studies.jobs.runner import Runner
+from interp_studies.superposition import construction_jobs as jobs
+from interp_studies.superposition import constructions
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.registry import find
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.superposition import construction_jobs as jobs
-from interp_toolkit.studies.superposition import constructions
 from interp_toolkit.toys.superposition.constructions.quadratic import QuadraticAND
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
 from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features

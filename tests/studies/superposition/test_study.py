@@ -11,14 +11,14 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from interp_studies.jobs.runner import Runner
+from interp_studies.superposition import jobs, study
+from interp_studies.superposition.figures import Row
+from interp_studies.superposition.settings import SETTINGS
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.superposition import jobs, study
-from interp_toolkit.studies.superposition.figures import Row
-from interp_toolkit.studies.superposition.settings import SETTINGS
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
 
 NOWHERE = Path("nowhere")

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from interp_studies.jobs.engines import JobEngine
+from interp_studies.jobs.runner import Runner
+from interp_studies.sweep import study as module
+from interp_studies.sweep.file import SweepFile, grid_points, read_sweep
+from interp_studies.sweep.result import SweepResult, sweep_result
 from interp_toolkit.errors import InputError
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs.engines import JobEngine
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.sweep import study as module
-from interp_toolkit.studies.sweep.file import SweepFile, grid_points, read_sweep
-from interp_toolkit.studies.sweep.result import SweepResult, sweep_result
 
 GRID = {"variant": ["standard", "mixit"], "lr": ["1e-1", 0.01]}
 ROOT = Path(__file__).parents[3]

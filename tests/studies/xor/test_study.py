@@ -9,13 +9,13 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
+from interp_studies.jobs.runner import Runner
+from interp_studies.xor import jobs, study
+from interp_studies.xor.layers import KINDS
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.xor import jobs, study
-from interp_toolkit.studies.xor.layers import KINDS
 
 NOWHERE = Path("nowhere")
 

@@ -12,7 +12,7 @@ from rewritten import rewritten
 from tiny_models import as_hooked_transformer
 
 from interp_toolkit import registry
-from interp_toolkit.data.list_layout import parse_layout
+from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.sorting import sorters as toys
 

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.loading.checkpoint import save
+from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.registry import Session
 from interp_toolkit.training.engine.run_files import end_run
 from interp_toolkit.training.induction import InductionProblem, InductionTraining, train

@@ -15,11 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from told_share import told_share
 
-from interp_toolkit.data.texts import Document
-from interp_toolkit.data.token_store import write_store
-from interp_toolkit.data.tokenization import BYTES, learn_tokenizer, read_tokenizer
+from interp_toolkit.data.text.texts import Document
+from interp_toolkit.data.text.token_store import write_store
+from interp_toolkit.data.text.tokenization import BYTES, learn_tokenizer, read_tokenizer
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.loading.checkpoint import save
+from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.registry import Session, find
 from interp_toolkit.toys.random_attention import generated_text

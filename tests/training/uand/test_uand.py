@@ -13,7 +13,7 @@ from pydantic import ValidationError
 import interp_toolkit as it
 from interp_toolkit.data.composites import all_composites, composite_tokens
 from interp_toolkit.models.about.record import record_of
-from interp_toolkit.models.loading.checkpoint import save
+from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.toys.trained import UAND_TRAINED
 from interp_toolkit.training.uand.problem import (
     TRAINED,

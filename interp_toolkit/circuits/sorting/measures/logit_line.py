@@ -22,7 +22,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.sorting.measures.attention import straight_line
 from interp_toolkit.circuits.sorting.measures.reading import ListReading
-from interp_toolkit.data.lists import Lists
+from interp_toolkit.data.lists.draws import Lists
 
 
 @dataclass(frozen=True, eq=False)

@@ -22,7 +22,7 @@ from torch import Tensor
 from interp_toolkit.circuits.weights.folding import read_through
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit
-from interp_toolkit.data.list_layout import ListLayout
+from interp_toolkit.data.lists.layout import ListLayout
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.parts import NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights

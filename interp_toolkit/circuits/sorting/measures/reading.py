@@ -16,8 +16,8 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.heads.patterns import pattern_points
-from interp_toolkit.data.list_layout import ListLayout, ListRows
-from interp_toolkit.data.lists import Lists
+from interp_toolkit.data.lists.draws import Lists
+from interp_toolkit.data.lists.layout import ListLayout, ListRows
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import cached_batches, device_of, run

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from interp_toolkit.data.list_layout import ListLayout
+from interp_toolkit.data.lists.layout import ListLayout
 
 
 @dataclass(frozen=True)

@@ -31,7 +31,7 @@ from interp_toolkit.circuits.sorting.measures.sources import Source, sources
 from interp_toolkit.circuits.weights.folding import read_through, written_through
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit
-from interp_toolkit.data.list_layout import ListLayout
+from interp_toolkit.data.lists.layout import ListLayout
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from interp_toolkit.circuits.sorting.measures.logit_line import concave_sum, logit_line
 from interp_toolkit.circuits.sorting.measures.reading import ListReading, read
-from interp_toolkit.data.list_layout import parse_layout
-from interp_toolkit.data.lists import Lists, ListSource
+from interp_toolkit.data.lists.draws import Lists, ListSource
+from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.toys.sorting.sorters import sort_argmax
 
 LAYOUT = parse_layout("10 list1-10 11 pad12", d_vocab=13, d_vocab_out=10)

@@ -13,7 +13,7 @@ from interp_toolkit.circuits.sorting.measures.positions import (
     split_scores,
     split_written,
 )
-from interp_toolkit.data.list_layout import parse_layout
+from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
 
 

@@ -7,8 +7,8 @@ import torch
 from interp_toolkit.circuits.sorting.measures import swap
 from interp_toolkit.circuits.sorting.measures.reading import ListReading, read
 from interp_toolkit.circuits.sorting.measures.swap import Swaps, swap_previous
-from interp_toolkit.data.list_layout import parse_layout
-from interp_toolkit.data.lists import Lists, ListSource
+from interp_toolkit.data.lists.draws import Lists, ListSource
+from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater, sort_mixed
 
 

@@ -12,8 +12,8 @@ from interp_toolkit.circuits.sorting.measures.weight_tables import (
     separator_line_of_weights,
     weight_tables,
 )
-from interp_toolkit.data.list_layout import parse_layout
-from interp_toolkit.data.lists import Lists, ListSource
+from interp_toolkit.data.lists.draws import Lists, ListSource
+from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer

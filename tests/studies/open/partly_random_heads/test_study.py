@@ -9,15 +9,11 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
+from interp_studies.jobs.runner import Runner
+from interp_studies.open.finding import Finding
+from interp_studies.open.partly_random_heads import study
+from interp_studies.open.partly_random_heads.training import Condition, PartlyFrozen, settings_of
 from interp_toolkit.report.html import to_html
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.finding import Finding
-from interp_toolkit.studies.open.partly_random_heads import study
-from interp_toolkit.studies.open.partly_random_heads.training import (
-    Condition,
-    PartlyFrozen,
-    settings_of,
-)
 from interp_toolkit.training.engine.trainer import fit
 from interp_toolkit.training.tasks.problem import TaskProblem
 

@@ -12,12 +12,9 @@ import pytest
 import torch
 
 import interp_toolkit as it
-from interp_toolkit.registry import find
-from interp_toolkit.report.html import to_html
-from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.random_attention.circuit import study as circuit
-from interp_toolkit.studies.random_attention.circuit.job import (
+from interp_studies.jobs.runner import Runner
+from interp_studies.random_attention.circuit import study as circuit
+from interp_studies.random_attention.circuit.job import (
     PREVIOUS,
     RETRIEVING,
     ablations,
@@ -28,6 +25,9 @@ from interp_toolkit.studies.random_attention.circuit.job import (
     settings_of,
     value_to_key,
 )
+from interp_toolkit.registry import find
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.json import dumps
 from interp_toolkit.toys.random_attention.retrieval import Retrieval
 from interp_toolkit.training.tasks.problem import TaskProblem
 

@@ -9,11 +9,11 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from interp_studies.jobs.runner import Runner
+from interp_studies.random_attention.covariance import study
+from interp_studies.random_attention.covariance.recursion import MixingLaw
 from interp_toolkit.report.html import to_html
 from interp_toolkit.report.json import dumps
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.random_attention.covariance import study
-from interp_toolkit.toys.random_attention.covariance import MixingLaw
 
 
 def test_gap_and_its_exponent() -> None:

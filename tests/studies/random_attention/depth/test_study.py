@@ -8,10 +8,10 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
+from interp_studies.jobs.runner import Runner
+from interp_studies.random_attention.depth import on_text, study
+from interp_studies.random_attention.depth.models import INITIALISATIONS, MAIN, untrained
 from interp_toolkit.report.html import to_html
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.random_attention.depth import on_text, study
-from interp_toolkit.studies.random_attention.depth.models import INITIALISATIONS, MAIN, untrained
 
 SIZES = study.DepthSizes(128, 4, 48, 300, 4, 1)
 

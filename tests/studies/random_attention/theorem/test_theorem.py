@@ -13,14 +13,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from interp_toolkit.models.transformer.attention import Attention
-from interp_toolkit.models.transformer.config import TransformerConfig
-from interp_toolkit.report.html import to_html
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.open.finding import Finding
-from interp_toolkit.studies.open.seed_claim import counted, judged
-from interp_toolkit.studies.random_attention.theorem import study
-from interp_toolkit.studies.random_attention.theorem.fits import (
+from interp_studies.jobs.runner import Runner
+from interp_studies.open.finding import Finding
+from interp_studies.open.seed_claim import counted, judged
+from interp_studies.random_attention.theorem import study
+from interp_studies.random_attention.theorem.fits import (
     LATER,
     BlockSizes,
     errors,
@@ -29,13 +26,13 @@ from interp_toolkit.studies.random_attention.theorem.fits import (
     fit_values,
     linear_bound,
 )
-from interp_toolkit.studies.random_attention.theorem.functions import (
+from interp_studies.random_attention.theorem.functions import (
     FUNCTIONS,
     POSITIONS,
     draw,
     values,
 )
-from interp_toolkit.studies.random_attention.theorem.heads import (
+from interp_studies.random_attention.theorem.heads import (
     D_HEAD,
     features,
     lift,
@@ -43,6 +40,9 @@ from interp_toolkit.studies.random_attention.theorem.heads import (
     nonlinearity,
     pattern_of,
 )
+from interp_toolkit.models.transformer.attention import Attention
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.report.html import to_html
 
 TINY = study.TheoremSizes((1, 8, 16), (1, 4), 600, 600, 300, BlockSizes(16, 16, 30, 64, 1e-2), 2)
 

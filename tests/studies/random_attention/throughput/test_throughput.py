@@ -10,11 +10,9 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from interp_toolkit.errors import InputError
-from interp_toolkit.report.html import to_html
-from interp_toolkit.studies.jobs.runner import Runner
-from interp_toolkit.studies.random_attention.throughput import study
-from interp_toolkit.studies.random_attention.throughput.timing import (
+from interp_studies.jobs.runner import Runner
+from interp_studies.random_attention.throughput import study
+from interp_studies.random_attention.throughput.timing import (
     TimingSizes,
     frozen_share,
     gains,
@@ -23,6 +21,8 @@ from interp_toolkit.studies.random_attention.throughput.timing import (
     stepper,
     variant_loss,
 )
+from interp_toolkit.errors import InputError
+from interp_toolkit.report.html import to_html
 
 TINY = TimingSizes(2, 8, 2, 6, 11, rows=2, steps=1, rounds=3)
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from interp_studies.superposition.partitioned import partitioned_and
 from interp_toolkit.data.composites import all_composites, composite_tokens
 from interp_toolkit.epsilon import gate_after_offset
 from interp_toolkit.errors import InputError
@@ -16,7 +17,6 @@ from interp_toolkit.toys.superposition.constructions.fan_in import (
     fan_in_and,
     least_density,
 )
-from interp_toolkit.toys.superposition.constructions.partitioned import partitioned_and
 from interp_toolkit.toys.superposition.layers.density import choose_density, expected_worst
 from interp_toolkit.toys.superposition.layers.gates import gate_truth
 

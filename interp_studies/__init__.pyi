@@ -1,0 +1,1 @@
+from .challenge.run import run_challenge as run_challenge

@@ -1,0 +1,190 @@
+"""The toolkit's own analyses and audits, as a user runs them, and what they are taken to say.
+
+What is asked of many things at once goes to an analysis; whether one direction carries the answers,
+or a head looks for one pair of tokens, is a claim, and goes to an audit.
+
+Verdicts are words, not probabilities. What is said with a test at the level 0.05 is taken as 0.95
+or 0.05, what is certified exactly as CERTAIN, what falls short of its own standard as LIKELY; what
+is undecided is no answer. These figures were set before any card was made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from interp_studies.challenge.question import (
+    Direction,
+    Pair,
+    Question,
+    Readout,
+)
+from interp_studies.challenge.tools.tool import Answer
+from interp_toolkit.analysis import analyze
+from interp_toolkit.auditing.analysis import audit
+from interp_toolkit.data import FeatureData
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.streaming import activations
+from interp_toolkit.probes.estimators.boolean import truth_values
+from interp_toolkit.probes.estimators.separability import check_separability
+
+YES, NO = 0.95, 0.05
+CERTAIN = 0.99
+LIKELY = 0.75
+#: causal word of a head's attention -> probability; None: no answer
+BY_WORD: Mapping[str, float | None] = {
+    "carries": YES,
+    "contributes": YES,
+    "no_effect_found": NO,
+    "works_against": NO,
+    "undecided": None,
+    "not_tested": NO,  # it does not attend so, or too little to be cut
+}
+#: answer of an audit -> probability
+BY_ANSWER: Mapping[str, float | None] = {
+    "confirmed": YES,
+    "refuted": NO,
+    "undecided": None,
+    "not_testable": None,
+}
+SORTERS = ("min_greater_than_previous", "argmax_piecewise_linear")
+
+
+class Ours:
+    """Heads, circuit, boolean functions, sorting, audits of directions and pairs; see the module.
+
+    It has no analysis for other algorithms than sorting ones, and for backdoors, and abstains
+    there.
+    """
+
+    name = "interp-toolkit"
+
+    def __init__(self) -> None:
+        self._known: dict[str, Any] = {}
+
+    def score(self, model: Model, question: Question) -> Answer:
+        """See `Tool`."""
+        answers: dict[str, Callable[[Model, Question], Answer]] = {
+            "head-relation": self._relations,
+            "head-in-circuit": self._circuit_heads,
+            "edge": self._edges,
+            "readable": self._readable,
+            "direction-reads": self._directions,
+            "direction-carries": self._carriers,
+            "pair": self._pairs,
+            "algorithm": self._algorithm,
+        }
+        answer = answers.get(question.kind)
+        return None if answer is None else answer(model, question)
+
+    def _result(self, model: Model, name: str, data: FeatureData | None, **options: Any) -> Any:
+        """An analysis' result; one that several questions of a model rest on is run once."""
+        key = f"{name} {sorted(options.items())}"
+        if key not in self._known:
+            self._known[key] = analyze(model, name, data=data, **options)
+        return self._known[key]
+
+    def _relations(self, model: Model, question: Question) -> Answer:
+        result = self._result(model, "heads", question.data)
+        words = {(h.layer, h.head): h.causal for h in result.heads if h.detector == question.about}
+        if not result.evidence.at_home:
+            return None
+        return [BY_WORD[words.get(tuple(head), "not_tested")] for head in question.items]
+
+    def _circuit_heads(self, model: Model, question: Question) -> Answer:
+        result = self._result(model, "circuit", question.data)
+        sure = _sure_of_circuit(result)
+        if sure is None:
+            return None
+        names = [f"a{head.layer}.h{head.head}" for head in question.items]
+        return [_node(result, name, sure) for name in names]
+
+    def _edges(self, model: Model, question: Question) -> Answer:
+        result = self._result(model, "circuit", question.data)
+        sure = _sure_of_circuit(result)
+        if sure is None:
+            return None
+        kept = {edge.edge for edge in result.edges}
+        return [sure if name in kept else 1 - sure for name in question.items]
+
+    def _readable(self, model: Model, question: Question) -> Answer:
+        return [self._readout(model, question, item) for item in question.items]
+
+    def _readout(self, model: Model, question: Question, item: Readout) -> float | None:
+        result = self._result(
+            model,
+            "boolean",
+            question.data,
+            table=item.table,
+            hooks=[item.hook],
+            position=item.position,
+            reinitialisations=0,
+        )
+        status = result.sites[0].status
+        return {"separable": CERTAIN, "not_separable": 1 - CERTAIN}.get(status)
+
+    def _directions(self, model: Model, question: Question) -> Answer:
+        assert question.data is not None
+        return [_threshold(model, question.data, item) for item in question.items]
+
+    def _carriers(self, model: Model, question: Question) -> Answer:
+        items: tuple[Direction, ...] = question.items
+        claims = [
+            {
+                "direction": item.vector.tolist(),
+                "hook": item.hook,
+                "position": item.position,
+                "says": "carries",
+            }
+            for item in items
+        ]
+        return [BY_ANSWER[one.answer] for one in audit(model, claims, data=question.data).claims]
+
+    def _pairs(self, model: Model, question: Question) -> Answer:
+        items: tuple[Pair, ...] = question.items
+        claims = [{"pair": {"head": p.head, "key": p.key, "query": p.query}} for p in items]
+        return [BY_ANSWER[one.answer] for one in audit(model, claims).claims]
+
+    def _algorithm(self, model: Model, question: Question) -> Answer:
+        if set(question.items) != set(SORTERS) or "layout" not in question.context:
+            return None
+        result = self._result(model, "sorting", None, layout=question.context["layout"])
+        if result.status != "detected" or result.algorithm not in SORTERS:
+            return None
+        return [YES if name == result.algorithm else NO for name in question.items]
+
+
+def _sure_of_circuit(result: Any) -> float | None:
+    """How sure what is in the circuit is meant to be; None where nothing is said."""
+    if result.status == "detected":
+        return YES
+    return LIKELY if result.status == "partial" else None
+
+
+def _node(result: Any, name: str, sure: float) -> float | None:
+    """A node outside the circuit, or one that works against it, is not what answers rest on.
+
+    One whose cut costs nothing certain, in either direction, is not decided.
+    """
+    if name not in result.nodes:
+        return 1 - sure
+    low, high = result.node_intervals[name]
+    if low > 0:
+        return sure
+    return 1 - sure if high < 0 else None
+
+
+def _threshold(model: Model, data: FeatureData, item: Direction) -> float:
+    """Whether a threshold on the component tells the function, on all rows: exactly decided."""
+    found = np.zeros((len(data), len(item.vector)))
+    for batch in activations(model, data, item.hook, item.position):
+        found[batch.index.numpy()] = batch[item.hook].double().numpy()
+    along = found @ item.vector
+    columns = np.stack([data.column(name) for name in item.features], axis=1)
+    told = truth_values(item.table, columns)
+    if told.all() or not told.any():
+        return 0.5
+    status = check_separability(along[told][:, None], along[~told][:, None]).status
+    return CERTAIN if status == "separable" else 1 - CERTAIN

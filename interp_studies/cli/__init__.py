@@ -1,0 +1,1 @@
+"""The commands of the studies: `reproduce`, `sweep`, `litmus`, `challenge`."""

@@ -1,0 +1,164 @@
+"""`interp reproduce ARTEFACT`: a document's table or figure, theirs beside ours; or all."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from interp_studies.cli import study
+from interp_toolkit.cli import completion, options
+from interp_toolkit.cli.outputs import Outputs
+from interp_toolkit.errors import InputError, suggestion
+
+ALL, ALL_FOLDER = "all", "reproduced"
+PRESETS = ("small", "paper")
+
+
+def reproduce(
+    artefact: Annotated[
+        str,
+        typer.Argument(
+            help="What to make again (interp list artefacts), or all.",
+            autocompletion=completion.of("artefacts", more=[ALL]),
+        ),
+    ],
+    setting: Annotated[
+        list[str],
+        options.repeated(
+            "--set",
+            metavar="RECIPE[.VARIANT].KEY=VALUE",
+            help="A setting of a recipe that is trained, or of one of its variants.",
+        ),
+    ],
+    preset: Annotated[
+        str, typer.Option(help="small: on two processors; paper: as the document has it.")
+    ] = "small",
+    seeds: Annotated[
+        int | None,
+        typer.Option(help="How many of each model; default: the preset's.", min=1, max=100_000),
+    ] = None,
+    first_seed: Annotated[
+        int | None,
+        typer.Option(
+            help="The first of the seeds; default: 0; 3000 where claims were found on others.",
+            min=0,
+            max=2**31,
+            show_default=False,
+        ),
+    ] = None,
+    workers: study.Workers = None,
+    engine: study.EngineName = "local",
+    address: study.Address = None,
+    device: options.Device = "auto",
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Keep every job's numbers and model here."),
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the study in the --out folder.")
+    ] = False,
+    json: options.Json = None,
+    html: options.Html = None,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Make a document's table or figure again, over several seeds, and compare.
+
+    A study that is killed goes on where it was with --resume, if it has an --out folder; with a
+    larger --seeds, a finished one is extended. `all` makes every artefact, keeps them in a folder
+    (default: reproduced) with a page of results, and goes on with --resume as well.
+    """
+    outputs = Outputs(json, html, quiet, {})
+    if artefact == ALL:
+        if setting or seeds is not None:
+            raise InputError("all are made as their presets say: leave out --set and --seeds")
+        _all(preset, first_seed, workers, engine, address, device, out, resume, outputs)
+        return
+    folder = study.folder_of(out, resume)
+    found, given = _find(artefact, preset), _given(setting)
+
+    def work(say: Callable[[str], None]) -> Any:
+        first = found.first_seed if first_seed is None else first_seed
+        runner = study.runner(folder, workers, engine, address, device, resume, say, given, first)
+        return found.run(preset, seeds, runner)
+
+    outputs.run(work)
+
+
+def _all(
+    preset: str,
+    first_seed: int | None,
+    workers: int | None,
+    engine: str,
+    address: str | None,
+    device: str,
+    out: str | None,
+    resume: bool,
+    outputs: Outputs,
+) -> None:
+    """Every artefact, each kept as it is done."""
+    from interp_toolkit.registry import names
+
+    folder = study.folder_of(out, resume, default=Path(ALL_FOLDER))
+    assert folder is not None
+    if preset not in PRESETS:
+        raise InputError(f"there is no preset {preset!r}{suggestion(preset, PRESETS)}")
+    if not folder.parent.is_dir():
+        raise InputError(f"--out {folder}: there is no folder {folder.parent}")
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"--out {folder} is a file: give a folder")
+    if not resume and folder.exists() and any(folder.iterdir()):
+        raise InputError(
+            f"--out {folder} is not empty: give --resume to go on there, or another folder"
+        )
+    left: list[Any] = []
+
+    def work(say: Callable[[str], None]) -> list[Any]:
+        from interp_studies.reproduce_all import reproduce_all
+
+        def runner_for(place: Path, first: int) -> Any:
+            first = first if first_seed is None else first_seed
+            begun = place.exists()
+            return study.runner(place, workers, engine, address, device, begun, say, {}, first)
+
+        made = reproduce_all(names("artefacts"), preset, folder, runner_for, say)
+        left.extend(made)
+        return [one.result for one in made if one.result is not None]
+
+    outputs.run(work)
+    from interp_studies.reproduce_all import summary
+
+    print(f"results: {folder / 'results' / 'README.md'}", file=sys.stderr)
+    if any(one.result is None for one in left):
+        raise InputError(summary(left))
+    print(summary(left), file=sys.stderr)
+
+
+def _given(pairs: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Settings by recipe, each by `KEY` or `VARIANT.KEY`."""
+    for pair in pairs:
+        parts = pair.partition("=")[0].split(".")
+        if "=" not in pair or len(parts) not in (2, 3) or not all(parts):
+            raise InputError(
+                f"--set {pair!r} is not RECIPE.KEY=VALUE or RECIPE.VARIANT.KEY=VALUE, such as "
+                "--set retrieval.steps=50 or --set retrieval.frozen-qk.lr=0.01"
+            )
+    found: dict[str, dict[str, str]] = {}
+    for name, value in options.key_values(pairs).items():
+        recipe, _, key = name.partition(".")
+        found.setdefault(recipe, {})[key] = value
+    return found
+
+
+def _find(artefact: str, preset: str) -> Any:
+    from interp_toolkit.registry import find
+
+    found = find("artefacts", artefact)
+    if preset not in found.presets:
+        hint = suggestion(preset, found.presets)
+        raise InputError(f"{artefact} has no preset {preset!r}{hint}")
+    return found

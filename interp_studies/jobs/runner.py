@@ -1,0 +1,227 @@
+"""Run the independent jobs of a study on an engine, each result kept as soon as its job ends.
+
+A job is a function of the package with plain arguments, such as "train this recipe from this seed".
+Every job runs on one thread, in this process or in another, so that its values depend neither on
+where it runs nor on how many run at once. Values are written to the study's folder before they are
+used, and read back from there: a study that was killed goes on after the jobs it had finished, and
+ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import joblib
+
+from interp_studies.jobs.attempt import (
+    Attempt,
+    Job,
+    Outcome,
+    attempt,
+)
+from interp_studies.jobs.engines import (
+    DASK,
+    LOCAL,
+    JobEngine,
+    attempts,
+)
+from interp_studies.jobs.job_files import JobFiles
+from interp_studies.recipe_settings import Given, check_variants, of_variant
+from interp_toolkit.errors import InputError
+from interp_toolkit.training.engine.folder_lock import LOCK, locked
+
+__all__ = ["Attempt", "JobEngine", "Job", "Outcome", "Runner"]
+
+ABOUT = "study.txt"
+_ABOUT_TEXT = """\
+The jobs of a study of interp-toolkit. NAME.json is what a job found, NAME.safetensors its model,
+NAME/ what it kept while it ran. The same command with --resume goes on from here.
+"""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """Jobs under way.
+
+    Attributes:
+        done: the values of those that were done before, by name.
+        tries: how the others went, as they end.
+        files: where all is kept.
+    """
+
+    done: Mapping[str, Mapping[str, Any]]
+    tries: Generator[Attempt, None, None]
+    files: JobFiles
+
+
+class Runner:
+    """Where and how the jobs of a study run.
+
+    Args:
+        folder: where jobs are kept; made if it is not there. None: nowhere, in the end.
+        workers: jobs at once; None: as many as there are processors, one on a GPU, and on a Dask
+            cluster that is there as many as it has room for.
+        device: what the jobs compute on; they are given it as an argument by their study.
+        resume: take over what an earlier, killed or smaller run left in the folder.
+        say: is told which jobs are done.
+        engine: what does the jobs.
+        given: settings by recipe, of all variants or (`VARIANT.KEY`) of one, in place of those
+            that the study trains it with.
+        first_seed: the first of the seeds that the study takes; the others follow it.
+
+    Raises:
+        InputError: the folder cannot be made, or is no study's; or holds something and `resume`
+            is not given.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        workers: int | None = None,
+        device: str = "cpu",
+        resume: bool = False,
+        say: Callable[[str], None] = lambda line: None,
+        engine: JobEngine | None = None,
+        given: Given | None = None,
+        first_seed: int = 0,
+    ):
+        if workers is not None and workers < 1:
+            raise InputError(f"there must be one worker or more, not {workers}")
+        self.device = device
+        self.engine = engine or JobEngine()
+        self.workers = workers
+        if workers is None and not (self.engine.name == DASK and self.engine.address):
+            self.workers = joblib.cpu_count() if device == "cpu" else 1
+        self.folder, self.say = folder, say
+        self.first_seed = first_seed
+        self.given: Given = given or {}
+        self._trained: dict[str, set[str]] = {}
+        if folder is not None:
+            _check_folder(folder, resume)
+
+    def seeds(self, count: int) -> range:
+        """So many seeds, from the first."""
+        return range(self.first_seed, self.first_seed + count)
+
+    def settings_for(self, recipe: str, variant: str | None = None) -> Mapping[str, Any]:
+        """What is given for a recipe's variant that the study trains; None: it has none."""
+        trained = self._trained.setdefault(recipe, set())
+        if variant is not None:
+            trained.add(variant)
+        return of_variant(self.given.get(recipe, {}), variant)
+
+    def run(self, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
+        """The values of every job, by its name, in the order of the jobs.
+
+        Raises:
+            InputError: what a job raised; a finished job in the folder was another one; or
+                settings are given for a recipe that the study does not train.
+        """
+        alone = self.engine.name == LOCAL and min(self.workers or 1, len(jobs)) <= 1
+        with self.begun(jobs, in_workers=not alone) as begun:
+            for found in begun.tries:
+                found.check()
+            return {job.name: begun.files.read(job.name) for job in jobs}
+
+    @contextlib.contextmanager
+    def begun(self, jobs: Sequence[Job], *, in_workers: bool = True) -> Iterator[Begun]:
+        """What was done before, and the others' attempts as they end.
+
+        A job that raises, or that twice has its process killed, is an attempt without values, and
+        the others go on; so jobs run in worker processes.
+
+        Raises:
+            InputError: a finished job in the folder was another one, another process holds the
+                folder, or the engine fails.
+        """
+        self._check_given()
+        with self._place() as place:
+            files = JobFiles(place)
+            done = {job.name for job in jobs if files.has(job.name, job.identity())}
+            todo = [job for job in jobs if job.name not in done]
+            if done:
+                self.say(f"{len(done)} of {len(jobs)} jobs were done before")
+            with contextlib.closing(
+                self._tries(todo, files, place, in_workers, len(done))
+            ) as tries:
+                yield Begun({name: files.read(name) for name in done}, tries, files)
+
+    def _tries(
+        self, jobs: Sequence[Job], files: JobFiles, place: Path, in_workers: bool, before: int
+    ) -> Generator[Attempt, None, None]:
+        """The attempts, the costliest job first, each written to its file before it is given."""
+        by_name = {job.name: job for job in sorted(jobs, key=lambda job: -job.cost)}
+        found = (attempt(job, place / job.name) for job in by_name.values())
+        if in_workers:
+            found = attempts(list(by_name.values()), place, self.engine, self.workers)
+        began, lost = time.monotonic(), 0
+        with contextlib.closing(found):
+            for number, one in enumerate(found, start=before + 1):
+                if one.error is None:
+                    files.write(one.name, by_name[one.name].identity(), one)
+                else:
+                    lost += 1
+                    self.say(f"{one.name} failed: {one.failure()}")
+                minutes, seconds = divmod(round(time.monotonic() - began), 60)
+                spent = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+                how = f"ended, {lost} of them without a result," if lost else "done"
+                self.say(f"{number} of {before + len(jobs)} jobs {how} after {spent}: {one.name}")
+                yield one
+
+    def _check_given(self) -> None:
+        for recipe in self.given.keys() - self._trained:
+            trained = " and ".join(sorted(self._trained))
+            raise InputError(
+                f"the study trains {trained}, not {recipe}"
+                if trained
+                else f"the study takes no settings of recipes, such as of {recipe}"
+            )
+        for recipe, settings in self.given.items():
+            check_variants(recipe, settings, self._trained[recipe])
+
+    @contextlib.contextmanager
+    def _place(self) -> Iterator[Path]:
+        if self.folder is not None:
+            try:
+                self.folder.mkdir(exist_ok=True)
+            except OSError as error:
+                raise InputError(f"--out {self.folder} cannot be made: {error.strerror}") from error
+            with locked(self.folder):
+                (self.folder / ABOUT).write_text(_ABOUT_TEXT, encoding="utf-8")
+                yield self.folder
+            return
+        with tempfile.TemporaryDirectory(
+            prefix="interp-reproduce-", ignore_cleanup_errors=True
+        ) as place:
+            yield Path(place)
+
+
+def _check_folder(folder: Path, resume: bool) -> None:
+    """Raise InputError where a study cannot be kept; the folder is made when its jobs begin."""
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"--out {folder} is a file: give a folder")
+        if not folder.parent.is_dir():
+            raise InputError(f"--out {folder}: there is no folder {folder.parent}")
+        held = {path.name for path in folder.iterdir()} - {LOCK} if folder.exists() else set()
+    except OSError as error:
+        raise InputError(f"--out {folder} cannot be used: {error.strerror}") from error
+    if held and ABOUT not in held:
+        raise InputError(
+            f"--out {folder} holds other files and no study: give a new or empty folder"
+        )
+    if held - {ABOUT} and not resume:
+        raise InputError(
+            f"--out {folder} is not empty: give --resume to go on with the study there, or "
+            "another folder"
+        )
+    if not os.access(folder if folder.exists() else folder.parent, os.W_OK):
+        raise InputError(f"--out {folder}: no permission to write there")

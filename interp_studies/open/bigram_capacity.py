@@ -1,0 +1,364 @@
+"""Do trained heads reach the skip-bigram capacity? `open/bigram-capacity`.
+
+Random bigrams B of m unit f-vectors in d dimensions, a head of rank r, from 1/16 to 2 bigrams for
+each of the d r numbers of W_Q (W_K has as many). Three heads look for the same B:
+
+    svd        the source's: the nearest matrix of rank r to the sum of the bigrams' outer products
+    logistic   trained to tell bigrams from other pairs: balanced logistic loss of all m^2 scores
+    attention  trained as attention is: cross-entropy of the softmax over all m keys, a bigram's key
+               being right for its query
+
+Full batches, Adam with a cosine schedule. Measured over all pairs: AUC, the chance that a bigram
+scores higher than another pair of the same query (any other key), and signal to noise, the
+difference of means over the standard deviation of other pairs. The capacity of a head is the load
+at which the AUC within queries crosses 0.95, between the loads measured, on a logarithmic scale.
+
+The question is of "Computation in superposition", section 3, which asks for trained heads.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.runner import Runner
+from interp_studies.open.finding import Finding
+from interp_studies.open.result import FRESH, OpenResult, open_result
+from interp_studies.open.seed_claim import SeedClaim, judged, outcome_in_words
+from interp_toolkit import plots
+from interp_toolkit.palette import shade
+from interp_toolkit.registry import Artefact
+from interp_toolkit.results import Figure, Table
+from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
+from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
+    QKHead,
+    bigram_matrix,
+    presence,
+    random_bigrams,
+    svd_head,
+)
+
+NAME = "open/bigram-capacity"
+SOURCE = "Computation in superposition, section 3 (left open)"
+QUESTION = "Do trained heads reach the skip-bigram capacity that the construction has?"
+SEEDS = 6
+D_MODEL, D_HEAD, FEATURES = 48, 12, 192
+LOADS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
+STEPS, RATE = 600, 0.02
+OTHERS = 5.0  # weight of other pairs' mean loss beside the bigrams'
+HEADS = ("svd", "logistic", "attention")
+ENOUGH = 0.95
+
+Values = Mapping[str, Any]
+
+
+def trained_job(
+    *,
+    folder: Path,
+    load: float,
+    seed: int,
+    sizes: tuple[int, int, int],
+    steps: int,
+    rate: float,
+    others: float,
+) -> Outcome:
+    """The three heads on one set of bigrams; `sizes` are d, r and m."""
+    d_model, d_head, n_features = sizes
+    features = random_unit_features(n_features, d_model, torch.Generator().manual_seed(seed))
+    bigrams = random_bigrams(n_features, max(1, round(load * d_model * d_head)), seed)
+    present = presence(bigrams, n_features, n_features)
+    heads = {"svd": svd_head(bigram_matrix(bigrams, features, features), d_head)}
+    for name in HEADS[1:]:
+        heads[name] = train(features, present, d_head, name, seed, steps, rate, others)
+    values: dict[str, Any] = {"load": load, "seed": seed, "n": len(bigrams)}
+    for name, head in heads.items():
+        values[name] = quality(head.scores(features, features), present)
+    return Outcome(values)
+
+
+def train(
+    features: Float[Tensor, "feature d_model"],
+    present: Bool[Tensor, "query key"],
+    d_head: int,
+    loss: str,
+    seed: int,
+    steps: int,
+    rate: float,
+    others: float,
+) -> QKHead:
+    """W_Q and W_K trained from random ones; see the module.
+
+    `others` is the weight of other pairs' mean logistic loss beside the bigrams'.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    d_model, scale = features.shape[1], 1 / math.sqrt(features.shape[1])
+    weights = [torch.randn(d_model, d_head, generator=generator) * scale for _ in range(2)]
+    W_Q, W_K, bias = (w.requires_grad_() for w in (*weights, torch.zeros(1)))
+    optimiser = torch.optim.Adam([W_Q, W_K, bias], lr=rate)
+    vectors, wanted = features.float(), present.float()
+    n_right, n_other = wanted.sum(), (1 - wanted).sum()
+    for step in range(steps):
+        for group in optimiser.param_groups:
+            group["lr"] = rate * 0.5 * (1 + math.cos(math.pi * step / steps))
+        scores = (vectors @ W_Q) @ (vectors @ W_K).T
+        if loss == "attention":
+            cost = -(torch.log_softmax(scores, dim=1) * wanted).sum() / n_right
+        else:
+            signed = torch.nn.functional.softplus((scores + bias) * (1 - 2 * wanted))
+            cost = (signed * wanted).sum() / n_right
+            cost = cost + others * (signed * (1 - wanted)).sum() / n_other
+        optimiser.zero_grad()
+        torch.autograd.backward(cost)
+        optimiser.step()
+    return QKHead(W_Q.detach().double(), W_K.detach().double())
+
+
+def quality(
+    scores: Float[Tensor, "query key"], present: Bool[Tensor, "query key"]
+) -> dict[str, float]:
+    """AUC within queries, and signal to noise; see the module."""
+    shares = []
+    for row, right in zip(scores, present, strict=True):
+        if right.any() and not right.all():
+            others = row[~right].sort().values
+            below = torch.searchsorted(others, row[right])
+            upto = torch.searchsorted(others, row[right], right=True)
+            shares.append((below + upto).double() / (2 * len(others)))
+    inside, outside = scores[present], scores[~present]
+    ratio = (inside.mean() - outside.mean()) / outside.std(correction=0)
+    return {"auc": float(torch.cat(shares).mean()), "ratio": float(ratio)}
+
+
+def capacity(loads: Sequence[float], aucs: Sequence[float]) -> float:
+    """The load at which the AUC first falls below ENOUGH, on a logarithmic scale.
+
+    The first load where it is below there already, the last where it never is.
+    """
+    x, y = np.log(np.array(loads)), np.array(aucs)
+    below = np.flatnonzero(y < ENOUGH)
+    if not len(below):
+        return float(loads[-1])
+    place = int(below[0])
+    if place == 0:
+        return float(loads[0])
+    share = (y[place - 1] - ENOUGH) / (y[place - 1] - y[place])
+    return float(np.exp(x[place - 1] + share * (x[place] - x[place - 1])))
+
+
+def study_jobs(seeds: Sequence[int]) -> list[Job]:
+    """A job for each seed and setting."""
+    sizes = (D_MODEL, D_HEAD, FEATURES)
+    training = {"steps": STEPS, "rate": RATE, "others": OTHERS}
+    return [
+        Job(
+            f"load-{load:g}-seed-{seed}",
+            trained_job,
+            {"load": load, "seed": seed, "sizes": sizes, **training},
+        )
+        for load in LOADS
+        for seed in seeds
+    ]
+
+
+def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
+    """Train at every load, measure, judge; `seeds` overrides how many sets of bigrams."""
+    numbers = runner.seeds(seeds or SEEDS)
+    found = runner.run(study_jobs(numbers))
+    values = list(found.values())
+    findings = judge(fit(values))
+    settings = {
+        "preset": preset,
+        "d_model": D_MODEL,
+        "d_head": D_HEAD,
+        "features": FEATURES,
+        "steps": STEPS,
+        "rate": RATE,
+        "others": OTHERS,
+    }
+    return open_result(
+        NAME,
+        SOURCE,
+        QUESTION,
+        verdict(findings),
+        findings,
+        found,
+        settings=settings,
+        seeds=numbers,
+        details=[_table(values)],
+        notes=[
+            f"Random bigrams of {FEATURES} features, d = {D_MODEL}, d_head = {D_HEAD}, one feature "
+            f"a token, {STEPS} steps of Adam on all pairs: what these losses find, not the most "
+            "that a head can hold."
+        ],
+        plots=[_figure(values, "auc"), _figure(values, "ratio")],
+    )
+
+
+Fitted = Mapping[str, Sequence[float]]
+
+
+def fit(values: Sequence[Values]) -> Fitted:
+    """By seed: capacities, and ratios of signal to noise beside the construction's."""
+    seeds = sorted({v["seed"] for v in values})
+    found: dict[str, list[float]] = {}
+    for seed in seeds:
+        mine = sorted((v for v in values if v["seed"] == seed), key=lambda v: float(v["load"]))
+        loads = [v["load"] for v in mine]
+        of = {head: capacity(loads, [v[head]["auc"] for v in mine]) for head in HEADS}
+        for head, load in of.items():
+            found.setdefault(head, []).append(load)
+        for head in HEADS[1:]:
+            found.setdefault(f"{head} beside", []).append(of[head] / of["svd"])
+        gains = [v["logistic"]["ratio"] / v["svd"]["ratio"] for v in mine if v["load"] >= 0.25]
+        found.setdefault("gain", []).append(statistics.geometric_mean(gains))
+        full = [v["attention"]["auc"] for v in mine if v["load"] == 1]
+        found.setdefault("full", []).append(statistics.fmean(full))
+    return found
+
+
+def judge(fitted: Fitted) -> list[Finding]:
+    """The claims, fixed on seeds 0 to 5."""
+    claims: list[tuple[str, str, dict[str, Any], str]] = [
+        (
+            "svd",
+            "the construction holds 0.2 to 0.45 bigrams for each of d x d_head numbers",
+            {"above": 0.2, "below": 0.45},
+            "a load outside at larger d",
+        ),
+        (
+            "logistic beside",
+            "heads trained on all pairs hold more than 1.5 times as many",
+            {"above": 1.5},
+            "trained heads that stop at the construction's load",
+        ),
+        (
+            "attention beside",
+            "heads trained as attention is hold more than 1.5 times as many",
+            {"above": 1.5},
+            "the same",
+        ),
+        (
+            "gain",
+            "from 1/4 on, training on all pairs raises signal to noise by a factor of 1.1 to 1.5",
+            {"above": 1.1, "below": 1.5},
+            "a factor outside at larger d",
+        ),
+        (
+            "full",
+            "at one bigram a number a trained head's AUC within queries is below 0.95",
+            {"below": ENOUGH},
+            "a loss or time of training that reaches it",
+        ),
+    ]
+    units = f"{len(fitted['svd'])} sets of bigrams"
+    return judged(
+        [
+            SeedClaim(
+                words,
+                fitted[key],
+                units=units,
+                **bounds,
+                overturned_by=said,
+                factor=key != "full",
+            )
+            for key, words, bounds, said in claims
+        ]
+    )
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """A clause for each claim, by its judgement; whether they pass it first, where it is known."""
+    svd, logistic, attention, gain, full = findings
+    outcomes = {logistic.judgement, attention.judgement}
+    answer = "They pass it" if outcomes == {"confirmed"} else "Whether they pass it is open"
+    if outcomes == {"refuted"}:
+        answer = "They do not hold 1.5 times as many"
+    built = outcome_in_words(
+        svd,
+        f"the construction tells bigrams from other keys of a query (AUC {ENOUGH:g}) up to this "
+        "many for each of d x d_head numbers:",
+        "the construction's capacity, in bigrams for each of d x d_head numbers, is not 0.2 to "
+        "0.45:",
+        "the construction's capacity, in bigrams for each of d x d_head numbers,",
+    )
+    pairs, trained = (
+        outcome_in_words(
+            one,
+            f"heads trained {how} hold more, by a factor of",
+            f"heads trained {how} hold less than 1.5 times as many:",
+            f"by which factor heads trained {how} hold more",
+        )
+        for one, how in ((logistic, "on all pairs"), (attention, "as attention is"))
+    )
+    noise = outcome_in_words(
+        gain,
+        "Signal to noise rises (all pairs) by a factor of",
+        "Signal to noise (all pairs) does not rise by 1.1 to 1.5:",
+        "By which factor signal to noise rises (all pairs)",
+    )
+    filled = outcome_in_words(
+        full,
+        f"at one bigram a number the AUC of trained attention is below {ENOUGH:g}:",
+        f"at one bigram a number the AUC of trained attention is above {ENOUGH:g}:",
+        f"whether the AUC of trained attention is below {ENOUGH:g} at one bigram a number",
+    )
+    return f"{answer}: {built}; {pairs}; {trained}. {noise}; {filled}."
+
+
+def _median(values: Sequence[Values], head: str, load: float, of: str) -> float:
+    return float(statistics.median(v[head][of] for v in values if v["load"] == load))
+
+
+def _table(values: Sequence[Values]) -> Table:
+    loads = sorted({v["load"] for v in values})
+    rows = [
+        [head, of, *(_median(values, head, load, key) for load in loads)]
+        for head in HEADS
+        for of, key in (("AUC within queries", "auc"), ("signal / noise", "ratio"))
+    ]
+    columns = ["head", "measure", *(f"{load:g}" for load in loads)]
+    caption = "By bigrams for each of d x d_head numbers; medians over sets of bigrams."
+    return Table("Heads by load", columns, rows, caption)
+
+
+def _figure(values: Sequence[Values], of: str) -> Figure:
+    loads = sorted({v["load"] for v in values})
+    data = [
+        plots.line(
+            loads,
+            [_median(values, head, load, of) for load in loads],
+            shade(place, len(HEADS)),
+            head,
+        )
+        | plots.marked(plots.symbol(place), size=8)
+        for place, head in enumerate(HEADS)
+    ]
+    words = "AUC within queries" if of == "auc" else "signal / noise"
+    layout = plots.layout(plots.axis("bigrams for each of d x d_head numbers", "log"), _axis(words))
+    if of == "auc":
+        layout |= {"shapes": [plots.at_y(ENOUGH)]}
+    caption = f"d = {D_MODEL}, d_head = {D_HEAD}, {FEATURES} features; medians."
+    return Figure(f"Trained heads: {words}", caption, data, layout)
+
+
+def _axis(words: str) -> plots.Part:
+    return plots.axis(words, "log" if words.startswith("signal") else "linear")
+
+
+BIGRAM_CAPACITY = Artefact(
+    name=NAME,
+    summary="whether trained heads reach the skip-bigram capacity of the construction",
+    source=SOURCE,
+    presets={"small": f"{SEEDS} sets of bigrams at {len(LOADS)} loads; about 3 minutes"},
+    run=study,
+    first_seed=FRESH,
+)

@@ -1,0 +1,285 @@
+"""How many trained query-key pairs does in-context retrieval need?
+
+The source trains all queries and keys or none, and names models in which only some of them are
+trained, or are unfrozen on the way, as work to be done. Here two layers learn retrieval with the
+pairs of some heads trained and the others' frozen: by layer, one head or all, from the start or
+from half the budget on; and with frozen pairs that start out sharp.
+
+Claims were found on trials with the seeds 0 to 2 and 1000 to 1004; these learn, or do not, by seed,
+so that a claim is about the share of seeds.
+
+Source: "Is random attention sufficient for sequence modeling?", section 5, "Implications for
+architecture design".
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+from interp_studies.jobs.attempt import Job
+from interp_studies.jobs.runner import Runner
+from interp_studies.open.finding import Finding, coverage_of_each
+from interp_studies.open.partly_random_heads.training import Condition, partly_frozen_job
+from interp_studies.open.result import FRESH, OpenResult, open_result
+from interp_studies.open.seed_claim import (
+    contrast,
+    counted,
+    finding_of,
+    in_words,
+)
+from interp_toolkit import plots
+from interp_toolkit.palette import NEUTRAL, shade
+from interp_toolkit.registry import Artefact
+from interp_toolkit.results import Figure, Table
+from interp_toolkit.stats import clopper_pearson
+
+NAME = "open/partly-random-heads"
+SOURCE = "Is random attention sufficient for sequence modeling?, section 5"
+QUESTION = "How many trained query-key pairs does in-context retrieval need?"
+SEEDS = {"small": 8, "paper": 16}
+_SHARED: Mapping[str, Any] = {
+    "examples": 0,
+    "layers": 2,
+    "initial_std": 0.05,
+    "lr": 5e-3,
+    "schedule": "constant",
+    "warm_up": 50,
+    "target": 0.02,  # error: a seed that has learnt need not go on
+}
+SETTINGS: Mapping[str, Mapping[str, Any]] = {
+    "small": {
+        **_SHARED,
+        "most_pairs": 6,
+        "symbols": 32,
+        "heads": 2,
+        "d_model": 32,
+        "rows": 256,
+        "steps": 400,
+        "log_every": 25,
+        "test_examples": 2_000,
+    },
+    "paper": {
+        **_SHARED,
+        "most_pairs": 12,
+        "symbols": 64,
+        "heads": 4,
+        "d_model": 64,
+        "rows": 512,
+        "steps": 4_000,
+        "log_every": 100,
+        "test_examples": 4_000,
+    },
+}
+NONE, FIRST, LAST_ONE = "none", "first layer, all", "last layer, one"
+ONE_EACH, ALL, LATE, SHARP = "one in each layer", "all", "all, from half on", "none, sharp start"
+LEARNS = 0.6  # accuracy: naming any value of the context is right in fewer than half the rows
+SOME, MOST = 0.25, 0.6  # shares of seeds that claims are about
+
+
+def conditions(n_heads: int) -> list[Condition]:
+    """What is trained, by the number of heads a layer."""
+    return [
+        Condition(NONE, (0, 0)),
+        Condition(FIRST, (n_heads, 0)),
+        Condition(LAST_ONE, (0, 1)),
+        Condition(ONE_EACH, (1, 1)),
+        Condition(ALL, (n_heads, n_heads)),
+        Condition(LATE, (n_heads, n_heads), since=0.5),
+        Condition(SHARP, (0, 0), qk_std=0.2),
+    ]
+
+
+Values = Mapping[str, Sequence[Mapping[str, Any]]]  # what each seed's job found, by condition
+
+
+def partly_random_heads(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
+    """Train every condition; `seeds` overrides how many of each."""
+    settings = SETTINGS[preset]
+    numbers = runner.seeds(seeds or SEEDS[preset])
+    asked = conditions(settings["heads"])
+    jobs = {
+        condition.name: [
+            _job(place, condition, {**settings, "device": runner.device}, seed) for seed in numbers
+        ]
+        for place, condition in enumerate(asked)
+    }
+    done = runner.run([job for mine in jobs.values() for job in mine])
+    found = {name: [done[job.name] for job in mine] for name, mine in jobs.items()}
+    findings = findings_of(found, settings["test_examples"])
+    recorded: dict[str, Any] = {"preset": preset, "settings": settings}
+    recorded["conditions"] = [asdict(condition) for condition in asked]
+    return open_result(
+        NAME,
+        SOURCE,
+        QUESTION,
+        _verdict(findings, found, settings),
+        findings,
+        done,
+        settings=recorded,
+        seeds=numbers,
+        details=[_table(found, asked)],
+        plots=[_accuracies(found), _curves(found)],
+    )
+
+
+def _job(place: int, condition: Condition, settings: Mapping[str, Any], seed: int) -> Job:
+    arguments = {"settings": settings, "condition": asdict(condition), "seed": seed}
+    return Job(f"condition-{place}-seed-{seed}", partly_frozen_job, arguments)
+
+
+def accuracies(found: Values, name: str) -> list[float]:
+    """Of a condition, by seed."""
+    return [float(values["accuracy"]) for values in found[name]]
+
+
+def learnt(found: Values, name: str) -> int:
+    """In how many seeds a condition learns to retrieve."""
+    return sum(value > LEARNS for value in accuracies(found, name))
+
+
+def findings_of(found: Values, examples: int) -> list[Finding]:
+    """The claims that the trials suggested, and what came of them here.
+
+    Some seeds learn under no condition, so what is claimed is in how many seeds one learns, on the
+    rows that all are tested on, with the exact interval of a share; and what a second pair adds, in
+    accuracy, with the errors of seeds and of these rows.
+
+    Args:
+        found: by condition, what each seed's job found.
+        examples: held-out rows, the same for all.
+    """
+    n_claims = len(found) + 1
+    level = coverage_of_each(n_claims)
+    listed = []
+    for name in found:
+        count, seeds = learnt(found, name), len(found[name])
+        low, high = clopper_pearson(count, seeds, level)
+        fails = name in (NONE, FIRST, LATE)
+        share = f"fewer than {MOST:g}" if fails else f"more than {SOME:g}"
+        listed.append(
+            Finding(
+                f"{TRAINED[name]}: learns (accuracy above {LEARNS:g}) in {share} of seeds",
+                *(count / seeds, low, high, f"{seeds} seeds"),
+                above=-math.inf if fails else SOME,
+                below=MOST if fails else math.inf,
+                overturned_by="the same training over more seeds, or a longer one",
+            )
+        )
+    gain = contrast(
+        "a trained pair in the first layer too adds to the accuracy with one in the last",
+        [accuracies(found, ONE_EACH)],
+        [accuracies(found, LAST_ONE)],
+        examples,
+        above=0.0,
+        overturned_by="seeds that do as well without it",
+        units=f"{len(found[ALL])} seeds, paired",
+    )
+    listed.append(finding_of(gain, level))
+    return listed
+
+
+TRAINED: Mapping[str, str] = {
+    NONE: "no pair trained",
+    FIRST: "all pairs of the first layer trained, none of the last",
+    LAST_ONE: "one pair of the last layer trained, none of the first",
+    ONE_EACH: "one pair of each layer trained",
+    ALL: "all pairs trained",
+    LATE: "all pairs trained, from half the steps on",
+    SHARP: "no pair trained, queries and keys four times as large",
+}
+
+
+def _verdict(findings: Sequence[Finding], found: Values, settings: Mapping[str, Any]) -> str:
+    by = dict(zip(found, findings, strict=False))
+    gain, n = findings[-1], len(found[ALL])
+    said = "; ".join(
+        f"{TRAINED[name]}: {learnt(found, name)} ({statistics.median(accuracies(found, name)):.2f})"
+        for name in found
+    )
+    text = (
+        f"Retrieval of {settings['most_pairs']} pairs, two layers of {settings['heads']} heads, "
+        f"{settings['steps']} steps: how many of {n} seeds learn it (median accuracy; a guess: "
+        f"{found[NONE][0]['guess']:.2f}). {said}."
+    )
+    confirmed = {name for name in found if by[name].judgement == "confirmed"}
+    if LAST_ONE in confirmed:
+        text += f" So one trained pair of the last layer can be enough (in more than {SOME:.0%}"
+        text += " of seeds)."
+    few = [TRAINED[name] for name in (NONE, FIRST, LATE) if name in confirmed]
+    if few:
+        text += f" In fewer than {MOST:.0%} of seeds learn: {'; '.join(few)}."
+    if gain.judgement == "confirmed":
+        text += f" A pair in the first layer too adds {in_words(gain)} to the accuracy."
+    if SHARP in confirmed:
+        text += f" In more than {SOME:.0%} of seeds none need be trained where the frozen ones "
+        text += "start out four times as large."
+    return f"{text} {counted(findings)}, for this size and budget."
+
+
+def _table(found: Values, asked: Sequence[Condition]) -> Table:
+    rows = []
+    for condition in asked:
+        values = accuracies(found, condition.name)
+        rows.append(
+            [
+                *(condition.name, *condition.trained),
+                *(condition.qk_std, condition.since),
+                *(statistics.median(values), min(values), max(values)),
+                learnt(found, condition.name),
+                len(values),
+            ]
+        )
+    columns = ["trained pairs", "first layer", "last layer", "std of Q, K", "frozen for"]
+    columns += ["accuracy", "lowest", "highest", "learns", "seeds"]
+    caption = (
+        "Heads of each layer whose W_Q and W_K are trained; all else is, everywhere. Frozen for: "
+        "the share of the steps during which these are frozen too. Accuracy: the median over seeds "
+        "on held-out rows, its range, and in how many seeds it is above 0.6."
+    )
+    return Table("Accuracy by what is trained", columns, rows, caption)
+
+
+def _accuracies(found: Values) -> Figure:
+    names = [name for name, values in found.items() for _ in values]
+    shares = [value for name in found for value in accuracies(found, name)]
+    medians = [statistics.median(accuracies(found, name)) for name in found]
+    guess = found[NONE][0]["guess"]
+    data = [
+        plots.bars(list(found), medians, NEUTRAL, "median"),
+        plots.markers(names, shares, shade(0, 2), "a seed", size=8),
+        plots.dashed(list(found), [guess] * len(found), "naming any value of the context"),
+    ]
+    layout = plots.layout(plots.axis("trained pairs", "category"), plots.axis("accuracy"))
+    caption = "Accuracy on held-out rows; a point a seed, bars their median."
+    return Figure("Accuracy by which query-key pairs are trained", caption, data, layout)
+
+
+def _curves(found: Values) -> Figure:
+    data = []
+    for place, (name, seeds) in enumerate(found.items()):
+        steps = max((s["steps"] for s in seeds), key=len)
+        curves = [s["curve"] + [s["curve"][-1]] * (len(steps) - len(s["curve"])) for s in seeds]
+        medians = [statistics.median(at) for at in zip(*curves, strict=True)]
+        line = plots.line(steps, medians, shade(place, len(found)), name)
+        data.append(line | plots.marked(plots.symbol(place), 5))
+    layout = plots.layout(plots.axis("step"), plots.axis("accuracy"))
+    caption = "Accuracy on some of the held-out rows along the training, the median over seeds; "
+    caption += "a seed that has learnt stops, and its last accuracy stands for what follows."
+    return Figure("Accuracy along the training", caption, data, layout)
+
+
+PARTLY_RANDOM_HEADS = Artefact(
+    name=NAME,
+    summary="retrieval with the queries and keys of some heads frozen: how many must be trained",
+    source=SOURCE,
+    presets={
+        "small": "6 pairs, 2 layers of 2 heads, 7 conditions × 8 seeds; minutes",
+        "paper": "12 pairs, 2 layers of 4 heads, 4,000 steps, 16 seeds; for a GPU",
+    },
+    run=partly_random_heads,
+    first_seed=FRESH,
+)

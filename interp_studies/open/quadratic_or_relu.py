@@ -1,0 +1,319 @@
+"""Quadratic against ReLU neurons for universal AND, at equal numbers: `open/quadratic-or-relu`.
+
+r axes, d = r (r + 1) / 2 neurons, m features: an axis each where m = r, else random unit f-vectors,
+and all inputs with up to three on. Four layers of d neurons, each read for the AND of every pair by
+fitted readoffs, fitted on four fifths of the inputs (of at most MOST_INPUTS) and measured on the
+rest:
+
+    squares         of the axes and of their pairwise sums: every quadratic function is readable
+    random squares  of random linear forms
+    relu            relu(w x + b), all normal
+    construction    the source's ReLU layer (0/1 connections, f-vectors summed, bias -1)
+
+The error is the root mean square over inputs with both, one and none of a pair on, each alike.
+"Computation in superposition", section 1.5, asks whether squares are truly more expressive.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+
+from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.runner import Runner
+from interp_studies.open.finding import Finding
+from interp_studies.open.result import FRESH, OpenResult, open_result
+from interp_studies.open.seed_claim import SeedClaim, judged, outcome_in_words
+from interp_toolkit import plots
+from interp_toolkit.data.composites import all_composites
+from interp_toolkit.epsilon import AFFINE
+from interp_toolkit.palette import shade
+from interp_toolkit.probes import UANDReadoff
+from interp_toolkit.registry import Artefact
+from interp_toolkit.results import Figure, Table
+from interp_toolkit.toys.superposition.layers.gate_model import own_axes, random_unit_features
+
+NAME = "open/quadratic-or-relu"
+SOURCE = "Computation in superposition, section 1.5 (left open)"
+QUESTION = "Do quadratic neurons compute more ANDs than as many ReLU neurons?"
+SEEDS = 8
+DIMS = (12, 16)
+LOADS = (1.0, 1.5, 2.0, 3.0)  # features for each axis
+MOST_ON, HELD_OUT, MOST_INPUTS = 3, 5, 12_000
+CONNECTED = 1.5  # of the construction's density, times 1 / sqrt(d)
+LAYERS = ("squares", "random squares", "relu", "construction")
+
+Values = Mapping[str, Any]
+
+
+def compared_job(
+    *,
+    folder: Path,
+    dim: int,
+    load: float,
+    most_on: int,
+    most_inputs: int,
+    held_out: int,
+    connected: float,
+    seed: int,
+) -> Outcome:
+    """All four layers on the same features and inputs."""
+    n_features, rng = round(load * dim), np.random.default_rng([seed, dim, round(10 * load)])
+    features = _features(n_features, dim, seed)
+    on = rng.permutation(all_composites(n_features, most_on))[:most_inputs]
+    fitted = len(on) - len(on) // held_out
+    values: dict[str, Any] = {"dim": dim, "load": load, "seed": seed, "n_features": n_features}
+    made = layers(on.astype(np.float64) @ features, features, connected, rng)
+    for name, activations in made.items():
+        readoff = UANDReadoff(n_jobs=1).fit(activations[:fitted], on[:fitted])
+        errors = readoff.errors(activations[fitted:], on[fitted:])
+        squares = [rms**2 for rms in errors.rms_by_class.values()]
+        worst = errors.worst_after_offset[errors.seen]
+        values[name] = {
+            "rms": math.sqrt(sum(squares) / len(squares)),
+            "read": float((worst < AFFINE).mean()),
+        }
+    return Outcome(values)
+
+
+def _features(n_features: int, dim: int, seed: int) -> Float[np.ndarray, "feature dim"]:
+    if n_features == dim:
+        return np.asarray(own_axes(dim).numpy())
+    generator = torch.Generator().manual_seed(seed)
+    return np.asarray(random_unit_features(n_features, dim, generator).numpy())
+
+
+def layers(
+    x: Float[np.ndarray, "input dim"],
+    features: Float[np.ndarray, "feature dim"],
+    connected: float,
+    rng: np.random.Generator,
+) -> dict[str, Float[np.ndarray, "input neuron"]]:
+    """What each kind of layer makes of these inputs, dim (dim + 1) / 2 neurons each.
+
+    `connected` is of the construction's density, times 1 / sqrt(neurons).
+    """
+    dim = x.shape[1]
+    width = dim * (dim + 1) // 2
+    first, second = np.triu_indices(dim, 1)
+    weights, bias = rng.standard_normal((dim, width)), rng.standard_normal(width)
+    drawn = rng.random((len(features), width)) < connected / math.sqrt(width)
+    return {
+        "squares": np.concatenate([x**2, (x[:, first] + x[:, second]) ** 2], axis=1),
+        "random squares": (x @ weights) ** 2,
+        "relu": np.maximum(x @ weights + bias, 0),
+        "construction": np.maximum(x @ (features.T @ drawn) - 1, 0),
+    }
+
+
+def study_jobs(seeds: Sequence[int]) -> list[Job]:
+    """A job for each seed and setting."""
+    return [
+        Job(
+            f"r-{dim}-load-{load:g}-seed-{seed}",
+            compared_job,
+            {
+                "dim": dim,
+                "load": load,
+                "most_on": MOST_ON,
+                "most_inputs": MOST_INPUTS,
+                "held_out": HELD_OUT,
+                "connected": CONNECTED,
+                "seed": seed,
+            },
+            cost=(dim * load) ** 3,
+        )
+        for dim in DIMS
+        for load in LOADS
+        for seed in seeds
+    ]
+
+
+def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
+    """Compare, judge; `seeds` overrides how many draws."""
+    numbers = runner.seeds(seeds or SEEDS)
+    found = runner.run(study_jobs(numbers))
+    values = list(found.values())
+    findings = judge(fit(values))
+    settings = {"preset": preset, "dims": list(DIMS), "loads": list(LOADS)}
+    return open_result(
+        NAME,
+        SOURCE,
+        QUESTION,
+        verdict(findings),
+        findings,
+        found,
+        settings=settings,
+        seeds=numbers,
+        details=[_table(values)],
+        notes=[
+            f"r = {' and '.join(map(str, DIMS))} axes, r (r + 1) / 2 neurons, up to {MOST_ON} "
+            "features on. The source's advantage is of how many features there may be as r grows, "
+            "at a fixed error; these sizes are far from that limit."
+        ],
+        plots=[_figure(values)],
+    )
+
+
+Ratios = Mapping[str, Sequence[float]]
+
+
+def fit(values: Sequence[Values]) -> Ratios:
+    """By seed: the geometric mean over r of the ratios of errors, and shares of pairs read."""
+    seeds = sorted({v["seed"] for v in values})
+    found: dict[str, list[float]] = {}
+    for seed in seeds:
+        for load in LOADS:
+            mine = [v for v in values if v["seed"] == seed and v["load"] == load]
+            for name, one, other in (
+                ("squares", "squares", "relu"),
+                ("random", "random squares", "squares"),
+            ):
+                ratios = [v[one]["rms"] / v[other]["rms"] for v in mine]
+                found.setdefault(f"{name} {load:g}", []).append(statistics.geometric_mean(ratios))
+            gap = [v["squares"]["read"] - v["relu"]["read"] for v in mine]
+            found.setdefault(f"gap {load:g}", []).append(statistics.fmean(gap))
+    return found
+
+
+def judge(ratios: Ratios) -> list[Finding]:
+    """The claims, fixed on seeds 0 to 7."""
+    claims: list[tuple[str, str, dict[str, Any], str]] = [
+        (
+            "squares 1",
+            "with an axis a feature squares have less than 0.6 of a ReLU layer's error",
+            {"below": 0.6},
+            "a ReLU layer as good, of weights chosen otherwise",
+        ),
+        (
+            "squares 1.5",
+            "with 1.5 features an axis they have 0.8 to 0.98 of it",
+            {"above": 0.8, "below": 0.98},
+            "a ratio below 0.8 or above 0.98 at larger r",
+        ),
+        (
+            "squares 3",
+            "with 3 features an axis they have no less (0.98 to 1.15)",
+            {"above": 0.98, "below": 1.15},
+            "a ratio below at larger r",
+        ),
+        (
+            "random 1.5",
+            "in superposition (1.5 features an axis) squares of random forms are as good as "
+            "squares of sums of axes (0.95 to 1.1 of the error)",
+            {"above": 0.95, "below": 1.1},
+            "random squares that need more neurons",
+        ),
+        (
+            "gap 1",
+            "with an axis a feature squares read more than 0.2 more of the pairs to below 1/4",
+            {"above": 0.2},
+            "a ReLU layer that reads as many",
+        ),
+    ]
+    units = f"{len(ratios['squares 1'])} draws"
+    return judged(
+        [
+            SeedClaim(
+                words,
+                ratios[key],
+                units=units,
+                **bounds,
+                overturned_by=said,
+                factor=key != "gap 1",
+            )
+            for key, words, bounds, said in claims
+        ]
+    )
+
+
+def verdict(findings: Sequence[Finding]) -> str:
+    """A clause for each claim, by its judgement."""
+    none, some, many, random, gap = findings
+    own = outcome_in_words(
+        none,
+        "As many squares have less of a random ReLU layer's error where every feature has an axis, "
+        "a share of",
+        "As many squares have 0.6 or more of a random ReLU layer's error where every feature has "
+        "an axis:",
+        "Which share of a random ReLU layer's error as many squares have where every feature has "
+        "an axis",
+    )
+    more = outcome_in_words(
+        gap,
+        "and read more of the pairs to below 1/4, by",
+        "and read no more than 0.2 more of the pairs to below 1/4:",
+        "how many more of the pairs they read to below 1/4",
+    )
+    few, full = (
+        outcome_in_words(
+            one,
+            f"with {load} features an axis {said}, a share of",
+            f"with {load} features an axis it is not {bounds} of it:",
+            f"with {load} features an axis the share",
+        )
+        for one, load, said, bounds in (
+            (some, "1.5", "little less", "0.8 to 0.98"),
+            (many, "3", "about as much", "0.98 to 1.15"),
+        )
+    )
+    forms = outcome_in_words(
+        random,
+        "Squares of random forms are about as good as those of axes and sums, with this share of "
+        "their error:",
+        "Squares of random forms are not as good as those of axes and sums, or better:",
+        "Whether squares of random forms are as good as those of axes and sums",
+    )
+    return f"{own}; {more}; {few}; {full}. {forms}."
+
+
+def _median(values: Sequence[Values], dim: int, load: float, layer: str, of: str) -> float:
+    kept = [v for v in values if (v["dim"], v["load"]) == (dim, load)]
+    return float(statistics.median(v[layer][of] for v in kept))
+
+
+def _table(values: Sequence[Values]) -> Table:
+    rows = [
+        [
+            dim,
+            dim * (dim + 1) // 2,
+            round(load * dim),
+            layer,
+            *(_median(values, dim, load, layer, of) for of in ("rms", "read")),
+        ]
+        for dim in DIMS
+        for load in LOADS
+        for layer in LAYERS
+    ]
+    columns = ["r", "neurons", "features", "layer", "rms", "pairs below 1/4"]
+    return Table("Errors at equal neurons", columns, rows, "Medians over draws.")
+
+
+def _figure(values: Sequence[Values]) -> Figure:
+    data = []
+    for place, layer in enumerate(LAYERS):
+        for dim, dash in zip(DIMS, ("solid", "dash"), strict=False):
+            y = [_median(values, dim, load, layer, "rms") for load in LOADS]
+            color = shade(place, len(LAYERS))
+            trace = plots.line(list(LOADS), y, color, f"{layer}, r = {dim}")
+            data.append(trace | {"line": {"color": color, "dash": dash}} | plots.marked())
+    layout = plots.layout(plots.axis("features for each axis"), plots.axis("rms error", "log"))
+    caption = "r (r + 1) / 2 neurons each, fitted readoffs, held-out inputs; medians over draws."
+    return Figure("Squares and ReLUs at equal neurons", caption, data, layout)
+
+
+QUADRATIC_OR_RELU = Artefact(
+    name=NAME,
+    summary="quadratic against ReLU neurons for universal AND, at equal numbers",
+    source=SOURCE,
+    presets={"small": f"{SEEDS} draws at {len(DIMS)} widths; about 2 minutes"},
+    run=study,
+    first_seed=FRESH,
+)

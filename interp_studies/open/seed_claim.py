@@ -1,0 +1,161 @@
+"""Claims about means over seeds, judged together: all their intervals hold at once at 95 %.
+
+Where a claim is about shares of a test, all seeds as a rule read the same rows; the interval then
+has both errors, that of another seed and that of another test (see `interp_studies.seed_interval`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from interp_studies.open.finding import Finding, coverage_of_each
+from interp_studies.seed_interval import Interval, over_seeds, over_seeds_contrast
+
+UNKNOWN = "not known"
+
+
+@dataclass(frozen=True)
+class SeedClaim:
+    """A claim about the mean over seeds of a number that each seed has.
+
+    Attributes:
+        claim: in words, with its bound.
+        values: by seed; of a contrast, what `shares` and `less` come to.
+        above, below: the claim is that the mean lies above the first and below the second.
+        overturned_by: what a reader would have to see to give it up.
+        examples: of the test that the seeds share, where values are shares of it or a contrast of
+            such; None: they are neither.
+        shares, less: by seed, the shares that the values are the sum of and those taken off it;
+            none, where the values are shares themselves.
+        check: whether it holds by a theorem or by construction.
+        units: what the interval is over; none: so many seeds.
+        factor: whether the values are ratios or sizes: the mean is then geometric, and its
+            interval, taken on logarithms, stays above 0.
+    """
+
+    claim: str
+    values: Sequence[float]
+    above: float = -float("inf")
+    below: float = float("inf")
+    overturned_by: str = ""
+    examples: int | None = None
+    shares: Sequence[Sequence[float]] = ()
+    less: Sequence[Sequence[float]] = ()
+    check: bool = False
+    units: str = ""
+    factor: bool = False
+
+    @property
+    def known(self) -> bool:
+        """Whether every seed has a value that a mean can be taken of."""
+        return all(math.isfinite(x) and (x > 0 or not self.factor) for x in self.values)
+
+    def interval(self, level: float) -> Interval:
+        """The mean's; of a factor, its logarithm's."""
+        if self.factor:
+            return over_seeds([math.log(x) for x in self.values], level=level)
+        if self.examples is None or not self.shares:
+            return over_seeds(self.values, self.examples, level)
+        return over_seeds_contrast(self.shares, self.less, self.examples, level)
+
+
+def contrast(
+    claim: str,
+    shares: Sequence[Sequence[float]],
+    less: Sequence[Sequence[float]],
+    examples: int,
+    *,
+    above: float = -float("inf"),
+    below: float = float("inf"),
+    overturned_by: str = "",
+    units: str = "",
+) -> SeedClaim:
+    """A claim about shares less other shares, seed by seed.
+
+    Args:
+        claim: in words, with its bound.
+        shares: of a test, each by seed.
+        less: the same, to be taken off.
+        examples: of the test.
+        above: the claim is that the mean lies above this.
+        below: and below this.
+        overturned_by: what a reader would have to see to give it up.
+        units: what the interval is over; none: so many seeds.
+    """
+    signed = [(1, by_seed) for by_seed in shares] + [(-1, by_seed) for by_seed in less]
+    values = [
+        sum(sign * by_seed[seed] for sign, by_seed in signed) for seed in range(len(shares[0]))
+    ]
+    return SeedClaim(
+        claim, values, above, below, overturned_by, examples, shares, less, units=units
+    )
+
+
+def judged(claims: Sequence[SeedClaim]) -> list[Finding]:
+    """Every claim with its interval; of one seed it says nothing, and nothing is decided."""
+    level = coverage_of_each(len(claims))
+    return [finding_of(claim, level) for claim in claims]
+
+
+def finding_of(claim: SeedClaim, level: float) -> Finding:
+    """What came of a claim by an interval of this coverage (see `coverage_of_each`).
+
+    Where a seed has no finite value nothing is known of the mean.
+    """
+    low, value, high, n = -math.inf, math.nan, math.inf, len(claim.values)
+    if claim.known:
+        interval = claim.interval(level)
+        low, value, high = interval.low, interval.value, interval.high
+    if claim.factor:
+        low, value, high = math.exp(low), math.exp(value), math.exp(high)
+    return Finding(
+        claim.claim,
+        value,
+        low,
+        high,
+        claim.units or f"{n} {'seed' if n == 1 else 'seeds'}",
+        above=claim.above,
+        below=claim.below,
+        overturned_by=claim.overturned_by,
+        check=claim.check,
+    )
+
+
+def counted(findings: Sequence[Finding]) -> str:
+    """How many claims are confirmed and refuted, and apart from them how many checks hold."""
+    claims, checks = ([f for f in findings if f.check is kind] for kind in (False, True))
+    confirmed, refuted = (
+        sum(f.judgement == word for f in claims) for word in ("confirmed", "refuted")
+    )
+    text = f"{confirmed} of {len(claims)} claims are confirmed, {refuted} refuted"
+    if checks:
+        held = sum(f.judgement == "confirmed" for f in checks)
+        text += f"; of {len(checks)} checks, which hold by construction, {held} do"
+    return text
+
+
+def in_words(finding: Finding, digits: int = 2) -> str:
+    """The estimate with its interval; that it is not known where the interval is everything."""
+    ends = finding.value, finding.low, finding.high
+    if not all(math.isfinite(x) for x in ends):
+        return UNKNOWN
+    value, low, high = (f"{x:.{digits}f}".replace("-", "−") for x in ends)
+    return f"{value} ({low} to {high})"
+
+
+def outcome_in_words(finding: Finding, confirmed: str, refuted: str, subject: str) -> str:
+    """A clause that says no more than the finding's judgement, with the estimate.
+
+    Args:
+        finding: the claim, and what came of it.
+        confirmed: what holds where it is confirmed; the estimate follows.
+        refuted: what holds where it is refuted, in the same way.
+        subject: what is asked, such as "how it grows", for where neither is known.
+    """
+    said = {"confirmed": confirmed, "refuted": refuted}.get(finding.judgement)
+    found = in_words(finding)
+    if said is None:
+        return f"{subject} is {UNKNOWN}" + ("" if found == UNKNOWN else f": {found}")
+    return f"{said} {found}"

@@ -1,0 +1,162 @@
+"""Table 6 on text: language models of some depths, as they start and trained, on held-out rows.
+
+The small preset trains on the generated text of `toy-text` for a little, with weights that start at
+a standard deviation of 0.02; the paper preset trains the `wikitext` recipe. Another text is given
+by `--set toy-text.text=FOLDER`.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.runner import Runner
+from interp_studies.random_attention.cells import TableCell
+from interp_studies.random_attention.depth.likeness import MEASURES, before_and_after
+from interp_studies.result import Quantity, compare
+from interp_studies.train_seed import train_seed
+from interp_toolkit.results import Table
+from interp_toolkit.toys.random_attention.variants import Variant
+from interp_toolkit.training.engine.final_score import final_score_of
+from interp_toolkit.training.engine.run_files import end_run
+from interp_toolkit.training.text.language_problem import LanguageProblem
+from interp_toolkit.training.text.store import text_store
+
+VARIANTS: tuple[Variant, ...] = ("random", "mixit")
+NAMES: Mapping[str, str] = {"random": "random transformer", "mixit": "MixiT"}
+RECIPES = {"small": "toy-text", "paper": "wikitext"}
+TEXT_DEPTHS: Mapping[str, Sequence[int]] = {"small": (2, 4, 8), "paper": (2, 4, 8, 16, 32)}
+SMALL: Mapping[str, Any] = {"steps": 200, "warm_up": 20}
+START = 0.02  # the standard deviation of initial weights
+SEEDS = 1
+ROWS = 64  # held out, on which hidden states are compared
+STATES = ("untrained", "trained")
+
+Read = Mapping[TableCell, Sequence[Mapping[str, Any]]]  # what each seed's job found, by model
+
+
+def planned(preset: str, seeds: int | None, runner: Runner) -> dict[TableCell, list[Job]]:
+    """The models and their jobs, a seed each unless the user says more.
+
+    Raises InputError where what the user gives does not fit.
+    """
+    recipe, plan = RECIPES[preset], {}
+    for depth in TEXT_DEPTHS[preset]:
+        for variant in VARIANTS:
+            own = {"layers": depth, "initial_std": START, **(SMALL if preset == "small" else {})}
+            cell = TableCell(f"{depth} layers", variant, recipe, variant, differs=own)
+            cell = cell.with_settings(preset, runner.settings_for(recipe, variant))
+            plan[cell] = [
+                Job(
+                    name=f"text-{variant}-layers-{depth}-seed-{seed}",
+                    function=text_job,
+                    arguments={
+                        "recipe": recipe,
+                        "settings": cell.settings(preset),
+                        "rows": ROWS,
+                        "seed": seed,
+                        "device": runner.device,
+                    },
+                    cost=100.0 * depth,
+                )
+                for seed in runner.seeds(seeds or SEEDS)
+            ]
+    return plan
+
+
+def text_job(
+    *, folder: Path, recipe: str, settings: Mapping[str, Any], rows: int, seed: int, device: str
+) -> Outcome:
+    """Train one seed; how alike hidden states of held-out rows are, before and after."""
+    config, run = train_seed(recipe, settings, seed, device, folder)
+    end_run(folder)
+    problem = LanguageProblem(config, seed, text_store(config), recipe)
+    return Outcome(
+        {
+            "seed": seed,
+            "log_perplexity": final_score_of(run.training).value,
+            **before_and_after(problem, run.model, rows),
+        },
+        run.model,
+        run.task,
+        run.training,
+    )
+
+
+def medians(read: Read) -> dict[TableCell, dict[str, dict[str, float]]]:
+    """Of every model, each measure before and after training."""
+    return {
+        cell: {
+            state: {m: statistics.median(one[state][m] for one in seeds) for m in MEASURES}
+            for state in STATES
+        }
+        for cell, seeds in read.items()
+    }
+
+
+def text_of(plan: Mapping[TableCell, Sequence[Job]]) -> str:
+    """Which text is read, in words."""
+    settings = next(iter(plan.values()))[0].arguments["settings"]
+    text = settings.get("text", "generated")
+    return "generated" if text == "generated" else str(text)
+
+
+def sentence(read: Read) -> str:
+    """Cosines on text from the shallowest models to the deepest, in a sentence."""
+    found, said = medians(read), []
+    for variant in VARIANTS:
+        mine = [cell for cell in found if cell.variant == variant]
+        ends = [found[mine[0]], found[mine[-1]]]
+        before, after = (
+            " to ".join(f"{end[state]['cosine']:.3f}" for end in ends) for state in STATES
+        )
+        starts = dict.fromkeys(f"{_start(cell):g}" for cell in mine)
+        said.append(
+            f"{NAMES[variant]} {before} untrained (weights {' and '.join(starts)}), {after} trained"
+        )
+    depths = f"{mine[0].group} to {mine[-1].group}"
+    return f"On text, from {depths}: {'; '.join(said)}."
+
+
+def _start(cell: TableCell) -> float:
+    """The standard deviation of its initial weights."""
+    return float(cell.given.get("initial_std", cell.differs["initial_std"]))
+
+
+def quantities(read: Read) -> list[Quantity]:
+    """Every measure of every model, beside nothing: the source's scale is not known."""
+    return [
+        compare(
+            f"{NAMES[cell.variant]} on text, {cell.group}",
+            f"{measure}, {state}",
+            [one[state][measure] for one in seeds],
+            unit="",
+        )
+        for cell, seeds in read.items()
+        for state in STATES
+        for measure in MEASURES
+    ]
+
+
+def table(read: Read) -> Table:
+    """Every model on text."""
+    found = medians(read)
+    rows = [
+        [
+            *(NAMES[cell.variant], cell.differs["layers"]),
+            *(100 * found[cell][state][m] for m in MEASURES for state in STATES),
+            statistics.median(one["log_perplexity"] for one in read[cell]),
+        ]
+        for cell in sorted(found, key=lambda cell: cell.variant)
+    ]
+    columns = ["model", "layers"]
+    columns += [f"{measure}, {state}" for measure in MEASURES for state in STATES]
+    caption = (
+        "In units of 0.01, the median over seeds, on held-out rows: the mean over pairs of "
+        "different tokens of a row, then over rows. Covariance: over coordinates, before the final "
+        "norm; normed: behind it. Log perplexity in nats."
+    )
+    return Table("On text", [*columns, "log perplexity"], rows, caption)

@@ -1,0 +1,427 @@
+"""Mixing drawn N(0, 1/m), where the source begins, beside its three shaped variances, by depth.
+
+The source shapes its mixing matrices (identity, centring, a small variance) so that the forward
+pass is stable, "in particular ruling out the numerical degeneracy such as rank collapse and
+vanishing gradients". Both are measured at initialisation, with shaped and unshaped matrices: in the
+theorem's own recursion of attention layers, and in whole models with their skips, norms and MLPs,
+beside the random transformer, whose attention is a softmax (see `signals`).
+
+The theorem has depth and width grow together. Depths here are given in widths: at depth τ·width its
+diffusion says how far the tokens' covariance has gone, and it goes on with τ.
+
+Source: "Is random attention sufficient for sequence modeling?", section 2, theorem 2.1 and section
+5; it gives no numbers for any of this.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.runner import Runner
+from interp_studies.open.finding import Finding
+from interp_studies.open.result import FRESH, open_evidence
+from interp_studies.open.seed_claim import (
+    SeedClaim,
+    counted,
+    in_words,
+    judged,
+)
+from interp_studies.random_attention.claimed import ClaimsResult
+from interp_studies.random_attention.depth.models import MAIN, DepthSizes
+from interp_studies.random_attention.shaping.figures import layers_figure, models_figure
+from interp_studies.random_attention.shaping.signals import MEASURES, through_layers, through_model
+from interp_studies.result import Quantity, compare, study_provenance
+from interp_toolkit.models.transformer.config import UNSHAPED, MixingVariance
+from interp_toolkit.registry import Artefact
+from interp_toolkit.results import Table
+
+NAME = "random-attention/shaping"
+SOURCE = "Is random attention sufficient for sequence modeling?, section 2 and theorem 2.1"
+KINDS: tuple[MixingVariance, ...] = (UNSHAPED, "1/(d_head m)", "1/(n m)", "1/sqrt(n m)")
+SOFTMAX = "random transformer"
+STARTS = (MAIN, "1/sqrt(n) everywhere")
+
+
+@dataclass(frozen=True)
+class ShapingSizes:
+    """What a preset runs.
+
+    Attributes:
+        width, n_pos: of the recursion.
+        depths: at which it is looked at; width and FAR widths are among them.
+        n_heads: numbers of heads of the recursion: one as in the theorem, and more.
+        model: of whole models and their rows.
+        model_depths: of whole models.
+        seeds: how many.
+    """
+
+    width: int
+    n_pos: int
+    depths: tuple[int, ...]
+    n_heads: tuple[int, int]
+    model: DepthSizes
+    model_depths: tuple[int, ...]
+    seeds: int
+
+
+FAR = 4  # widths: the greatest depth
+PRESETS: Mapping[str, ShapingSizes] = {
+    "small": ShapingSizes(
+        64, 32, (1, 4, 16, 64, 256), (1, 4), DepthSizes(64, 4, 48, 256, 4, 1), (2, 8, 32), 12
+    ),
+    "paper": ShapingSizes(
+        256,
+        64,
+        (1, 4, 16, 64, 256, 1024),
+        (1, 8),
+        DepthSizes(512, 8, 256, 1000, 8, 1),
+        (2, 8, 32),
+        10,
+    ),
+}
+
+
+def signal_job(
+    *,
+    folder: Path,
+    sizes: Mapping[str, Any],
+    kinds: Sequence[MixingVariance],
+    starts: Sequence[str],
+    seed: int,
+) -> Outcome:
+    """One seed's recursions and whole models.
+
+    Args:
+        folder: not used.
+        sizes: the fields of a `ShapingSizes`.
+        kinds: of mixing.
+        starts: how weights of whole models start.
+        seed: of weights and tokens.
+    """
+    chosen = ShapingSizes(**{**sizes, "model": DepthSizes(**sizes["model"])})
+    return Outcome(signals_of(chosen, kinds, starts, seed))
+
+
+def signals_of(
+    sizes: ShapingSizes, kinds: Sequence[MixingVariance], starts: Sequence[str], seed: int
+) -> dict[str, Any]:
+    """Every measure of a seed."""
+    layers = [
+        {
+            "mixing": mixing,
+            "causal": causal,
+            "n_heads": n_heads,
+            **through_layers(
+                mixing,
+                causal=causal,
+                n_heads=n_heads,
+                width=sizes.width,
+                n_pos=sizes.n_pos,
+                depths=sizes.depths,
+                seed=seed,
+            ),
+        }
+        for n_heads in sizes.n_heads
+        for causal in (True, False)
+        for mixing in kinds
+    ]
+    models = [
+        {
+            "mixing": mixing or SOFTMAX,
+            "start": start,
+            "depth": depth,
+            **through_model(mixing, depth, sizes.model, start, seed),
+        }
+        for start in starts
+        for mixing in (*kinds, None)
+        for depth in sizes.model_depths
+    ]
+    return {"seed": seed, "depths": list(sizes.depths), "layers": layers, "models": models}
+
+
+Seeds = Sequence[Mapping[str, Any]]  # what each seed's job found
+
+
+def reproduce_shaping(preset: str, seeds: int | None, runner: Runner) -> ClaimsResult:
+    """Measure every kind of mixing at every depth; `seeds` overrides how many."""
+    sizes = PRESETS[preset]
+    numbers = runner.seeds(seeds or sizes.seeds)
+    arguments = {"sizes": asdict(sizes), "kinds": KINDS, "starts": STARTS}
+    jobs = [Job(f"seed-{n}", signal_job, {**arguments, "seed": n}) for n in numbers]
+    done = runner.run(jobs)
+    found = [done[job.name] for job in jobs]
+    findings = judged(claims(found, sizes))
+    settings = {"preset": preset, "seeds": len(jobs), "sizes": asdict(sizes)}
+    return ClaimsResult(
+        probe=NAME,
+        verdict=_verdict(findings, sizes),
+        evidence=open_evidence(findings, numbers),
+        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
+        quantities=_quantities(found, sizes),
+        jobs=done,
+        by_seed=_by_seed(found),
+        examples=[_models(found)],
+        plots=[
+            layers_figure(found, "gradient", sizes.n_heads, KINDS),
+            layers_figure(found, "likeness", sizes.n_heads, KINDS),
+            models_figure(found, sizes.model_depths[-1], MAIN, (*KINDS, SOFTMAX)),
+        ],
+        findings=findings,
+    )
+
+
+def layer_values(
+    found: Seeds, measure: str, depth: int, mixing: str, *, n_heads: int, causal: bool = True
+) -> list[float]:
+    """A measure of the recursion at a depth, by seed."""
+    chosen = (mixing, causal, n_heads)
+    return [
+        float(one[measure][of["depths"].index(depth)])
+        for of in found
+        for one in of["layers"]
+        if (one["mixing"], one["causal"], one["n_heads"]) == chosen
+    ]
+
+
+def model_values(found: Seeds, mixing: str, start: str, depth: int) -> list[Mapping[str, Any]]:
+    """What was measured in whole models of a kind, by seed."""
+    chosen = (mixing, start, depth)
+    return [
+        one
+        for of in found
+        for one in of["models"]
+        if (one["mixing"], one["start"], one["depth"]) == chosen
+    ]
+
+
+def claims(found: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
+    """What is asked of every seed, one line each: causal mixing, unless it says otherwise."""
+    one, some = sizes.n_heads
+    near, far = sizes.width, FAR * sizes.width
+    deepest = sizes.model_depths[-1]
+
+    def gradient(depth: int, mixing: str, n_heads: int, *, causal: bool = True) -> list[float]:
+        return layer_values(found, "gradient", depth, mixing, n_heads=n_heads, causal=causal)
+
+    def likeness(depth: int, mixing: str, n_heads: int, *, causal: bool = True) -> list[float]:
+        return layer_values(found, "likeness", depth, mixing, n_heads=n_heads, causal=causal)
+
+    def least_ratio(seed: int) -> float:
+        """log10 of the first block's gradient over the last's, where it is least."""
+        return min(
+            gradient_ratio(model_values(found, mixing, start, deepest)[seed])
+            for mixing in (*KINDS, SOFTMAX)
+            for start in STARTS
+        )
+
+    listed = [
+        SeedClaim(
+            f"layers, unshaped, {some} heads: through {near} layers the gradient falls by more "
+            "than 10 decades (log10 below -10)",
+            gradient(near, UNSHAPED, some),
+            below=-10.0,
+            overturned_by="unshaped causal layers whose gradients pass",
+        )
+    ]
+    for mixing, n_heads in (("1/(n m)", one), ("1/(d_head m)", some)):
+        listed += [
+            SeedClaim(
+                f"layers, {mixing}, heads {n_heads}: through {depth} layers the gradient keeps its "
+                f"size (log10 between {-most:g} and {most:g})",
+                gradient(depth, mixing, n_heads),
+                above=-most,
+                below=most,
+                overturned_by=f"a factor of more than 10^{most:g} between the layers' ends",
+            )
+            for depth, most in ((near, 1.0), (far, 1.5))
+        ]
+    listed += [
+        SeedClaim(
+            f"layers, 1/sqrt(n m), {some} heads: through {near} layers the gradient grows by more "
+            "than a decade (log10 above 1)",
+            gradient(near, "1/sqrt(n m)", some),
+            above=1.0,
+            overturned_by="a printed variance that keeps gradients as they are",
+        ),
+        *(
+            SeedClaim(
+                f"layers, 1/(n m), one head: behind {depth} layers tokens have a mean squared "
+                f"cosine above {bound:g} (independent: {1 / sizes.width:.3f})",
+                likeness(depth, "1/(n m)", one),
+                above=bound,
+                overturned_by="shaped layers that keep directions apart at this depth",
+            )
+            for depth, bound in ((near, 0.3), (far, 0.5))
+        ),
+        SeedClaim(
+            f"layers, unshaped and unmasked, {some} heads: behind {far} layers tokens have a mean "
+            "squared cosine below 0.05",
+            likeness(far, UNSHAPED, some, causal=False),
+            below=0.05,
+            overturned_by="unshaped layers of several heads that collapse without a mask",
+        ),
+        SeedClaim(
+            f"layers, unshaped and unmasked, {some} heads: through {far} layers the gradient keeps "
+            "its size within a decade (log10 between -1 and 1)",
+            gradient(far, UNSHAPED, some, causal=False),
+            above=-1.0,
+            below=1.0,
+            overturned_by="a factor of more than 10 between the layers' ends",
+        ),
+        SeedClaim(
+            f"whole models, {deepest} blocks, weights {MAIN}: the random transformer's tokens have "
+            "a mean cosine above 0.5",
+            [float(v["cosine"]) for v in model_values(found, SOFTMAX, MAIN, deepest)],
+            above=0.5,
+            overturned_by="a softmax that keeps tokens apart",
+        ),
+        SeedClaim(
+            f"whole models, {deepest} blocks, weights {MAIN}: unshaped MixiT's tokens have a mean "
+            "cosine between -0.05 and 0.05",
+            [float(v["cosine"]) for v in model_values(found, UNSHAPED, MAIN, deepest)],
+            above=-0.05,
+            below=0.05,
+            overturned_by="unshaped mixing that collapses in whole models",
+        ),
+        SeedClaim(
+            f"whole models, {deepest} blocks, every mixing and the random transformer: the first "
+            "block's gradient is more than 0.316 of the last's (log10 above -0.5)",
+            [least_ratio(seed) for seed in range(len(found))],
+            above=-0.5,
+            overturned_by="a whole model whose first block gets no gradient",
+        ),
+    ]
+    return listed
+
+
+def gradient_ratio(model: Mapping[str, Any]) -> float:
+    """log10 of the first block's gradient over the last's."""
+    gradients = model["gradients"]
+    return math.log10(gradients[0] / gradients[-1])
+
+
+def _quantities(found: Seeds, sizes: ShapingSizes) -> list[Quantity]:
+    """Every kind at the depths of one width and of FAR widths."""
+    listed = []
+    for n_heads in sizes.n_heads:
+        for causal in (True, False):
+            for mixing in KINDS:
+                masked = "causal" if causal else "unmasked"
+                of = f"layers, {mixing}, {masked}, heads {n_heads}"
+                for depth in (sizes.width, FAR * sizes.width):
+                    for measure in ("gradient", "likeness"):
+                        name = "log10 of the gradient" if measure == "gradient" else measure
+                        values = layer_values(
+                            found, measure, depth, mixing, n_heads=n_heads, causal=causal
+                        )
+                        listed.append(compare(of, f"{name}, {depth} layers", values, unit=""))
+    return listed
+
+
+def _verdict(findings: Sequence[Finding], sizes: ShapingSizes) -> str:
+    (falls, theorem, theorem_far, default, default_far, printed) = findings[:6]
+    (like, like_far, apart, passes, softmax, unshaped, first) = findings[6:]
+    near, far = sizes.width, FAR * sizes.width
+    some, deepest = sizes.n_heads[1], sizes.model_depths[-1]
+    text = [
+        f"In attention layers alone, {near} wide, gradients through {near} causal layers of "
+        f"unshaped mixing change by {in_words(falls, 1)} decades; shaped, by {in_words(theorem)} "
+        f"with 1/(n m) and one head and {in_words(default)} with 1/(d_head m) and {some}, and "
+        f"through {far} layers by {in_words(theorem_far)} and {in_words(default_far)}; with the "
+        f"printed 1/sqrt(n m) by {in_words(printed)}.",
+        "With 1/(n m) and one head, as in the theorem, the tokens' mean squared cosine is "
+        f"{in_words(like)} behind {near} layers and {in_words(like_far)} behind {far}.",
+        f"Without a causal mask, unshaped mixing of {some} heads changes gradients by "
+        f"{in_words(passes)} decades through {far} layers, and leaves a mean squared cosine of "
+        f"{in_words(apart, 3)}.",
+        f"In whole models of {deepest} blocks, weights {MAIN}, unshaped MixiT's tokens have a mean "
+        f"cosine of {in_words(unshaped, 3)} and the random transformer's one of "
+        f"{in_words(softmax)}; the first block's gradient over the last's is {in_words(first)} "
+        f"decades or more in all, weights {' or '.join(STARTS)}.",
+    ]
+    if _all_confirmed(theorem, theorem_far, default, default_far):
+        text.append(
+            f"So gradients pass through {FAR} widths of causal layers of these two shaped mixings"
+            + (", and not through one width of unshaped ones." if _all_confirmed(falls) else ".")
+        )
+    if _all_confirmed(like_far):
+        text.append(
+            "With 1/(n m) and one head tokens draw together, which the source says shaping rules "
+            "out."
+        )
+    if _all_confirmed(apart, passes):
+        text.append(
+            f"Without a mask unshaped layers of {some} heads keep both gradients and directions."
+        )
+    if _all_confirmed(unshaped, first):
+        text.append(
+            f"In untrained whole models of {deepest} blocks unshaped mixing shows no gradient that "
+            f"vanishes and, weights {MAIN}, no tokens that draw together. Skips, norms and the "
+            "softmax were not taken out, so that which of them this is owed to is not known."
+        )
+    text.append(f"{counted(findings)}, all at initialisation.")
+    return " ".join(text)
+
+
+def _all_confirmed(*findings: Finding) -> bool:
+    return all(finding.judgement == "confirmed" for finding in findings)
+
+
+def _by_seed(found: Seeds) -> Table:
+    rows = [
+        [
+            *(of["seed"], one["mixing"], "causal" if one["causal"] else "unmasked"),
+            *(one["n_heads"], depth),
+            *(one[measure][place] for measure in MEASURES),
+        ]
+        for of in found
+        for one in of["layers"]
+        for place, depth in enumerate(of["depths"])
+    ]
+    columns = ["seed", "mixing", "mask", "heads", "layers", *MEASURES]
+    caption = (
+        "Attention layers alone. Size and gradient: log10 of the last over the first; likeness: "
+        "the mean squared cosine between tokens; dimensions: their participation ratio; spread: "
+        "log10 of the largest over the smallest mean square of a token."
+    )
+    return Table("Every seed, layers", columns, rows, caption)
+
+
+def _models(found: Seeds) -> Table:
+    kinds = dict.fromkeys((m["mixing"], m["start"], m["depth"]) for m in found[0]["models"])
+    rows = []
+    for mixing, start, depth in kinds:
+        values = model_values(found, mixing, start, depth)
+        rows.append(
+            [
+                *(mixing, start, depth),
+                statistics.median(v["cosine"] for v in values),
+                statistics.median(gradient_ratio(v) for v in values),
+            ]
+        )
+    columns = ["mixing", "weights", "blocks", "cosine", "gradient, first over last"]
+    caption = (
+        "Untrained, on random tokens, the median over seeds: the mean cosine of hidden states of "
+        "different tokens, last block, after the norm; log10 of the gradient's norm in the first "
+        "block's W_V over the last block's."
+    )
+    return Table("Whole models", columns, rows, caption)
+
+
+SHAPING = Artefact(
+    name=NAME,
+    summary="unshaped mixing beside the shaped variances: collapse and gradients by depth",
+    source=SOURCE,
+    presets={
+        "small": "64 wide, to 256 layers and models of 32 blocks, 12 seeds; minutes, no training",
+        "paper": "256 wide, to 1,024 layers, models 512 wide; the source gives no numbers",
+    },
+    run=reproduce_shaping,
+    first_seed=FRESH,
+)

@@ -1,0 +1,136 @@
+"""Fit W_V alone, or W_V and an MLP, behind frozen heads; the best that a linear map can do.
+
+- `fit_values`: y = Σ_i W_V^i g_i, the random-feature model of the source's proof, by least
+  squares: no optimiser stands between what is found and the best there is on the training rows.
+- `fit_block`: the layer of the theorem, z = Σ_i W_V^i g_i and y = W_D(silu(W_G z) ⊙ W_U z) + W_O z,
+  by Adam with a learning rate that falls to 0; so its error is an upper bound of the layer's.
+- `linear_bound`: of every map that is affine in the tokens up to t, the least error on the held-out
+  rows themselves, by least squares on these rows: none does better there.
+
+Errors are root mean squares over the function's standard deviation at the same positions: 1 is as
+good as naming its mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_studies import power_law
+from interp_studies.random_attention.theorem.functions import FUNCTIONS, Inputs, Values
+from interp_studies.random_attention.theorem.heads import Features
+
+HeldOut = Float[np.ndarray, "held_out pos feature"]
+Predicted = Float[np.ndarray, "held_out pos function"]
+
+RIDGE = 1e-10  # of the mean square of a feature
+WARM_UP = 30
+BETAS = (0.9, 0.99)
+FIRST, LATER = slice(0, 1), slice(1, None)  # positions
+
+
+@dataclass(frozen=True)
+class BlockSizes:
+    """How `fit_block` trains.
+
+    Attributes:
+        d_model, d_mlp: of z, and of the MLP.
+        steps, rows: updates, and sequences of a batch.
+        lr: the highest learning rate.
+    """
+
+    d_model: int
+    d_mlp: int
+    steps: int
+    rows: int
+    lr: float
+
+
+def fit_values(read: Features, wanted: Values, held_out: HeldOut) -> Predicted:
+    """Predictions for the held-out features by the best W_V."""
+    A = read.reshape(-1, read.shape[-1])
+    gram = A.T @ A
+    gram[np.diag_indices_from(gram)] += RIDGE * np.trace(gram) / len(gram)
+    weights = np.linalg.solve(gram, A.T @ wanted.reshape(-1, wanted.shape[-1]))
+    predicted: np.ndarray = held_out @ weights
+    return predicted
+
+
+def fit_block(
+    read: Features, wanted: Values, held_out: HeldOut, sizes: BlockSizes, seed: int
+) -> Predicted:
+    """Predictions for the held-out features by a trained W_V and MLP."""
+    generator = torch.Generator().manual_seed(seed)
+    scale = wanted.std((0, 1))
+    g, y = torch.from_numpy(read).float(), torch.from_numpy(wanted / scale).float()
+    block = _Block(read.shape[-1], wanted.shape[-1], sizes, generator)
+    optimiser = torch.optim.Adam(block.parameters(), lr=sizes.lr, betas=BETAS)
+    for step in range(sizes.steps):
+        rate = sizes.lr * min(1.0, (step + 1) / WARM_UP) * (1 - step / sizes.steps)
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+        rows = torch.randint(len(g), (sizes.rows,), generator=generator)
+        loss = (block(g[rows]) - y[rows]).square().mean()
+        optimiser.zero_grad()
+        torch.autograd.backward(loss)
+        optimiser.step()
+    with torch.no_grad():
+        predicted = block(torch.from_numpy(held_out).float()).double().numpy()
+    scaled: np.ndarray = predicted * scale
+    return scaled
+
+
+class _Block(torch.nn.Module):
+    """W_V of all heads, a gated MLP without biases, and the skip around it."""
+
+    def __init__(
+        self, n_features: int, n_functions: int, sizes: BlockSizes, generator: torch.Generator
+    ):
+        super().__init__()
+
+        def drawn(rows: int, columns: int) -> torch.nn.Parameter:
+            return torch.nn.Parameter(torch.randn(rows, columns, generator=generator) / rows**0.5)
+
+        self.W_V = drawn(n_features, sizes.d_model)
+        self.W_G = drawn(sizes.d_model, sizes.d_mlp)
+        self.W_U = drawn(sizes.d_model, sizes.d_mlp)
+        self.W_D = drawn(sizes.d_mlp, n_functions)
+        self.W_O = torch.nn.Parameter(torch.zeros(sizes.d_model, n_functions))
+
+    def forward(self, read: Float[Tensor, "row pos feature"]) -> Float[Tensor, "row pos function"]:
+        z = read @ self.W_V
+        out: Tensor = (F.silu(z @ self.W_G) * (z @ self.W_U)) @ self.W_D + z @ self.W_O
+        return out
+
+
+def linear_bound(tokens: Inputs, wanted: Values) -> Values:
+    """The predictions of the causal affine map that is best on these very rows."""
+    predicted = np.empty_like(wanted)
+    for t in range(tokens.shape[1]):
+        seen = tokens[:, : t + 1].reshape(len(tokens), -1)
+        A = np.concatenate([seen, np.ones((len(tokens), 1))], -1)
+        weights, *_ = np.linalg.lstsq(A, wanted[:, t], rcond=None)
+        predicted[:, t] = A @ weights
+    return predicted
+
+
+def errors(predicted: Values, wanted: Values, positions: slice) -> dict[str, float]:
+    """Of each function that varies at these positions."""
+    missed = np.square(predicted - wanted)[:, positions].mean((0, 1))
+    variance = wanted[:, positions].reshape(-1, wanted.shape[-1]).var(0)
+    return {
+        name: float(np.sqrt(one / own))
+        for name, one, own in zip(FUNCTIONS, missed, variance, strict=True)
+        if own > 0
+    }
+
+
+def exponent(by_heads: Mapping[int, float]) -> float:
+    """The k of error ~ heads^k, least squares on logarithms."""
+    return power_law.exponent(by_heads, by_heads.values())

@@ -1,0 +1,470 @@
+"""Theorem 5.1 in practice: what a layer of frozen heads can fit, and what fixed mixing cannot.
+
+The theorem: one layer of attention with frozen random queries and keys and an MLP approximates
+every continuous causal function, as closely as one likes with enough heads. Its proof says that
+already the heads' readings, with W_V fitted, do; and that MixiT cannot, because its readings are
+linear in the tokens. Both kinds of heads are fitted here to the functions of `functions`, at equal
+sizes and on the same rows, once with W_V alone and once with W_V and an MLP (see `fits`), for
+growing numbers of heads; errors are on held-out rows, the first position apart from the later ones.
+
+What to expect, from the definitions alone:
+
+- every head reads h_1 at the first position, so that W_V alone is linear there: the proof's random
+  features are not enough for the theorem, and the MLP is needed;
+- without positions in h a head cannot tell the order of the tokens before its own: the token before
+  is then missed by √(7/18) of its standard deviation, or more, whatever is fitted;
+- MixiT with W_V alone is linear, and more than m(m + 1)/2 - (m - 1) heads add nothing; but with as
+  many heads its readings determine the tokens, and an MLP can compute anything from them.
+
+What follows from these alone is a check and no claim. With W_V alone more heads contain fewer ones,
+so that errors hardly can rise; a claim about their exponent has a bound away from 0, which was set
+after seeds 0 to 4 were seen.
+
+Source: "Is random attention sufficient for sequence modeling?", theorem 5.1 and appendix B, which
+give no numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.runner import Runner
+from interp_studies.open.finding import Finding
+from interp_studies.open.result import FRESH, open_evidence
+from interp_studies.open.seed_claim import (
+    SeedClaim,
+    counted,
+    in_words,
+    judged,
+)
+from interp_studies.random_attention.claimed import ClaimsResult
+from interp_studies.random_attention.theorem.figures import by_heads_figure
+from interp_studies.random_attention.theorem.fits import (
+    FIRST,
+    LATER,
+    BlockSizes,
+    errors,
+    exponent,
+    fit_block,
+    fit_values,
+    linear_bound,
+)
+from interp_studies.random_attention.theorem.functions import (
+    FUNCTIONS,
+    POSITIONS,
+    draw,
+    values,
+)
+from interp_studies.random_attention.theorem.heads import (
+    HEADS,
+    Heads,
+    features,
+    lift,
+    mixing_rank,
+    nonlinearity,
+)
+from interp_studies.result import (
+    Quantity,
+    compare,
+    compare_range,
+    study_provenance,
+)
+from interp_toolkit.registry import Artefact
+from interp_toolkit.results import Table
+
+NAME = "random-attention/theorem-5-1"
+SOURCE = "Is random attention sufficient for sequence modeling?, theorem 5.1 and appendix B"
+WHOSE = "by definition"  # what the source's equations say exactly; its theorem has no numbers
+NONLINEAR = FUNCTIONS[1:]  # the first, the token before, is linear
+SPAN = POSITIONS * (POSITIONS + 1) // 2 - (POSITIONS - 1)  # of mixing matrices
+FROM = 8  # heads that the exponents begin at, SPAN or more
+FALLS = 0.75  # of the error with one head, below which it counts as fallen with an MLP
+KEEPS = 0.99  # of the error with FROM heads, above which it counts as standing still
+WITHOUT_ORDER = float(np.sqrt(7 / 18))  # see the module: the mean over t of (1 - 1/t), t = 1, 2, 3
+EXPONENT = -0.1  # of the error in the heads, above which it hardly falls
+ROUNDING = 1e-12
+
+
+@dataclass(frozen=True)
+class TheoremSizes:
+    """What a preset runs.
+
+    Attributes:
+        values_heads, block_heads: numbers of heads, with W_V alone and with the MLP.
+        values_rows, block_rows: sequences to fit on.
+        held_out: sequences to judge on.
+        block: how the layer is trained.
+        seeds: how many.
+    """
+
+    values_heads: tuple[int, ...]
+    block_heads: tuple[int, ...]
+    values_rows: int
+    block_rows: int
+    held_out: int
+    block: BlockSizes
+    seeds: int
+
+
+PRESETS: Mapping[str, TheoremSizes] = {
+    "small": TheoremSizes(
+        (1, 2, 4, 8, 16, 32, 64, 128),
+        (1, 2, 4, 8, 16),
+        6_000,
+        20_000,
+        3_000,
+        BlockSizes(32, 64, 800, 256, 1e-2),
+        5,
+    ),
+    "paper": TheoremSizes(
+        (1, 2, 4, 8, 16, 32, 64, 128, 256, 512),
+        (1, 2, 4, 8, 16, 32, 64),
+        20_000,
+        100_000,
+        5_000,
+        BlockSizes(64, 256, 8_000, 512, 5e-3),
+        10,
+    ),
+}
+
+
+def fit_job(*, folder: Path, sizes: Mapping[str, Any], seed: int) -> Outcome:
+    """One seed: its rows and heads, every fit, the errors on held-out rows.
+
+    Args:
+        folder: not used.
+        sizes: the fields of a `TheoremSizes`.
+        seed: of rows, heads and weights.
+    """
+    chosen = TheoremSizes(**{**sizes, "block": BlockSizes(**sizes["block"])})
+    return Outcome(fits_of(chosen, seed))
+
+
+def fits_of(sizes: TheoremSizes, seed: int) -> dict[str, Any]:
+    """Every fit of a seed."""
+    rng = np.random.default_rng(seed)
+    train, small, test = (
+        draw(n, rng) for n in (sizes.block_rows, sizes.values_rows, sizes.held_out)
+    )
+    wanted = values(test)
+    bound = linear_bound(test, wanted)
+    found: list[dict[str, Any]] = []
+
+    def fitted(heads: Heads, n_heads: int, *, block: bool, positions: bool = True) -> None:
+        rows = train if block else small
+        read, held_out = (
+            features(lift(of, positions=positions), heads, n_heads, seed) for of in (rows, test)
+        )
+        predicted = (
+            fit_block(read, values(rows), held_out, sizes.block, seed)
+            if block
+            else fit_values(read, values(rows), held_out)
+        )
+        found.append(
+            {
+                "heads": heads,
+                "fit": "values and MLP" if block else "values alone",
+                "positions": positions,
+                "n_heads": n_heads,
+                "first": errors(predicted, wanted, FIRST),
+                "later": errors(predicted, wanted, LATER),
+            }
+        )
+
+    for heads in HEADS:
+        for n_heads in sizes.values_heads:
+            fitted(heads, n_heads, block=False)
+        for n_heads in sizes.block_heads:
+            fitted(heads, n_heads, block=True)
+    fitted("frozen-qk", sizes.block_heads[-1], block=True, positions=False)
+    width = lift(test[:1]).shape[-1]
+    return {
+        "seed": seed,
+        "fits": found,
+        "linear": {
+            "first": errors(bound, wanted, FIRST),
+            "later": errors(bound, wanted, LATER),
+        },
+        "nonlinearity": {heads: nonlinearity(heads, POSITIONS, 4, seed) for heads in HEADS},
+        "span": mixing_rank(POSITIONS, width, sizes.values_heads[-1], seed),
+    }
+
+
+Seeds = Sequence[Mapping[str, Any]]  # what each seed's job found
+
+
+def reproduce_theorem(preset: str, seeds: int | None, runner: Runner) -> ClaimsResult:
+    """Fit every number of heads of both kinds; `seeds` overrides how many."""
+    sizes = PRESETS[preset]
+    numbers = runner.seeds(seeds or sizes.seeds)
+    jobs = [Job(f"seed-{n}", fit_job, {"sizes": asdict(sizes), "seed": n}) for n in numbers]
+    done = runner.run(jobs)
+    found = [done[job.name] for job in jobs]
+    findings = judged(claims(found, sizes))
+    settings = {"preset": preset, "seeds": len(jobs), "sizes": asdict(sizes)}
+    return ClaimsResult(
+        probe=NAME,
+        verdict=_verdict(found, findings, sizes),
+        evidence=open_evidence(findings, numbers),
+        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
+        quantities=_quantities(found, sizes),
+        jobs=done,
+        by_seed=_by_seed(found),
+        plots=[
+            by_heads_figure(found, fit, MEASURED[fit]) for fit in ("values alone", "values and MLP")
+        ],
+        findings=findings,
+        whose=WHOSE,
+    )
+
+
+MEASURED = {
+    "values alone": "W_V alone is fitted, by least squares",
+    "values and MLP": "W_V and an MLP are trained, so that errors are upper bounds",
+}
+
+
+def error(
+    of: Mapping[str, Any],
+    heads: Heads,
+    fit: str,
+    n_heads: int,
+    function: str,
+    where: str = "later",
+    *,
+    positions: bool = True,
+) -> float:
+    """One error of a seed."""
+    one = next(
+        f
+        for f in of["fits"]
+        if (f["heads"], f["fit"], f["n_heads"], f["positions"]) == (heads, fit, n_heads, positions)
+    )
+    return float(one[where][function])
+
+
+def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
+    """What is asked of every seed; see the module for why."""
+    alone, block = "values alone", "values and MLP"
+    most, most_block = sizes.values_heads[-1], sizes.block_heads[-1]
+    counted = [n for n in sizes.values_heads if n >= FROM]
+
+    def falls(of: Mapping[str, Any], function: str) -> float:
+        return exponent({n: error(of, "frozen-qk", alone, n, function) for n in counted})
+
+    def worst_ratio(of: Mapping[str, Any], heads: Heads) -> float:
+        return max(
+            error(of, heads, block, most_block, f) / error(of, heads, block, 1, f)
+            for f in FUNCTIONS
+        )
+
+    def stands_still(of: Mapping[str, Any]) -> float:
+        return min(
+            error(of, "mixit", alone, most, f) / error(of, "mixit", alone, FROM, f)
+            for f in NONLINEAR
+        )
+
+    return [
+        *(
+            SeedClaim(
+                f"frozen-qk, W_V alone, {function}: the error's exponent in the heads, {FROM} to "
+                f"{most}, is below {EXPONENT:g} (less than {(most / FROM) ** EXPONENT:.2f} of the "
+                "error is left)",
+                [falls(of, function) for of in found],
+                below=EXPONENT,
+                overturned_by="an error that hardly falls as heads are added",
+            )
+            for function in FUNCTIONS
+        ),
+        SeedClaim(
+            f"frozen-qk, W_V alone, first position: {most} heads leave the square with an error "
+            "above 0.9",
+            [error(of, "frozen-qk", alone, most, "square", "first") for of in found],
+            above=0.9,
+            overturned_by="heads whose readings at the first position differ",
+            check=True,
+        ),
+        SeedClaim(
+            f"MixiT, W_V alone: of what {FROM} heads leave, {most} leave {KEEPS:g} or more, in "
+            "every function that is not linear",
+            [stands_still(of) for of in found],
+            above=KEEPS,
+            overturned_by="a head beyond the span's dimension that helps",
+            check=True,
+        ),
+        SeedClaim(
+            f"{most} heads, W_V alone: frozen-qk's error over MixiT's is below 1 in every function "
+            "that is not linear",
+            [
+                max(
+                    error(of, "frozen-qk", alone, most, f) / error(of, "mixit", alone, most, f)
+                    for f in NONLINEAR
+                )
+                for of in found
+            ],
+            below=1.0,
+            overturned_by="a function that is not linear and that MixiT's heads fit as well",
+        ),
+        *(
+            SeedClaim(
+                f"{heads}, W_V and MLP: {most_block} heads leave less than {FALLS:g} of one head's "
+                "error in every function",
+                [worst_ratio(of, heads) for of in found],
+                below=FALLS,
+                overturned_by="a function whose error stands still",
+            )
+            for heads in HEADS
+        ),
+        SeedClaim(
+            f"MixiT, W_V and MLP, {most_block} heads: the error over the best linear map's is "
+            "below 1 in every function that is not linear",
+            [
+                max(
+                    error(of, "mixit", block, most_block, f) / of["linear"]["later"][f]
+                    for f in NONLINEAR
+                )
+                for of in found
+            ],
+            below=1.0,
+            overturned_by="an MLP behind fixed mixing that does no better than a linear map",
+        ),
+        SeedClaim(
+            f"W_V and MLP, {most_block} heads: frozen-qk's error over MixiT's is below 1 in "
+            "retrieval",
+            [
+                error(of, "frozen-qk", block, most_block, "retrieval")
+                / error(of, "mixit", block, most_block, "retrieval")
+                for of in found
+            ],
+            below=1.0,
+            overturned_by="fixed mixing that retrieves as well at this size",
+        ),
+        SeedClaim(
+            f"frozen-qk without positions, W_V and MLP, {most_block} heads: the token before is "
+            f"missed by more than 0.6 (the least there can be: {WITHOUT_ORDER:.3f})",
+            [
+                error(of, "frozen-qk", block, most_block, "previous", positions=False)
+                for of in found
+            ],
+            above=0.6,
+            overturned_by="heads that tell the order of tokens without positions",
+            check=True,
+        ),
+    ]
+
+
+def _quantities(found: Seeds, sizes: TheoremSizes) -> list[Quantity]:
+    """Errors with the most heads; what the definitions say exactly."""
+    listed = [
+        compare_range(
+            "MixiT's attention",
+            "distance from linear",
+            [of["nonlinearity"]["mixit"] for of in found],
+            (0.0, 0.0),
+            tolerance=ROUNDING,
+            remark="the toolkit's layer in float64; exactly linear by eq. 2.3",
+        ),
+        compare(
+            "frozen-qk's attention",
+            "distance from linear",
+            [of["nonlinearity"]["frozen-qk"] for of in found],
+            unit="",
+        ),
+        compare_range(
+            "MixiT's attention",
+            f"dimensions that {sizes.values_heads[-1]} mixing matrices span",
+            [float(of["span"]) for of in found],
+            (float(SPAN), float(SPAN)),
+            remark="m(m + 1)/2 - (m - 1)",
+        ),
+    ]
+    fits = {"values alone": sizes.values_heads[-1], "values and MLP": sizes.block_heads[-1]}
+    for function in FUNCTIONS:
+        bound = [of["linear"]["later"][function] for of in found]
+        listed.append(compare(function, "error of the best linear map", bound, unit=""))
+        for fit, n_heads in fits.items():
+            for heads in HEADS:
+                ours = [error(of, heads, fit, n_heads, function) for of in found]
+                listed.append(
+                    compare(function, f"error, {heads}, {fit}, {n_heads} heads", ours, unit="")
+                )
+    return listed
+
+
+def _verdict(found: Seeds, findings: Sequence[Finding], sizes: TheoremSizes) -> str:
+    n = len(FUNCTIONS)
+    exponents = sorted(findings[:n], key=lambda f: f.value)
+    first, still, _, qk, mixit, beats, retrieves, order = findings[n:]
+    linear, bent = (
+        max(of["nonlinearity"][heads] for of in found) for heads in ("mixit", "frozen-qk")
+    )
+    most, most_block = sizes.values_heads[-1], sizes.block_heads[-1]
+    text = [
+        f"Functions of {POSITIONS} tokens, held-out error: with W_V alone, the random features of "
+        f"the source's proof, frozen-qk's falls as heads^{in_words(exponents[0])} to "
+        f"heads^{in_words(exponents[-1])} behind the first position; at the first, where every "
+        f"head reads the token itself, {most} heads leave {in_words(first)} of the square.",
+        f"MixiT's attention is linear to {linear:.0e} (frozen-qk's is off by {bent:.2f}), and with "
+        f"W_V alone {most} of its heads leave {in_words(still)} of what {FROM} leave.",
+        f"With an MLP behind the heads, {most_block} leave at most {in_words(qk)} of one head's "
+        f"error in frozen-qk and {in_words(mixit)} in MixiT; in retrieval frozen-qk's error is "
+        f"{in_words(retrieves)} of MixiT's.",
+        f"Without positions frozen-qk misses the token before by {in_words(order)}.",
+    ]
+    if linear <= ROUNDING and beats.judgement == "confirmed":
+        text.append(
+            "So what the source says of MixiT, that it can fit linear functions alone, is so of "
+            "its attention and not of its layer, which with its MLP is below any linear map's "
+            f"error in every function that is not linear ({', '.join(NONLINEAR)}), on rows this "
+            "short."
+        )
+    if first.judgement == "confirmed":
+        text.append("The theorem needs its MLP, which the proof does not use.")
+    text.append(
+        f"{counted(findings)}; finitely many heads and functions support a theorem and do not "
+        "prove it."
+    )
+    return " ".join(text)
+
+
+def _by_seed(found: Seeds) -> Table:
+    rows = [
+        [
+            *(of["seed"], f["heads"], f["fit"], "yes" if f["positions"] else "no", f["n_heads"]),
+            f["first"]["square"],
+            *(f["later"][function] for function in FUNCTIONS),
+        ]
+        for of in found
+        for f in of["fits"]
+    ]
+    rows += [
+        [of["seed"], "any", "best linear map", None, None, of["linear"]["first"]["square"]]
+        + [of["linear"]["later"][function] for function in FUNCTIONS]
+        for of in found
+    ]
+    columns = ["seed", "heads", "fit", "positions", "number", "square, first", *FUNCTIONS]
+    caption = (
+        "Root mean square error over the function's standard deviation, held-out rows, at all "
+        "positions but the first; the square's at the first too. The best linear map is fitted "
+        "on the held-out rows themselves: no linear map does better there."
+    )
+    return Table("Every fit", columns, rows, caption)
+
+
+THEOREM_5_1 = Artefact(
+    name=NAME,
+    summary="continuous causal functions by frozen heads and by fixed mixing: error by heads",
+    source=SOURCE,
+    presets={
+        "small": "5 functions of 4 tokens, up to 128 heads (16 with an MLP), 5 seeds; minutes",
+        "paper": "up to 512 heads (64 with an MLP), 10 seeds; the source gives no numbers",
+    },
+    run=reproduce_theorem,
+    first_seed=FRESH,
+)

@@ -1,0 +1,189 @@
+"""Training throughput of frozen-qk and MixiT over the standard transformer (appendix D).
+
+The source trains 1,022.8 samples a second with the standard transformer on FineWeb-Edu, 1,267.1
+with frozen-qk (+23.9 %) and 1,349.0 with MixiT (+32.0 %), on GPUs of a kind that it does not name
+for this figure. Here all variants are timed in turn in one process (see `timing`); a repeat is a
+set of fresh models, and its figure the median of its rounds' ratios. How fast a machine is cancels
+in the ratio; which part of a step the attention is does not, and that is a matter of the sizes.
+
+Intervals are over repeats on one machine in one session: another machine, or another day on it, is
+not in them.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.runner import Runner
+from interp_studies.open.finding import Finding
+from interp_studies.open.result import open_evidence
+from interp_studies.open.seed_claim import SeedClaim, judged
+from interp_studies.random_attention.claimed import ClaimsResult
+from interp_studies.random_attention.throughput.timing import (
+    TIMED,
+    TimingSizes,
+    frozen_share,
+    gains,
+    variant_rates,
+)
+from interp_studies.result import Quantity, compare, study_provenance
+from interp_toolkit import plots
+from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.registry import Artefact
+from interp_toolkit.results import Figure, Table
+from interp_toolkit.toys.random_attention.variants import Variant
+
+NAME = "random-attention/throughput"
+SOURCE = "Is random attention sufficient for sequence modeling?, appendix D"
+THEIRS: Mapping[str, float] = {"frozen-qk": 0.239, "mixit": 0.320}
+PRESETS: Mapping[str, TimingSizes] = {
+    "small": TimingSizes(2, 128, 4, 64, 256, rows=32, steps=3, rounds=9),
+    "paper": TimingSizes(12, 512, 8, 2_048, 16_384, rows=4, steps=5, rounds=9),
+}
+REPEATS = 5
+
+
+def timing_job(
+    *, folder: Path, sizes: Mapping[str, Any], variants: Sequence[Variant], seed: int, device: str
+) -> Outcome:
+    """One repeat.
+
+    Args:
+        folder: not used.
+        sizes: the fields of a `TimingSizes`.
+        variants: to time, in turn.
+        seed: of models and tokens.
+        device: to time on.
+    """
+    import torch
+
+    name = torch.cuda.get_device_name() if device.startswith("cuda") else "one CPU thread"
+    found = variant_rates(TimingSizes(**sizes), seed, device, variants)
+    return Outcome({"device": name, "seed": seed, "rates": found})
+
+
+def reproduce_throughput(preset: str, seeds: int | None, runner: Runner) -> ClaimsResult:
+    """Time all variants in turn; `seeds` overrides how many repeats."""
+    sizes = PRESETS[preset]
+    arguments = {"sizes": asdict(sizes), "variants": TIMED, "device": runner.device}
+    done: dict[str, dict[str, Any]] = {}
+    for seed in runner.seeds(seeds or REPEATS):  # apart: no repeat runs beside another
+        job = Job(f"repeat-{seed}", timing_job, {**arguments, "seed": seed})
+        done |= runner.run([job])
+    repeats = list(done.values())
+    timed_on = " and ".join(dict.fromkeys(one["device"] for one in repeats))
+    medians = {v: [statistics.median(gains(one["rates"], v)) for one in repeats] for v in THEIRS}
+    findings = judged(
+        [
+            SeedClaim(
+                f"{variant} does more training steps a second than standard in this session (gain "
+                "above 0)",
+                values,
+                above=0.0,
+                overturned_by="the same sizes, timed in turn, without a gain",
+            )
+            for variant, values in medians.items()
+        ]
+    )
+    bound = frozen_share(sizes.config("standard", 0))
+    settings = {"preset": preset, "seeds": len(repeats), **arguments, "timed_on": timed_on}
+    return ClaimsResult(
+        probe=NAME,
+        verdict=_verdict(findings, timed_on, sizes, bound),
+        evidence=open_evidence(findings),
+        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
+        quantities=_quantities(medians, repeats, judge=preset == "paper"),
+        jobs=done,
+        by_seed=_by_seed(repeats),
+        plots=[_figure(repeats)],
+        findings=findings,
+    )
+
+
+def _quantities(
+    medians: Mapping[str, Sequence[float]],
+    repeats: Sequence[Mapping[str, Any]],
+    *,
+    judge: bool,
+) -> list[Quantity]:
+    found = []
+    for variant, values in medians.items():
+        theirs = THEIRS[variant]
+        remark = f"theirs: {100 * theirs:.1f} % at 12 layers, 512 wide, 2,048 positions"
+        shown = compare(
+            variant,
+            "steps a second over standard's",
+            values,
+            theirs if judge else None,
+            remark="" if judge else remark,
+        )
+        found.append(shown)
+    for variant in TIMED:
+        seconds = [statistics.median(one["rates"][variant]) for one in repeats]
+        found.append(compare(variant, "steps a second", seconds, unit=""))
+    return found
+
+
+def _verdict(findings: Sequence[Finding], device: str, sizes: TimingSizes, bound: float) -> str:
+    said = "; ".join(
+        f"{variant} trains {100 * f.value:+.1f} % ({100 * f.low:+.1f} to {100 * f.high:+.1f} %) "
+        f"steps a second, the source's {100 * THEIRS[variant]:+.1f} %"
+        for variant, f in zip(THEIRS, findings, strict=True)
+    )
+    return (
+        f"Timed in turn on {device}, {sizes.n_layers} layers, {sizes.d_model} wide, {sizes.n_ctx} "
+        f"positions, against standard: {said}. Intervals are of this session: over "
+        f"{findings[0].units} of models, not over machines or days. Without the gradients of W_Q "
+        f"and W_K alone, {100 * bound:.1f} % of the products' arithmetic, frozen-qk could gain at "
+        f"most {100 * (1 / (1 - bound) - 1):+.1f} %; what an optimiser step saves comes on top."
+    )
+
+
+def _by_seed(repeats: Sequence[Mapping[str, Any]]) -> Table:
+    rows = []
+    for one in repeats:
+        for variant in TIMED:
+            each = gains(one["rates"], variant)
+            rows.append(
+                [
+                    *(one["seed"], variant, statistics.median(one["rates"][variant])),
+                    *(100 * x for x in (statistics.median(each), min(each), max(each))),
+                ]
+            )
+    columns = ["repeat", "variant", "steps a second", "over standard %", "lowest", "highest"]
+    caption = "Medians over rounds; the gain is of each round's own ratio, with its range."
+    return Table("Every repeat", columns, rows, caption)
+
+
+def _figure(repeats: Sequence[Mapping[str, Any]]) -> Figure:
+    data: list[plots.Part] = []
+    for (variant, theirs), color in zip(THEIRS.items(), CLASS_COLORS, strict=True):
+        points = [100 * gain for one in repeats for gain in gains(one["rates"], variant)]
+        data.append(plots.markers([variant] * len(points), points, color, variant, size=6))
+        data.append(
+            plots.markers(
+                *([variant], [100 * theirs], NEUTRAL, f"source, {variant}"),
+                symbol="diamond",
+                size=11,
+            )
+        )
+    layout = plots.layout(plots.axis("", "category"), plots.axis("steps a second over standard, %"))
+    caption = "A point a round of every repeat; diamonds: the source's, of other sizes on GPUs."
+    return Figure("Training throughput over standard", caption, data, layout)
+
+
+THROUGHPUT = Artefact(
+    name=NAME,
+    summary="training steps a second of frozen-qk and mixit over standard, timed in turn",
+    source=SOURCE,
+    presets={
+        "small": "2 layers, 128 wide, 64 positions, 5 repeats of 9 rounds; a minute",
+        "paper": "12 layers, 512 wide, 2,048 positions; needs a GPU",
+    },
+    run=reproduce_throughput,
+)

@@ -1,0 +1,167 @@
+"""Every artefact, one after the other, with a page of what came out: `interp reproduce all`.
+
+    FOLDER/jobs/NAME/         the jobs of an artefact, as `--out` keeps them, to go on with; those
+                              that train some of the same models have one folder
+    FOLDER/results/NAME.json  its verdict, figures theirs beside ours, findings, settings, tables
+    FOLDER/results/README.md  a line for each
+    FOLDER/seconds.json       how long each has taken, over all runs; the first that needs a model
+                              which several share has trained it
+
+An artefact that cannot be made here (a text that is not on this machine) is told and passed over.
+Files are written as soon as an artefact is done, and hold nothing that differs from run to run but
+minutes, and what is timed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from interp_studies.jobs.runner import Runner
+from interp_toolkit.atomic import replacing
+from interp_toolkit.bounded import read_whole_text
+from interp_toolkit.errors import InputError
+from interp_toolkit.registry import find
+from interp_toolkit.report.json import to_json
+from interp_toolkit.results import Result, jsonable
+
+JOBS, RESULTS, SPENT = "jobs", "results", "seconds.json"
+LEFT_OUT = ("jobs", "plots")  # of a result's JSON: every seed's numbers
+
+
+@dataclass(frozen=True)
+class Made:
+    """An artefact that was asked for.
+
+    Attributes:
+        name: of the artefact.
+        preset: that was run.
+        result: None where it could not be made.
+        why_not: in a line; "" where it was.
+        seconds: spent on it, by this run and those it goes on with.
+    """
+
+    name: str
+    preset: str
+    result: Result | None
+    why_not: str
+    seconds: float
+
+
+def reproduce_all(
+    names: Iterable[str],
+    preset: str,
+    folder: Path,
+    runner_for: Callable[[Path, int], Runner],
+    say: Callable[[str], None],
+) -> list[Made]:
+    """Make every artefact and keep what came out.
+
+    Args:
+        names: of the artefacts.
+        preset: to run; of an artefact that has none of this name, its first.
+        folder: where jobs and results are kept.
+        runner_for: the runner of the jobs that are kept in this folder, and the artefact's first
+            seed.
+        say: is told which artefact is being made.
+
+    Raises:
+        InputError: a file cannot be written.
+    """
+    made: list[Made] = []
+    chosen, spent = list(names), _spent(folder / SPENT)
+    for number, name in enumerate(chosen, 1):
+        say(f"{number} of {len(chosen)}: {name}")
+        found = _make(name, preset, folder, runner_for)
+        found = dataclasses.replace(found, seconds=found.seconds + spent.get(name, 0.0))
+        made.append(found)
+        file = folder / RESULTS / f"{name}.json"
+        if found.result is not None:
+            _write_result(found.result, file)
+        else:
+            file.unlink(missing_ok=True)  # an earlier run's would stand beside "not made"
+        _write(folder / SPENT, json.dumps(spent | {m.name: m.seconds for m in made}, indent=1))
+        _write(folder / RESULTS / "README.md", page(made))
+    return made
+
+
+def _spent(path: Path) -> dict[str, float]:
+    """The seconds that earlier, interrupted runs spent on each artefact."""
+    try:
+        found = json.loads(read_whole_text(path))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    ok = isinstance(found, dict) and all(isinstance(x, int | float) for x in found.values())
+    return found if ok else {}
+
+
+def _make(name: str, preset: str, folder: Path, runner_for: Callable[[Path, int], Runner]) -> Made:
+    artefact = find("artefacts", name)
+    chosen = preset if preset in artefact.presets else next(iter(artefact.presets))
+    began = time.monotonic()
+    result, why_not = None, ""
+    try:
+        place = folder / JOBS / (artefact.shares or name).replace("/", "--")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        result = artefact.run(chosen, None, runner_for(place, artefact.first_seed))
+    except InputError as error:
+        why_not = str(error)
+    except Exception as error:  # the others are still to be made; it is told, and the exit code too
+        why_not = f"a bug: {type(error).__name__}: {error}"
+    return Made(name, chosen, result, why_not, time.monotonic() - began)
+
+
+def page(made: Iterable[Made]) -> str:
+    """A Markdown page with a line for each artefact."""
+    lines = [
+        "# What `interp reproduce all` found",
+        "",
+        "Each line is one artefact; its figures, theirs beside ours, are in the file of its name.",
+        "",
+        "| artefact | preset | outcome | verdict | minutes |",
+        "|---|---|---|---|---|",
+    ]
+    for one in made:
+        outcome = "not made" if one.result is None else one.result.status.replace("_", " ")
+        verdict = one.why_not if one.result is None else one.result.verdict
+        cells = [one.name, one.preset, outcome, _cell(verdict), f"{one.seconds / 60:.1f}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def _write_result(result: Result, path: Path) -> None:
+    document = to_json([result])
+    for one in document["results"]:
+        for left_out in LEFT_OUT:
+            one.pop(left_out, None)
+        one["tables"] = [
+            {"title": t.title, "columns": list(t.columns), "rows": jsonable(t.rows)}
+            for t in result.tables()
+        ]
+    _write(path, json.dumps(document, allow_nan=False, indent=1) + "\n")
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(path) as part:
+            Path(part).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InputError(f"{path} cannot be written: {error}") from error
+
+
+def summary(made: Iterable[Made]) -> str:
+    """How many could be made, and which not, in a sentence."""
+    chosen: list[Any] = list(made)
+    missing = [f"{one.name} ({one.why_not})" for one in chosen if one.result is None]
+    text = f"{len(chosen) - len(missing)} of {len(chosen)} artefacts made"
+    return f"{text}; not made: {'; '.join(missing)}" if missing else text

@@ -1,0 +1,211 @@
+"""The models that the sorting study trains, and what the source says of each.
+
+Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from interp_studies.jobs.attempt import Job
+from interp_studies.sorting.models import sorting_model
+from interp_studies.train_seed import variant_of
+from interp_toolkit.registry import find
+
+SEARCHED = 1_000_000  # lists, for each model
+CHECKPOINTS = 12  # along training, of the first seed of experiment 1
+MIN_GREATER, ARGMAX = "min_greater_than_previous", "argmax_piecewise_linear"
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A kind of model and what the source says of it.
+
+    Attributes:
+        name: in tables.
+        recipe, variant: that train it.
+        seeds: how many, by preset.
+        loss: the source's, if it gives one.
+        shares: the source's shares of whole lists right, by test.
+        algorithm: what the source says it does; None where it does not.
+        wrong_per_million: the source's count of wrongly sorted hard lists.
+        remark: how it differs from the source's, or what the source leaves open.
+        cost: of a step, beside the others'.
+    """
+
+    name: str
+    recipe: str
+    variant: str | None
+    seeds: Mapping[str, int]
+    loss: float | None = None
+    shares: Mapping[str, float] = field(default_factory=dict)
+    algorithm: str | None = None
+    wrong_per_million: float | None = None
+    remark: str = ""
+    cost: float = 1.0
+
+    def settings(self, preset: str) -> dict[str, Any]:
+        """What differs from the recipe's defaults."""
+        settings = dict(find("recipes", self.recipe).presets[preset])
+        settings.pop("seeds", None)
+        return {**settings, **variant_of(self.recipe, self.variant)}
+
+    def jobs(self, preset: str, seeds: Sequence[int], device: str) -> list[Job]:
+        """A job a seed; checkpoints are kept of the first of the causal ones."""
+        return [
+            self._job(preset, seed, device, evolution=self is CAUSAL and seed == seeds[0])
+            for seed in seeds
+        ]
+
+    def _job(self, preset: str, seed: int, device: str, *, evolution: bool) -> Job:
+        settings = self.settings(preset)
+        if evolution:
+            settings["checkpoints"] = CHECKPOINTS
+        steps = find("recipes", self.recipe).config(**settings).steps
+        return Job(
+            name=f"{self.recipe}-{self.variant or 'default'}-seed-{seed}",
+            function=sorting_model,
+            arguments={
+                "recipe": self.recipe,
+                "settings": settings,
+                "seed": seed,
+                "device": device,
+                "searched": SEARCHED,
+            },
+            cost=self.cost * steps,
+        )
+
+
+ADAMW_REMARK = "AdamW on a cosine; the source: Adam, its rate lowered by hand"
+CAUSAL = Experiment(
+    "1, causal",
+    "sort-causal",
+    "post",
+    {"small": 4, "paper": 8},
+    0.015,
+    {"random": 0.986, "hard": 0.968},
+    "mixed",
+    remark="Adam; the rate falls geometrically, in the source by hand",
+)
+EXPERIMENTS = (
+    CAUSAL,
+    Experiment(
+        "2, distinct",
+        "sort-distinct",
+        "adamw",
+        {"small": 4, "paper": 8},
+        0.0006,
+        {"random": 1.0, "sets": 1.0},
+        MIN_GREATER,
+        remark=ADAMW_REMARK,
+    ),
+    Experiment(
+        "3, bidirectional",
+        "sort-bidirectional",
+        "adamw",
+        {"small": 4, "paper": 8},
+        0.0003,
+        {"random": 1.0, "hard": 1.0},
+        ARGMAX,
+        wrong_per_million=2.0,
+        remark=ADAMW_REMARK,
+    ),
+    Experiment(
+        "1, fixed query, AdamW",
+        "sort-causal",
+        "fixed-query",
+        {"small": 2, "paper": 8},
+        0.0003,
+        {"random": 1.0, "hard": 1.0},
+        ARGMAX,
+        remark=ADAMW_REMARK,
+    ),
+    Experiment(
+        "1, fixed query, Adam",
+        "sort-causal",
+        "fixed-query-adam",
+        {"small": 2, "paper": 8},
+        0.0003,
+        {"random": 1.0, "hard": 1.0},
+        ARGMAX,
+        remark="the source's optimiser; its rate falls geometrically, in the source by hand",
+    ),
+    Experiment(
+        "1, uniform lists",
+        "sort-causal",
+        "uniform",
+        {"small": 2, "paper": 8},
+        remark="the source: performed poorly on close values, without a figure",
+    ),
+    Experiment(
+        "1, half of the lists of two values",
+        "sort-causal",
+        "with-two-valued",
+        {"small": 2, "paper": 8},
+        remark="the source guesses that such data would mend its failures",
+    ),
+    Experiment(
+        "1, loss clipped at 0.02",
+        "sort-causal",
+        "clipped",
+        {"small": 2, "paper": 8},
+        shares={"random": 0.995, "hard": 0.971},
+    ),
+    Experiment(
+        "1, AdamW",
+        "sort-causal",
+        "adamw",
+        {"small": 2, "paper": 8},
+        0.015,
+        {"random": 0.986, "hard": 0.968},
+        remark="not the source's: its causal model, trained otherwise",
+    ),
+    Experiment(
+        "1, d_model 300",
+        "sort-causal",
+        "wide",
+        {"paper": 8},
+        shares={"hard": 0.999},
+        remark="the source: about 99.9 %, not said on which lists",
+        cost=4.0,
+    ),
+    Experiment(
+        "1, d_model 300, clipped",
+        "sort-causal",
+        "wide-clipped",
+        {"paper": 8},
+        shares={"hard": 1.0},
+        remark="the source: no counterexample observed, not said among how many",
+        cost=4.0,
+    ),
+    Experiment(
+        "1, rate lowered on plateaus",
+        "sort-causal",
+        "plateau",
+        {"paper": 8},
+        0.015,
+        {"random": 0.986, "hard": 0.968},
+        remark="as the source's by hand: by √10 when the loss stops falling",
+    ),
+    Experiment(
+        "2, 300 sets held out",
+        "sort-distinct",
+        "held-out",
+        {"small": 1, "paper": 8},
+        remark="the source asks whether its model remembers sets; it held none out",
+    ),
+    Experiment(
+        "2, Adam", "sort-distinct", "post", {"paper": 8}, 0.0006, {"random": 1.0, "sets": 1.0}
+    ),
+    Experiment(
+        "3, Adam",
+        "sort-bidirectional",
+        "post",
+        {"paper": 8},
+        0.0003,
+        {"random": 1.0, "hard": 1.0},
+        wrong_per_million=2.0,
+    ),
+)

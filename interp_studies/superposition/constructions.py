@@ -1,0 +1,166 @@
+"""The further constructions and remarks, each with its error: `superposition/constructions`.
+
+What each row is, `construction_jobs` says. The source gives orders of growth and no figures.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from interp_studies.jobs.runner import Runner
+from interp_studies.result import StudyResult, compare
+from interp_studies.superposition.construction_jobs import (
+    LOADS,
+    NOISES,
+    TERMS,
+    all_rows,
+)
+from interp_studies.superposition.sheet import sheet
+from interp_toolkit import plots
+from interp_toolkit.epsilon import AFFINE
+from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.registry import Artefact
+from interp_toolkit.results import Figure, Table
+
+NAME = "superposition/constructions"
+SOURCE = "Computation in superposition, sections 1.2 to 1.5 and 2"
+SEEDS = 3
+
+Rows = Mapping[str, Sequence[Mapping[str, Any]]]  # by name, one a seed
+
+
+def reproduce_constructions(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
+    """Build and measure every row; `seeds` overrides how often."""
+    n_seeds = seeds or SEEDS
+    jobs = all_rows(runner.seeds(n_seeds))
+    found = runner.run(jobs)
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for job in jobs:
+        for one in found[job.name]["rows"]:
+            rows.setdefault(one["name"], []).append(one)
+    quantities = [
+        compare(name, of, [float(one[of]) for one in mine], unit="")
+        for name, mine in rows.items()
+        for of in ("worst", "rms")
+    ]
+    capacity = next(v for v in found.values() if "capacity" in v)
+    return sheet(
+        NAME,
+        SOURCE,
+        runner,
+        settings={"preset": preset, "seeds": n_seeds, "dtype": "float64"},
+        verdict=verdict(rows, capacity),
+        quantities=quantities,
+        jobs=found,
+        by_seed=_by_seed(rows),
+        examples=[_table(rows), _capacity_table(capacity)],
+        plots=[_figure(rows)],
+    )
+
+
+def _median(rows: Rows, name: str, of: str) -> float:
+    return statistics.median(float(one[of]) for one in rows[name])
+
+
+def verdict(rows: Rows, capacity: Mapping[str, Any]) -> str:
+    """How many rows are below their bound, and how the others grow."""
+    own, fitted = (
+        [_median(rows, f"noise {x:g} on the weights, {kind}", "rms") for x in NOISES]
+        for kind in ("own readoffs, 2 on", "fitted readoffs, held out, 3 on")
+    )
+    sums = ", ".join(
+        f"{_median(rows, f'sum of {k} ANDs of disjoint pairs, 4 on', 'worst'):.2f} for {k}"
+        for k in TERMS
+    )
+    fires = ", ".join(
+        f"{_median(rows, f'misfires, m p / d0 = {x:g}', 'rms'):.2f} at {x:g}" for x in LOADS
+    )
+    exact = [
+        name for name, mine in rows.items() if mine[0]["exact"] and mine[0]["offset"] is not None
+    ]
+    _, d, m = capacity["capacity"][-1]
+    below = sum(_median(rows, name, "offset") < rows[name][0]["affine"] for name in exact)
+    return (
+        f"Of {len(exact)} rows measured on all inputs, {below} are after each gate's best gain and "
+        "bias below what any affine function of its bits is (1/4 for an AND of two, 1/3 of three, "
+        f"1/2 for XORs). Interference on a neuron (rms) as features a neuron and axis grow: "
+        f"{fires}; the source's limit, m of order d0 sqrt(d), is 1. Noise of {NOISES[-1]:g} on "
+        f"the weights takes the rms of the construction's own readoffs from {own[0]:.3f} to "
+        f"{own[-1]:.3f}, of readoffs fitted anew, held out, from {fitted[0]:.3f} to "
+        f"{fitted[-1]:.3f}. Sums of ANDs (worst): {sums}; the source asks "
+        f"for errors below 1/k a term. Squares hold m ~ exp({capacity['slope']:.3f} sqrt(d)) "
+        f"random f-vectors with cosines within {capacity['cosine']:g}, {m:,.0f} with {d:,} "
+        "neurons. The source gives no figures."
+    )
+
+
+def _table(rows: Rows) -> Table:
+    shown = [
+        [
+            name,
+            "all" if mine[0]["exact"] else "sampled",
+            _median(rows, name, "worst"),
+            None if mine[0]["offset"] is None else _median(rows, name, "offset"),
+            None if mine[0]["offset"] is None else mine[0]["affine"],
+            _median(rows, name, "rms"),
+        ]
+        for name, mine in rows.items()
+    ]
+    caption = (
+        "Medians over seeds. Affine: what after offset is at least of an affine function of the "
+        "gate's bits. Misfires: interference on neurons by a feature they do not read. "
+        "Products: the source's quadratic (2), cubic (3) and chained quadratic (4) activations. "
+        "Combination: relative distance. All triples of a fan-in 3 layer: rms over triples of "
+        "their worst errors."
+    )
+    columns = ["construction", "inputs", "worst", "after offset", "affine", "rms"]
+    return Table("Constructions", columns, shown, caption)
+
+
+def _capacity_table(capacity: Mapping[str, Any]) -> Table:
+    caption = (
+        f"How many random f-vectors of r dimensions have all cosines within {capacity['cosine']:g}"
+        f", in expectation; a line through log m against sqrt(d) has slope {capacity['slope']:.3f}."
+    )
+    rows = [[r, d, float(f"{m:.4g}")] for r, d, m in capacity["capacity"]]
+    return Table("Features under squares", ["r", "neurons d", "features m"], rows, caption)
+
+
+def _by_seed(rows: Rows) -> Table:
+    shown = [
+        [name, place, one["worst"], one["offset"], one["rms"]]
+        for name, mine in rows.items()
+        for place, one in enumerate(mine)
+    ]
+    return Table("Every seed", ["construction", "draw", "worst", "after offset", "rms"], shown)
+
+
+def _figure(rows: Rows) -> Figure:
+    names = list(rows)
+    columns = (
+        ("worst", CLASS_COLORS[1], "diamond"),
+        ("rms", NEUTRAL, "square"),
+    )
+    data = [
+        plots.markers(
+            [_median(rows, name, of) for name in names], names, color, of, symbol=symbol, size=8
+        )
+        for of, color, symbol in columns
+    ]
+    layout = plots.layout(
+        plots.axis("error", "log"), {"automargin": True, "dtick": 1} | plots.DOWNWARD
+    )
+    layout |= {"shapes": [plots.at_x(AFFINE)], "height": 26 * len(names) + 120}
+    caption = "The dashed line: the worst error, 1/4, of an affine readout of an AND of two."
+    return Figure("Errors of the further constructions", caption, data, layout)
+
+
+CONSTRUCTIONS = Artefact(
+    name=NAME,
+    summary="the source's further constructions and remarks, each with its error",
+    source=SOURCE,
+    presets={"small": f"{SEEDS} draws in float64; about a minute"},
+    run=reproduce_constructions,
+)

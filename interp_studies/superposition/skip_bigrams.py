@@ -1,0 +1,284 @@
+"""How many skip-bigrams a head of given rank can check: `superposition/skip-bigrams`.
+
+Signal to noise is the mean score of the bigrams over the standard deviation of all other pairs'.
+Four kinds of sets B, of random unit f-vectors in d dimensions, a head of rank r:
+
+- random pairs, 1/16 to 2 for each of the d r numbers, by the nearest matrix of rank r (SVD) and
+  by a random projection, whose noise has a closed form (`projection_noise`);
+- r cliques K x Q of disjoint features, |K| = |Q| = k, one rank each: the source's bound, noise
+  k sqrt(r) / d < 1, allows k = d / sqrt(r), d^2 bigrams in all;
+- r cliques with one key feature each: the source allows up to r d features;
+- the identity, feature i in query and key: any projection does, whatever the number of features.
+Source: "Computation in superposition", sections 3.2 and 3.3.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.runner import Runner
+from interp_studies.result import StudyResult, compare
+from interp_studies.superposition.sheet import sheet
+from interp_toolkit import plots
+from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.registry import Artefact
+from interp_toolkit.results import Figure, Table
+from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
+from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
+    Bigram,
+    QKHead,
+    bigram_matrix,
+    projected_head,
+    projection_noise,
+    random_bigrams,
+    score_quality,
+    svd_head,
+)
+
+NAME = "superposition/skip-bigrams"
+SOURCE = "Computation in superposition, section 3"
+SEEDS = 3
+D_MODEL, D_HEAD, FEATURES = 128, 32, 512
+LOADS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)  # bigrams for each of the d r numbers
+CLIQUE_RANK = 16
+CLIQUE_SIZES = (4, 8, 16, 32, 64)  # d / sqrt(r) is 32
+LONE_SIZES = (8, 32, 128, 512)  # query features to one key feature
+IDENTITIES = (128, 256, 512, 1_024, 2_048)
+
+Values = Mapping[str, Any]
+
+
+def random_job(*, folder: Path, load: float, seed: int, sizes: tuple[int, int, int]) -> Outcome:
+    """Random pairs: both heads, and the projection's expected noise."""
+    d_model, d_head, n_features = sizes
+    n_bigrams = round(load * d_model * d_head)
+    features = _features(n_features, d_model, seed)
+    bigrams = random_bigrams(n_features, n_bigrams, seed)
+    W = bigram_matrix(bigrams, features, features)
+    values: dict[str, Any] = {"load": load, "n": n_bigrams}
+    for name, head in (("svd", svd_head(W, d_head)), ("projected", projected_head(W, d_head))):
+        values |= _quality(head, features, features, bigrams, name)
+    expected = math.sqrt(projection_noise(n_bigrams, d_model, d_head, n_features))
+    return Outcome({**values, "projected_expected": 1 / expected})
+
+
+def clique_job(
+    *, folder: Path, n_keys: int, n_queries: int, rank: int, d_model: int, seed: int
+) -> Outcome:
+    """So many cliques as the head has dimensions, of disjoint features, a dimension each."""
+    keys = _features(rank * n_keys, d_model, 2 * seed)
+    queries = _features(rank * n_queries, d_model, 2 * seed + 1)
+    head = QKHead(
+        queries.reshape(rank, n_queries, d_model).sum(dim=1).T.contiguous(),
+        keys.reshape(rank, n_keys, d_model).sum(dim=1).T.contiguous(),
+    )
+    bigrams = [
+        (c * n_keys + k, c * n_queries + q)
+        for c in range(rank)
+        for k in range(n_keys)
+        for q in range(n_queries)
+    ]
+    found = _quality(head, queries, keys, bigrams, "exact")
+    noise = math.sqrt(rank * n_keys * n_queries) / d_model
+    sizes = {"n": len(bigrams), "features": rank * (n_keys + n_queries), "source_noise": noise}
+    return Outcome({**found, **sizes, "n_keys": n_keys, "n_queries": n_queries})
+
+
+def identity_job(*, folder: Path, n_features: int, d_model: int, d_head: int, seed: int) -> Outcome:
+    """Feature i in the query and in the key, by the nearest matrix and by a projection alone."""
+    features = _features(n_features, d_model, seed)
+    bigrams = [(i, i) for i in range(n_features)]
+    W = bigram_matrix(bigrams, features, features)
+    alone = projected_head(torch.eye(d_model, dtype=torch.float64), d_head, seed)
+    values: dict[str, Any] = {"n": n_features}
+    for name, head in (("svd", svd_head(W, d_head)), ("projection", alone)):
+        values |= _quality(head, features, features, bigrams, name)
+    return Outcome(values)
+
+
+def _features(n: int, d_model: int, seed: int) -> torch.Tensor:
+    return random_unit_features(n, d_model, torch.Generator().manual_seed(seed))
+
+
+def _quality(
+    head: QKHead,
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    bigrams: Sequence[Bigram],
+    name: str,
+) -> dict[str, float]:
+    quality = score_quality(head.scores(queries, keys), bigrams)
+    return {
+        f"{name}_ratio": quality.signal / quality.noise,
+        f"{name}_auc": quality.auc,
+        f"{name}_signal": quality.signal,
+        f"{name}_noise": quality.noise,
+    }
+
+
+def _jobs(seeds: Sequence[int]) -> dict[str, list[Job]]:
+    sizes = {"sizes": (D_MODEL, D_HEAD, FEATURES)}
+    cliques = {"rank": CLIQUE_RANK, "d_model": D_MODEL}
+    heads = {"d_model": D_MODEL, "d_head": D_HEAD}
+    parts: dict[str, list[tuple[str, Any, dict[str, Any]]]] = {
+        "random": [(f"random-{x:g}", random_job, {"load": x, **sizes}) for x in LOADS],
+        "cliques": [
+            (f"cliques-{k}", clique_job, {"n_keys": k, "n_queries": k, **cliques})
+            for k in CLIQUE_SIZES
+        ],
+        "one key": [
+            (f"one-key-{n}", clique_job, {"n_keys": 1, "n_queries": n, **cliques})
+            for n in LONE_SIZES
+        ],
+        "identity": [
+            (f"identity-{m}", identity_job, {"n_features": m, **heads}) for m in IDENTITIES
+        ],
+    }
+    return {
+        kind: [
+            Job(f"{name}-seed-{seed}", function, {**arguments, "seed": seed})
+            for name, function, arguments in made
+            for seed in seeds
+        ]
+        for kind, made in parts.items()
+    }
+
+
+#: by kind: what its size is called, and the ratios that are shown
+KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
+    "random": ("load", {"SVD": "svd_ratio", "projection": "projected_ratio"}),
+    "cliques": ("n_keys", {"a rank a clique": "exact_ratio"}),
+    "one key": ("n_queries", {"a rank a clique": "exact_ratio"}),
+    "identity": ("n", {"SVD": "svd_ratio", "projection": "projection_ratio"}),
+}
+
+
+def reproduce_bigrams(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
+    """Measure all four kinds of sets; `seeds` overrides how many draws."""
+    n_seeds = seeds or SEEDS
+    jobs = _jobs(runner.seeds(n_seeds))
+    found = runner.run([job for mine in jobs.values() for job in mine])
+    by_kind = {kind: [found[job.name] for job in mine] for kind, mine in jobs.items()}
+    quantities = [
+        compare(f"{kind}, {head}", f"signal / noise at {of} = {size:g}", ours, unit="")
+        for kind, (of, heads) in KINDS.items()
+        for head, key in heads.items()
+        for size, ours in _by_size(by_kind[kind], of, key).items()
+    ]
+    settings = {"d_model": D_MODEL, "d_head": D_HEAD, "clique_rank": CLIQUE_RANK}
+    return sheet(
+        NAME,
+        SOURCE,
+        runner,
+        settings={"preset": preset, "seeds": n_seeds, **settings},
+        verdict=_verdict(by_kind),
+        quantities=quantities,
+        jobs=found,
+        by_seed=_table(jobs, found),
+        plots=[_load_figure(by_kind["random"]), _clique_figure(by_kind)],
+    )
+
+
+def _by_size(values: Sequence[Values], of: str, key: str) -> dict[float, list[float]]:
+    by_size: dict[float, list[float]] = {}
+    for v in values:
+        by_size.setdefault(float(v[of]), []).append(float(v[key]))
+    return by_size
+
+
+def _medians(values: Sequence[Values], of: str, key: str) -> dict[float, float]:
+    return {size: statistics.median(v) for size, v in _by_size(values, of, key).items()}
+
+
+def _verdict(by_kind: Mapping[str, Sequence[Values]]) -> str:
+    svd = _medians(by_kind["random"], "load", "svd_ratio")
+    loads = ", ".join(f"{svd[x]:.1f} at {x:g}" for x in LOADS)
+    cliques = _medians(by_kind["cliques"], "n_keys", "exact_ratio")
+    bound = round(D_MODEL / math.sqrt(CLIQUE_RANK))
+    lone = _medians(by_kind["one key"], "n_queries", "exact_ratio")
+    same = _medians(by_kind["identity"], "n", "projection_ratio")
+    first, last = min(same), max(same)
+    return (
+        f"Random bigrams, d = {D_MODEL}, d_head = {D_HEAD}: signal to noise {loads} bigrams a "
+        f"number of d x d_head. {CLIQUE_RANK} cliques of k x k: {cliques[bound]:.1f} at k = "
+        f"d/sqrt(d_head) = {bound}, {CLIQUE_RANK * bound**2:,} bigrams = d², where the source's "
+        f"noise is 1; with one key feature each {lone[D_MODEL]:.1f} at {D_MODEL} query features, "
+        f"{CLIQUE_RANK * D_MODEL:,} features in all. The identity: {same[first]:.1f} with "
+        f"{first:g} features and {same[last]:.1f} with {last:g}, about the root of d_head. The "
+        "source gives orders of growth and no figures."
+    )
+
+
+def _load_figure(values: Sequence[Values]) -> Figure:
+    data = []
+    for place, (name, key) in enumerate(KINDS["random"][1].items()):
+        points = _medians(values, "load", key)
+        data.append(
+            plots.line(points, points.values(), CLASS_COLORS[place], name)
+            | plots.marked(plots.symbol(place), size=8)
+        )
+    expected = _medians(values, "load", "projected_expected")
+    data.append(plots.dashed(expected, expected.values(), "projection, closed form"))
+    layout = plots.layout(
+        plots.axis("bigrams for each of d x d_head numbers", "log"),
+        plots.axis("signal / noise", "log"),
+    )
+    layout |= {"shapes": [plots.at_y(1.0)]}
+    caption = (
+        f"Random bigrams of {FEATURES} features, d = {D_MODEL}, d_head = {D_HEAD}; medians over "
+        "seeds. The dashed line at 1: a bigram's mean score is what other pairs scatter by."
+    )
+    return Figure("Skip-bigrams by number", caption, data, layout)
+
+
+def _clique_figure(by_kind: Mapping[str, Sequence[Values]]) -> Figure:
+    data = []
+    for place, kind in enumerate(("cliques", "one key")):
+        points = sorted((v["n"], v["exact_ratio"]) for v in by_kind[kind])
+        name = "k x k" if kind == "cliques" else "one key feature"
+        x, y = zip(*points, strict=True)
+        symbol = plots.symbol(place)
+        data.append(plots.markers(x, y, CLASS_COLORS[place], name, symbol=symbol, size=8))
+    bound = sorted({(v["n"], 1 / v["source_noise"]) for v in by_kind["cliques"]})
+    x, y = zip(*bound, strict=True)
+    data.append(plots.line(x, y, NEUTRAL, "k x k, source's noise"))
+    layout = plots.layout(plots.axis("bigrams", "log"), plots.axis("signal / noise", "log"))
+    layout |= {"shapes": [plots.at_x(float(D_MODEL**2)), plots.at_y(1.0)]}
+    caption = (
+        f"{CLIQUE_RANK} cliques of disjoint features, d = {D_MODEL}, d_head = {CLIQUE_RANK}: a "
+        "dimension of the head each. The vertical line: d² bigrams. The source counts pairs that "
+        "hold neither feature of a clique; pairs that hold one add to the noise here."
+    )
+    return Figure("Superposed cliques", caption, data, layout)
+
+
+def _table(jobs: Mapping[str, Sequence[Job]], found: Mapping[str, Values]) -> Table:
+    rows = [
+        [kind, found[job.name]["n"], job.arguments["seed"], head, *_shown(found[job.name], key)]
+        for kind, mine in jobs.items()
+        for job in mine
+        for head, key in KINDS[kind][1].items()
+    ]
+    columns = ["set", "bigrams", "seed", "head", "signal", "noise", "ratio", "AUC"]
+    return Table("Every seed", columns, rows)
+
+
+def _shown(values: Values, key: str) -> list[float]:
+    name = key.removesuffix("_ratio")
+    return [values[f"{name}_{part}"] for part in ("signal", "noise", "ratio", "auc")]
+
+
+SKIP_BIGRAMS = Artefact(
+    name=NAME,
+    summary="how many skip-bigrams a head can check: random pairs, cliques up to d², the identity",
+    source=SOURCE,
+    presets={"small": f"{SEEDS} draws in float64; seconds"},
+    run=reproduce_bigrams,
+)

@@ -1,0 +1,347 @@
+"""The result of a sweep: what each point of the grid reaches over seeds, and which is best.
+
+Points are ranked by the mean over seeds of the figure that the recipe's runs are compared by.
+The best is called so only where its gap to each of the k other points is above 0 by an interval of
+level 1 - 0.05 / k (see `seed_interval`), so that the chance of a wrong "best" is at most 5 %
+however many points there are; otherwise the choice is undecided. One seed a point never decides.
+
+The best of many is chosen by the same figure that it is then reported by, so the figure is better
+than that point's own: by how much depends on how many points are about as good.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from interp_studies.result import Unit, shown, study_provenance
+from interp_studies.seed_interval import Interval, difference, over_seeds
+from interp_studies.sweep.figures import MOST, Mean, sweep_figures
+from interp_studies.sweep.file import (
+    VARIANT,
+    Point,
+    SweepFile,
+    said,
+)
+from interp_toolkit.results import Evidence, Figure, Result, Table
+from interp_toolkit.stats import COVERAGE
+from interp_toolkit.training.engine.final_score import KEY
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SELECTED = (
+    "The best was chosen by this same figure, which is therefore likely too good: train that point "
+    "again, with new seeds, to estimate it."
+)
+
+Runs = Mapping[str, Mapping[int, Mapping[str, Any]]]
+Missing = Mapping[str, Mapping[int, str]]
+
+
+@dataclass(frozen=True)
+class PointResult:
+    """What a point reached.
+
+    Attributes:
+        at: the grid's settings here.
+        values: the figure of each seed that came to an end, by seed.
+        mean, lowest, highest: over them; None where there are none.
+        low, high: the 95 % interval of the mean; None where nothing is known.
+        seconds: of its runs, together.
+        missing: why the others did not come to an end, by seed.
+    """
+
+    at: Mapping[str, Any]
+    values: Mapping[int, float]
+    mean: float | None
+    lowest: float | None
+    highest: float | None
+    low: float | None
+    high: float | None
+    seconds: float
+    missing: Mapping[int, str]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every seed came to an end; the mean of the others would not be of chance."""
+        return bool(self.values) and not self.missing
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Of the mean over seeds; None where there is one seed, which says nothing of others."""
+        if self.low is None or self.high is None or len(self.values) < 2:
+            return None
+        return self.low, self.high
+
+
+@dataclass(frozen=True)
+class Measure:
+    """What the points are compared by; see `training.engine.final_score`."""
+
+    name: str
+    better: str
+    unit: Unit
+    examples: int | None
+
+    def interval(self, values: Sequence[float], level: float = COVERAGE) -> Interval:
+        """Of the mean over seeds."""
+        return over_seeds(values, self.examples if self.unit == "share" else None, level)
+
+    def ahead(self, first: Interval, second: Interval) -> Interval:
+        """How much better the first is than the second."""
+        pair = (first, second) if self.better == "higher" else (second, first)
+        return difference(*pair)
+
+
+@dataclass(frozen=True)
+class SweepEvidence(Evidence):
+    """What the verdict on a sweep rests on.
+
+    Attributes:
+        points: of the grid.
+        complete: points with all their runs.
+        runs_missing: over all points.
+        best, second: settings and mean of the two best points; None where there are none.
+        choice: "decided" where the best is better than all others, else "undecided".
+        not_told_from_the_best: how many others may be as good.
+    """
+
+    points: int
+    complete: int
+    runs_missing: int
+    best: Mapping[str, Any] | None = None
+    second: Mapping[str, Any] | None = None
+    choice: str | None = None
+    not_told_from_the_best: int | None = None
+
+
+@dataclass(frozen=True)
+class SweepResult(Result):
+    """A sweep, or as much of it as there is.
+
+    Attributes:
+        figure: what is compared: name, which way is better, unit; None before the first run.
+        points: in the order of the grid.
+    """
+
+    evidence: SweepEvidence
+    figure: Measure | None
+    points: Sequence[PointResult]
+
+    omit_from_json: ClassVar[frozenset[str]] = frozenset()
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a point."""
+        import pandas as pd
+
+        rows = [[*point.at.values(), *_reached(point)] for point in self.ranked()]
+        return pd.DataFrame(rows, columns=self._columns())
+
+    def tables(self) -> list[Table]:
+        """The points, the best first; the best of each variant; what is missing; seconds."""
+        ranked = self.ranked()
+        tables = [self._points(ranked)]
+        if len({point.at.get(VARIANT) for point in ranked}) > 1:
+            tables.append(self._by_variant(ranked))
+        missing = [
+            [said(point.at), seed, why]
+            for point in self.points
+            for seed, why in point.missing.items()
+        ]
+        if missing:
+            tables.append(Table("Missing runs", ["point", "seed", "why"], missing))
+        seconds = [[said(point.at), len(point.values), point.seconds] for point in ranked]
+        return [*tables, Table("Time", ["point", "runs", "seconds"], seconds)]
+
+    def figures(self) -> list[Figure]:
+        """The figure against each setting of the grid."""
+        if self.figure is None:
+            return []
+        return sweep_figures(
+            self.figure.name,
+            self.figure.unit,
+            self.figure.better,
+            [
+                Mean(point.at, point.mean, point.interval)
+                for point in self.points
+                if point.mean is not None
+            ],
+        )
+
+    @property
+    def choice_is_made(self) -> bool:
+        """Whether one point is better than all others, for all that the runs say."""
+        return self.evidence.choice == "decided"
+
+    def ranked(self) -> list[PointResult]:
+        """The best first; those with runs missing behind all others."""
+        return _ranked(self.points, self.figure)
+
+    def _points(self, ranked: Sequence[PointResult]) -> Table:
+        rows = [[*map(_setting, point.at.values()), *_reached(point)] for point in ranked]
+        caption = (
+            f"Mean over seeds and its {100 * COVERAGE:g} % interval, each by itself; lowest and "
+            "highest: of the seeds. A point with runs missing is ranked behind all others."
+        )
+        best = [0] if self.choice_is_made else []
+        return Table("Points, the best first", self._columns(), rows, caption, highlight=best)
+
+    def _columns(self) -> list[str]:
+        name, keys = self.figure.name if self.figure else "figure", self.points[0].at
+        return [*keys, "seeds", f"mean {name}", "low", "high", "lowest", "highest", "missing"]
+
+    def _by_variant(self, ranked: Sequence[PointResult]) -> Table:
+        best: dict[str, PointResult] = {}
+        for point in ranked:
+            if point.complete:
+                best.setdefault(point.at[VARIANT], point)
+        table = self._points(list(best.values()))
+        return Table("The best point of each variant", table.columns, table.rows)
+
+
+def _setting(value: Any) -> Any:
+    """As the sweep's file has it: 0.003, not with the decimals of the column's others."""
+    return f"{value:g}" if isinstance(value, float) else value
+
+
+def _reached(point: PointResult) -> list[Any]:
+    values = [point.mean, point.low, point.high, point.lowest, point.highest]
+    return [len(point.values), *values, len(point.missing)]
+
+
+def sweep_result(
+    file: SweepFile, points: Sequence[Point], runs: Runs, missing: Missing, device: str
+) -> SweepResult:
+    """The result of the runs there are.
+
+    Args:
+        file: of the sweep.
+        points: of its grid.
+        runs: what each finished run found, by point and seed.
+        missing: why the others did not come to an end, by point and seed.
+        device: that they were trained on.
+    """
+    known = [values for of_point in runs.values() for values in of_point.values()]
+    measure = None
+    if known:
+        first = known[0][KEY]
+        measure = Measure(first["name"], first["better"], first["unit"], first["examples"])
+    results = [_point_result(p, runs[p.name], missing[p.name], measure) for p in points]
+    evidence = _evidence(results, measure)
+    settings = {**file.model_dump(mode="json"), "device": device}
+    return SweepResult(
+        probe="sweep",
+        verdict=_verdict(results, measure, evidence),
+        evidence=evidence,
+        provenance=study_provenance(file.name, "a grid of settings", settings, 0),
+        figure=measure,
+        points=results,
+    )
+
+
+def _point_result(
+    point: Point,
+    runs: Mapping[int, Mapping[str, Any]],
+    missing: Mapping[int, str],
+    measure: Measure | None,
+) -> PointResult:
+    values = {seed: float(found[KEY]["value"]) for seed, found in runs.items()}
+    seconds = math.fsum(found["seconds"] for found in runs.values())
+    if not values or measure is None:
+        return PointResult(point.at, {}, None, None, None, None, None, seconds, missing)
+    over = list(values.values())
+    interval = measure.interval(over)
+    low, high = (x if math.isfinite(x) else None for x in (interval.low, interval.high))
+    return PointResult(
+        point.at, values, interval.value, min(over), max(over), low, high, seconds, missing
+    )
+
+
+def _ranked(points: Sequence[PointResult], measure: Measure | None) -> list[PointResult]:
+    sign = -1 if measure is not None and measure.better == "higher" else 1
+    return sorted(points, key=lambda p: (not p.complete, p.mean is None, sign * (p.mean or 0.0)))
+
+
+def _evidence(points: Sequence[PointResult], measure: Measure | None) -> SweepEvidence:
+    """What the verdict rests on."""
+    complete = [point for point in _ranked(points, measure) if point.complete]
+    finished = len(complete) == len(points)
+    found = SweepEvidence(
+        status="finished" if finished else "unfinished",
+        reason=None if finished else "some runs are missing",
+        points=len(points),
+        complete=len(complete),
+        runs_missing=sum(len(point.missing) for point in points),
+    )
+    if measure is None or not complete:
+        return found
+    best, others = complete[0], complete[1:]
+    found = replace(found, best={**best.at, measure.name: best.mean})
+    if not others:
+        return found
+    rivals = _rivals(best, others, measure)
+    return replace(
+        found,
+        second={**others[0].at, measure.name: others[0].mean},
+        choice="undecided" if rivals else "decided",
+        not_told_from_the_best=rivals,
+    )
+
+
+def _rivals(best: PointResult, others: Sequence[PointResult], measure: Measure) -> int:
+    """How many of the others may be as good as the best, for all the seeds and the test say."""
+    level = 1 - (1 - COVERAGE) / len(others)
+    top = measure.interval(list(best.values.values()), level)
+    gaps = (measure.ahead(top, measure.interval(list(o.values.values()), level)) for o in others)
+    return sum(gap.low <= 0 for gap in gaps)
+
+
+def _verdict(
+    points: Sequence[PointResult], measure: Measure | None, evidence: SweepEvidence
+) -> str:
+    complete = [point for point in _ranked(points, measure) if point.complete]
+    unfinished = f"Unfinished, {len(complete)} of {len(points)} points: "
+    start = "" if evidence.status == "finished" else unfinished
+    if measure is None or not complete:
+        return f"{start}nothing to compare yet."
+    best, others = complete[0], complete[1:]
+    if not others:
+        return f"{start}{said(best.at)} has {_with_interval(best, measure)}."
+    text = f"{_with_interval(best, measure)}, {_lead(best, others[0], measure)}"
+    rivals, which = evidence.not_told_from_the_best, said(best.at)
+    if rivals:
+        alone = (
+            ": one seed each does not show how much seeds differ" if len(best.values) < 2 else ""
+        )
+        share = f"all {rivals}" if rivals == len(others) else f"{rivals} of the {len(others)}"
+        share = "the other" if len(others) == 1 else f"{share} others"
+        most = f"the {MOST[measure.better]} mean"
+        text = (
+            f"undecided which of {len(complete)} points is best: {which} has {most} {text}, "
+            f"and {share} cannot be distinguished from it{alone}"
+        )
+    else:
+        text = (
+            f"{which} is the best of {len(complete)} points: {text}; none of the others is as "
+            f"good, by {100 * COVERAGE:g} % intervals for all of them together"
+        )
+    text = text if start or not rivals else text[0].upper() + text[1:]
+    return f"{start}{text}. {_SELECTED}"
+
+
+def _lead(best: PointResult, second: PointResult, measure: Measure) -> str:
+    """How far the second is behind."""
+    lead = abs((best.mean or 0.0) - (second.mean or 0.0))
+    text = f"{100 * lead:.2f} points" if measure.unit == "share" else shown(lead, measure.unit)
+    return f"{text} ahead of the second ({said(second.at)})"
+
+
+def _with_interval(point: PointResult, measure: Measure) -> str:
+    text = f"{measure.name} {shown(point.mean, measure.unit)}"
+    if point.interval is None:
+        return text
+    low, high = (shown(end, measure.unit) for end in point.interval)
+    return f"{text} ({100 * COVERAGE:g} % interval {low} to {high})"

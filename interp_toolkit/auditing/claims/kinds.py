@@ -1,0 +1,403 @@
+"""Claims about a model, as anyone may make them: a small file, flags, or a sentence.
+
+A file is YAML or JSON: one claim, or a list of them under `claims`. What a claim is about is told
+by its first key:
+
+    claims:
+      - heads: [L5H1, L6H9]          # each head is a claim of its own
+        relation: induction          # a detector's name
+        says: contributes            # attends | contributes | carries
+      - circuit: edges.json          # EAP-IG or MIB edge JSON, our JSON or GraphML, or a list
+        says: sufficient             # sufficient | necessary | both
+      - direction: direction.npy     # or the numbers
+        hook: blocks.3.hook_resid_post
+        position: -1
+        says: reads                  # reads | carries | steers
+        features: [a, b]
+        table: "0110"
+      - pair: {head: L0H3, key: 12, query: 7}
+      - algorithm: argmax_piecewise_linear
+        layout: 10 list10 11 sorted10
+
+Files that a claim names lie beside it. They are read at once, so that a claim in memory holds all
+that it says and can be sealed (see `seal`). `text` keeps the words of whoever made it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+
+from interp_toolkit.auditing.claims.circuit_files import circuit_names, edges_of_file
+from interp_toolkit.bounded import RECORD, check_file
+from interp_toolkit.checked_yaml import read_yaml
+from interp_toolkit.circuits.sorting.criteria import ARGMAX, MIN_GREATER
+from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.models.features.direction_files import SUFFIXES, read_directions
+from interp_toolkit.models.heads import Head
+from interp_toolkit.results import head_name
+
+MOST_CLAIMS = 1000
+_HEAD = re.compile(r"^(?:L(\d{1,4})H(\d{1,4})|a(\d{1,4})\.h(\d{1,4})|(\d{1,4})\.(\d{1,4}))$")
+_MORE_THAN_A_CLAIM = re.compile(
+    r"\b(?:not|no|none|never|neither|nor|nobody|nothing|without|only|except|unless|but|or|if|hardly|"
+    r"barely|fails?|cannot)\b|n't\b"
+)
+_IN_TEXT = re.compile(r"\bL(\d{1,4})H(\d{1,4})\b")
+
+
+def as_head(value: Any) -> Any:
+    """A head from `L5H1`, `a5.h1`, `5.1` or `[5, 1]`; raises ValueError for anything else."""
+    if isinstance(value, str) and (found := _HEAD.match(value.strip())):
+        layer, head = (int(part) for part in found.groups() if part is not None)
+        return Head(layer, head)
+    pair = isinstance(value, list | tuple) and len(value) == 2
+    if pair and all(isinstance(n, int) and not isinstance(n, bool) and n >= 0 for n in value):
+        return Head(*value)
+    raise ValueError("a head is written L5H1, or [5, 1]")
+
+
+def _as_heads(value: Any) -> Any:
+    several = isinstance(value, list | tuple) and not (
+        len(value) == 2 and all(isinstance(n, int) for n in value)
+    )
+    return tuple(dict.fromkeys(as_head(one) for one in (value if several else [value])))
+
+
+def _as_numbers(value: Any) -> Any:
+    if not isinstance(value, list | tuple | np.ndarray):
+        raise ValueError("a direction is a list of numbers, or the name of a file of one")
+    numbers = np.asarray(value, dtype=object).ravel()
+    if any(isinstance(n, bool) or not isinstance(n, int | float) for n in numbers.tolist()):
+        raise ValueError("a direction is a list of numbers")
+    return tuple(float(n) for n in numbers)
+
+
+class BaseClaim(BaseModel):
+    """What every claim may say beside what it is about.
+
+    Attributes:
+        text: the words of whoever made it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    text: str | None = Field(None, max_length=2000)
+
+    @property
+    def about(self) -> str:
+        """In a few words, for tables."""
+        raise NotImplementedError
+
+    def each(self) -> Sequence[BaseClaim]:
+        """The claims that this one is made of; itself, but for several heads."""
+        return [self]
+
+
+class HeadsClaim(BaseClaim):
+    """Heads attend to a relation, and what the model does rests on it.
+
+    Attributes:
+        heads: each is judged by itself.
+        relation: name of a detector (see `interp list`).
+        says: attends: they attend so; contributes: the behaviour rests on that attention, in part;
+            carries: at least half of it.
+        at_least: the share of the behaviour (of attention, for attends) that is claimed; None: that
+            of the word.
+        hops: of the relation k-hop.
+    """
+
+    heads: Annotated[tuple[Head, ...], BeforeValidator(_as_heads)] = Field(min_length=1)
+    relation: str = Field(min_length=1)
+    says: Literal["attends", "contributes", "carries"] = "contributes"
+    at_least: float | None = Field(None, gt=0, le=1)
+    hops: int = Field(2, ge=2, le=16)
+
+    @property
+    def about(self) -> str:
+        """Such as `L5H1 contributes by induction`."""
+        names = ", ".join(head_name(*head) for head in self.heads)
+        verb = {
+            "attends": "attends by",
+            "contributes": "contributes by",
+            "carries": "carries it by",
+        }
+        return f"{names} {verb[self.says]} {self.relation}"
+
+    def each(self) -> Sequence[BaseClaim]:
+        """One a head."""
+        return [self.model_copy(update={"heads": (head,)}) for head in self.heads]
+
+
+class CircuitClaim(BaseClaim):
+    """Some edges do what the whole model does.
+
+    Attributes:
+        circuit: names of edges, as EAP-IG writes them, or of nodes, which stand for all edges
+            between them.
+        says: sufficient: alone they do what the model does; necessary: without them it does not.
+        within: how far from all of the behaviour a sufficient circuit may be.
+    """
+
+    circuit: tuple[str, ...] = Field(min_length=1)
+    says: Literal["sufficient", "necessary", "both"] = "sufficient"
+    within: float = Field(0.2, gt=0, lt=1)
+
+    @property
+    def about(self) -> str:
+        """Such as `a circuit of 8 edges is sufficient`."""
+        edges = all("->" in name for name in self.circuit)
+        n, what = len(self.circuit), "edge" if edges else "node"
+        word = "sufficient and necessary" if self.says == "both" else self.says
+        return f"a circuit of {n} {what}{'s' * (n != 1)} is {word}"
+
+
+class DirectionClaim(BaseClaim):
+    """A direction of activations reads a function of features, or the answers rest on it.
+
+    Attributes:
+        direction: its components; its length matters to steering only.
+        hook, position: where; from the end where negative; None: the data's own, or the last.
+        head: at a hook that has one entry a head.
+        says: reads: a threshold on the component along it tells the function of the features;
+            carries: exchanging that component with a corrupted row's moves the answers most of the
+            way to that row's; steers: adding `by` times the direction makes the model prefer
+            the wrong answers.
+        features, table: the function, for reads: names of the data's features, the first most
+            significant, and its truth table; without a table one feature is read as it is.
+        at_least: the share that is claimed: of rows told right in each class, of the way to the
+            corrupted row, of answers changed; None: that of the word.
+        by: what the direction is multiplied with for steering.
+    """
+
+    direction: Annotated[tuple[float, ...], BeforeValidator(_as_numbers)] = Field(min_length=1)
+    hook: str = Field(min_length=1)
+    position: int | None = None
+    head: int | None = Field(None, ge=0)
+    says: Literal["reads", "carries", "steers"] = "reads"
+    features: tuple[str, ...] = ()
+    table: str | None = Field(None, pattern="^[01]+$")
+    at_least: float | None = Field(None, gt=0, le=1)
+    by: float = 1.0
+
+    @property
+    def about(self) -> str:
+        """Such as `a direction at blocks.0.hook_resid_post reads 0110 of a, b`."""
+        what = f" {self.function}" if self.says == "reads" else " the answers"
+        return f"a direction at {self.hook} {self.says}{what}"
+
+    @property
+    def function(self) -> str:
+        """What is read, in a few words."""
+        names = ", ".join(self.features)
+        return names if self.table is None else f"{self.table} of {names}"
+
+
+class _Pair(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    head: Annotated[Head, BeforeValidator(as_head)]
+    key: int = Field(ge=0)
+    query: int = Field(ge=0)
+
+
+class PairClaim(BaseClaim):
+    """A head has a skip-bigram: one token's query checks for another token's key.
+
+    Attributes:
+        pair: the head, and the tokens' ids.
+        at_least: how far above its scores for other tokens the query's score for the key lies, in
+            standard deviations of these; None: the usual.
+    """
+
+    pair: _Pair
+    at_least: float | None = Field(None, gt=0)
+
+    @property
+    def about(self) -> str:
+        """Such as `L0H3 has the skip-bigram 12 ... 7`."""
+        return (
+            f"{head_name(*self.pair.head)} has the skip-bigram {self.pair.key} … {self.pair.query}"
+        )
+
+
+class AlgorithmClaim(BaseClaim):
+    """A one-layer model sorts lists by this algorithm.
+
+    Attributes:
+        algorithm: its name.
+        layout: where the list and its sorted form stand in a row; None: the model's task.
+    """
+
+    algorithm: Literal["min_greater_than_previous", "argmax_piecewise_linear"]
+    layout: str | None = None
+
+    @property
+    def about(self) -> str:
+        """Such as `sorts by argmax_piecewise_linear`."""
+        return f"sorts by {self.algorithm}"
+
+
+KINDS: Mapping[str, type[BaseClaim]] = {
+    "heads": HeadsClaim,
+    "circuit": CircuitClaim,
+    "direction": DirectionClaim,
+    "pair": PairClaim,
+    "algorithm": AlgorithmClaim,
+}
+assert {ARGMAX, MIN_GREATER} <= set(
+    AlgorithmClaim.model_fields["algorithm"].annotation.__args__  # type: ignore[union-attr]
+)
+
+
+def read_claims(path: Path) -> list[BaseClaim]:
+    """The claims of a file.
+
+    Raises:
+        InputError: it cannot be read, or a claim in it is none; with the number of the claim.
+    """
+    data = read_yaml(path)
+    if isinstance(data, Mapping) and set(data) == {"claims"}:
+        data = data["claims"]
+        if not isinstance(data, list):
+            raise InputError(f"{path}: claims must be a list of claims")
+    given = data if isinstance(data, list) else [data]
+    if not given:
+        raise InputError(f"{path} holds no claim")
+    if len(given) > MOST_CLAIMS:
+        raise InputError(f"{path} holds {len(given)} claims; {MOST_CLAIMS} at most")
+    several = len(given) > 1
+    return [
+        as_claim(one, f"{path}, claim {n}" if several else str(path), path.parent)
+        for n, one in enumerate(given, start=1)
+    ]
+
+
+def as_claim(given: Any, source: str = "the claim", folder: Path | None = None) -> BaseClaim:
+    """A claim from a mapping, as a file has it, or a sentence.
+
+    Args:
+        given: the mapping, the sentence, or a claim as it is.
+        source: where it comes from, for errors.
+        folder: where files that it names must lie; None: anywhere (for claims of one's own).
+
+    Raises:
+        InputError: what is missing, unknown or wrong in it.
+
+    Examples:
+        >>> as_claim({"heads": ["L5H1"], "relation": "induction"}).about
+        'L5H1 contributes by induction'
+        >>> as_claim("L5H1 and L6H9 are induction heads").about
+        'L5H1, L6H9 contributes by induction'
+    """
+    if isinstance(given, BaseClaim):
+        return given
+    if isinstance(given, str):
+        return claim_in_words(given)
+    if not isinstance(given, Mapping):
+        raise InputError(f"{source} must be a mapping that begins with {', '.join(KINDS)}")
+    keys = [str(key) for key in given]
+    kinds = [key for key in keys if key in KINDS]
+    if len(kinds) != 1:
+        said = f"says {' and '.join(kinds)}" if kinds else "does not say what it is about"
+        raise InputError(f"{source} {said}; give one of {', '.join(KINDS)}")
+    fields = {str(key): value for key, value in given.items()}
+    try:
+        return KINDS[kinds[0]](**_resolved(fields, folder))
+    except ValidationError as error:
+        raise InputError(f"{source}: {_explained(error, KINDS[kinds[0]])}") from error
+    except InputError as error:
+        raise InputError(f"{source}: {error}") from error
+    except OverflowError as error:
+        raise InputError(f"{source} has a number too large") from error
+
+
+def claim_in_words(sentence: str) -> HeadsClaim:
+    """A claim about heads, from a sentence such as "L5H1 and L6H9 are induction heads".
+
+    The relation is the registered one that the sentence names; "attend" claims attention alone,
+    "carry", "implement" or "perform" half of the behaviour, anything else that it rests on them.
+
+    Raises:
+        InputError: no head, or no relation, or several, are named.
+    """
+    from interp_toolkit.registry import names
+
+    if found := _MORE_THAN_A_CLAIM.search(sentence.lower()):
+        raise InputError(
+            f"a sentence with {found[0]!r} is not understood; claim what is so, as a file or flags"
+        )
+    heads = [Head(int(layer), int(head)) for layer, head in _IN_TEXT.findall(sentence)]
+    plain = re.sub(r"[\s_-]+", " ", sentence.lower())
+    relations = [name for name in names("detectors") if name.replace("-", " ") in plain]
+    if not heads or len(relations) != 1:
+        raise InputError(
+            f"{sentence[:80]!r} is no file, and no sentence such as 'L5H1 is an induction head' "
+            f"(relations: {', '.join(names('detectors'))})"
+        )
+    says: Literal["attends", "contributes", "carries"] = "contributes"
+    if re.search(r"\battends?\b", plain):
+        says = "attends"
+    elif re.search(r"\b(carry|carries|implements?|performs?)\b", plain):
+        says = "carries"
+    return HeadsClaim(
+        heads=tuple(dict.fromkeys(heads)), relation=relations[0], says=says, text=sentence
+    )
+
+
+def _file(name: str, folder: Path | None) -> Path:
+    """A file that a claim names, which is there, is a file, and lies where it may."""
+    if "\0" in name:
+        raise InputError("a file's name has no null character")
+    path = Path(name) if folder is None else folder / name
+    if folder is not None and not path.resolve().is_relative_to(folder.resolve()):
+        raise InputError(f"{name} does not lie beside the claim")
+    if not path.is_file():
+        raise InputError(f"{path}: there is no such file")
+    try:
+        check_file(path, RECORD)
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    return path
+
+
+def _resolved(fields: dict[str, Any], folder: Path | None) -> dict[str, Any]:
+    """The same with the files that it names read."""
+    direction, circuit = fields.get("direction"), fields.get("circuit")
+    if isinstance(direction, str):
+        fields["direction"] = _vector(direction, folder)
+    if isinstance(circuit, str):
+        fields["circuit"] = edges_of_file(_file(circuit, folder))
+    elif isinstance(circuit, list | tuple):
+        fields["circuit"] = circuit_names(circuit)
+    if isinstance(fields.get("table"), int):
+        raise InputError(f'put the table in quotes: table: "{fields["table"]}"')
+    return fields
+
+
+def _vector(name: str, folder: Path | None) -> list[float]:
+    if Path(name).suffix.lower() not in SUFFIXES:
+        raise InputError(f"{name}: a direction is a file of {', '.join(SUFFIXES)}, or its numbers")
+    path = _file(name, folder)
+    matrix, _ = read_directions(path, one=True)
+    if len(matrix) != 1:
+        raise InputError(f"{path} holds {len(matrix)} directions; a claim is about one")
+    found: list[float] = matrix[0].double().tolist()
+    return found
+
+
+def _explained(error: ValidationError, kind: type[BaseClaim]) -> str:
+    """The first thing wrong, by its key."""
+    first = min(error.errors(), key=lambda found: found["type"] != "extra_forbidden")
+    key = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        return f"there is no key {key[:80]!r}{suggestion(key[:80], kind.model_fields)}"
+    if first["type"] == "missing":
+        return f"the key {key!r} is missing"
+    message = first["msg"].removeprefix("Value error, ").replace("Input should", "it must")
+    return f"{key[:80]}: {message}"

@@ -1,0 +1,62 @@
+"""What will be asked of each claim, and how sure an answer must be, before any data are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from interp_toolkit.auditing import circuit, heads
+from interp_toolkit.auditing.claims.kinds import (
+    MOST_CLAIMS,
+    AlgorithmClaim,
+    BaseClaim,
+    CircuitClaim,
+    DirectionClaim,
+    HeadsClaim,
+    PairClaim,
+)
+from interp_toolkit.auditing.direction.audit import KINDS
+from interp_toolkit.auditing.parts import coverage_of
+from interp_toolkit.errors import InputError
+
+
+def asserted_of(claim: BaseClaim) -> tuple[str, ...]:
+    """The questions that a claim rests on."""
+    if isinstance(claim, HeadsClaim):
+        return heads.ASSERTED[claim.says]
+    if isinstance(claim, CircuitClaim):
+        return circuit.ASSERTED[claim.says]
+    if isinstance(claim, DirectionClaim):
+        return KINDS[claim.says].asserted
+    if isinstance(claim, PairClaim):
+        return ("matters",)
+    assert isinstance(claim, AlgorithmClaim)
+    return ("matters", "special")
+
+
+def single(claims: Sequence[BaseClaim]) -> list[BaseClaim]:
+    """Every claim that is judged by itself.
+
+    Raises InputError for more than MOST_CLAIMS.
+    """
+    found = [one for claim in claims for one in claim.each()]
+    if len(found) > MOST_CLAIMS:
+        raise InputError(f"these are {len(found)} claims, one a head; {MOST_CLAIMS} at most")
+    return found
+
+
+def plan_of(claims: Sequence[BaseClaim], level: float) -> list[dict[str, Any]]:
+    """The plan, one entry for each claim that is judged by itself.
+
+    `error_of_a_part` is what either end of its interval may err by; alternatives of which one is
+    enough share it (how many there are may depend on the model, see each kind of audit).
+    """
+    every = single(claims)
+    return [
+        {
+            "claim": claim.about,
+            "asserts": list(asserted_of(claim)),
+            "error_of_a_part": (1 - coverage_of(level, len(every), len(asserted_of(claim)))) / 2,
+        }
+        for claim in every
+    ]

@@ -1,0 +1,146 @@
+"""An audit written down before its data are seen: claims, plan, seed and level, and their hash.
+
+The file holds all that decides how the claims will be tested; its SHA-256 is of everything else in
+it, as JSON with sorted keys. Whoever publishes the hash first cannot change the plan afterwards
+without its showing. That the data were not seen before is theirs to vouch for, and the time in the
+file is that of the machine it was made on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from interp_toolkit._version import __version__
+from interp_toolkit.atomic import replacing
+from interp_toolkit.auditing.claims.kinds import BaseClaim, as_claim
+from interp_toolkit.auditing.claims.plan import plan_of
+from interp_toolkit.bounded import read_whole_text
+from interp_toolkit.errors import InputError
+
+SCHEMA = "interp-toolkit/seal/1"
+
+
+@dataclass(frozen=True)
+class Sealed:
+    """A sealed audit.
+
+    Attributes:
+        claims: in their order.
+        seed, level: of the audit.
+        sha256: of the file's content but for itself.
+        sealed_at: when, as the file says.
+        version: of this package that sealed it.
+    """
+
+    claims: tuple[BaseClaim, ...]
+    seed: int
+    level: float
+    sha256: str
+    sealed_at: str
+    version: str
+
+
+def write_seal(
+    claims: Sequence[BaseClaim],
+    path: str | os.PathLike[str],
+    *,
+    seed: int = 0,
+    level: float = 0.05,
+) -> Sealed:
+    """Write an audit down, to be run later on data not seen yet.
+
+    Args:
+        claims: what will be tested.
+        path: the file.
+        seed: of every draw.
+        level: of error.
+
+    Raises:
+        InputError: no claim, a file that is there already, or that cannot be written.
+    """
+    if not claims:
+        raise InputError("there is no claim to seal")
+    if Path(path).exists():
+        raise InputError(f"{os.fspath(path)} is there already; a seal is not replaced")
+    content: dict[str, Any] = {
+        "schema": SCHEMA,
+        "sealed_at": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "version": __version__,
+        "seed": seed,
+        "level": level,
+        "claims": [claim.model_dump(mode="json", exclude_none=True) for claim in claims],
+        "plan": plan_of(claims, level),
+    }
+    content["sha256"] = _digest(content)
+    try:
+        with replacing(path) as partial:
+            partial.write_text(json.dumps(content, indent=1, allow_nan=False) + "\n")
+    except OSError as error:
+        raise InputError(f"cannot write {os.fspath(path)}: {error.strerror or error}") from error
+    return _sealed(content)
+
+
+def read_seal(path: Path) -> Sealed:
+    """A sealed audit, unchanged since it was sealed.
+
+    Raises:
+        InputError: a file that cannot be read, is none, or was changed.
+    """
+    try:
+        content = json.loads(read_whole_text(path))
+        digest = _digest(content) if isinstance(content, dict) else ""
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON") from error
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise InputError(f"{path} is no sealed audit; interp audit CLAIM --seal FILE makes one")
+    if content.get("exhaustive"):
+        raise InputError(
+            f"{path} takes its rows as all that the claims speak of, which is no longer offered: "
+            "seal the claims again"
+        )
+    if content.get("sha256") != digest:
+        raise InputError(f"{path} has been changed since it was sealed: its hash does not fit")
+    try:
+        found = _sealed(content)
+        same = content["plan"] == plan_of(found.claims, found.level)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path} is no sealed audit: {error}") from error
+    if found.version == __version__ and not same:
+        raise InputError(f"{path}: its plan is not how these claims would be tested")
+    return found
+
+
+def _sealed(content: dict[str, Any]) -> Sealed:
+    seed, level = content["seed"], content["level"]
+    if not isinstance(seed, int) or not isinstance(level, float):
+        raise ValueError("seed and level must be numbers")
+    if not isinstance(content["claims"], list) or not all(
+        isinstance(one, dict) for one in content["claims"]
+    ):
+        raise ValueError("its claims must be a list of mappings")
+    for one in content["claims"]:
+        named = [key for key in ("direction", "circuit") if isinstance(one.get(key), str)]
+        if named:
+            raise ValueError("a sealed claim holds what it says, and names no file")
+    return Sealed(
+        claims=tuple(as_claim(dict(one)) for one in content["claims"]),
+        seed=seed,
+        level=level,
+        sha256=str(content["sha256"]),
+        sealed_at=str(content["sealed_at"]),
+        version=str(content["version"]),
+    )
+
+
+def _digest(content: dict[str, Any]) -> str:
+    rest = {key: value for key, value in content.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()

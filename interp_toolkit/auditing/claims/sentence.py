@@ -1,0 +1,93 @@
+"""Does the sentence of a claim say more than its tests can show?
+
+Words about mechanisms come in three strengths (after arXiv 2602.16698): *observational* (attends,
+correlates, can be read), *interventional* (contributes, is needed, steers: something was changed,
+and the behaviour with it) and *mechanistic* (implements, computes, uses: how it is done, which
+takes the whole path from inputs to answers). The strongest word of the sentence is held against
+what was done and confirmed: looking earns the first, changing one thing the second, a circuit that
+is both enough and needed, or the marks of an algorithm, the third. The words are looked up, not
+understood: "L1H0 computes nothing" counts as mechanistic too.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from interp_toolkit.auditing.claims.kinds import AlgorithmClaim, BaseClaim, CircuitClaim
+from interp_toolkit.auditing.parts import Answer, Part
+
+STRENGTHS = ("observational", "interventional", "mechanistic")
+_WORDS = (
+    r"attend\w*|correlat\w*|read|reads|readable|decod\w*|predict\w*|activat\w*|fires?|looks?",
+    r"contribut\w*|carr(?:y|ies)|caus\w*|affect\w*|matter\w*|need\w*|necessary|sufficient|steer\w*|"
+    r"mediat\w*|responsible|important|is an? [\w-]+ heads?|are [\w-]+ heads?",
+    r"implement\w*|comput\w*|perform\w*|use[sd]?|because|algorithm\w*|represent\w*|encod\w*|"
+    r"mechanism\w*|understand\w*|know[sn]?|circuit",
+)
+#: how strong each kind of claim is where it comes without a sentence
+_OF_WORD = {
+    "has": 0,
+    "attends": 0,
+    "reads": 0,
+    "contributes": 1,
+    "carries": 1,
+    "steers": 1,
+    "sufficient": 1,
+    "necessary": 1,
+    "both": 2,
+}
+
+
+def sentence_part(claim: BaseClaim, parts: Sequence[Part]) -> Part:
+    """Whether the claim's words are as strong as its tests allow, and what they allow."""
+    wanted, word = strength_of(claim)
+    earned = _earned(claim, parts)
+    answer: Answer = "confirmed" if earned >= wanted else "refuted"
+    supported = "; ".join(_supported(part) for part in parts if _counts(part)) or "nothing yet"
+    had = "nothing was confirmed" if earned < 0 else f"the tests were {STRENGTHS[earned]}"
+    said = f"{word!r} is {STRENGTHS[wanted]}, {had}. What they support: {supported}"
+    return Part("sentence", answer, said, "computed")
+
+
+def strength_of(claim: BaseClaim) -> tuple[int, str]:
+    """The number of the strongest of STRENGTHS that the claim's words have, and that word.
+
+    Examples:
+        >>> from interp_toolkit.auditing.claims.kinds import as_claim
+        >>> strength_of(as_claim("L1H0 implements induction"))
+        (2, 'implements')
+    """
+    if claim.text:
+        for number in reversed(range(len(_WORDS))):
+            if found := re.search(rf"\b(?:{_WORDS[number]})\b", claim.text.lower()):
+                return number, found[0]
+    if isinstance(claim, AlgorithmClaim):
+        return 2, "algorithm"
+    said = getattr(claim, "says", "has")
+    return _OF_WORD[said], said
+
+
+def _counts(part: Part) -> bool:
+    """Whether a part is a finding that words can rest on."""
+    return part.answer == "confirmed" and part.question in ("there", "matters", "all")
+
+
+def _earned(claim: BaseClaim, parts: Sequence[Part]) -> int:
+    """The number of the strongest strength that the tests allow; -1 for none."""
+    good = {(part.question, part.deed) for part in parts if _counts(part)}
+    if not good:
+        return -1
+    if not any(deed == "intervened" for _, deed in good):
+        return 0
+    asked = {question for question, deed in good if deed == "intervened"}
+    if isinstance(claim, AlgorithmClaim) and "matters" in asked:
+        return 2
+    if isinstance(claim, CircuitClaim) and {"all", "matters"} <= asked:
+        return 2
+    return 1
+
+
+def _supported(part: Part) -> str:
+    """The finding's first clause."""
+    return re.split(r"; |\. ", part.said)[0]

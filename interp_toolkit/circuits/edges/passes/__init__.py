@@ -1,0 +1,1 @@
+"""Forward passes edge by edge: blocks, cut and patched edges, paths, attribution."""

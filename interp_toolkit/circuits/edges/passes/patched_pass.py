@@ -1,0 +1,284 @@
+"""A forward pass edge by edge: what each node reads of each other node can be replaced.
+
+The pass is computed from the checked view of the weights. What a node reads is the sum of what
+the nodes before it wrote; where an edge is cut, the source's reference stands in for what it wrote
+on this prompt, for that reader and that channel alone, and norms are taken of the altered sum.
+With one edge cut this is path patching (Goldowsky-Dill et al. 2023, arXiv 2304.05969); with all
+but a circuit's cut it is the circuit (Conmy et al. 2023, arXiv 2304.14997).
+
+`input` writes what enters the first block, positions included. The output bias of an attention
+layer belongs to no head and is never cut; an MLP's belongs to what the MLP writes, and cancels
+against the same bias in a mean. With no edge cut the logits are the model's own, and `PatchedModel`
+checks that on its first tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.edges.passes.blocks import Blocks, Change, Projected
+from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Wiring
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.running.forward import StopForwardError, probe_tokens, run
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.weights.agreement import agrees
+from interp_toolkit.models.weights.precision import at_least_single
+
+#: what stands in for each writer, in the wiring's order: one row for all, or one for each
+Reference = Sequence[Float[Tensor, "*row pos d_model"]]
+
+
+@dataclass(frozen=True, eq=False)
+class Trace:
+    """What a forward pass leaves behind for another that begins in its midst.
+
+    Attributes:
+        writes: what each writer wrote, in the wiring's order.
+        reads: the residual stream that each stage reads.
+        totals: everything written before each stage; differs from `reads` in parallel blocks.
+        projected: queries, keys and values of each layer.
+    """
+
+    writes: list[Float[Tensor, "row pos d_model"]] = field(default_factory=list)
+    reads: list[Float[Tensor, "row pos d_model"]] = field(default_factory=list)
+    totals: list[Float[Tensor, "row pos d_model"]] = field(default_factory=list)
+    projected: dict[int, Projected] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Pass:
+    """A forward pass with no edge cut.
+
+    Attributes:
+        trace: see `Trace`.
+        logits: the output.
+    """
+
+    trace: Trace
+    logits: Float[Tensor, "row place d_vocab"]
+
+
+class PatchedModel:
+    """The model as a circuit.
+
+    Raises InputError for a model whose computation the view of its weights does not give, naming
+    the part; for layers that normalise the sum over their heads (Gemma 2): what one head writes is
+    not defined there; and where the residual stream is no sum (BERT).
+
+    Attributes:
+        wiring: the nodes and edges.
+        blocks: the nodes' computations.
+    """
+
+    def __init__(self, model: Any):
+        self._model = model
+        self.blocks = Blocks(model)
+        self.wiring = Wiring(
+            n_layers=self.blocks.n_layers,
+            n_heads=self.blocks.n_heads,
+            d_model=self.blocks.d_model,
+            mlps=tuple(mlp is not None for mlp in self.blocks.mlps),
+            parallel=any(layer.parallel for layer in self.blocks.layers),
+        )
+        self._check()
+
+    @property
+    def hidden(self) -> int:
+        """Numbers a position that a pass keeps inside MLPs and the unembedding, for gradients."""
+        inside = sum(4 * mlp.W_in.shape[1] for mlp in self.blocks.mlps if mlp is not None)
+        return int(inside + 6 * self.blocks.W_U.shape[1])
+
+    @property
+    def widest(self) -> int:
+        """Numbers a position inside the widest MLP or the unembedding."""
+        inside = [3 * mlp.W_in.shape[1] for mlp in self.blocks.mlps if mlp is not None]
+        return int(max([*inside, 2 * self.blocks.W_U.shape[1]]))
+
+    @torch.no_grad()
+    def whole(
+        self, tokens: Int[Tensor, "row pos"], places: Int[Tensor, "row place"] | None = None
+    ) -> Pass:
+        """The pass with no edge cut; logits at these places, or everywhere."""
+        trace = Trace([self.embedded(tokens)])
+        start = trace.writes[0]
+        return Pass(trace, self._go_on(trace, 0, start, start, places=places))
+
+    @torch.no_grad()
+    def logits(
+        self,
+        whole: Pass,
+        reference: Reference,
+        cut: Collection[Edge],
+        places: Int[Tensor, "row place"] | None = None,
+    ) -> Float[Tensor, "row place d_vocab"]:
+        """The logits with these edges cut.
+
+        Args:
+            whole: the pass of the same rows with no edge cut; what comes before the first cut is
+                not computed again.
+            reference: what the targets read in place of what the sources wrote.
+            cut: the edges.
+            places: positions whose logits are wanted, as of `whole`; None: all.
+        """
+        by_stage: dict[int, list[Edge]] = {}
+        for edge in cut:
+            by_stage.setdefault(self.wiring.stage_of(edge), []).append(edge)
+        if not by_stage:
+            return whole.logits
+        first, known = min(by_stage), whole.trace
+        trace = Trace(known.writes[: self.wiring.written_before(first)])
+        layer = self.wiring.stages[first].layer
+        if layer in known.projected:  # what enters the first stage is as in the whole pass
+            trace.projected[layer] = known.projected[layer]
+        return self._go_on(
+            trace, first, known.reads[first], known.totals[first], (by_stage, reference), places
+        )
+
+    @torch.no_grad()
+    def without(
+        self,
+        whole: Pass,
+        reference: Reference,
+        node: Node,
+        places: Int[Tensor, "row place"] | None = None,
+    ) -> Float[Tensor, "row place d_vocab"]:
+        """The logits with every edge from one node cut: its reference in place of its write.
+
+        As `logits` with all these edges, at the price of a pass from the node on.
+        """
+        index, known = self.wiring.index[node], whole.trace
+        change = reference[index] - known.writes[index]
+        first = 0 if node.kind == "input" else self.wiring.stage_at(node) + 1
+        beside = self.wiring.beside_attention(self.wiring.stages[first])
+        read = known.reads[first] if beside else known.reads[first] + change
+        return self._go_on(None, first, read, known.totals[first] + change, places=places)
+
+    @torch.no_grad()
+    def from_stream(
+        self,
+        stage: int,
+        stream: Float[Tensor, "row pos d_model"],
+        places: Int[Tensor, "row place"] | None = None,
+    ) -> Float[Tensor, "row place d_vocab"]:
+        """The logits of a pass that begins at an attention stage, from what is written before."""
+        return self._go_on(None, stage, stream, stream, places=places)
+
+    def bytes_from_stream(self, n_pos: int) -> int:
+        """What a row of a pass of which nothing is kept takes."""
+        wiring = self.wiring
+        inside = 8 * wiring.d_model + 4 * n_pos * wiring.n_heads + self.widest
+        return 4 * n_pos * inside
+
+    def _go_on(
+        self,
+        trace: Trace | None,
+        first: int,
+        read: Tensor,
+        total: Tensor,
+        cuts: tuple[Mapping[int, Collection[Edge]], Reference] | None = None,
+        places: Int[Tensor, "row place"] | None = None,
+    ) -> Tensor:
+        """The logits, from a stage on; `trace` is added to as far as cuts to come need it.
+
+        Without a trace nothing is kept, and nothing can be cut.
+        """
+        last = -1 if trace is None else max(cuts[0]) if cuts else len(self.wiring.stages)
+        for i, stage in enumerate(self.wiring.stages[first:], start=first):
+            if not self.wiring.beside_attention(stage):
+                read = total
+            change = None
+            if trace is not None:
+                trace.reads.append(read)
+                trace.totals.append(total)
+                if cuts and i in cuts[0]:
+                    change = self._change(trace, cuts[0][i], cuts[1])
+            if stage.kind == "logits":
+                return self.blocks.unembed(
+                    at_places(read + change.delta[0] if change else read, places)
+                )
+            if stage.kind == "mlp":
+                writes = [self.blocks.mlp(stage.layer, read, change)]
+            else:
+                plain = None if trace is None else trace.projected.get(stage.layer)
+                plain = self.blocks.projected(stage.layer, read) if plain is None else plain
+                if trace is not None:
+                    trace.projected[stage.layer] = plain
+                writes = self.blocks.heads(stage.layer, read, plain, change, apart=i < last)
+                total = total + self.blocks.layers[stage.layer].b_O
+            if trace is not None:
+                trace.writes.extend(writes)
+            total = total + (writes[0] if len(writes) == 1 else torch.stack(writes).sum(0))
+        raise AssertionError("the last stage is the logits")
+
+    def _change(self, trace: Trace, cut: Collection[Edge], reference: Reference) -> Change:
+        """What cutting these edges adds to the input of a stage's readers."""
+        slots = [self._slot(edge) for edge in cut]
+        sources = [self.wiring.index[edge.source] for edge in cut]
+        readers, used = sorted(set(slots)), sorted(set(sources))
+        row, column = {s: i for i, s in enumerate(readers)}, {s: i for i, s in enumerate(used)}
+        changes = torch.stack([reference[s] - trace.writes[s] for s in used])
+        mask = changes.new_zeros(len(readers), len(used))
+        mask[[row[s] for s in slots], [column[s] for s in sources]] = 1
+        delta = torch.einsum("nu,ubpm->nbpm", mask, changes)
+        return Change(torch.tensor(readers, device=delta.device), delta)
+
+    def _slot(self, edge: Edge) -> int:
+        """The reader's place among its stage's (see `Wiring.readers`)."""
+        if edge.channel is None or edge.target.head is None:
+            return 0
+        return CHANNELS.index(edge.channel) * self.wiring.n_heads + edge.target.head
+
+    def _check(self) -> None:
+        """Raise InputError where the engine's logits are not the model's own."""
+        tokens = probe_tokens(self._model)
+        whole = self.whole(tokens)
+        for i, stage in enumerate(self.wiring.stages):
+            if stage.kind != "attention":
+                continue
+            theirs = self._residual(tokens, stage.layer)
+            if not agrees(whole.trace.totals[i], theirs):
+                raise InputError(
+                    f"what layer {stage.layer - 1} writes cannot be computed from its weights "
+                    f"({self._words(stage.layer - 1)}), so its edges cannot be cut"
+                )
+        logits = run(self._model, tokens)
+        terms = self.blocks.largest_logit(whole.trace.totals[-1])
+        if logits is None or not agrees(whole.logits, logits, summed=terms):
+            raise InputError(
+                f"the output of this {type(self._model).__name__} cannot be computed from its "
+                f"weights ({self._words(self.wiring.n_layers - 1)}), so no edge can be cut"
+            )
+
+    def _words(self, layer: int) -> str:
+        mlp = self.blocks.mlps[layer]
+        return "attention only" if mlp is None else f"activation {mlp.act_fn}"
+
+    def embedded(self, tokens: Int[Tensor, "row pos"]) -> Float[Tensor, "row pos d_model"]:
+        """What the input node writes."""
+        return at_least_single(self._residual(tokens, 0))
+
+    def _residual(self, tokens: Tensor, layer: int) -> Tensor:
+        """The model's own residual stream in front of a layer."""
+        name, seen = f"blocks.{layer}.hook_resid_pre", list[Tensor]()
+
+        def keep(value: Any, hook: Any) -> None:
+            seen.append(value.detach().clone())
+            raise StopForwardError
+
+        run(self._model, tokens, [(hook_points(self._model)[name], keep)])
+        return seen[0]
+
+
+def at_places(
+    x: Float[Tensor, "row pos d_model"], places: Int[Tensor, "row place"] | None
+) -> Float[Tensor, "row place_or_pos d_model"]:
+    """The residual stream at these positions of each row; all of it for None."""
+    if places is None:
+        return x
+    return x[torch.arange(len(x), device=x.device)[:, None], places.to(x.device)]

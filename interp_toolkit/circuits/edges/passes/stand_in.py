@@ -1,0 +1,85 @@
+"""What is read over a cut edge: another prompt's write, the mean over other rows, or nothing.
+
+- *corrupted*: what the source writes for the row's corrupted counterpart (interchange, or resample,
+  ablation): what differs between the two is taken out and all else stays;
+- *mean*: what it writes on average over *other* rows, position by position: in an average over a
+  few rows that held its own, a row would still find itself;
+- *zero*: nothing; the embedding, without which a norm has nothing to scale, is at its mean.
+
+How much a circuit keeps depends on the choice (Miller et al. 2024, arXiv 2407.08734).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from interp_toolkit.circuits.behaviour.prompts import Prompts
+from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel, Reference
+from interp_toolkit.errors import InputError
+
+Kind = Literal["corrupted", "mean", "zero"]
+WORDS: dict[Kind, str] = {
+    "corrupted": "what it is for the corrupted prompt",
+    "mean": "the mean over other prompts, position by position",
+    "zero": "zero",
+}
+
+
+def kinds_for(prompts: Prompts) -> tuple[Kind, ...]:
+    """Those that these prompts allow, the usual one first."""
+    return ("mean", "zero") if prompts.corrupted is None else ("corrupted", "mean", "zero")
+
+
+class StandIn:
+    """The reference for some rows.
+
+    Args:
+        kind: see the module.
+        engine: the model.
+        prompts: all rows.
+        others: the rows that a mean is taken over.
+        at_once: rows that a pass may hold.
+
+    Raises InputError for "corrupted" where the prompts have no counterparts.
+    """
+
+    def __init__(
+        self,
+        kind: Kind,
+        engine: PatchedModel,
+        prompts: Prompts,
+        others: Int[Tensor, " other"],
+        at_once: int,
+    ):
+        if kind == "corrupted" and prompts.corrupted is None:
+            raise InputError("the prompts have no corrupted counterparts")
+        self.kind = kind
+        self._engine, self._corrupted = engine, prompts.corrupted
+        self._all = None if kind == "corrupted" else self._of_all(prompts, others, at_once)
+
+    def __call__(self, rows: Int[Tensor, " row"]) -> Reference:
+        """What stands in for each writer on these rows."""
+        if self._all is not None:
+            return self._all
+        assert self._corrupted is not None
+        return self._engine.whole(self._corrupted[rows]).trace.writes
+
+    def _of_all(self, prompts: Prompts, others: Int[Tensor, " other"], at_once: int) -> Reference:
+        total: list[Tensor] = []
+        for part in torch.split(others, at_once):
+            sums = [write.sum(0) for write in self._writes(prompts.tokens[part])]
+            total = [a + b for a, b in zip(total, sums, strict=True)] if total else sums
+        means = [one / len(others) for one in total]
+        n_zero = len(self._engine.wiring.writers) - len(means)
+        return [*means, *(torch.zeros_like(means[0]) for _ in range(n_zero))]
+
+    def _writes(self, tokens: Int[Tensor, "row pos"]) -> Sequence[Tensor]:
+        """What is averaged: what every writer writes; the embedding alone where others get zero."""
+        if self.kind == "zero":
+            return [self._engine.embedded(tokens)]
+        return self._engine.whole(tokens).trace.writes

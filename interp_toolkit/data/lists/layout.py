@@ -1,0 +1,250 @@
+"""Where the parts of a sorting task stand in a row of tokens: the layout, and rows made by it.
+
+A layout is written as words, in the order of the row:
+- a number is the token id of a separator, anywhere, any number of times;
+- `list10` is a list of 10 values, `list1-10` one of 1 to 10;
+- `sorted10` (the list's own length or lengths) is the sorted list, which the model is to predict:
+  its item k is read one position before the one where it stands;
+- without it the output is read at the list's own positions, item k at the list's k-th;
+- `pad12`, last, fills shorter rows with the id 12 to the length of the longest.
+
+The values are the ids below d_vocab_out that are neither separator nor padding, in increasing
+order. "10 list10 11 sorted10" is thus BOS a0..a9 MOS s0..s9, of the values 0 to 9.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from jaxtyping import Bool, Int
+from torch import Tensor
+
+from interp_toolkit.data.lists.draws import Lists
+from interp_toolkit.data.lists.layout_words import read_words
+from interp_toolkit.errors import InputError
+
+
+class ListRows(NamedTuple):
+    """Rows of tokens, and where and what the model is to answer.
+
+    Attributes:
+        tokens: the rows, sorted lists included.
+        read: the position where item k of the sorted list is read.
+        answer: item k of the sorted list, as a value's index; 0 where there is no item k.
+        present: whether the list has an item k.
+    """
+
+    tokens: Int[Tensor, "row pos"]
+    read: Int[Tensor, "row item"]
+    answer: Int[Tensor, "row item"]
+    present: Bool[Tensor, "row item"]
+
+
+class Cells(NamedTuple):
+    """What can stand where: pairs of a token and a position, by position and then token."""
+
+    tokens: Int[Tensor, " cell"]
+    positions: Int[Tensor, " cell"]
+
+
+class _Tables(NamedTuple):
+    """Per length (from the shortest): what stands at each position, and where items are read."""
+
+    content: Tensor  # [length, pos] places in a pool: the list, the sorted list, then constants
+    constants: Tensor  # [constant] token ids
+    values: Tensor  # [value + 1] token ids; the last is never placed
+    read: Tensor  # [length, item]
+
+
+@dataclass(frozen=True)
+class ListLayout:
+    """A parsed layout; see the module and `parse_layout`.
+
+    Attributes:
+        words: the layout as it was written.
+        values: the token id of each value, increasing; its index is also its place in the sort.
+        shortest, longest: lengths of the list, ends included.
+        autoregressive: whether the sorted list follows in the row.
+        before: separators before the list.
+        between: separators between the list and the sorted list; none if there is no sorted list.
+        after: separators after both.
+        pad: the padding's id, or None.
+    """
+
+    words: tuple[str, ...]
+    values: tuple[int, ...]
+    shortest: int
+    longest: int
+    autoregressive: bool
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    pad: int | None
+
+    def __str__(self) -> str:
+        return " ".join(self.words)
+
+    @property
+    def n_values(self) -> int:
+        """How many values there are."""
+        return len(self.values)
+
+    @property
+    def n_positions(self) -> int:
+        """Tokens of the longest row, to which the others are padded."""
+        return len(self._row(self.longest))
+
+    def describe(self) -> str:
+        """The layout in a line, for a provenance."""
+        ids = self.values
+        consecutive = ids[-1] - ids[0] == len(ids) - 1
+        named = f"ids {ids[0]} to {ids[-1]}" if consecutive else f"ids {', '.join(map(str, ids))}"
+        where = "before each sorted item" if self.autoregressive else "at the list's positions"
+        return f"{self}: {self.n_values} values ({named}), read {where}"
+
+    def token_name(self, token: int) -> str:
+        """A token as axes show it: a value by its id, "3"; any other as "[10]"."""
+        return str(token) if token in self.values else f"[{token}]"
+
+    def value_names(self) -> tuple[str, ...]:
+        """The names of the values, in order: their token ids."""
+        return tuple(map(str, self.values))
+
+    def read_positions(self, length: int) -> tuple[int, ...]:
+        """Where each item of a sorted list of this length is read."""
+        start = len(self.before)
+        if self.autoregressive:
+            start += length + len(self.between) - 1
+        return tuple(range(start, start + length))
+
+    def rows(self, lists: Lists) -> ListRows:
+        """The rows of these lists, on their device.
+
+        Raises InputError when the lists have other values or lengths than the layout (lengths on
+        a GPU are not looked at: that would wait for it).
+        """
+        self._check(lists)
+        n, width = lists.values.shape
+        tables = _tables(self, lists.values.device)
+        items = torch.arange(self.longest, device=lists.values.device)
+        present = items < lists.lengths.unsqueeze(1)
+        given, ordered = lists.values, lists.sorted()
+        if width < self.longest:
+            absent = (0, self.longest - width)
+            given = torch.nn.functional.pad(given, absent, value=self.n_values)
+            ordered = torch.nn.functional.pad(ordered, absent, value=self.n_values)
+        placed = torch.cat([given, ordered], dim=1) if self.autoregressive else given
+        if self.values != tuple(range(self.n_values)):
+            placed = tables.values.index_select(0, placed.reshape(-1)).view(placed.shape)
+        pool = torch.cat([placed, tables.constants.expand(n, -1)], dim=1)
+        if self.shortest == self.longest:
+            tokens = pool.gather(1, tables.content.expand(n, -1))
+            return ListRows(tokens, tables.read.expand(n, -1), ordered, present)
+        of_length = lists.lengths - self.shortest
+        tokens = pool.gather(1, tables.content.index_select(0, of_length))
+        read = tables.read.index_select(0, of_length)
+        return ListRows(tokens, read, ordered.masked_fill(~present, 0), present)
+
+    def key_cells(self) -> Cells:
+        """Every token at every position where some row has it, separators and padding included.
+
+        A causal model sees, from a query, those at its own and earlier positions only.
+        """
+        cells: set[tuple[int, int]] = set()
+        for length in range(self.shortest, self.longest + 1):
+            row = self._row(length)
+            for position in range(self.n_positions):
+                token = row[position] if position < len(row) else self.pad
+                tokens = self.values if token is None else (token,)
+                cells.update((position, token) for token in tokens)
+        found = torch.tensor(sorted(cells))
+        return Cells(tokens=found[:, 1].clone(), positions=found[:, 0].clone())
+
+    def _row(self, length: int) -> list[int | None]:
+        """What a row of this length holds, without padding: an id, or None for any value."""
+        values: list[int | None] = [None] * length
+        ordered = values if self.autoregressive else []
+        return [*self.before, *values, *self.between, *ordered, *self.after]
+
+    def _check(self, lists: Lists) -> None:
+        if lists.n_values != self.n_values:
+            raise InputError(
+                f"the layout {self} has {self.n_values} values, the lists have {lists.n_values}"
+            )
+        shortest, longest = 1, lists.values.shape[1]
+        if lists.values.device.type == "cpu" and len(lists):
+            shortest, longest = int(lists.lengths.min()), max(longest, int(lists.lengths.max()))
+            if shortest < self.shortest:
+                raise InputError(f"the layout {self} has no list of {shortest} items")
+        if longest > self.longest:
+            raise InputError(f"the layout {self} has no list of {longest} items")
+
+
+def parse_layout(
+    text: str | Sequence[str], *, d_vocab: int, d_vocab_out: int, n_ctx: int | None = None
+) -> ListLayout:
+    """A layout from its words.
+
+    Args:
+        text: the words, in one string or apart; see the module.
+        d_vocab: token ids are below it.
+        d_vocab_out: values are below it.
+        n_ctx: the longest row that the model takes, if it is to be checked.
+
+    Raises:
+        InputError: the words make no layout, or none for this vocabulary.
+
+    Examples:
+        >>> layout = parse_layout("10 list10 11 sorted10", d_vocab=12, d_vocab_out=10)
+        >>> layout.longest, layout.autoregressive
+        (10, True)
+    """
+    words = tuple(text.split() if isinstance(text, str) else text)
+    parts = read_words(words)
+    others = {*parts.before, *parts.between, *parts.after}
+    if parts.pad is not None:
+        others.add(parts.pad)
+    for token in sorted(others):
+        if token >= d_vocab:
+            raise InputError(f"layout: {token} is outside the vocabulary, 0 to {d_vocab - 1}")
+    values = tuple(token for token in range(min(d_vocab, d_vocab_out)) if token not in others)
+    if len(values) < 2:
+        raise InputError(
+            f"layout: two values or more are needed; of the {d_vocab_out} ids with a logit, "
+            f"{len(values)} is no separator or padding"
+        )
+    layout = ListLayout(words, values, *parts)
+    if n_ctx is not None and layout.n_positions > n_ctx:
+        raise InputError(
+            f"layout: its rows have {layout.n_positions} tokens, the model takes {n_ctx}"
+        )
+    return layout
+
+
+@functools.lru_cache(maxsize=64)
+def _tables(layout: ListLayout, device: torch.device) -> _Tables:
+    constants = [*layout.before, *layout.between, *layout.after]
+    n_items = layout.longest * (2 if layout.autoregressive else 1)
+    padding = n_items + len(constants)
+    content, read = [], []
+    for length in range(layout.shortest, layout.longest + 1):
+        places = iter(range(n_items, padding))
+        row = [next(places) for _ in layout.before] + list(range(length))
+        row += [next(places) for _ in layout.between]
+        if layout.autoregressive:
+            row += range(layout.longest, layout.longest + length)
+        row += [next(places) for _ in layout.after]
+        content.append(row + [padding] * (layout.n_positions - len(row)))
+        positions = layout.read_positions(length)
+        read.append([*positions, *positions[-1:] * (layout.longest - length)])
+    unused = 0  # filler ids, which no row's places point to
+    return _Tables(
+        content=torch.tensor(content, device=device),
+        constants=torch.tensor([*constants, layout.pad or unused], device=device),
+        values=torch.tensor([*layout.values, unused], device=device),
+        read=torch.tensor(read, device=device),
+    )

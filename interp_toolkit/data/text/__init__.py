@@ -1,0 +1,1 @@
+"""Text: prompts, documents of a corpus, tokenizers, token ids on the disk."""

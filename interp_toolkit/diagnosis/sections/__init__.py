@@ -1,0 +1,1 @@
+"""The checks of `doctor`, section by section; each module yields its `Check`s."""

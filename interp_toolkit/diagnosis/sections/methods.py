@@ -1,0 +1,190 @@
+"""`run_with_hooks` and `run_with_cache` do what hooks that are put on the hook points do.
+
+The other checks put hooks on the points themselves; here the methods that users call are held
+beside that, on two rows. One hook point of each kind, in one layer after another, is edited by
+name, all in one pass: each row is moved a third of the way to the other, or away from it. The
+edits have to show the same values at every hook and to give the same logits as attached, and are
+gone afterwards. What `run_with_cache` returns has to be what attached hooks saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.diagnosis.bench import (
+    NOISE_BASIS,
+    Bench,
+    Edit,
+    Seen,
+    gap,
+    keeper,
+    record,
+    share_of,
+    unlike_values,
+)
+from interp_toolkit.diagnosis.checks import Check, listed, measured
+from interp_toolkit.diagnosis.sections.firing import kind_of
+from interp_toolkit.diagnosis.sections.present import hooks_on, more
+from interp_toolkit.models.loading.quietly import one_line
+
+EDITS = "run_with_hooks makes the edits it is given"
+GONE = "run_with_hooks leaves nothing behind"
+CACHE = "run_with_cache returns what hooks see"
+FEW, SHARE = 2, 1 / 3
+
+Points = Mapping[str, Any]
+
+
+def check_edits(
+    bench: Bench, model: Any, plain: Tensor, tolerance: float, points: Points, seen: Seen
+) -> Iterator[Check]:
+    """Does an edit given by name do what the same edit does that is attached?
+
+    Args:
+        bench: counts the passes.
+        model: to run.
+        plain: its logits without hooks.
+        tolerance: of whole passes.
+        points: its hook points.
+        seen: a recorded pass.
+    """
+    few = bench.tokens[:FEW]
+    chosen = {name: points[name] for name in _one_of_each_kind(seen, points)}
+    edits = {name: _moved(SHARE * (-1) ** rank) for rank, name in enumerate(chosen)}
+    attached = record(bench, model, chosen, edits, few)
+    before, named = hooks_on(points), Seen()
+    fwd_hooks = [(name, keeper(named, name, edit)) for name, edit in edits.items()]
+    try:
+        by_name = partial(model.run_with_hooks, fwd_hooks=fwd_hooks)
+        named.logits = bench.run(model, few, through=by_name)
+    except Exception as error:  # strangers' models
+        yield Check(
+            "hooks", EDITS, "failed", f"it raises {type(error).__name__}: {one_line(error)}"
+        )
+    else:
+        yield _edited(attached, named, plain[:FEW], tolerance)
+    left = more(hooks_on(points), before)
+    if left:
+        said = f"{sum(left.values())} hooks stay at {listed(list(left))}"
+        yield Check("hooks", GONE, "failed", said, places=list(left))
+        return
+    after = bench.run(model, few)
+    scale = float(plain.abs().max())
+    said = "the logits are not what they were"
+    yield measured("hooks", GONE, gap(after, plain[:FEW]), tolerance, scale, NOISE_BASIS, said)
+
+
+def _one_of_each_kind(seen: Seen, points: Points) -> list[str]:
+    """A hook point of each kind that fires, in one layer after another, in the order of a pass."""
+    kinds: dict[str, list[str]] = {}
+    for name in points:
+        if name in seen.fired:
+            kinds.setdefault(kind_of(name), []).append(name)
+    chosen = {names[rank % len(names)] for rank, names in enumerate(kinds.values())}
+    return [name for name in points if name in chosen]
+
+
+def _moved(share: float) -> Edit:
+    """Every row goes this share of the way to the other; what is not finite stays."""
+
+    def edit(value: Tensor) -> Tensor:
+        if not value.is_floating_point() or value.ndim == 0:
+            return value.clone()
+        way = value.flip(0) - value
+        return torch.where(way.isfinite(), value + share * way, value)
+
+    return edit
+
+
+def _edited(attached: Seen, named: Seen, plain: Tensor, tolerance: float) -> Check:
+    uncalled = [n for n, times in attached.fired.items() if named.fired.get(n, 0) != times]
+    if uncalled:
+        said = f"hooks given by name are not called as attached ones are: {listed(uncalled)}"
+        return Check("hooks", EDITS, "failed", said, places=uncalled)
+    scale = float(plain.abs().max())
+    other = unlike_values(named.values, attached.values, share_of(tolerance, scale))
+    difference = gap(named.logits, attached.logits)
+    if other and difference <= tolerance:
+        said = f"hooks given by name see other values: {listed(other)}"
+        return Check("hooks", EDITS, "failed", said, places=other)
+    if difference <= tolerance and gap(attached.logits, plain) <= tolerance:
+        return Check("hooks", EDITS, "undecided", "the edits tried change no logit of these rows")
+    where = f"; from {other[0]} on" if other else ""
+    said = f"other logits than with the same hooks attached{where}"
+    return measured("hooks", EDITS, difference, tolerance, scale, NOISE_BASIS, said, other)
+
+
+def check_cache(
+    bench: Bench,
+    model: Any,
+    plain: Tensor,
+    tolerance: float,
+    points: Points,
+    fresh: tuple[Any, Points] | None,
+) -> Iterator[Check]:
+    """Does the cache hold what attached hooks see, and do the logits come with it?
+
+    Args:
+        bench: counts the passes.
+        model: to run.
+        plain: its logits without hooks.
+        tolerance: of whole passes.
+        points: its hook points.
+        fresh: a fresh copy and its hook points; None where there is none.
+    """
+    if not hasattr(model, "run_with_cache"):
+        yield Check("hooks", CACHE, "not_applicable", "this model has no run_with_cache")
+        return
+    scale = float(plain.abs().max())
+    share = share_of(tolerance, scale)
+    try:
+        logits, lacking, other = _cache(bench, model, points, share)
+    except Exception as error:  # strangers' models
+        yield Check(
+            "hooks", CACHE, "failed", f"it raises {type(error).__name__}: {one_line(error)}"
+        )
+        return
+    bad = [*lacking, *other]
+    if bad:
+        also: set[str] = set()
+        if fresh is not None:
+            _, theirs_lacking, theirs_other = _cache(bench, *fresh, share)
+            also = {*theirs_lacking, *theirs_other}
+        own = [name for name in bad if name not in also]
+        said = "; ".join(
+            f"{what} {listed(names)}"
+            for what, names in (("lacks", lacking), ("holds other values for", other))
+            if names
+        )
+        if own or fresh is None:
+            yield Check("hooks", CACHE, "failed", f"the cache {said}", places=own or bad)
+        else:
+            said = f"the cache {said}; that of a fresh copy too"
+            yield Check("hooks", CACHE, "differs", said, places=bad, instead="run_with_hooks")
+    difference = gap(logits, plain[:FEW])
+    said = "other logits than without a cache"
+    answer = measured("hooks", CACHE, difference, tolerance, scale, NOISE_BASIS, said)
+    if not bad or answer.answer == "failed":
+        yield answer
+
+
+def _cache(
+    bench: Bench, model: Any, points: Points, share: float
+) -> tuple[Tensor, list[str], list[str]]:
+    """The logits that `run_with_cache` returns; what its cache lacks; what it holds otherwise."""
+    few, kept = bench.tokens[:FEW], dict[str, Any]()
+
+    def with_cache(tokens: Tensor) -> Any:
+        output, cache = model.run_with_cache(tokens)
+        kept.update(cache.items())
+        return output
+
+    shown = record(bench, model, points, tokens=few).values
+    logits = bench.run(model, few, through=with_cache)
+    lacking = [name for name in shown if not isinstance(kept.get(name), Tensor)]
+    return logits, lacking, unlike_values(kept, shown, share)

@@ -1,0 +1,1 @@
+"""File formats: our checkpoints, pickles read as data, GGUF, Hugging Face folders."""

@@ -1,0 +1,176 @@
+"""Reading a model file without running anything in it.
+
+The first bytes, not the suffix, say what a file is: a PyTorch archive (zip), an older PyTorch file
+or a plain pickle, or safetensors. Pickles go through PyTorch's weights-only reader, which builds
+tensors and plain data and refuses everything else. What it refuses is read by `pickled_files`,
+which builds the same and keeps objects as records of their attributes: plain `pickle.dump`s,
+pickled configurations, whole pickled models. What would call anything is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import warnings
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.formats.pickled_files import read_as_data
+from interp_toolkit.models.loading.formats.records import TooMuchError, WouldCallError
+from interp_toolkit.models.loading.sizes import check_archive, check_tensors
+
+#: what a config with numpy numbers in it names; numbers only, checked by PyTorch's reader
+_NUMPY_NUMBERS: list[Any] = [
+    (np.float64(0).__reduce__()[0], "numpy.core.multiarray.scalar"),
+    (np.float64(0).__reduce__()[0], "numpy._core.multiarray.scalar"),
+    np.dtype,
+    *(type(np.dtype(kind)) for kind in ("float64", "float32", "int64", "int32", "bool")),
+]
+_HEADER_LIMIT = 100_000_000  # bytes; safetensors' own limit on its header
+
+
+@dataclass(frozen=True)
+class FileContents:
+    """What a file holds, as plain data.
+
+    Attributes:
+        data: the unpickled object, or the tensors of a safetensors file.
+        metadata: a safetensors file's own strings; empty for the others.
+    """
+
+    data: Any
+    metadata: Mapping[str, str]
+
+
+def read_file(path: Path) -> FileContents:
+    """Read a model file of any supported format, on the CPU.
+
+    Raises InputError, in one line, when the file is missing, empty, truncated, something else
+    than a model, or a pickle that would call more than what builds tensors and plain data.
+    """
+    head = _first_bytes(path)
+    if head.startswith(b"PK\x03\x04"):
+        return FileContents(_read_archive(path), {})
+    if head[8:9] == b"{" and 2 <= int.from_bytes(head[:8], "little") <= _HEADER_LIMIT:
+        return _read_safetensors(path)
+    if head.startswith(b"\x80"):
+        return FileContents(_read_pickle(path), {})
+    raise InputError(f"{path} is {_describe(head)}, not a model: give a .pt or .safetensors file")
+
+
+def sha256(path: Path) -> str:
+    """The file's SHA-256, in hexadecimal."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _first_bytes(path: Path) -> bytes:
+    if not path.is_file():
+        state = "is not a regular file" if path.exists() else "does not exist"
+        if path.is_symlink() and not path.exists():
+            state = "is a link that leads nowhere"
+        raise InputError(f"{path} {state}")
+    try:
+        with path.open("rb") as file:
+            head = file.read(512)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}") from error
+    if not head:
+        raise InputError(f"{path} is empty (0 bytes)")
+    return head
+
+
+def _describe(head: bytes) -> str:
+    if head.startswith(b"version https://git-lfs"):
+        return "a Git LFS pointer (run `git lfs pull` to get the file it stands for)"
+    if head.startswith(b"\x93NUMPY"):
+        return "a NumPy array"
+    try:
+        head.decode("utf-8")
+    except UnicodeDecodeError:
+        return "of no known format"
+    return "a text file"
+
+
+def _read_archive(path: Path) -> Any:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            stored = all(one.compress_type == zipfile.ZIP_STORED for one in archive.infolist())
+            check_archive(archive, path.stat().st_size)
+    except TooMuchError as error:
+        raise InputError(f"{path} is no model: {error}") from error
+    except Exception as error:  # zipfile raises nearly every kind on damaged archives
+        raise InputError(f"{path} is truncated or damaged: its archive cannot be listed") from error
+    if any(name.endswith(".npy") for name in names):
+        raise InputError(
+            f"{path} is a NumPy archive (.npz), not a model: "
+            "give a .pt or .safetensors file (an .npz can be data, without pickled objects)"
+        )
+    if not any(name.endswith("data.pkl") for name in names):
+        raise InputError(f"{path} is a zip archive but no PyTorch file")
+    # compressed bytes would be mapped as if they were numbers
+    return _read_pickle(path, mmap=stored)
+
+
+def _read_pickle(path: Path, mmap: bool = False) -> Any:
+    data = _unpickled(path, mmap)
+    try:
+        check_tensors(data, path.stat().st_size)
+    except TooMuchError as error:
+        raise InputError(f"{path} is no model: {error}") from error
+    return data
+
+
+def _unpickled(path: Path, mmap: bool) -> Any:
+    try:
+        with torch.serialization.safe_globals(_NUMPY_NUMBERS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about how the file was pickled: nothing to act on
+            if path.suffix == ".safetensors":  # PyTorch would believe the name
+                with path.open("rb") as file:
+                    return torch.load(file, map_location="cpu", weights_only=True)
+            return torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
+    except Exception as error:  # torch raises nearly every kind on damaged files
+        return _read_older_pickle(path, error)
+
+
+def _read_older_pickle(path: Path, refused: Exception) -> Any:
+    """What PyTorch's reader refused, as data; its own words where that is damaged."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return read_as_data(path)
+    except WouldCallError as error:
+        raise InputError(
+            f"{path} is a pickle that would run code ({error}); it was not run: "
+            "save tensors and plain data only, with torch.save(model.state_dict(), path)"
+        ) from error
+    except TooMuchError as error:
+        raise InputError(f"{path} is no model: {error}") from error
+    except Exception as error:  # damaged pickles raise nearly every kind
+        reason = str(error).strip().splitlines() or str(refused).strip().splitlines()
+        raise InputError(
+            f"{path} is truncated or damaged: {reason[0].rstrip('.') if reason else 'no data'}"
+        ) from error
+
+
+def _read_safetensors(path: Path) -> FileContents:
+    try:
+        with safe_open(path, framework="pt", device="cpu") as file:
+            names = file.keys()
+            tensors: dict[str, Tensor] = {name: file.get_tensor(name) for name in names}
+            return FileContents(tensors, file.metadata() or {})
+    except (SafetensorError, json.JSONDecodeError, OSError) as error:
+        raise InputError(f"{path} is truncated or damaged: {error}") from error

@@ -1,0 +1,238 @@
+"""A checkpoint file becomes a `Transformer`: read, told by its names, configured, filled.
+
+The file is read without running anything in it (`files`). Its configuration is its own
+(`checkpoint`), a dictionary's beside the weights (`foreign_config`), or what names and shapes show
+(`conversion`, `infer`), with what the user gives for the rest. The weights then have to fit exactly
+(`strict`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.models.about.record import Kind, ModelRecord, set_record
+from interp_toolkit.models.loading.formats.checkpoint import read_own
+from interp_toolkit.models.loading.formats.files import read_file, sha256
+from interp_toolkit.models.loading.formats.records import PICKLED_CLASS
+from interp_toolkit.models.loading.parameters.conversion import Keys, convert, with_output
+from interp_toolkit.models.loading.parameters.foreign_config import read_foreign_config
+from interp_toolkit.models.loading.parameters.infer import (
+    Assumption,
+    InferredConfig,
+    UnsaidError,
+    read_state_dict,
+    settle,
+)
+from interp_toolkit.models.loading.parameters.strict import (
+    build_transformer,
+    check_finite,
+    first_few,
+)
+from interp_toolkit.models.loading.settings import build_config, parse_settings
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+
+_CONFIG_KEYS = ("cfg", "model_cfg", "model_config", "model_args", "config")
+_STATE_KEYS = ("state_dict", "model_state_dict", "model", "state_dicts")
+
+
+def load_file(
+    path: Path,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    settings: Mapping[str, Any],
+    *,
+    keys: Keys | None = None,
+    ignore: Sequence[str] = (),
+) -> Transformer:
+    """The model in a checkpoint file, its record set; see `loader.load` for the arguments.
+
+    Raises InputError when the file cannot be read or does not fit together, its weights are not
+    finite, or a setting is unknown, missing, without effect, or contradicts the file.
+    """
+    found = _read(path, parse_settings(settings), keys, ignore)
+    check_finite(found.tensors.items(), found.source)
+    config = found.config if dtype is None else found.config.model_copy(update={"dtype": dtype})
+    model = build_transformer(config, found.tensors, device, found.source)
+    record = ModelRecord(
+        name=path.name,
+        kind=found.kind,
+        path=str(path.resolve()),
+        sha256=sha256(path),
+        assumptions=found.phrases,
+        alternatives=_alternatives(found.assumptions),
+        config=config.model_dump(mode="json"),
+        task=found.task,
+        training=found.training,
+    )
+    set_record(model, record)
+    return model
+
+
+def _alternatives(assumptions: Sequence[Assumption]) -> tuple[Mapping[str, Any], ...]:
+    return tuple(other for assumption in assumptions for other in assumption.alternatives)
+
+
+@dataclass(frozen=True)
+class _Saved:
+    """What somebody saved: tensors by their own names, a configuration, what was left aside."""
+
+    tensors: Mapping[str, Tensor]
+    config: Mapping[str, Any] | None
+    phrases: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class _Found:
+    """A file's weights under our names, their configuration, and what is known beside it."""
+
+    source: str
+    kind: Kind
+    tensors: Mapping[str, Tensor]
+    config: TransformerConfig
+    phrases: tuple[str, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+    task: Mapping[str, Any] | None = None
+    training: Mapping[str, Any] | None = None
+
+
+def _read(path: Path, given: Mapping[str, Any], keys: Keys | None, ignore: Sequence[str]) -> _Found:
+    source = str(path)
+    contents = read_file(path)
+    own = read_own(contents.data, contents.metadata, source)
+    if own is None:
+        return _foreign(_saved(contents.data, ignore, source), keys, given, source)
+    if keys is not None or ignore:
+        raise InputError(f"{source} is the toolkit's own: it has no use for keys or ignore")
+    return _own(own, given, source)
+
+
+def _own(own: Mapping[str, Any], given: Mapping[str, Any], source: str) -> _Found:
+    config = build_config(own["config"], source)
+    reading = InferredConfig(known=dict(config), assumptions=())
+    settle(reading, given, source)  # whatever is given must agree
+    return _Found(
+        source,
+        "checkpoint",
+        _tensors_only(own["state_dict"], source),
+        config,
+        task=own.get("task"),
+        training=own.get("training"),
+    )
+
+
+def _foreign(saved: _Saved, keys: Keys | None, given: Mapping[str, Any], source: str) -> _Found:
+    """Weights that others saved, with the configuration beside them or the one they show."""
+    cfg = saved.config
+    said, ignored = ({}, ()) if cfg is None else read_foreign_config(cfg, source)
+    for name in said.keys() & given.keys():
+        if said[name] != given[name]:
+            raise InputError(f"{name}={given[name]} contradicts {source}, which says {said[name]}")
+    settings, given = given, {**said, **given}
+    architecture = (cfg or {}).get("architecture")
+    found = convert(saved.tensors, keys, {**given, "architecture": architecture}, source)
+    parameters = with_output(found.parameters, given)
+    reading = read_state_dict(parameters, found.buffers, source)
+    needed = {**found.needed, **reading.needed}
+    missing = {name: need for name, need in needed.items() if name not in given}
+    if missing:
+        raise UnsaidError(reading, missing, source)
+    settled = settle(reading, given, source, answered=frozenset(cfg or ()))
+    _refuse_without_effect(settings, settled.config, source)
+    phrases = (*settled.phrases, *found.phrases, *saved.phrases)
+    if ignored:
+        phrases += (f"configuration fields {first_few(ignored)} ignored",)
+    return _Found(source, found.kind, parameters, settled.config, phrases, settled.assumptions)
+
+
+def _refuse_without_effect(
+    settings: Mapping[str, Any], config: TransformerConfig, source: str
+) -> None:
+    """A setting that does nothing is a misunderstanding better cleared up."""
+    idle = {
+        "act_fn": config.attn_only,
+        "d_mlp": config.attn_only,
+        "eps": config.normalization_type is None,
+        "final_rms": config.normalization_type is None,
+        "attn_scale": not config.use_attn_scale or config.mixing is not None,
+        "rotary_dim": config.positional_embedding_type != "rotary",
+        "rotary_base": config.positional_embedding_type != "rotary",
+        "rotary_adjacent_pairs": config.positional_embedding_type != "rotary",
+    }
+    for name, has_no_effect in idle.items():
+        if name in settings and has_no_effect:
+            raise InputError(
+                f"{name}={settings[name]} would have no effect on the model in {source}"
+            )
+
+
+def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
+    """What someone saved, without what is to be ignored."""
+    if not isinstance(data, Mapping):
+        raise InputError(f"{source} holds a {type(data).__name__}, not a state dict")
+    phrases: tuple[str, ...] = ()
+    cfg: Mapping[str, Any] | None = None
+    seen = {id(data)}  # all of them are held by the outermost, so an id is no other's
+    while key := next((key for key in _STATE_KEYS if _is_state(data.get(key))), None):
+        state = data[key]
+        cfg = cfg or next((data[k] for k in _CONFIG_KEYS if isinstance(data.get(k), Mapping)), None)
+        if PICKLED_CLASS in data:
+            phrases += (f"a pickled {data[PICKLED_CLASS]}, read as data: its code was not run",)
+        if isinstance(state, list):
+            phrases += (f"the last of {len(state)} state dicts",)
+            state = state[-1]
+        if id(state) in seen:
+            raise InputError(f"{source} holds no state dict: its {key} holds itself")
+        seen.add(id(state))
+        data = state
+    return _Saved(_tensors_only(_without(data, ignore, source), source), cfg, phrases)
+
+
+def _is_state(value: Any) -> bool:
+    """Whether a value may be a state dict, or a list of those that training went through."""
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(one, Mapping) for one in value)
+    return isinstance(value, Mapping) and bool(value)
+
+
+def _without(data: Mapping[Any, Any], ignore: Sequence[str], source: str) -> dict[Any, Any]:
+    """The entries whose names match none of these (`*` stands for anything)."""
+    for pattern in ignore:
+        if not any(fnmatchcase(str(name), pattern) for name in data):
+            raise InputError(
+                f"{source} has no tensor {pattern} to ignore{suggestion(pattern, data)}"
+            )
+    return {n: v for n, v in data.items() if not any(fnmatchcase(str(n), p) for p in ignore)}
+
+
+def _tensors_only(state: Any, source: str) -> dict[str, Tensor]:
+    if not isinstance(state, Mapping):
+        raise InputError(f"{source} holds no state dict but a {type(state).__name__}")
+    wrong = [key for key, value in state.items() if not isinstance(value, Tensor)]
+    if wrong or not state:
+        what = f"{wrong[0]!r} is no tensor" if wrong else "it is empty"
+        raise InputError(f"{source} holds no state dict: {what}")
+    for name, tensor in state.items():
+        kind = _unusable(tensor)
+        if kind:
+            raise InputError(f"{source}: {name} is {kind}: weights must be plain real numbers")
+    return {str(name): tensor for name, tensor in state.items()}
+
+
+def _unusable(tensor: Tensor) -> str | None:
+    """What keeps a tensor from being weights as they are, if anything does."""
+    if tensor.is_complex():
+        return "complex"
+    if tensor.is_quantized:
+        return "quantized"
+    if tensor.is_meta:
+        return "without values (on the meta device)"
+    return None if tensor.layout == torch.strided else "sparse"

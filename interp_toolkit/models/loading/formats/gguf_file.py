@@ -1,0 +1,297 @@
+"""A GGUF file (llama.cpp's format) becomes a bridge: transformers reads it, dequantised.
+
+The package `gguf` parses the file, here with every read held against the file's size and their
+number bounded. Then the model that its settings describe is laid out without memory and compared
+with the file's tensors, so that nothing is allocated for a file that lies. Transformers sees the
+file alone in a folder of its own: nothing that lies beside it is read. It parses a file's metadata
+once for each of configuration, weights and tokenizer, and lists all tensor names once a module;
+here each is done once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.util
+import io
+import os
+import re
+import tempfile
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.formats.huggingface import bridge_to, check_complete
+from interp_toolkit.models.loading.memory_needed import announce
+from interp_toolkit.models.loading.quietly import offline, one_line, quiet
+
+_NAME = "model.gguf"
+_MAGIC = b"GGUF"
+_TIMES = 2  # how many numbers a configuration may ask for, for each that the file has
+_MOST_READS = 8_000_000  # of a header; a vocabulary of 1e6 words takes 5e6, each an object
+_MOST_AXES = 8
+_LONGEST = 200  # characters of what other libraries say
+#: settings that say how many parts a model has, and how many are fine without a tensor for each
+_COUNTS = {"block_count": 0, "decoder_block_count": 0, "expert_count": 1024}
+_BLOCK = re.compile(r"blk\.(\d{1,9})\.")
+_PLAIN = ("F32", "F16", "BF16", "F64")  # kinds of numbers that are not quantised
+
+
+def is_gguf(path: Path) -> bool:
+    """Whether a file is one by its name or its first bytes; raises nothing."""
+    if path.suffix.lower() == ".gguf":
+        return True
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) == _MAGIC
+    except OSError:
+        return False
+
+
+def load_gguf(
+    path: Path,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    say: Callable[[str], None] | None = None,
+) -> tuple[Any, tuple[str, ...]]:
+    """The bridge to the model in a GGUF file, with its tokenizer, and what to know of its weights.
+
+    Args:
+        path: the file.
+        device: where to put the model.
+        dtype: of its weights; None is float32, whatever the file's kinds are.
+        say: takes a line that says how large it will be.
+
+    Raises:
+        InputError: the package `gguf` is missing; the file is no GGUF, damaged, too large for this
+            machine, of an architecture that transformers or TransformerLens cannot read, or
+            its tensors do not fit its settings.
+    """
+    _require_package(path)
+    kind = dtype or torch.float32
+    silence = contextlib.redirect_stderr(io.StringIO())  # a progress bar that cannot be turned off
+    with _alone(path) as folder, _parsed_once():
+        with _refused_in_one_line(path, folder):
+            header = _header(folder / _NAME)
+        announce(str(path), _n_params(header), kind, say)
+        with _refused_in_one_line(path, folder), quiet(), silence, offline():
+            model, tokenizer = _read(path, folder, header, kind)
+            notes = _notes(model, header)
+            bridge = bridge_to(model.to(device), str(path), tokenizer)
+    return bridge.eval(), notes
+
+
+@contextlib.contextmanager
+def _refused_in_one_line(path: Path, folder: Path) -> Iterator[None]:
+    """An InputError in place of whatever gguf and transformers raise on a file of no use."""
+    try:
+        yield
+    except InputError:
+        raise
+    except Exception as error:
+        why = one_line(error).replace(str(folder / _NAME), "it")[:_LONGEST]
+        raise InputError(f"{path} cannot be loaded as GGUF: {why}") from error
+
+
+def check_no_gguf_only(folder: Path) -> None:
+    """Raise InputError for a folder that holds GGUF files and no config.json."""
+    if (folder / "config.json").is_file():
+        return
+    files = sorted(file for file in folder.iterdir() if file.suffix.lower() == ".gguf")
+    if files:
+        more = f" (or one of {len(files) - 1} more)" if len(files) > 1 else ""
+        raise InputError(
+            f"{folder} holds GGUF files and no config.json: give the file itself, {files[0]}{more}"
+        )
+
+
+def _require_package(path: Path) -> None:
+    if importlib.util.find_spec("gguf") is None:
+        raise InputError(
+            f"{path} is a GGUF file, which needs the package gguf: "
+            'pip install "interp-toolkit[real]"'
+        )
+
+
+def _header(path: Path) -> Any:
+    """The reader of a file whose tensors lie within it and are as many as its settings say.
+
+    Raises ValueError, or whatever gguf raises, for a file that is damaged or lies.
+    """
+    import gguf
+
+    with warnings.catch_warnings():  # of sums that overflow, which are refused below
+        warnings.simplefilter("ignore")
+        header = gguf.GGUFReader(str(path))
+    tensors = header.tensors
+    claimed = sum(t.n_bytes for t in tensors)
+    if claimed > len(header.data) or any(t.data_offset < header.data_offset for t in tensors):
+        raise ValueError(f"its tensors take {claimed:,} bytes, and it has {len(header.data):,}")
+    family = header.get_field("general.architecture")
+    if family is None:
+        raise ValueError("it names no architecture")
+    blocks = [int(found[1]) for t in tensors if (found := _BLOCK.match(t.name))]
+    for name, most in _COUNTS.items():  # a layer has tensors: no model without end
+        field = header.get_field(f"{bytes(family.parts[-1]).decode()}.{name}")
+        count = 0 if field is None else int(field.parts[-1][0])
+        if count > max(len(tensors), most):
+            raise ValueError(f"its {name} is {count}, with {len(tensors)} tensors")
+        if field is not None and name == "block_count" and count <= max(blocks, default=-1):
+            raise ValueError(f"its block_count is {count}, and it has {max(blocks) + 1} blocks")
+    return header
+
+
+def _n_params(header: Any) -> int:
+    """How many numbers a file's tensors hold."""
+    return sum(t.n_elements for t in header.tensors)
+
+
+def _read(path: Path, folder: Path, header: Any, dtype: torch.dtype) -> tuple[Any, Any | None]:
+    """The model and the tokenizer, if there is one, as transformers makes them of the file."""
+    import transformers
+
+    given: dict[str, Any] = {
+        "gguf_file": _NAME,
+        "local_files_only": True,
+        "trust_remote_code": False,
+    }
+    config = transformers.AutoConfig.from_pretrained(folder, **given)
+    _check_size(path, config, _n_params(header))
+    model, loading = transformers.AutoModelForCausalLM.from_pretrained(
+        folder,
+        config=config,
+        attn_implementation="eager",  # the others hide the attention pattern from hooks
+        dtype=dtype,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are listed instead, and refused below
+        **_dequantised(),
+        **given,
+    )
+    check_complete(path, loading)
+    _forget_quantisation(model)
+    model.config.architectures = [type(model).__name__]
+    model.config.name_or_path = model.name_or_path = str(path)
+    tokenizer = None
+    if header.get_field("tokenizer.ggml.tokens") is not None:
+        tokenizer = _as_in_a_folder(
+            transformers.AutoTokenizer.from_pretrained(folder, **given), folder / "tokenizer"
+        )
+        tokenizer.name_or_path = str(path)
+    return model, tokenizer
+
+
+def _as_in_a_folder(tokenizer: Any, folder: Path) -> Any:
+    """The tokenizer as bridges to Hugging Face folders have it: a text begins with its BOS token.
+
+    What transformers makes of a GGUF file cannot be told to; saved and read again it can.
+    """
+    from transformers import AutoTokenizer
+
+    tokenizer.save_pretrained(folder)
+    given = {} if tokenizer.bos_token is None else {"add_bos_token": True}
+    return AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False, **given
+    )
+
+
+def _check_size(path: Path, config: Any, n_params: int) -> None:
+    """Raise InputError where the settings describe a model larger than the file's tensors."""
+    import transformers
+
+    with torch.device("meta"):  # names and shapes, without any memory
+        model = transformers.AutoModelForCausalLM.from_config(config)
+    asked = sum(t.numel() for t in (*model.parameters(), *model.buffers()))
+    if asked > _TIMES * n_params + (1 << 20):
+        raise InputError(
+            f"{path} does not fit together: its settings describe {asked:,} numbers, "
+            f"its tensors hold {n_params:,}"
+        )
+
+
+def _dequantised() -> dict[str, Any]:
+    """What asks transformers for plain weights, where it could leave them in blocks."""
+    import transformers
+
+    config = getattr(transformers, "GgufConfig", None)
+    return {} if config is None else {"quantization_config": config(dequantize=True)}
+
+
+def _forget_quantisation(model: Any) -> None:
+    """Remove what says that the weights are quantised: they are not, and could not be saved."""
+    for owner, name in (
+        (model.config, "quantization_config"),
+        (model, "hf_quantizer"),
+        (model, "quantization_method"),
+        (model, "is_quantized"),
+    ):
+        if name in vars(owner):
+            delattr(owner, name)
+
+
+def _notes(model: Any, header: Any) -> tuple[str, ...]:
+    """What to know of the weights: that they were quantised, and what of the file is not used."""
+    notes, kinds = [], Counter[str]()
+    for tensor in header.tensors:
+        kinds[tensor.tensor_type.name] += tensor.n_elements
+    quantised = sorted(kinds.keys() - set(_PLAIN), key=lambda kind: (-kinds[kind], kind))
+    if quantised:
+        named = " and ".join(", ".join(quantised).rsplit(", ", 1))
+        notes.append(f"weights were quantised to {named}: results are of the dequantised weights")
+    left_out = kinds.total() - sum(t.numel() for t in model.parameters())
+    if left_out > 0:  # transformers drops what it has no place for, such as rotary factors
+        notes.append(f"{left_out:,} of the file's numbers have no place in the model: left out")
+    return tuple(notes)
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[Path]:
+    """A folder in which the file is the only one."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.symlink(path.resolve(), Path(folder) / _NAME)
+        yield Path(folder)
+
+
+@contextlib.contextmanager
+def _parsed_once() -> Iterator[None]:
+    """The package `gguf` keeps what it parsed, in bounds and fast, while a file is loaded."""
+    import gguf
+
+    class BoundedReader(gguf.GGUFReader):
+        """A reader that reads nothing beyond the file's end, and not without end.
+
+        It slices a plain array: a `memmap` costs several times as much.
+        """
+
+        reads = 0
+
+        def _get(self, offset: int, dtype: Any, count: Any = 1, *rest: Any, **more: Any) -> Any:
+            self.reads += 1
+            if self.reads > _MOST_READS:
+                raise ValueError(f"its header has more than {_MOST_READS:,} parts")
+            if dtype is np.uint64 and count > _MOST_AXES:
+                raise ValueError(f"it has a tensor of {count} axes")
+            if int(offset) + int(count) * np.dtype(dtype).itemsize > len(self.data):
+                raise ValueError("it goes on beyond its end (cut off?)")
+            return super()._get(offset, dtype, count, *rest, **more)
+
+        @property
+        def data(self) -> Any:
+            return self._plain
+
+        @data.setter
+        def data(self, value: Any) -> None:
+            self._plain = np.asarray(value)
+
+    before = gguf.GGUFReader, gguf.get_tensor_name_map
+    gguf.GGUFReader = functools.cache(BoundedReader)
+    gguf.get_tensor_name_map = functools.cache(gguf.get_tensor_name_map)
+    try:
+        yield
+    finally:
+        gguf.GGUFReader, gguf.get_tensor_name_map = before

@@ -1,0 +1,223 @@
+"""Models in Hugging Face's format: a local folder, or a name on the hub, as a `TransformerBridge`.
+
+A local folder is loaded with the network switched off, and with or without a tokenizer: bridges
+otherwise insist on one, so without tokenizer files the model is loaded by transformers itself and
+wrapped afterwards. Code that comes with a model is not run unless the caller trusts it. Progress
+bars and log lines of the libraries underneath are switched off meanwhile.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from interp_toolkit.bounded import RECORD, check_file
+from interp_toolkit.checked_json import read_json
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.formats.headless import (
+    headless_bridge,
+    options,
+    with_head,
+    without_pooler,
+)
+from interp_toolkit.models.loading.memory_needed import announce, check_layers, count_parameters
+from interp_toolkit.models.loading.parameters.strict import check_finite, first_few
+from interp_toolkit.models.loading.quietly import offline, one_line, quiet
+
+_TOKENIZER_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "tokenizer.model",
+    "spiece.model",
+    "vocab.json",
+    "vocab.txt",
+)
+#: what transformers reads whole; other files beside a model are nobody's business
+_READ_WHOLE = (
+    *_TOKENIZER_FILES,
+    *("special_tokens_map.json", "added_tokens.json", "merges.txt"),
+    *("chat_template.jinja", "chat_template.json", "generation_config.json"),
+    *("model.safetensors.index.json", "pytorch_model.bin.index.json", "adapter_config.json"),
+)
+
+
+def load_folder(
+    folder: Path,
+    device: torch.device,
+    dtype: torch.dtype | None,
+    trust_remote_code: bool,
+    say: Callable[[str], None] | None = None,
+) -> Any:
+    """The bridge to the model in a local folder; `tokenizer` is None when the folder has none.
+
+    Raises InputError when the folder has no usable configuration or weights, wants code run, or is
+    too large for this machine's memory, which `say` is told first.
+    """
+    config = _read_config(folder, trust_remote_code)
+    _check_small_files(folder)
+    check_layers(folder, config)
+    dtype = dtype or _saved_dtype(config)
+    n_params = count_parameters(folder, _saved_dtype(config))
+    if n_params is not None:
+        announce(str(folder), n_params, dtype, say)
+    with quiet(), offline():
+        try:
+            model, loading = _load_module(folder, config, dtype, trust_remote_code)
+            check_complete(folder, loading)
+            check_finite(model.named_parameters(), str(folder))
+            bridge = _bridge(folder, model.to(device), trust_remote_code)
+        except InputError:
+            raise
+        except pickle.UnpicklingError as error:
+            raise InputError(
+                f"{folder} has pickled weights that are damaged or would run code; nothing was run"
+            ) from error
+        except Exception as error:  # whatever transformers raises on a damaged folder
+            raise InputError(f"{folder} cannot be loaded: {one_line(error)}") from error
+    return bridge.eval()
+
+
+def load_hub(
+    name: str, device: torch.device, dtype: torch.dtype | None, trust_remote_code: bool
+) -> Any:
+    """The bridge to a model on the Hugging Face hub (or in its local cache).
+
+    Raises InputError when there is no such model, the hub cannot be reached, or TransformerLens
+    has no bridge to it.
+    """
+    with quiet():
+        try:
+            bridge = _boot(
+                name,
+                device=str(device),
+                dtype=dtype or torch.float32,
+                trust_remote_code=trust_remote_code,
+            )
+        except Exception as error:
+            raise InputError(
+                f"{name!r} is no file here and could not be loaded from the Hugging Face hub: "
+                f"{one_line(error)}"
+            ) from error
+    return bridge.eval()
+
+
+def _read_config(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise InputError(f"{folder} is a folder without a config.json: not a Hugging Face model")
+    config = _read_json(path)
+    files = [path, folder / "tokenizer_config.json"]
+    wanting = [file for file in files if file.is_file() and "auto_map" in _read_json(file)]
+    if wanting and not trust_remote_code:
+        raise InputError(
+            f"{folder} wants its own code run (auto_map in {wanting[0].name}); it was not run: "
+            "if you trust it, give --trust-remote-code (trust_remote_code=True)"
+        )
+    return config
+
+
+def _check_small_files(folder: Path) -> None:
+    """Refuse a folder whose configuration or tokenizer is no regular file, or too large for one.
+
+    Raises InputError.
+    """
+    for path in (folder / name for name in _READ_WHOLE):
+        try:
+            check_file(path, RECORD)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise InputError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    content = read_json(path, str(path))
+    if not isinstance(content, dict):
+        raise InputError(f"{path} is not a JSON object")
+    return content
+
+
+def _saved_dtype(config: dict[str, Any]) -> torch.dtype:
+    """The dtype the folder's configuration names; float32 when it names none."""
+    dtype = getattr(torch, str(config.get("dtype") or config.get("torch_dtype")), None)
+    return dtype if isinstance(dtype, torch.dtype) else torch.float32
+
+
+def _load_module(
+    folder: Path, config: dict[str, Any], dtype: torch.dtype, trust_remote_code: bool
+) -> tuple[Any, dict[str, Any]]:
+    """The model as transformers loads it, and its account of what was missing or left over."""
+    import transformers
+
+    named = str((config.get("architectures") or [None])[0])
+    loader = getattr(transformers, named, transformers.AutoModelForCausalLM)
+    extra: dict[str, Any] = {"trust_remote_code": True} if trust_remote_code else {}
+    bare = with_head(str(config.get("model_type")), named) is not None
+    if bare:
+        extra |= options(loader)
+    model, loading = loader.from_pretrained(
+        folder,
+        local_files_only=True,
+        attn_implementation="eager",  # the others hide the attention pattern from hooks
+        dtype=dtype,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,  # they are listed instead, and refused below
+        **extra,
+    )
+    if bare:
+        loading = {**loading, "unexpected_keys": without_pooler(loading["unexpected_keys"])}
+    return model, loading
+
+
+def check_complete(source: Path, loading: dict[str, Any]) -> None:
+    """Raise InputError for what transformers would fill with random numbers, or drop."""
+    problems = {
+        "lacks": sorted(loading.get("missing_keys", ())),
+        "has no use for": sorted(loading.get("unexpected_keys", ())),
+        "has misshapen": sorted(str(key[0]) for key in loading.get("mismatched_keys", ())),
+    }
+    found = [f"{what} {first_few(names)}" for what, names in problems.items() if names]
+    if found:
+        raise InputError(f"{source} does not fit its configuration: it {'; it '.join(found)}")
+
+
+def _bridge(folder: Path, model: Any, trust_remote_code: bool) -> Any:
+    has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER_FILES)
+    like = with_head(model.config.model_type, type(model).__name__)
+    if like is not None:
+        tokenizer = _tokenizer(folder) if has_tokenizer else None
+        return headless_bridge(model, like, tokenizer, str(folder))
+    if has_tokenizer:
+        return _boot_with(model, str(folder), trust_remote_code=trust_remote_code)
+    return bridge_to(model, str(folder), None)
+
+
+def bridge_to(model: Any, name: str, tokenizer: Any) -> Any:
+    """The bridge to a model that transformers loaded, with a tokenizer, or with None."""
+    if tokenizer is not None:
+        return _boot_with(model, name, tokenizer=tokenizer)
+    from transformer_lens.model_bridge.sources import build_bridge_from_module
+
+    return build_bridge_from_module(
+        model, type(model).__name__, hf_config=model.config, model_name=name
+    )
+
+
+def _tokenizer(folder: Path) -> Any:
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def _boot_with(model: Any, name: str, **options: Any) -> Any:
+    return _boot(name, hf_model=model, device=str(model.device), dtype=model.dtype, **options)
+
+
+def _boot(name: str, **options: Any) -> Any:
+    from transformer_lens.model_bridge import TransformerBridge
+
+    return TransformerBridge.boot_transformers(name, **options)

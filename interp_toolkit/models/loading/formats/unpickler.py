@@ -1,0 +1,217 @@
+"""A pickle read as data: tensors and containers are built, everything else stays a record.
+
+A pickle is a program that names functions and calls them. Here a name leads to one of the few
+functions below, which build tensors, containers and numbers, or else to a stub: objects of its
+class become records, and a call of it is refused. No module is imported on a pickle's word.
+`torch.storage._load_from_bytes`, through which `pickle.dump` writes tensors, is replaced by
+PyTorch's weights-only reader. Tensors are held where no step of a pickle can change them.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import pickletools
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from interp_toolkit.models.loading.formats.records import HeldTensor, Record, stub
+
+Storages = Callable[[torch.dtype, str, int], Tensor]
+
+#: storages of PyTorch by the dtype of their entries
+STORAGES = {
+    "DoubleStorage": torch.float64,
+    "FloatStorage": torch.float32,
+    "HalfStorage": torch.float16,
+    "BFloat16Storage": torch.bfloat16,
+    "LongStorage": torch.int64,
+    "IntStorage": torch.int32,
+    "ShortStorage": torch.int16,
+    "CharStorage": torch.int8,
+    "ByteStorage": torch.uint8,
+    "BoolStorage": torch.bool,
+}
+_PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
+SLACK = 2**16  # numbers that a pickler may have left out
+_NUMBER = re.compile(r"[fiu][1248]|b1|\?")
+
+
+class InertUnpickler(pickle.Unpickler):
+    """Reads one pickle; see the module.
+
+    Args:
+        file: where the pickle starts.
+        storages: gives the flat tensor behind a storage that the pickle only names, by its dtype,
+            key and number of entries; None for a pickle that holds its storages itself.
+    """
+
+    def __init__(self, file: io.BufferedIOBase, storages: Storages | None = None):
+        super().__init__(file, encoding="latin1")
+        self._file = file
+        self._storages = storages
+        self._known: dict[str, Any] = {}
+
+    def load(self) -> Any:
+        """The pickle, once it is seen that it asks for no more room than its objects take."""
+        start = self._file.tell()
+        _check_places(self._file)
+        self._file.seek(start)
+        return super().load()
+
+    def find_class(self, module: str, name: str) -> Any:
+        """What a name stands for: a safe function or a stub, the same one each time."""
+        qualified = f"{module}.{name}"
+        if qualified not in self._known:
+            safe = _safe(module, name)
+            if isinstance(safe, FunctionType):  # its attributes are no pickle's to set
+                safe = partial(safe)
+            self._known[qualified] = safe or stub(qualified)
+        return self._known[qualified]
+
+    def persistent_load(self, pid: Any) -> Any:
+        """The flat tensor behind a storage named `("storage", kind, key, place, entries, ...)`.
+
+        PyTorch's older format names a module's class this way too: `("module", class, source...)`.
+        """
+        if isinstance(pid, tuple) and len(pid) > 1 and pid[0] == "module":
+            return pid[1]
+        if self._storages is None or not isinstance(pid, tuple) or len(pid) < 5:
+            raise pickle.UnpicklingError("it names a storage that it does not have")
+        kind, key, entries = pid[1], str(pid[2]), pid[4]
+        if not isinstance(kind, torch.dtype) or not isinstance(entries, int):
+            raise pickle.UnpicklingError("it names a storage of an unknown kind")
+        return HeldTensor(self._storages(kind, key, entries))
+
+
+def _check_places(file: io.BufferedIOBase) -> None:
+    """Refuse a place for an object that no pickler would number so high.
+
+    Python's unpickler makes room for all places below it: seven bytes can ask for gigabytes.
+    """
+    try:
+        for steps, (opcode, place, _) in enumerate(pickletools.genops(file)):  # type: ignore[arg-type]
+            if opcode.name in _PUTS and isinstance(place, int) and place > steps + SLACK:
+                raise pickle.UnpicklingError(f"it numbers an object {place}")
+    except (ValueError, IndexError):  # damaged; the unpickler says how
+        return
+
+
+def _safe(module: str, name: str) -> Any:
+    """The function or constant of that name if it is one that a pickle may have, else None."""
+    if module in ("builtins", "__builtin__"):
+        return _BUILTINS.get(name)
+    if module == "torch":
+        return _TORCH.get(name)
+    module = module.replace("numpy._core", "numpy.core")
+    return _FUNCTIONS.get(f"{module}.{name}")
+
+
+def _tensor(
+    storage: Any, offset: int, size: Iterable[int], stride: Iterable[int], *_: Any
+) -> HeldTensor:
+    if not isinstance(storage, HeldTensor) or storage.tensor.ndim != 1:
+        raise pickle.UnpicklingError("a tensor has no storage")
+    flat = storage.tensor
+    return HeldTensor(torch.as_strided(flat, tuple(size), tuple(stride), offset))  # checks bounds
+
+
+def _parameter(data: Any, *_: Any) -> HeldTensor:
+    if not isinstance(data, HeldTensor):
+        raise pickle.UnpicklingError("a parameter has no tensor")
+    return data
+
+
+def _storage_from_bytes(content: bytes) -> HeldTensor:
+    if content.startswith(b"PK"):  # PyTorch writes no archive here, and one could be compressed
+        raise pickle.UnpicklingError("what stands for a storage is none")
+    storage = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    if not isinstance(storage, torch.storage.TypedStorage):
+        raise pickle.UnpicklingError("what stands for a storage is none")
+    if storage._untyped_storage.nbytes() > len(content):
+        raise pickle.UnpicklingError("a storage is larger than its bytes")
+    return HeldTensor(torch.empty(0, dtype=storage.dtype).set_(storage._untyped_storage))
+
+
+def _bytes(text: str, encoding: str = "latin1") -> bytes:
+    return text.encode("utf-8" if encoding in ("utf8", "utf-8") else "latin1")
+
+
+def _number(dtype: Any, content: Any) -> Any:
+    kind = dtype.fields.get("number") if isinstance(dtype, Record) else None
+    if kind is None or not isinstance(content, bytes | str):
+        raise pickle.UnpicklingError("a number is of an unknown kind")
+    raw = content.encode("latin1") if isinstance(content, str) else content
+    return np.frombuffer(raw, kind, count=1)[0].item()
+
+
+def _number_kind(name: str, *_: Any) -> Record:
+    """NumPy's dtype of a number, as a record; its byte order is little endian or has no meaning."""
+    record = stub("numpy.dtype").__new__(stub("numpy.dtype"))
+    if _NUMBER.fullmatch(name):
+        record.fields["number"] = f"<{name}" if name != "?" else name
+    return record
+
+
+def _array(*_: Any) -> Record:
+    """A NumPy array: kept as a record, since no weight is one."""
+    return stub("numpy.ndarray").__new__(stub("numpy.ndarray"))
+
+
+def _instance(cls: Any, *_: Any) -> Record:
+    """An object made the way of the oldest pickles."""
+    if not (isinstance(cls, type) and issubclass(cls, Record)):
+        raise pickle.UnpicklingError("an object has no class")
+    return cls.__new__(cls)
+
+
+class _Dictionary(dict[Any, Any]):
+    """A dictionary of any of Python's kinds, its attributes (a state dict has one) left out."""
+
+    __slots__ = ()
+
+    def __setstate__(self, state: Any) -> None:
+        """Leave out what is no entry."""
+
+
+def _with_default(*_: Any) -> dict[Any, Any]:
+    """What was a dictionary with a default: the default is a function, and is left out."""
+    return _Dictionary()
+
+
+def _text(*parts: Any) -> str:
+    return ":".join(map(str, parts))
+
+
+_BUILTINS: Mapping[str, Any] = {"set": set, "frozenset": frozenset, "complex": complex}
+_TORCH: Mapping[str, Any] = {
+    # torch imports some of its modules when getattr names them: what it has is looked up here once
+    **{name: value for name, value in vars(torch).items() if isinstance(value, torch.dtype)},
+    **STORAGES,
+    "Size": tuple,
+    "device": _text,
+}
+_FUNCTIONS: Mapping[str, Any] = {
+    "collections.OrderedDict": _Dictionary,
+    "collections.defaultdict": _with_default,
+    "collections.Counter": _Dictionary,
+    "copyreg._reconstructor": _instance,
+    "copy_reg._reconstructor": _instance,
+    "_codecs.encode": _bytes,
+    "torch._utils._rebuild_tensor": _tensor,
+    "torch._utils._rebuild_tensor_v2": _tensor,
+    "torch._utils._rebuild_parameter": _parameter,
+    "torch._utils._rebuild_parameter_with_state": _parameter,
+    "torch.storage._load_from_bytes": _storage_from_bytes,
+    "numpy.core.multiarray.scalar": _number,
+    "numpy.dtype": _number_kind,
+    "numpy.core.multiarray._reconstruct": _array,
+    "numpy.core.numeric._frombuffer": _array,
+}

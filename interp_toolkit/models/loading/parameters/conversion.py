@@ -1,0 +1,157 @@
+"""Somebody's tensors under TransformerLens' names: whose names they are, and what that leaves open.
+
+`HookedTransformer`'s names are taken as they are; a `TransformerBridge`'s (`names`), GPT-2's and
+the like (`layouts`) are found by themselves; others need a mapping (`key_rules`). What is none of
+these is described, not guessed at.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.about.record import Kind
+from interp_toolkit.models.loading.parameters.infer import Need
+from interp_toolkit.models.loading.parameters.layouts import (
+    LAYOUTS,
+    as_named,
+    could_be_turned,
+    find_layout,
+)
+from interp_toolkit.models.loading.parameters.names import (
+    bridge_to_hooked,
+    is_bridge,
+    is_hooked,
+    mlp_is_square,
+    split_buffers,
+    unwrap_names,
+    with_zero_biases,
+)
+
+Keys = str | Path | Mapping[str, Any]
+_HEADS = Need("how many attention heads it has", "4")
+_PAIRS = Need(
+    "which coordinates its rotary positions pair (true: neighbours, as native bridges do; "
+    "false: halves, as Llama does)",
+    "false",
+)
+_ATTENTION = re.compile(r"attn|attention|W_Q|W_K|q_proj|query|heads?\b", re.IGNORECASE)
+_SHOWN = 3  # tensors that a description lists
+
+
+@dataclass(frozen=True)
+class Converted:
+    """Tensors under TransformerLens' names.
+
+    Attributes:
+        kind: what they came from.
+        parameters: the weights, provisional while something is needed.
+        buffers: masks and rotary tables.
+        phrases: what was taken for granted, one phrase each.
+        needed: settings without which the tensors cannot be cut into heads.
+    """
+
+    kind: Kind
+    parameters: Mapping[str, Tensor]
+    buffers: Mapping[str, Tensor]
+    phrases: tuple[str, ...] = ()
+    needed: Mapping[str, Need] = field(default_factory=dict)
+
+
+def convert(
+    tensors: Mapping[str, Tensor], keys: Keys | None, given: Mapping[str, Any], source: str
+) -> Converted:
+    """The tensors under TransformerLens' names.
+
+    Args:
+        tensors: as they were saved.
+        keys: a layout's name, a JSON file or a mapping (see `key_rules`); None finds the layout.
+        given: settings, of which `n_heads` and `d_head` may be needed.
+        source: for messages.
+
+    Raises:
+        InputError: they are no transformer's, or do not fit the layout.
+    """
+    if keys is not None and not (isinstance(keys, str) and keys in LAYOUTS):
+        return _mapped(tensors, {}, keys, given, source)
+    parameters, buffers = split_buffers(unwrap_names(tensors))
+    keys = keys or find_layout(parameters)
+    if keys is not None:
+        return _mapped(parameters, buffers, keys, given, source)
+    if is_bridge(parameters):
+        return _from_bridge(parameters, buffers, given, source)
+    if is_hooked(parameters):
+        turned = could_be_turned(parameters)
+        phrases = ("square matrices multiplied from the right",) if turned else ()
+        return Converted("state_dict", parameters, buffers, phrases)
+    raise InputError(_not_ours(parameters, source))
+
+
+def with_output(parameters: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Tensor]:
+    """With the identity for an unembedding, where there is none and none is tied either."""
+    W_E = parameters.get("embed.W_E")
+    if given.get("tied_embeddings") is not False or "unembed.W_U" in parameters or W_E is None:
+        return dict(parameters)
+    identity = torch.eye(W_E.shape[-1], dtype=W_E.dtype, device=W_E.device)
+    return with_zero_biases({**parameters, "unembed.W_U": identity})
+
+
+def _mapped(
+    tensors: Mapping[str, Tensor],
+    buffers: Mapping[str, Tensor],
+    keys: Keys,
+    given: Mapping[str, Any],
+    source: str,
+) -> Converted:
+    named = as_named(tensors, keys, given, source)
+    parameters, more = split_buffers(named.tensors)
+    phrases = named.phrases
+    if isinstance(keys, str) and keys in LAYOUTS:
+        phrases = (f"{keys}'s names", *phrases)
+    needed = {"n_heads": _HEADS} if named.unknown else {}
+    return Converted("state_dict", parameters, {**buffers, **more}, phrases, needed)
+
+
+def _from_bridge(
+    parameters: Mapping[str, Tensor],
+    buffers: Mapping[str, Tensor],
+    given: Mapping[str, Any],
+    source: str,
+) -> Converted:
+    needed = {} if "n_heads" in given else {"n_heads": _HEADS}
+    if given.get("positional_embedding_type") == "rotary" and "rotary_adjacent_pairs" not in given:
+        needed["rotary_adjacent_pairs"] = _PAIRS
+    phrases: tuple[str, ...] = ()
+    if not given.get("architecture"):
+        phrases += ("norms, embeddings and positions without offsets or factors",)
+    if mlp_is_square(parameters):
+        phrases += ("square MLP matrices stored output-first, as nn.Linear does",)
+    hooked = bridge_to_hooked(parameters, int(given.get("n_heads", 1)), source)
+    return Converted("bridge_state_dict", hooked, buffers, phrases, needed)
+
+
+def _not_ours(tensors: Mapping[str, Tensor], source: str) -> str:
+    found = [f"{name} {list(tensor.shape)}" for name, tensor in tensors.items()]
+    more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    listed = ", ".join(found[:_SHOWN]) + more
+    if any(n.startswith(("transformer.", "model.", "gpt_neox.", "lm_head")) for n in tensors):
+        return (
+            f"{source} looks like a Hugging Face model's weights ({listed}): "
+            "give the folder with its config.json instead"
+        )
+    if any(_ATTENTION.search(name) for name in tensors):
+        return (
+            f"{source} has a transformer's tensors under names that are not known: {listed}; "
+            "give a mapping of them: --keys FILE.json (docs/loading.md shows one)"
+        )
+    return (
+        f"{source}: no transformer's tensors are here: {listed} (if they are one's, under names of "
+        "its own, give a mapping: --keys FILE.json, docs/loading.md shows one)"
+    )

@@ -1,0 +1,388 @@
+"""The configuration of a bare `HookedTransformer.state_dict()`, from its names and shapes.
+
+What names and shapes say is known; a setting may repeat it, never contradict it. What they do not
+say is assumed, each assumption is one phrase, and a setting replaces it: no normalisation where
+there are no norm weights, position embeddings added to the residual stream, scores divided by
+sqrt(d_head), causal attention, eps, the rotary base.
+What is neither known nor safe to assume must be given, all of it asked for at once: an MLP's
+activation function, the positions of a model that has neither position embeddings nor rotary
+tables, what a model without an unembedding is read by.
+Sizes that several tensors show are settled by the majority, so that one misshapen tensor is the
+one that gets named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.parameters.names import block_number, within_block
+from interp_toolkit.models.loading.parameters.rotary_table import RotaryTable, read_rotary_table
+from interp_toolkit.models.loading.settings import build_config
+from interp_toolkit.models.transformer.config import TransformerConfig
+
+#: which axis of which tensor shows a size
+_SIZES: dict[str, list[tuple[str, int]]] = {
+    "d_vocab": [("embed.W_E", 0)],
+    "d_model": [
+        ("embed.W_E", 1),
+        ("unembed.W_U", 0),
+        ("pos_embed.W_pos", 1),
+        ("attn.W_Q", 1),
+        ("attn.W_O", 2),
+    ],
+    "d_vocab_out": [("unembed.W_U", 1), ("unembed.b_U", 0)],
+    "n_heads": [("attn.W_Q", 0), ("attn.W_O", 0), ("attn.b_Q", 0)],
+    "d_head": [("attn.W_Q", 2), ("attn.W_O", 1), ("attn.b_Q", 1)],
+    "n_key_value_heads": [("attn._W_K", 0), ("attn._W_V", 0), ("attn._b_K", 0)],
+    "d_mlp": [("mlp.W_in", 1), ("mlp.W_out", 0), ("mlp.b_in", 0)],
+}
+#: rows of the rotary table that TransformerLens 3 starts with, and the length assumed for a file
+#: that shows none (it only limits how long a prompt may be)
+FIRST_TABLE = 2048
+
+
+_SEQUENTIAL = "MLP after the attention, not parallel to it"
+_LEARNED = {"positional_embedding_type": "standard"}
+
+
+@dataclass(frozen=True)
+class Assumption:
+    """Something a file does not say.
+
+    Attributes:
+        fields: what is assumed, by configuration field.
+        phrase: how to say it in one phrase.
+        settled_by: the fields of which any, when given, replaces the assumption.
+        alternatives: what else the file allows, each as fields in place of these.
+    """
+
+    fields: Mapping[str, Any]
+    phrase: str
+    settled_by: frozenset[str]
+    alternatives: tuple[Mapping[str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Need:
+    """A setting that a file leaves open and that nothing can be assumed about.
+
+    Attributes:
+        what: it says of the model, after "it does not say".
+        example: a value that it might have.
+    """
+
+    what: str
+    example: str
+
+
+@dataclass(frozen=True)
+class InferredConfig:
+    """What a state dict says and what it leaves open.
+
+    Attributes:
+        known: configuration fields that names and shapes show.
+        assumptions: what is assumed about the others.
+        needed: fields that must be given, each with what asks for it.
+    """
+
+    known: Mapping[str, Any]
+    assumptions: tuple[Assumption, ...]
+    needed: Mapping[str, Need] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A configuration and what was assumed in it."""
+
+    config: TransformerConfig
+    assumptions: tuple[Assumption, ...]
+
+    @property
+    def phrases(self) -> tuple[str, ...]:
+        """What was assumed, one phrase each."""
+        return tuple(assumption.phrase for assumption in self.assumptions)
+
+
+class UnsaidError(InputError):
+    """A file leaves open what has to be given; all of it is asked for at once.
+
+    Attributes:
+        known: what the file does say.
+        assumptions: what would be assumed, one phrase each.
+        needed: what has to be given.
+    """
+
+    def __init__(self, reading: InferredConfig, needed: Mapping[str, Need], source: str):
+        unsettled = {"n_heads", "d_head", "attn_scale"} if "n_heads" in needed else set()
+        self.known = {n: v for n, v in reading.known.items() if n not in unsettled}
+        self.needed = dict(needed)
+        if "normalization_type" not in reading.known:
+            unsettled.add("eps")
+        left = [a for a in reading.assumptions if not a.settled_by & {*unsettled, *needed}]
+        self.assumptions = tuple(a.phrase for a in left)
+        whats = "; ".join(need.what for need in needed.values())
+        options = " ".join(f"--set {name}={need.example}" for name, need in needed.items())
+        super().__init__(f"{source} does not say {whats}: give what is so, for example {options}")
+
+
+def read_state_dict(
+    parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], source: str
+) -> InferredConfig:
+    """What the tensors of a `HookedTransformer` say about its configuration.
+
+    Raises InputError when a size cannot be read off (the tensors that show it are missing), or a
+    buffer shows something that the toolkit's transformer does not have.
+    """
+    inner = {within_block(name) for name in parameters}
+    known = _sizes(parameters, source)
+    known["attn_only"] = not any(name.startswith("mlp.") for name in inner)
+    known["gated_mlp"] = "mlp.W_gate" in inner
+    known["gate_biases"] = "mlp.b_gate" in inner
+    known.update(_biases(inner))
+    known["dtype"] = _common_dtype(parameters)
+    known.update(_norms(inner))
+    known.update(_mixing(parameters, source))
+    assumptions = _open_questions(known, inner)
+    needed: dict[str, Need] = {}
+    if "unembed.W_U" in inner:
+        known["tied_embeddings"] = False
+    else:
+        needed["tied_embeddings"] = Need(
+            "what reads its output, as it lacks unembed.W_U (tied_embeddings=true: the embedding's "
+            "transpose; =false: nothing, the outputs are the last residual stream)",
+            "true",
+        )
+    if not known["attn_only"]:
+        needed["act_fn"] = Need(
+            "the activation function of its MLPs (relu, gelu, gelu_new, silu, ...)", "relu"
+        )
+    table = _rotary_table(buffers, source)
+    known.update(_positions(table))
+    if table is None and "pos_embed.W_pos" in parameters:
+        places = parameters["pos_embed.W_pos"]
+        if places.ndim != 2:
+            raise InputError(
+                f"{source}: pos_embed.W_pos has shape {list(places.shape)}, not [n_ctx d_model]"
+            )
+        known["n_ctx"] = places.shape[0]
+        if "mixing" not in known or known["mixing"] is not None:
+            known.update(_LEARNED)
+        phrase = "positional_embedding_type=standard (shortformer has pos_embed.W_pos too)"
+        among = frozenset(_LEARNED), ({"positional_embedding_type": "shortformer"},)
+        assumptions.append(Assumption(_LEARNED, phrase, *among))
+    elif "positional_embedding_type" not in known:
+        needed["positional_embedding_type"] = Need(
+            "its positions, as it has neither pos_embed.W_pos nor rotary tables (rotary or none)",
+            "none",
+        )
+        assumptions.append(_assume("rotary_base", 10000.0))
+        assumptions.append(_assume("rotary_adjacent_pairs", False, others=(True,)))
+    _context_length(known, assumptions, _mask_length(buffers, source), table)
+    return InferredConfig(known, tuple(assumptions), needed)
+
+
+def settle(
+    reading: InferredConfig,
+    given: Mapping[str, Any],
+    source: str,
+    answered: frozenset[str] = frozenset(),
+) -> Settled:
+    """The configuration from what is known, what is given, and the assumptions that remain.
+
+    `answered` names fields that settle an assumption though the configuration has no such field.
+    Raises InputError when something given contradicts the file.
+    """
+    _check_given(reading, given, source)
+    rotary = {**reading.known, **given}.get("positional_embedding_type") == "rotary"
+    open_ = [
+        a
+        for a in reading.assumptions
+        if not a.settled_by & (given.keys() | answered)
+        and (rotary or not any(name.startswith("rotary") for name in a.fields))
+    ]
+    open_ = [a for a in open_ if "eps" not in a.fields or _normalized(reading, given)]
+    fields: dict[str, Any] = {}
+    for assumption in open_:
+        fields.update(assumption.fields)
+    config = build_config({**fields, **reading.known, **given}, source)
+    return Settled(config, tuple(open_))
+
+
+def _check_given(reading: InferredConfig, given: Mapping[str, Any], source: str) -> None:
+    for name, value in given.items():
+        if name in reading.known and not _same(value, reading.known[name]):
+            raise InputError(
+                f"{name}={value} contradicts {source}, which says {reading.known[name]}"
+            )
+    choice = given.get("positional_embedding_type", "standard")
+    for assumption in reading.assumptions:
+        if assumption.fields == _LEARNED and choice not in ("standard", "shortformer"):
+            raise InputError(
+                f"positional_embedding_type={choice} contradicts {source}, which has "
+                "pos_embed.W_pos: standard or shortformer"
+            )
+
+
+def _sizes(parameters: Mapping[str, Tensor], source: str) -> dict[str, Any]:
+    votes: dict[str, Counter[int]] = {size: Counter() for size in _SIZES}
+    for name, tensor in parameters.items():
+        inner = within_block(name)
+        for size, witnesses in _SIZES.items():
+            for witness, axis in witnesses:
+                if inner == witness and axis < tensor.ndim:
+                    votes[size][tensor.shape[axis]] += 1
+    blocks = [number for name in parameters if (number := block_number(name)) is not None]
+    sizes: dict[str, Any] = {"n_layers": max(blocks, default=-1) + 1}
+    if not blocks:  # no attention: any head size will do
+        votes["n_heads"][1] = votes["d_head"][1] = 1
+    for size, count in votes.items():
+        if count:
+            sizes[size] = count.most_common(1)[0][0]
+        elif size not in ("n_key_value_heads", "d_mlp", "d_vocab_out"):
+            raise InputError(f"{source} lacks {_SIZES[size][0][0]}, without which it is no model")
+    return sizes
+
+
+def _biases(inner: set[str]) -> dict[str, Any]:
+    """Whether there are biases; only where the unembedding's is the only one is that said."""
+    names = {name for name in inner if name.rpartition(".")[2].lstrip("_").startswith("b_")}
+    if not inner & {"unembed.W_U", "unembed.b_U"}:  # a tied unembedding without a bias
+        return {"biases": bool(names), "unembed_bias": False}
+    if names == {"unembed.b_U"} and any(name.startswith("attn.") for name in inner):
+        return {"biases": False, "unembed_bias": True}
+    return {"biases": bool(names)}
+
+
+def _mixing(parameters: Mapping[str, Tensor], source: str) -> dict[str, Any]:
+    """What the fixed matrices say that stand in for queries and keys, if there are any."""
+    matrices = [t for name, t in parameters.items() if within_block(name) == "attn.mixing"]
+    if not matrices:
+        return {"mixing": None}
+    first = matrices[0]
+    if first.ndim != 3 or first.shape[1] != first.shape[2]:
+        raise InputError(f"{source}: attn.mixing has shape {list(first.shape)}, not [head, m, m]")
+    said: dict[str, Any] = {"n_ctx": first.shape[1]}
+    if first.shape[1] > 1:
+        causal = all(torch.equal(t, t.tril()) for t in matrices)
+        said["attention_dir"] = "causal" if causal else "bidirectional"
+    return said
+
+
+def _common_dtype(parameters: Mapping[str, Tensor]) -> torch.dtype:
+    """The widest floating dtype among the weights (almost always there is only one)."""
+    dtype = None
+    for tensor in parameters.values():
+        if tensor.is_floating_point():
+            dtype = tensor.dtype if dtype is None else torch.promote_types(dtype, tensor.dtype)
+    return dtype or torch.float32
+
+
+def _norms(inner: set[str]) -> dict[str, Any]:
+    weights = [name for name in inner if name.startswith("ln") and name.endswith(".w")]
+    biases = [name for name in inner if name.startswith("ln") and name.endswith(".b")]
+    if not weights and not biases:
+        return {}
+    return {"normalization_type": "LN" if biases else "RMS"}
+
+
+def _assume(name: str, value: Any, why: str = "", others: tuple[Any, ...] = ()) -> Assumption:
+    alternatives = tuple({name: other} for other in others)
+    return Assumption({name: value}, f"{name}={value}{why}", frozenset((name,)), alternatives)
+
+
+def _open_questions(known: Mapping[str, Any], inner: set[str]) -> list[Assumption]:
+    open_ = []
+    if "normalization_type" not in known:
+        why = " (no norm weights; LNPre and RMSPre have none either)"
+        open_.append(_assume("normalization_type", None, why, ("LNPre", "RMSPre")))
+    open_.append(_assume("eps", 1e-5))
+    if "mixing" not in known:
+        why = " (how its matrices were drawn, which no output depends on)"
+        open_.append(_assume("mixing", "1/(d_head m)", why))
+    elif known["n_layers"] > 0:
+        scale = math.sqrt(known["d_head"])
+        open_.append(
+            Assumption(
+                {"attn_scale": scale},
+                f"attn_scale={scale:.6g} (sqrt(d_head))",
+                frozenset({"attn_scale", "use_attn_scale"}),
+                ({"use_attn_scale": False},),
+            )
+        )
+        open_.append(_assume("attention_dir", "causal", others=("bidirectional",)))
+    if not known["attn_only"]:
+        open_.append(Assumption({}, _SEQUENTIAL, frozenset({"parallel_attn_mlp"})))
+    return open_
+
+
+def _rotary_table(buffers: Mapping[str, Tensor], source: str) -> RotaryTable | None:
+    tables = set()
+    for name, sin in buffers.items():
+        if not name.endswith(".rotary_sin"):
+            continue
+        cos = buffers.get(name.removesuffix("sin") + "cos")
+        if cos is None or cos.shape != sin.shape or sin.ndim != 2:
+            raise InputError(f"{source}: {name} has no rotary_cos of the same shape beside it")
+        tables.add(read_rotary_table(sin, cos, f"{source}: {name}"))
+    if len(tables) > 1:
+        raise InputError(f"{source} has different rotary tables in different layers: unsupported")
+    return tables.pop() if tables else None
+
+
+def _positions(table: RotaryTable | None) -> dict[str, Any]:
+    if table is None:
+        return {}
+    read = {
+        "positional_embedding_type": "rotary",
+        "rotary_dim": table.dim,
+        "rotary_base": table.base,
+        "rotary_adjacent_pairs": table.adjacent_pairs,
+    }
+    return {name: value for name, value in read.items() if value is not None}
+
+
+def _mask_length(buffers: Mapping[str, Tensor], source: str) -> int | None:
+    """The context length, where a mask says it: TransformerLens before 3 saved causal masks.
+
+    They are saved for bidirectional models too, so they say nothing about the direction.
+    """
+    for name, mask in buffers.items():
+        if name.endswith(".mask") and mask.numel():
+            if mask.ndim != 2 or not torch.equal(mask, torch.ones_like(mask).tril()):
+                raise InputError(f"{source} has windowed attention ({name}), which is unsupported")
+            return mask.shape[0]
+    return None
+
+
+def _context_length(
+    known: dict[str, Any],
+    assumptions: list[Assumption],
+    mask_length: int | None,
+    table: RotaryTable | None,
+) -> None:
+    if "n_ctx" in known:
+        return
+    if mask_length is not None:
+        known["n_ctx"] = mask_length
+    elif table is not None and table.n_ctx != FIRST_TABLE:
+        known["n_ctx"] = table.n_ctx
+    else:  # a table of FIRST_TABLE rows serves any longer context too
+        assumptions.append(_assume("n_ctx", FIRST_TABLE))
+
+
+def _normalized(reading: InferredConfig, given: Mapping[str, Any]) -> bool:
+    return {**reading.known, **given}.get("normalization_type") is not None
+
+
+def _same(given: Any, known: Any) -> bool:
+    if isinstance(given, float) and isinstance(known, int | float):
+        return math.isclose(given, known, rel_tol=1e-6)
+    return bool(given == known)

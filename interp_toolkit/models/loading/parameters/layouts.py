@@ -1,0 +1,259 @@
+"""Layouts that are found by themselves: GPT-2's, nanoGPT's, and TransformerLens' forebears'.
+
+GPT-2 as transformers saves it stores its matrices input-first (`Conv1D`); nanoGPT has the same
+names and stores them output-first (`nn.Linear`). Before TransformerLens multiplied from the right
+(October 2022) its forebears had today's names with the matrices turned: EasyTransformer, and the
+code of "Progress measures for grokking" (Nanda et al. 2023), whose W_O is flat.
+A layout is taken where every name has its place and the shapes fit no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.models.loading.parameters.key_rules import (
+    KeyRule,
+    Layout,
+    UnknownSizeError,
+    fits,
+    layout_of,
+    names_match,
+    read_layout,
+    rename,
+)
+from interp_toolkit.models.loading.parameters.names import is_hooked, with_zero_biases, within_block
+
+_BLOCK = "blocks.{layer}."
+_QKV = tuple(f"{_BLOCK}attn.W_{part}" for part in "QKV")
+_QKV_BIAS = tuple(f"{_BLOCK}attn.b_{part}" for part in "QKV")
+
+
+def _gpt2(matrix: str) -> Layout:
+    """GPT-2's names; `matrix` says how the axes IN and OUT of a matrix are stored."""
+
+    def axes(inputs: str, outputs: str, becomes: str) -> str:
+        return f"{matrix.replace('IN', inputs).replace('OUT', outputs)} -> {becomes}"
+
+    fused = axes("d_model", "(parts head d_head)", "parts head d_model d_head")
+    out = axes("(head d_head)", "d_model", "head d_head d_model")
+    return {
+        "wte.weight": KeyRule(("embed.W_E",), "d_vocab d_model -> d_vocab d_model"),
+        "wpe.weight": KeyRule(("pos_embed.W_pos",), "n_ctx d_model -> n_ctx d_model"),
+        "h.{layer}.ln_1.weight": KeyRule((f"{_BLOCK}ln1.w",)),
+        "h.{layer}.ln_1.bias": KeyRule((f"{_BLOCK}ln1.b",)),
+        "h.{layer}.ln_2.weight": KeyRule((f"{_BLOCK}ln2.w",)),
+        "h.{layer}.ln_2.bias": KeyRule((f"{_BLOCK}ln2.b",)),
+        "h.{layer}.attn.c_attn.weight": KeyRule(_QKV, fused),
+        "h.{layer}.attn.c_attn.bias": KeyRule(
+            _QKV_BIAS, "(parts head d_head) -> parts head d_head"
+        ),
+        "h.{layer}.attn.c_proj.weight": KeyRule((f"{_BLOCK}attn.W_O",), out),
+        "h.{layer}.attn.c_proj.bias": KeyRule((f"{_BLOCK}attn.b_O",)),
+        "h.{layer}.attn.bias": KeyRule(()),  # the causal mask
+        "h.{layer}.attn.masked_bias": KeyRule(()),
+        "h.{layer}.mlp.c_fc.weight": KeyRule(
+            (f"{_BLOCK}mlp.W_in",), axes("d_model", "d_mlp", "d_model d_mlp")
+        ),
+        "h.{layer}.mlp.c_fc.bias": KeyRule((f"{_BLOCK}mlp.b_in",)),
+        "h.{layer}.mlp.c_proj.weight": KeyRule(
+            (f"{_BLOCK}mlp.W_out",), axes("d_mlp", "d_model", "d_mlp d_model")
+        ),
+        "h.{layer}.mlp.c_proj.bias": KeyRule((f"{_BLOCK}mlp.b_out",)),
+        "ln_f.weight": KeyRule(("ln_final.w",)),
+        "ln_f.bias": KeyRule(("ln_final.b",)),
+        "lm_head.weight": KeyRule(("unembed.W_U",), "d_vocab_out d_model -> d_model d_vocab_out"),
+        "lm_head.bias": KeyRule(("unembed.b_U",)),
+    }
+
+
+def _forebear(W_pos: str, W_O: str, W_U: str) -> Layout:
+    """Today's names, with matrices that multiplied from the left."""
+    turned = {
+        "embed.W_E": "d_model d_vocab -> d_vocab d_model",
+        "pos_embed.W_pos": W_pos,
+        **dict.fromkeys(_QKV, "head d_head d_model -> head d_model d_head"),
+        f"{_BLOCK}attn.W_O": W_O,
+        f"{_BLOCK}mlp.W_in": "d_mlp d_model -> d_model d_mlp",
+        f"{_BLOCK}mlp.W_out": "d_model d_mlp -> d_mlp d_model",
+        "unembed.W_U": W_U,
+    }
+    plain = [*_QKV_BIAS, f"{_BLOCK}attn.b_O", f"{_BLOCK}mlp.b_in", f"{_BLOCK}mlp.b_out"]
+    plain += [f"{_BLOCK}{norm}.{part}" for norm in ("ln1", "ln2") for part in "wb"]
+    plain += ["ln_final.w", "ln_final.b", "unembed.b_U"]
+    rules = {name: KeyRule((name,), axes) for name, axes in turned.items()}
+    return rules | {name: KeyRule((name,)) for name in plain}
+
+
+_POSITIONS = "n_ctx d_model -> n_ctx d_model"
+_TURNED_POSITIONS = "d_model n_ctx -> n_ctx d_model"
+_PER_HEAD = "head d_model d_head -> head d_head d_model"
+_FLAT = "d_model (head d_head) -> head d_head d_model"
+_TURNED = "d_vocab_out d_model -> d_model d_vocab_out"
+_STRAIGHT = "d_model d_vocab_out -> d_model d_vocab_out"
+
+#: the named layouts, each in the variants it came in
+LAYOUTS: Mapping[str, tuple[Layout, ...]] = {
+    "gpt2": (_gpt2("IN OUT"),),
+    "nanogpt": (_gpt2("OUT IN"),),
+    "easytransformer": (
+        _forebear(_POSITIONS, _FLAT, _STRAIGHT),
+        _forebear(_POSITIONS, _PER_HEAD, _TURNED),
+        _forebear(_TURNED_POSITIONS, _PER_HEAD, _TURNED),
+    ),
+}
+_ANCHOR = "wte.weight"  # what GPT-2's prefix is read off
+
+
+@dataclass(frozen=True)
+class Named:
+    """Tensors under TransformerLens' names.
+
+    Attributes:
+        tensors: by name.
+        phrases: what was taken for granted, one phrase each.
+        unknown: axes of which the size must be given (`head`); the tensors are then provisional.
+    """
+
+    tensors: Mapping[str, Tensor]
+    phrases: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = field(default=())
+
+
+def find_layout(tensors: Mapping[str, Tensor]) -> str | None:
+    """The name of the layout that these tensors are in by their names and shapes, if any is."""
+    stripped = _without_prefix(tensors)
+    if _ANCHOR in stripped and _has_blocks(stripped):
+        known = [name for name in ("gpt2", "nanogpt") if _fits_any(stripped, name)]
+        return known[0] if known else _by_orientation(stripped)
+    if is_hooked(tensors) and not _is_straight(tensors) and _fits_any(tensors, "easytransformer"):
+        return "easytransformer"
+    return None
+
+
+def as_named(
+    tensors: Mapping[str, Tensor],
+    keys: str | Path | Mapping[str, Any],
+    given: Mapping[str, Any],
+    source: str,
+) -> Named:
+    """The tensors under TransformerLens' names, by a named layout, a file's or a mapping's.
+
+    Args:
+        tensors: as they were saved.
+        keys: a key of `LAYOUTS`, a JSON file, or what such a file holds.
+        given: settings; `n_heads` and `d_head` are the sizes of the axes `head` and `d_head`,
+            and with `normalization_type="LN"` norms that have no shift get zeros.
+        source: for messages.
+
+    Raises:
+        InputError: there is no such layout, or it does not fit.
+    """
+    axes = {"n_heads": "head", "d_head": "d_head"}
+    sizes = {axis: int(given[name]) for name, axis in axes.items() if name in given}
+    if isinstance(keys, str) and keys in LAYOUTS:
+        return _by_name(_without_prefix(tensors), keys, sizes, source)
+    if isinstance(keys, Mapping):
+        layout = layout_of(keys, "keys")
+    elif isinstance(keys, str) and not keys.endswith(".json"):
+        known = ", ".join(LAYOUTS)
+        raise InputError(
+            f"--keys {keys} is neither a layout's name ({known}) nor a .json file"
+            f"{suggestion(keys, LAYOUTS)}"
+        )
+    else:
+        layout = read_layout(Path(keys))
+    if not any(names_match({name: tensor}, layout) for name, tensor in tensors.items()):
+        first = next(iter(layout))
+        raise InputError(f"{source} has none of the tensors that the keys name, such as {first}")
+    named = _renamed(tensors, layout, sizes, source)
+    if given.get("normalization_type") != "LN":
+        return named
+    return Named(_with_norm_shifts(named.tensors), named.phrases, named.unknown)
+
+
+def could_be_turned(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether shapes leave open that matrices multiply from the left, as before TransformerLens."""
+    return any(name.endswith(".attn.W_Q") for name in tensors) and _fits_any(
+        tensors, "easytransformer"
+    )
+
+
+def _by_name(
+    tensors: Mapping[str, Tensor], name: str, sizes: Mapping[str, int], source: str
+) -> Named:
+    layouts = LAYOUTS[name]
+    layout = next((one for one in layouts if fits(tensors, one)), layouts[0])
+    named = _renamed(tensors, layout, sizes, source)
+    if name == "easytransformer":
+        return Named(named.tensors, ("matrices turned, as before TransformerLens",), named.unknown)
+    return Named(_with_norm_shifts(named.tensors), named.phrases, named.unknown)
+
+
+def _renamed(
+    tensors: Mapping[str, Tensor], layout: Layout, sizes: Mapping[str, int], source: str
+) -> Named:
+    try:
+        return Named(with_zero_biases(rename(tensors, layout, sizes, source)))
+    except UnknownSizeError as error:
+        unknown = error
+    if "head" in unknown.axes:
+        try:
+            provisional = rename(tensors, layout, {**sizes, "head": 1}, source)
+            return Named(with_zero_biases(provisional), unknown=("head",))
+        except UnknownSizeError as error:
+            unknown = error  # it takes more than the number of heads
+    raise InputError(f"{source}: no shape shows the size of the axis {unknown}") from unknown
+
+
+def _without_prefix(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Without what stands before GPT-2's embedding (`transformer.`, `backbone.`)."""
+    found = next((name for name in tensors if name.endswith(f".{_ANCHOR}")), "")
+    prefix = found.removesuffix(_ANCHOR)
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+
+
+def _fits_any(tensors: Mapping[str, Tensor], name: str) -> bool:
+    return any(fits(tensors, layout) for layout in LAYOUTS[name])
+
+
+def _has_blocks(tensors: Mapping[str, Tensor]) -> bool:
+    return any(name.startswith("h.") and name.endswith("attn.c_attn.weight") for name in tensors)
+
+
+def _by_orientation(tensors: Mapping[str, Tensor]) -> str:
+    """Which way round the fused projections of a file that fits neither are stored."""
+    shapes = [t.shape for name, t in tensors.items() if name.endswith("attn.c_attn.weight")]
+    return "nanogpt" if any(len(s) == 2 and s[0] == 3 * s[1] for s in shapes) else "gpt2"
+
+
+def _is_straight(tensors: Mapping[str, Tensor]) -> bool:
+    """Whether the shapes are those of today's TransformerLens."""
+    axes = {
+        "embed.W_E": "d_vocab d_model",
+        "pos_embed.W_pos": "n_ctx d_model",
+        **dict.fromkeys(_QKV, "head d_model d_head"),
+        f"{_BLOCK}attn.W_O": "head d_head d_model",
+        f"{_BLOCK}mlp.W_in": "d_model d_mlp",
+        f"{_BLOCK}mlp.W_out": "d_mlp d_model",
+        "unembed.W_U": "d_model d_vocab_out",
+    }
+    layout = {name: KeyRule((name,), f"{shape} -> {shape}") for name, shape in axes.items()}
+    known = {name: t for name, t in tensors.items() if names_match({name: t}, layout)}
+    return fits(known, layout)
+
+
+def _with_norm_shifts(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Zeros for the shifts of LayerNorms that have none: GPT-2's kin centre all the same."""
+    filled = dict(tensors)
+    for name, tensor in tensors.items():
+        inner = within_block(name)
+        if inner in ("ln1.w", "ln2.w", "ln_final.w"):
+            filled.setdefault(f"{name[:-1]}b", torch.zeros_like(tensor))
+    return filled

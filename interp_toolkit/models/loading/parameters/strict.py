@@ -1,0 +1,92 @@
+"""Weights go into a model whole, finite and of the right shape, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+
+import torch
+from torch import Tensor
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.loading.parameters.names import block_number
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.transformer import Transformer
+
+_NAMED = 3  # how many tensors a message names before it counts the rest
+
+
+def build_transformer(
+    config: TransformerConfig, tensors: Mapping[str, Tensor], device: torch.device, source: str
+) -> Transformer:
+    """A `Transformer` with these weights, copied, in the configuration's dtype, in eval mode.
+
+    Raises InputError that lists the tensors that are missing, too many or misshapen.
+    """
+    _check_blocks(config.n_layers, tensors, source)
+    with torch.device("meta"):  # the model's names and shapes, without any memory
+        model = Transformer(config, init_weights=False)
+    _check_shapes({name: t.shape for name, t in model.state_dict().items()}, tensors, source)
+    weights = {name: t.to(device, config.dtype, copy=True) for name, t in tensors.items()}
+    model.load_state_dict(weights, strict=True, assign=True)
+    model.eval()
+    return model
+
+
+def check_finite(tensors: Iterable[tuple[str, Tensor]], source: str) -> None:
+    """Raise InputError that names the weights with NaN or infinite values, if there are any."""
+    bad = [
+        name.replace("._original_component", "")  # bridges wrap each part, and PyTorch names both
+        for name, tensor in tensors
+        if tensor.is_floating_point() and not _finite(tensor)
+    ]
+    if bad:
+        raise InputError(f"{source} has NaN or infinite values in {first_few(bad)}")
+
+
+def _finite(tensor: Tensor) -> bool:
+    """Whether all of it is; a finite sum says so at once, any other may have overflowed."""
+    total = tensor.sum(dtype=torch.promote_types(tensor.dtype, torch.float32))
+    return bool(torch.isfinite(total)) or bool(torch.isfinite(tensor).all())
+
+
+def model_weights(model: Model) -> Iterable[tuple[str, Tensor]]:
+    """What of a model must be finite, by name: parameters, and mixing matrices where it has them.
+
+    Other buffers need not be: HookedTransformer keeps -inf in one.
+    """
+    mixing = ((name, t) for name, t in model.named_buffers() if name.endswith(".attn.mixing"))
+    return chain(model.named_parameters(), mixing)
+
+
+def first_few(names: Sequence[str]) -> str:
+    """`a, b, c and 4 more`."""
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    return ", ".join(names[:_NAMED]) + more
+
+
+def _check_blocks(n_layers: int, tensors: Mapping[str, Tensor], source: str) -> None:
+    present = {number for name in tensors if (number := block_number(name)) is not None}
+    missing = n_layers - len([number for number in present if number < n_layers])
+    if missing > 0:
+        first = next(number for number in range(n_layers) if number not in present)
+        raise InputError(
+            f"{source} lacks blocks.{first}" + (f" and {missing - 1} more" if missing > 1 else "")
+        )
+
+
+def _check_shapes(
+    expected: Mapping[str, torch.Size], tensors: Mapping[str, Tensor], source: str
+) -> None:
+    missing = [name for name in expected if name not in tensors]
+    extra = [name for name in tensors if name not in expected]
+    misshapen = [
+        f"{name} ({list(tensors[name].shape)}, not {list(shape)})"
+        for name, shape in expected.items()
+        if name in tensors and tensors[name].shape != shape
+    ]
+    problems = {"lacks": missing, "has no use for": extra, "has misshapen": misshapen}
+    found = [f"{what} {first_few(names)}" for what, names in problems.items() if names]
+    if found:
+        raise InputError(f"{source} does not fit the model: it {'; it '.join(found)}")
