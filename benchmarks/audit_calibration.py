@@ -40,13 +40,13 @@ from interp_studies.challenge.families.compiled import compiled_cases
 from interp_studies.challenge.families.planted import planted_cases
 from interp_studies.challenge.families.superposed import superposed_cases
 from interp_studies.challenge.families.twins import twin_cases
-from interp_toolkit.atomic import replacing
 from interp_toolkit.auditing.claims.kinds import BaseClaim, as_claim
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.heads.detectors import OURS
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.files import replacing
+from interp_toolkit.models.model import Head
 from interp_toolkit.stats import clopper_pearson
 
 A_MODEL = 4  # claims of each truth that a model gives

@@ -8,7 +8,8 @@ and Pearson's bound, and how many got past the question whether the model does t
 Planted: models whose heads are known (`interp_studies.challenge.families.shared_work`): shared,
 backed up, among decoys, sinks, idle and noisy heads. Of the heads in the
 circuit, the share that does the work (precision); of those that do, the share in the circuit
-(recall); by how the work is shared, and by how noisy the logits are. Both searches: by cutting every edge, and by attribution as for large models.
+(recall); by how the work is shared, and by how noisy the logits are.
+Both searches: by cutting every edge, and by attribution as for large models.
 
 Run: python benchmarks/circuit_calibration.py [--untrained 200] [--planted 40] [--json FILE]
 """
@@ -30,11 +31,11 @@ from rich.progress import track
 
 from interp_studies.challenge.families.layouts import Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
-from interp_toolkit.atomic import replacing
 from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
 from interp_toolkit.circuits.edges import screened, search
 from interp_toolkit.circuits.edges.circuit import Circuit
 from interp_toolkit.circuits.edges.verdict import status_of
+from interp_toolkit.files import replacing
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.stats import clopper_pearson

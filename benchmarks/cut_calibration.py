@@ -41,7 +41,7 @@ from interp_toolkit.circuits.behaviour.words import matters
 from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter
 from interp_toolkit.circuits.heads.rule import Group, group_effects
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.stats import COVERAGE, LEVEL
 from interp_toolkit.toys.hand_set.untrained import random_model

@@ -26,9 +26,9 @@ from typing import Any
 import torch
 
 import interp_toolkit as it
-from interp_toolkit.atomic import replacing
 from interp_toolkit.circuits import repeated_prompts
 from interp_toolkit.circuits.heads.analysis import CUT_ROWS
+from interp_toolkit.files import replacing
 from interp_toolkit.testing.real import smollm2_path
 
 GOAL_PASSES = {"heads": 25, "roles": 25, "circuit": 150}

@@ -31,7 +31,7 @@ from rich.table import Table
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 
-from interp_toolkit.atomic import replacing
+from interp_toolkit.files import replacing
 from interp_toolkit.probes.estimators.logistic import fit_logistic_targets
 
 N_ROWS, D_MODEL, N_FEATURES, D_HIDDEN = 4_000, 512, 45, 512

@@ -27,9 +27,8 @@ from scipy import stats
 from sklearn.metrics import roc_auc_score
 
 from interp_toolkit.circuits.skip_bigrams.find import find_skip_bigrams
-from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.scores import Features, PairScores
+from interp_toolkit.circuits.skip_bigrams.scores import Features, Form, PairScores
 from interp_toolkit.models.transformer.config import Normalization
 from interp_toolkit.report.files import write_text
 from interp_toolkit.stats import LEVEL

@@ -29,9 +29,8 @@ from rich.console import Console
 from rich.table import Table
 from scipy import stats
 
-from interp_toolkit.atomic import replacing
-from interp_toolkit.data.lists.draws import ListSource
-from interp_toolkit.data.lists.supports import support_probabilities
+from interp_toolkit.data.lists.draws import ListSource, support_probabilities
+from interp_toolkit.files import replacing
 
 BATCH, N_VALUES, LENGTH = 1024, 10, 10
 CASES = {

@@ -18,12 +18,12 @@ import time
 
 import torch
 
-from interp_toolkit.atomic import replacing
 from interp_toolkit.circuits.sorting.measures.attention import above_scores
 from interp_toolkit.circuits.sorting.measures.measure import measure
 from interp_toolkit.circuits.sorting.measures.reading import read
 from interp_toolkit.data.lists.draws import ListSource
 from interp_toolkit.data.lists.layout import parse_layout
+from interp_toolkit.files import replacing
 from interp_toolkit.models.running import forward
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer

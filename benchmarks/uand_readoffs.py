@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from sklearn.linear_model import LinearRegression
 
-from interp_toolkit.atomic import replacing
+from interp_toolkit.files import replacing
 from interp_toolkit.probes import UANDReadoff
 from interp_toolkit.probes.uand.readoff import all_pairs
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from rich.console import Console
 
 import interp_toolkit as it
-from interp_toolkit.circuits.behaviour.checked import checked_home
+from interp_toolkit.circuits.behaviour.at_home import checked_home
 from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
 from interp_toolkit.report import render
 from interp_toolkit.testing.real import smollm2_path

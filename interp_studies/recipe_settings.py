@@ -11,7 +11,7 @@ from typing import Any
 
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.registry import find
-from interp_toolkit.training.engine.configure import configure
+from interp_toolkit.training.engine.settings import configure
 
 _OWN = {
     "variant": "the study says which variants it trains",

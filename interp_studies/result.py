@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from interp_toolkit.models.about.provenance import versions
+from interp_toolkit.models.about.record import versions
 from interp_toolkit.results import Provenance, Result, Status, Table
 
 if TYPE_CHECKING:

@@ -3,6 +3,8 @@
 What this package brings stands in `CATALOGUE`, one line each; what other packages bring are entry
 points of the group `interp_toolkit.GROUP`. Nothing here imports what it lists. A plugin that fails
 to import, or takes a name of the catalogue, is named in a warning and breaks nothing else.
+
+`TaskRecord` is what a model was made for, as its checkpoint says.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from interp_toolkit.errors import InputError, suggestion
 if TYPE_CHECKING:
     from interp_toolkit.data import FeatureData
     from interp_toolkit.options import Options
+
 
 Group = Literal["probes", "detectors", "toys", "tasks", "recipes", "artefacts", "commands"]
 #: what `interp list` shows
@@ -92,14 +95,14 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "skip-bigrams-gqa": "toys.superposition.skip_bigrams.toys:SKIP_BIGRAMS_GQA",
     },
     "tasks": {
-        "indirect-object": "tasks.indirect_object:INDIRECT_OBJECT",
-        "greater-than": "tasks.greater_than:GREATER_THAN",
-        "subject-verb-agreement": "tasks.subject_verb:SUBJECT_VERB",
-        "gendered-pronoun": "tasks.gendered_pronoun:GENDERED_PRONOUN",
-        "docstring": "tasks.docstring:DOCSTRING",
-        "copy-random": "tasks.copy_random:COPY_RANDOM",
-        "copy-text": "tasks.copy_text:COPY_TEXT",
-        "successor": "tasks.successor:SUCCESSOR",
+        "indirect-object": "tasks.language:INDIRECT_OBJECT",
+        "greater-than": "tasks.language:GREATER_THAN",
+        "subject-verb-agreement": "tasks.language:SUBJECT_VERB",
+        "gendered-pronoun": "tasks.language:GENDERED_PRONOUN",
+        "docstring": "tasks.language:DOCSTRING",
+        "copy-random": "tasks.copying:COPY_RANDOM",
+        "copy-text": "tasks.copying:COPY_TEXT",
+        "successor": "tasks.language:SUCCESSOR",
     },
     "recipes": {
         "xor": "training.xor:RECIPE",
@@ -378,3 +381,55 @@ def load_all(group: Group) -> dict[str, Any]:
         except InputError as error:
             warnings.warn(str(error), stacklevel=2)
     return found
+
+
+@dataclass(frozen=True)
+class TaskRecord:
+    """A task. What a record does not say is None; recipes write what belongs to them beside it.
+
+    Attributes:
+        name: of the task, such as "sorting".
+        function: what is computed: a truth table such as "0110", "uand", "skip-bigrams".
+        tokens: token ids by name, among them "0" and "1".
+        layout: of a prompt: a list of words, or a sorting layout in one string.
+        distinct: whether lists have no repeats.
+        n_features: of sparse boolean inputs.
+        most_on: how many of them are on at once, at most.
+        gates: the sets of features that are asked about.
+        written: the record as it stands in the file.
+    """
+
+    name: str | None = None
+    function: str | None = None
+    tokens: Any = None
+    layout: Any = None
+    distinct: bool | None = None
+    n_features: int | None = None
+    most_on: int | None = None
+    gates: Sequence[Sequence[int]] | None = None
+    written: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_json(cls, written: Mapping[str, Any] | None) -> TaskRecord:
+        """The record that a file holds; None: nothing is known."""
+        found = dict(written or {})
+        distinct = found.get("distinct")
+        return cls(
+            name=found.get("name"),
+            function=found.get("function"),
+            tokens=found.get("tokens"),
+            layout=found.get("layout"),
+            distinct=None if distinct is None else bool(distinct),
+            n_features=_whole(found.get("n_features")),
+            most_on=_whole(found.get("most_on")),
+            gates=found.get("gates"),
+            written=found,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as `from_json` was given it."""
+        return dict(self.written)
+
+
+def _whole(value: Any) -> int | None:
+    return value if isinstance(value, int) else None

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from interp_toolkit.brief import OneRepr
 from interp_toolkit.errors import InputError, printable
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.formatting import OneRepr
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 
 if TYPE_CHECKING:
     import pandas as pd

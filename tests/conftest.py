@@ -22,7 +22,7 @@ shape_checks.install(
         "interp_toolkit.circuits",
         "interp_toolkit.data",
         "interp_toolkit.diagnosis",
-        "interp_toolkit.epsilon",
+        "interp_toolkit.boolean_functions",
         "interp_toolkit.models",
         "interp_toolkit.probes",
         "interp_toolkit.stats",

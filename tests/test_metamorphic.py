@@ -20,7 +20,7 @@ from interp_studies.challenge.disguise import disguised
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.task import task_data
 from interp_toolkit.models.about.record import record_of
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.hand_set.untrained import random_model
 from interp_toolkit.toys.zeros import zeros

@@ -1,6 +1,6 @@
 import json
 
-from interp_toolkit.task_record import TaskRecord
+from interp_toolkit.registry import TaskRecord
 
 SORTING = {"name": "sorting", "layout": "10 list10 11 sorted10", "distinct": False, "own": [1]}
 

@@ -13,8 +13,7 @@ import numpy as np
 from jaxtyping import Float
 
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.heads import Head
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Head, Model
 
 
 @dataclass(frozen=True)

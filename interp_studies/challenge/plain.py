@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.transformer.transformer import Transformer
 
 #: of the whole difference between clean and corrupted rows: an edge that moves less does nothing,

@@ -16,7 +16,7 @@ from jaxtyping import Float
 from interp_studies.challenge.case import Case
 from interp_studies.challenge.plain import edges_among
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 
 Kind = Literal[
     "head-relation",

@@ -13,7 +13,7 @@ from interp_studies.challenge.score import (
     Scored,
     scores_by,
 )
-from interp_toolkit.palette import NEUTRAL, shade
+from interp_toolkit.plots import NEUTRAL, shade
 from interp_toolkit.results import Evidence, Figure, Result, Table
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from interp_studies.challenge.tools.tool import (
     make_tool,
 )
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.provenance import versions
+from interp_toolkit.models.about.record import versions
 from interp_toolkit.models.model import Model
 from interp_toolkit.results import Provenance
 

@@ -28,7 +28,7 @@ from tracr.craft import bases, transformers, vectorspace_fns
 from tracr.rasp import rasp
 
 from interp_studies.challenge.programs import Program
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.zeros import zeros

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from interp_toolkit.atomic import replacing
 from interp_toolkit.cli import options
 from interp_toolkit.cli.outputs import Outputs
+from interp_toolkit.files import replacing
 
 
 def challenge(

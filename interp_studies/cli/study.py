@@ -69,6 +69,6 @@ def _device_of(engine: str, device: str) -> str:
     """The device for an engine's jobs; other machines' devices cannot be looked for from here."""
     if engine != "local" and device != "auto":
         return device
-    from interp_toolkit.models.about.device import find_device
+    from interp_toolkit.models.about.info import find_device
 
     return str(find_device(device))

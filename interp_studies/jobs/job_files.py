@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from interp_studies.jobs.attempt import Attempt
-from interp_toolkit.atomic import replacing
-from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import read_whole_text, replacing
 from interp_toolkit.results import jsonable
 
 _KEYS = {"function", "arguments", "values"}

@@ -35,7 +35,7 @@ from interp_studies.jobs.engines import (
 from interp_studies.jobs.job_files import JobFiles
 from interp_studies.recipe_settings import Given, check_variants, of_variant
 from interp_toolkit.errors import InputError
-from interp_toolkit.training.engine.folder_lock import LOCK, locked
+from interp_toolkit.training.engine.run_files import LOCK, locked
 
 __all__ = ["Attempt", "JobEngine", "Job", "Outcome", "Runner"]
 

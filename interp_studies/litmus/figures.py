@@ -8,10 +8,10 @@ from typing import Any
 
 from interp_studies.seed_interval import Interval
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
 from interp_toolkit.stats import COVERAGE
-from interp_toolkit.training.engine.final_score import FinalScore
+from interp_toolkit.training.engine.metrics import FinalScore
 
 
 def gap_figure(gap: Interval, margin: float, measured: FinalScore) -> Figure:

@@ -18,7 +18,7 @@ from interp_studies.result import study_provenance
 from interp_studies.seed_interval import Interval
 from interp_toolkit.results import Evidence, Figure, Result, Table
 from interp_toolkit.stats import COVERAGE
-from interp_toolkit.training.engine.final_score import FinalScore
+from interp_toolkit.training.engine.metrics import FinalScore
 
 if TYPE_CHECKING:
     import pandas as pd

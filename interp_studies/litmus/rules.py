@@ -32,7 +32,7 @@ from functools import cached_property
 from typing import Literal
 
 from interp_studies.seed_interval import Interval, difference, over_seeds
-from interp_toolkit.training.engine.final_score import FinalScore
+from interp_toolkit.training.engine.metrics import FinalScore
 
 MARGINS = {"share": 0.05, "nats": 0.1}
 MOST_MARGIN = 0.5  # of a share

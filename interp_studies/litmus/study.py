@@ -27,9 +27,9 @@ from interp_studies.texts import check_texts
 from interp_studies.train_seed import train_seed
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import Recipe, find, load_all
-from interp_toolkit.training.engine.configure import configure
-from interp_toolkit.training.engine.final_score import KEY, FinalScore, final_score_of
+from interp_toolkit.training.engine.metrics import KEY, FinalScore, final_score_of
 from interp_toolkit.training.engine.run_files import end_run
+from interp_toolkit.training.engine.settings import configure
 
 NAMES = {"standard": "standard", "mixit": "MixiT"}
 SEEDS = 3

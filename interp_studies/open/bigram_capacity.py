@@ -35,7 +35,7 @@ from interp_studies.open.finding import Finding
 from interp_studies.open.result import FRESH, OpenResult, open_result
 from interp_studies.open.seed_claim import SeedClaim, judged, outcome_in_words
 from interp_toolkit import plots
-from interp_toolkit.palette import shade
+from interp_toolkit.plots import shade
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features

@@ -32,9 +32,9 @@ from interp_studies.open.finding import Finding
 from interp_studies.open.result import FRESH, OpenResult, open_result
 from interp_studies.open.seed_claim import SeedClaim, judged, outcome_in_words
 from interp_toolkit import plots
+from interp_toolkit.boolean_functions import AFFINE
 from interp_toolkit.data.composites import all_composites
-from interp_toolkit.epsilon import AFFINE
-from interp_toolkit.palette import shade
+from interp_toolkit.plots import shade
 from interp_toolkit.probes import UANDReadoff
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table

@@ -21,7 +21,7 @@ from interp_studies.result import Better, Unit
 from interp_studies.train_seed import train_seed, variant_of
 from interp_toolkit.registry import find
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
-from interp_toolkit.training.engine.final_score import final_score_of
+from interp_toolkit.training.engine.metrics import final_score_of
 from interp_toolkit.training.engine.run_files import end_run
 from interp_toolkit.training.tasks.problem import TaskProblem
 from interp_toolkit.training.tasks.verdict import BITS

@@ -20,7 +20,7 @@ from interp_studies.random_attention.ordering import (
 )
 from interp_studies.result import Quantity, Unit, compare
 from interp_toolkit.results import Table
-from interp_toolkit.training.engine.final_score import FinalScore
+from interp_toolkit.training.engine.metrics import FinalScore
 
 Values = Mapping[str, Any]
 BITS = "bits per parameter"

@@ -6,7 +6,12 @@ from collections.abc import Callable, Sequence
 
 from interp_studies.random_attention.entries import Entry
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL, shade, translucent
+from interp_toolkit.plots import (
+    CLASS_COLORS,
+    NEUTRAL,
+    shade,
+    translucent,
+)
 from interp_toolkit.results import Figure
 
 SYMBOLS = ("circle", "diamond", "square", "cross", "x")

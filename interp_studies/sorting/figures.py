@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, translucent
+from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, translucent
 from interp_toolkit.results import Figure
 
 Values = Mapping[str, Any]

@@ -8,7 +8,12 @@ from typing import Any
 
 from interp_studies.superposition.packing import random_capacity, welch_capacity
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL, shade, translucent
+from interp_toolkit.plots import (
+    CLASS_COLORS,
+    NEUTRAL,
+    shade,
+    translucent,
+)
 from interp_toolkit.results import Figure
 
 EPSILON = 0.5  # of the random construction's line: a readout within it of the truth decides

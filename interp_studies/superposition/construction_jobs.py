@@ -21,8 +21,8 @@ from interp_studies.jobs.attempt import Job, Outcome
 from interp_studies.superposition.inclusion_exclusion import inclusion_exclusion_and
 from interp_studies.superposition.packing import random_capacity
 from interp_studies.superposition.partitioned import partitioned_and
+from interp_toolkit.boolean_functions import AFFINE, epsilon
 from interp_toolkit.data.composites import all_composites, random_subsets
-from interp_toolkit.epsilon import AFFINE, epsilon
 from interp_toolkit.probes import UANDReadoff
 from interp_toolkit.toys.superposition.constructions.fan_in import connected
 from interp_toolkit.toys.superposition.constructions.targeted import targeted_gates

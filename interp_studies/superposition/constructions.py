@@ -19,8 +19,8 @@ from interp_studies.superposition.construction_jobs import (
 )
 from interp_studies.superposition.sheet import sheet
 from interp_toolkit import plots
-from interp_toolkit.epsilon import AFFINE
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.boolean_functions import AFFINE
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 

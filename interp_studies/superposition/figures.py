@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 from interp_studies.superposition.jobs import CLASS_ON
 from interp_toolkit import plots
-from interp_toolkit.epsilon import AFFINE
-from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
+from interp_toolkit.boolean_functions import AFFINE
+from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
 from interp_toolkit.results import Figure
 from interp_toolkit.toys.superposition.layers.density import class_means
 

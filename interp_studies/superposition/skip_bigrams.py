@@ -27,7 +27,7 @@ from interp_studies.jobs.runner import Runner
 from interp_studies.result import StudyResult, compare
 from interp_studies.superposition.sheet import sheet
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features

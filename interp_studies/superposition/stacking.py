@@ -23,7 +23,7 @@ from interp_studies.result import StudyResult, compare
 from interp_studies.superposition.sheet import sheet
 from interp_toolkit import plots
 from interp_toolkit.data.composites import sample_composites
-from interp_toolkit.palette import shade
+from interp_toolkit.plots import shade
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.toys.superposition.constructions.stacked import random_circuit, stacked_circuit

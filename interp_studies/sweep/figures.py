@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from interp_studies.sweep.file import VARIANT
 from interp_toolkit import plots
-from interp_toolkit.palette import shade
+from interp_toolkit.plots import shade
 from interp_toolkit.results import Figure
 from interp_toolkit.stats import COVERAGE
 

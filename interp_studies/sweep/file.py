@@ -26,10 +26,10 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from interp_toolkit.checked_yaml import read_yaml
 from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.files import read_yaml
 from interp_toolkit.registry import Recipe, find
-from interp_toolkit.training.engine.configure import configure
+from interp_toolkit.training.engine.settings import configure
 
 VARIANT = "variant"
 MOST_OF_FACTOR = 1e18  # that any setting counts for in what a run costs

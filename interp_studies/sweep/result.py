@@ -27,7 +27,7 @@ from interp_studies.sweep.file import (
 )
 from interp_toolkit.results import Evidence, Figure, Result, Table
 from interp_toolkit.stats import COVERAGE
-from interp_toolkit.training.engine.final_score import KEY
+from interp_toolkit.training.engine.metrics import KEY
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -79,7 +79,7 @@ class PointResult:
 
 @dataclass(frozen=True)
 class Measure:
-    """What the points are compared by; see `training.engine.final_score`."""
+    """What the points are compared by; see `training.engine.metrics`."""
 
     name: str
     better: str

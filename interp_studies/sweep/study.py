@@ -20,7 +20,7 @@ from interp_studies.sweep.result import SweepResult, sweep_result
 from interp_studies.texts import check_texts
 from interp_studies.train_seed import train_seed
 from interp_toolkit.errors import InputError
-from interp_toolkit.training.engine.final_score import KEY, final_score_of
+from interp_toolkit.training.engine.metrics import KEY, final_score_of
 from interp_toolkit.training.engine.run_files import end_run, has_unfinished
 from interp_toolkit.training.engine.tracking import check_log, tracked
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
 from interp_toolkit.stats import clopper_pearson
 

@@ -30,15 +30,19 @@ from interp_toolkit.auditing.claims.plan import single
 from interp_toolkit.auditing.claims.seal import Sealed
 from interp_toolkit.auditing.claims.sentence import sentence_part
 from interp_toolkit.auditing.direction.audit import audit_direction
-from interp_toolkit.auditing.figures import interval_figure
 from interp_toolkit.auditing.ground import Ground, ground_on
 from interp_toolkit.auditing.heads import audit_head
 from interp_toolkit.auditing.pair import audit_pair
 from interp_toolkit.auditing.parts import Part, of_claim
-from interp_toolkit.auditing.result import AuditedClaim, AuditResult
-from interp_toolkit.auditing.verdict import evidence_of, verdict
+from interp_toolkit.auditing.result import (
+    AuditedClaim,
+    AuditResult,
+    evidence_of,
+    interval_figure,
+    verdict,
+)
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
+from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.state import as_found
 

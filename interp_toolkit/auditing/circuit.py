@@ -34,7 +34,7 @@ from interp_toolkit.auditing.parts import (
     percent,
     share_of_random,
 )
-from interp_toolkit.auditing.stable import DRAWS, FEWEST_OF_GROUP, STABLE
+from interp_toolkit.auditing.threshold import DRAWS, FEWEST_OF_GROUP, STABLE
 from interp_toolkit.circuits.behaviour.objective import Objective, objective
 from interp_toolkit.circuits.behaviour.task import ratio_share
 from interp_toolkit.circuits.behaviour.words import Share

@@ -40,7 +40,7 @@ from interp_toolkit.auditing.parts import (
     of_requirements,
     percent,
 )
-from interp_toolkit.auditing.stable import stable_part
+from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.behaviour.words import CARRIES, NO_EFFECT, Share
 from interp_toolkit.circuits.heads.ablation import ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
@@ -59,7 +59,7 @@ from interp_toolkit.circuits.heads.scores import detect, is_causal
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.circuits.heads.verdict import RIVALS
 from interp_toolkit.errors import InputError, InterventionError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.interventions import HOWS
 from interp_toolkit.results import head_name
 from interp_toolkit.stats import LEVEL

@@ -36,12 +36,12 @@ from interp_toolkit.auditing.parts import (
     measured,
     share_of_random,
 )
-from interp_toolkit.auditing.stable import stable_part
+from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.skip_bigrams.null import p_values
 from interp_toolkit.circuits.skip_bigrams.pair_score import token_pair_score
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.results import head_name
 from interp_toolkit.stats import COVERAGE

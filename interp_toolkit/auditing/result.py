@@ -1,4 +1,9 @@
-"""The result of an audit: each claim with its answer, and each of its parts with its figures."""
+"""The result of an audit: each claim with its answer, and each of its parts with its figures.
+
+Also here:
+- the verdict of an audit in a sentence or two, and what it rests on;
+- the figure of an audit: every interval beside the bound that it is held against.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from interp_toolkit import plots
+from interp_toolkit.auditing.claims.seal import Sealed
+from interp_toolkit.auditing.ground import Ground
 from interp_toolkit.auditing.parts import ASKED, Answer, Part
-from interp_toolkit.results import Evidence, Result, Table
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
+from interp_toolkit.results import Evidence, Figure, Result, Status, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -135,3 +144,141 @@ def _rounded(value: float | None) -> str | None:
     if value is None:
         return None
     return "< 0.001" if value < 0.001 else f"{value:.2g}"
+
+
+NAMED = 4  # claims of each answer, in the verdict
+_ORDER: tuple[Answer, ...] = ("confirmed", "refuted", "undecided", "not_testable")
+
+
+def verdict(claims: Sequence[AuditedClaim]) -> str:
+    """What the claims came to, and why where one failed.
+
+    One claim is told with its figures; of several how many have each answer, and which.
+    """
+    if len(claims) == 1:
+        return _one(claims[0])
+    parts = []
+    for answer in _ORDER:
+        found = [claim for claim in claims if claim.answer == answer]
+        if found:
+            names = ", ".join(claim.about for claim in found[:NAMED])
+            more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
+            parts.append(f"{len(found)} {answer.replace('_', ' ')} ({names}{more})")
+    return f"Of {len(claims)} claims {'; '.join(parts)}."
+
+
+def _one(claim: AuditedClaim) -> str:
+    word = claim.answer.replace("_", " ")
+    deciding = [p for p in claim.parts if p.asserted and p.answer == claim.answer]
+    deciding = deciding or [p for p in claim.parts if p.asserted]
+    deciding.sort(key=lambda part: part.deed != "intervened")  # what was done says more
+    why = "; ".join(part.said.rstrip(".") for part in deciding[:1])
+    return f"{_capital(claim.about)}: {word} here. {_capital(why)}."
+
+
+def _capital(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def evidence_of(
+    claims: Sequence[AuditedClaim], ground: Ground, sealed: Sealed | None
+) -> AuditEvidence:
+    """What the verdict rests on."""
+    counts = {answer: sum(c.answer == answer for c in claims) for answer in _ORDER}
+    home = ground.asked_home
+    return AuditEvidence(
+        status=_status(counts),
+        reason=_reason(claims),
+        **counts,
+        level=ground.level,
+        correction=_correction(claims),
+        home=None if home is None else home.said,
+        seal=None if sealed is None else sealed.sha256,
+        sealed_at=None if sealed is None else sealed.sealed_at,
+    )
+
+
+def _correction(claims: Sequence[AuditedClaim]) -> str:
+    sealed = sum(claim.sealed for claim in claims)
+    groups = [str(n) for n in (sealed, len(claims) - sealed) if n]
+    return f"Bonferroni over {' and '.join(groups)} claims and the parts that each asserts"
+
+
+def _status(counts: dict[Answer, int]) -> Status:
+    """Refuted where any claim is; confirmed where all are."""
+    total = sum(counts.values())
+    if counts["refuted"]:
+        return "refuted"
+    if counts["confirmed"] == total:
+        return "confirmed"
+    return "not_testable" if counts["not_testable"] == total else "undecided"
+
+
+def _reason(claims: Sequence[AuditedClaim]) -> str | None:
+    """Why the first claim that was not confirmed was not."""
+    for claim in claims:
+        if claim.answer != "confirmed":
+            for part in claim.parts:
+                if part.asserted and part.answer == claim.answer:
+                    return part.said
+    return None
+
+
+MOST = 40  # rows that a figure can show
+_LOOKS: tuple[tuple[Answer, str, str], ...] = (
+    ("confirmed", CLASS_COLORS[0], "circle"),
+    ("refuted", CLASS_COLORS[1], "diamond"),
+    ("undecided", NEUTRAL, "square"),
+)
+
+
+def interval_figure(claims: Sequence[AuditedClaim]) -> list[Figure]:
+    """Estimates with their intervals, and bounds; nothing where no part is a number."""
+    rows = [
+        (f"{claim.about}: {ASKED[part.question]}", part)
+        for claim in claims
+        for part in claim.parts
+        if part.asserted and part.low is not None and part.bound is not None
+    ][:MOST]
+    if not rows:
+        return []
+    deviations = any(claim.kind == "pair" for claim in claims)
+    traces = []
+    for answer, color, symbol in _LOOKS:
+        chosen = [(i, part) for i, (_, part) in enumerate(rows) if part.answer == answer]
+        if not chosen:
+            continue
+        found = [(i, part.value or 0.0, part.low or 0.0, part.high or 0.0) for i, part in chosen]
+        marks = plots.markers(
+            [value for _, value, _, _ in found],
+            [i for i, _, _, _ in found],
+            color,
+            name=answer,
+            symbol=symbol,
+            size=10,
+        )
+        ends = plots.spread([h - v for _, v, _, h in found], [v - low for _, v, low, _ in found])
+        traces.append(marks | {"error_x": ends})
+    bounds = plots.markers(
+        [part.bound for _, part in rows],
+        list(range(len(rows))),
+        NEUTRAL,
+        name="bound of the claim",
+        symbol="line-ns-open",
+        size=18,
+    )
+    names = plots.ticks(range(len(rows)), [name for name, _ in rows])
+    return [
+        Figure(
+            "What each claim rests on",
+            "Estimates with their intervals, corrected for all claims together. A claim is "
+            "confirmed where all its intervals lie right of their bounds, refuted where one lies "
+            "wholly left of it; a circuit that keeps far more than the model has is refuted too.",
+            [bounds, *traces],
+            plots.layout(
+                plots.axis("share (of pairs: standard deviations)" if deviations else "share"),
+                plots.axis("") | names | plots.DOWNWARD,
+            )
+            | {"height": 160 + 44 * len(rows), "margin": {"l": 320}},
+        )
+    ]

@@ -30,7 +30,7 @@ from interp_toolkit.cli import (
 )
 from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
 from interp_toolkit.errors import InputError, printable
-from interp_toolkit.plain_letters import lenient
+from interp_toolkit.formatting import lenient
 from interp_toolkit.registry import load_all
 
 OUR_FAULT, WRONG_INPUT, INTERRUPTED = 1, 2, 130

@@ -9,8 +9,8 @@ from typing import Annotated, Any
 
 import typer
 
-from interp_toolkit.checked_json import read_json
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import read_json
 
 Device = Annotated[str, typer.Option(help="Where to compute: auto, cpu or cuda.")]
 Log = Annotated[

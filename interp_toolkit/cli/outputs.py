@@ -56,7 +56,7 @@ def show_results(
     from rich.console import Console
 
     from interp_toolkit.report.console import render
-    from interp_toolkit.report.json import write_json
+    from interp_toolkit.report.files import write_json
 
     to_stdout = json == "-"
     try:
@@ -70,7 +70,7 @@ def show_results(
 
 def _write(results: list[Any], json_path: Path | None, html_path: Path | None) -> None:
     """The files asked for; where each is goes to standard error."""
-    from interp_toolkit.report.json import write_json
+    from interp_toolkit.report.files import write_json
 
     if json_path is not None:
         write_json(results, json_path)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from interp_toolkit.countdown import time_left
+from interp_toolkit.formatting import time_left
 from interp_toolkit.registry import Progress
 
 SECONDS_BETWEEN_LINES = 15.0

@@ -112,9 +112,9 @@ class RowsGiven:
         say: Callable[[str], None],
         quiet: bool,
     ) -> FeatureData:
-        from interp_toolkit.circuits.behaviour.checked import checked_home
+        from interp_toolkit.circuits.behaviour.at_home import checked_home
         from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
-        from interp_toolkit.tasks.make import ROWS, task
+        from interp_toolkit.tasks.rows import ROWS, task
 
         assert self.task is not None
         rows = ROWS if self.task_rows is None else self.task_rows

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from interp_toolkit.data.columns import choose, integers, matrix
 from interp_toolkit.data.features import FeatureData
+from interp_toolkit.data.tables import choose, integers, matrix
 from interp_toolkit.errors import InputError, suggestion
 
 ARRAYS = (

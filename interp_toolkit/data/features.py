@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Int, Shaped
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.data.pairs import check_corrupted, check_wrong
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 
 
 @dataclass(frozen=True, eq=False)

@@ -23,15 +23,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from interp_toolkit.bounded import check_claim
-from interp_toolkit.checked_npz import read_npz
 from interp_toolkit.data.arrays import data_of_arrays
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
 from interp_toolkit.data.tables import data_of_columns
-from interp_toolkit.data.text.encoding import Tokenizer
 from interp_toolkit.data.text.prompts import data_from_texts, read_text
+from interp_toolkit.data.text.tokenization import Tokenizer
 from interp_toolkit.errors import InputError, first_line
+from interp_toolkit.files import check_claim, read_npz
 
 VALUE = 16  # bytes of one value of a table as Python has it, before any copy
 ROWS_AT_ONCE = 1024  # of a table

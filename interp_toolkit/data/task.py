@@ -16,7 +16,7 @@ from interp_toolkit.data.composites import (
 )
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.task_record import TaskRecord
+from interp_toolkit.registry import TaskRecord
 
 #: all inputs are taken where they are fewer
 MOST_INPUTS = 20_000

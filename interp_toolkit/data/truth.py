@@ -11,7 +11,7 @@ import numpy as np
 
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.errors import InputError, suggestion
-from interp_toolkit.task_record import TaskRecord
+from interp_toolkit.registry import TaskRecord
 
 DEFAULT_LAYOUT = ("a", "b", "query")
 MAX_FEATURES = 16

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from interp_toolkit.bounded import machine_memory
 from interp_toolkit.diagnosis.bench import (
     NOISE_BASIS,
     Bench,
@@ -47,7 +46,8 @@ from interp_toolkit.diagnosis.sections.original import check_original, find_orig
 from interp_toolkit.diagnosis.sections.prompts import check_prompts
 from interp_toolkit.diagnosis.verdict import evidence_of, verdict
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
+from interp_toolkit.files import machine_memory
+from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.loading.quietly import one_line
 from interp_toolkit.models.running.forward import device_of

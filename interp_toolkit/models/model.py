@@ -1,8 +1,20 @@
-"""What the toolkit asks of a model: the part that all of TransformerLens' kinds share."""
+"""What the toolkit asks of a model: the part that all of TransformerLens' kinds share.
+
+Also here:
+- A head's place in a model.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+
+class Head(NamedTuple):
+    """An attention head: its layer, and its number in that layer, both counted from 0."""
+
+    layer: int
+    head: int
+
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -21,11 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from interp_toolkit._version import __version__
-from interp_toolkit.bounded import read_whole
-from interp_toolkit.checked_json import parsed
 from interp_toolkit.errors import InputError
-from interp_toolkit.report.format import BOUNDS, is_number
-from interp_toolkit.report.labels import label_of
+from interp_toolkit.files import parsed, read_whole
+from interp_toolkit.report.format import BOUNDS, is_number, label_of
 from interp_toolkit.results import SCHEMA, Evidence, Provenance, Result, Status, Table, head_name
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from interp_toolkit.errors import printable
-from interp_toolkit.plain_letters import LIKENESS
+from interp_toolkit.formatting import LIKENESS
 from interp_toolkit.report import side_by_side
 from interp_toolkit.report.format import (
     MISSING,

@@ -28,9 +28,9 @@ from plotly.offline import get_plotlyjs
 
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.report import side_by_side
-from interp_toolkit.report.files import write_text
+from interp_toolkit.report.files import to_json, write_text
 from interp_toolkit.report.format import (
     SIGNS,
     deciding,
@@ -45,7 +45,6 @@ from interp_toolkit.report.format import (
     tone_of,
     words,
 )
-from interp_toolkit.report.json import to_json
 from interp_toolkit.results import Figure, Result, Table, jsonable
 
 _IDENTIFIER = re.compile(r"(?=.*[._:/])[A-Za-z/][\w.:/*\[\]-]*|[0-9a-f]{32,}")

@@ -12,9 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interp_toolkit import plots
-from interp_toolkit.palette import shade, translucent
-from interp_toolkit.report.format import BOUNDS, is_number
-from interp_toolkit.report.labels import label_of
+from interp_toolkit.plots import shade, translucent
+from interp_toolkit.report.format import BOUNDS, is_number, label_of
 from interp_toolkit.results import Figure, Result, Table, jsonable
 
 MOST_COLUMNS = 6

@@ -3,19 +3,129 @@
 The rows of one length are those of the length that gives most of what is asked for. Templates come
 in turn, two rows each, so that the first half of the rows, the second, those of even and of odd
 number hold the same templates (where rows are chosen on one half and judged on the other).
+
+Also here:
+- A tokenizer as tasks need it: which words are one token, and prompts whose next token is a word;
+- A task's rows for a model, through the tokenizer that it comes with.
+
+Whether a word is one token is asked where it stands, behind a space and another word: tokenizers
+that put a space before every text would otherwise count it twice. Prompts begin with what the
+tokenizer puts before every text (BOS) and end where the text does, even where it would add an end.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from interp_toolkit.data import FeatureData
+from interp_toolkit.data.text.tokenization import Tokenizer, bare_text, whole_text
 from interp_toolkit.errors import InputError
 from interp_toolkit.options import MAX_SEED
-from interp_toolkit.tasks.words import PromptPair, cannot_hold
+from interp_toolkit.registry import find
+
+LEAST = 8  # words of a kind: with fewer a set of rows says little of others
+_BEFORE = "the"
+
+
+class PromptPair(NamedTuple):
+    """One row: token ids of a clean prompt and its corrupted one, the answer, a wrong answer."""
+
+    clean: tuple[int, ...]
+    corrupted: tuple[int, ...]
+    answer: int
+    wrong: int
+
+
+def cannot_hold(why: str) -> InputError:
+    """The error of a task that a tokenizer has no tokens for."""
+    return InputError(f"the tokenizer cannot hold this task: {why}")
+
+
+class Words:
+    """What a tokenizer makes of words.
+
+    Attributes:
+        first: ids that the tokenizer puts before every text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer):
+        self._tokenizer = tokenizer
+        self._unknown = _unknown(tokenizer)
+        self.first = self._first()
+
+    def ids(self, text: str) -> tuple[int, ...]:
+        """A prompt's ids, with what stands before every text."""
+        return (*self.first, *bare_text(self._tokenizer, text))
+
+    def is_one(self, word: str) -> bool:
+        """Whether a word behind a space is one token, and a known one."""
+        before, both = self.ids(_BEFORE), self.ids(f"{_BEFORE} {word}")
+        return both[:-1] == before and both[-1] not in self._unknown
+
+    def known(self, words: str, what: str, least: int = LEAST) -> list[str]:
+        """Those of the words in a text that are one token, in their order.
+
+        Raises InputError when there are fewer than `least`; `what` says what they are, in plural.
+        """
+        asked = list(dict.fromkeys(words.split()))
+        found = [word for word in asked if self.is_one(word)]
+        if len(found) < least:
+            raise cannot_hold(
+                f"of {len(asked)} {what} {len(found)} are one token, and {least} are needed"
+            )
+        return found
+
+    def next_id(self, prompt: str, end: str, before: tuple[int, ...]) -> int | None:
+        """The token that `end` is behind the prompt, whose ids are `before`.
+
+        None where it is not exactly one more.
+        """
+        both = self.ids(prompt + end)
+        one = both[:-1] == before and both[-1] not in self._unknown
+        return both[-1] if one else None
+
+    def pair(self, clean: str, corrupted: str, answer: str, wrong: str) -> PromptPair | None:
+        """A row of texts as tokens; answers begin with their own space.
+
+        None where the tokenizer cannot hold it: an unknown word, an answer of several tokens,
+        prompts that differ in length, or not at all.
+        """
+        ids, others = self.ids(clean), self.ids(corrupted)
+        right, bad = self.next_id(clean, answer, ids), self.next_id(clean, wrong, ids)
+        if right is None or bad is None or right == bad:
+            return None
+        if len(ids) != len(others) or ids == others:
+            return None
+        said = {*ids[len(self.first) :], *others[len(self.first) :]}
+        if self._unknown & said:  # what stands before every text may be the same token, as in GPT-2
+            return None
+        return PromptPair(ids, others, right, bad)
+
+    def vocabulary(self) -> list[int]:
+        """Every id that stands for text: none that is special, none unknown."""
+        get_vocab = getattr(self._tokenizer, "get_vocab", None)
+        if get_vocab is None:
+            raise cannot_hold("it does not say what its tokens are")
+        special = {*getattr(self._tokenizer, "all_special_ids", ()), *self._unknown}
+        return sorted({*get_vocab().values()} - special)
+
+    def _first(self) -> Sequence[int]:
+        """What stands before every text."""
+        whole, bare = (encode(self._tokenizer, _BEFORE) for encode in (whole_text, bare_text))
+        starts = range(len(whole) - len(bare) + 1)
+        start = next((i for i in starts if whole[i : i + len(bare)] == bare), 0)
+        return tuple(whole[:start])
+
+
+def _unknown(tokenizer: Tokenizer) -> frozenset[int]:
+    """The id of unknown words, where there is one."""
+    found = getattr(tokenizer, "unk_token_id", None)
+    return frozenset() if found is None else frozenset({int(found)})
+
 
 FEWEST = 4  # rows of a set, and of a template before another one is used
 MOST = 100_000
@@ -109,3 +219,44 @@ def _in_turn(pools: Sequence[Sequence[PromptPair]], rows: int) -> list[PromptPai
             turns[place // 2].append(pair)
     in_turn = [pair for turn in sorted(turns) for pair in turns[turn]]
     return list({pair.clean: pair for pair in in_turn}.values())[:rows]
+
+
+ROWS = 64
+
+
+def task(model: Any, name: str, *, rows: int = ROWS, seed: int = 0) -> FeatureData:
+    """The prompts of a task, with answers, wrong answers and corrupted prompts, for this model.
+
+    Args:
+        model: any TransformerLens model with a tokenizer.
+        name: of the task, as `interp list tasks` shows them.
+        rows: how many, all of one length.
+        seed: of the draw; the same seed gives the same rows.
+
+    Raises:
+        InputError: an unknown name; a wrong seed or number of rows; a model without a tokenizer, or
+            with one that has not the tokens, or whose context is too short for the rows.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> task(it.load("toy:induction"), "successor")
+        Traceback (most recent call last):
+            ...
+        interp_toolkit.errors.InputError: this model has no tokenizer, so the task 'successor' \
+cannot be made for it; give rows of token ids (--data)
+    """
+    maker = find("tasks", name)
+    tokenizer = getattr(model, "tokenizer", None)
+    if tokenizer is None:
+        raise InputError(
+            f"this model has no tokenizer, so the task {name!r} cannot be made for it; give rows "
+            "of token ids (--data)"
+        )
+    found: FeatureData = maker.make(tokenizer, rows, seed)
+    n_ctx = int(model.cfg.n_ctx)
+    if found.lengths.max() > n_ctx:
+        raise InputError(
+            f"rows of the task {name!r} have {found.lengths.max()} tokens, and the model's context "
+            f"is {n_ctx}"
+        )
+    return found.check_vocabulary(int(model.cfg.d_vocab))

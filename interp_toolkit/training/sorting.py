@@ -33,8 +33,14 @@ from interp_toolkit.data.lists.draws import (
     all_sets,
     joined,
 )
-from interp_toolkit.data.lists.layout import ListLayout, ListRows, parse_layout
-from interp_toolkit.data.lists.standard import fresh_generator, standard_sets, two_valued_sets
+from interp_toolkit.data.lists.layout import (
+    ListLayout,
+    ListRows,
+    fresh_generator,
+    parse_layout,
+    standard_sets,
+    two_valued_sets,
+)
 from interp_toolkit.models.transformer.collapsed import at_positions, table_logits, tables_pay
 from interp_toolkit.models.transformer.config import DTYPES, TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -271,7 +277,7 @@ class SeedScores(NamedTuple):
     Attributes:
         loss: nats an item, on the test lists of the kind it was trained on.
         random, hard, sets: share of whole lists right, on the source's test lists; None where a
-            kind does not exist (`data.lists.standard`).
+            kind does not exist (`data.lists.layout`).
         two_values: of all multisets of two values.
         held_out: of the sets that were not trained on.
     """

@@ -11,7 +11,7 @@ from interp_toolkit.auditing.claims.seal import read_seal, write_seal
 from interp_toolkit.auditing.ground import ground_on
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.report.json import to_json
+from interp_toolkit.report.files import to_json
 from interp_toolkit.toys.hand_set.induction import induction
 
 CLAIM = {"heads": ["L1H0"], "relation": "induction", "says": "attends"}
@@ -124,7 +124,7 @@ def test_many_rows_are_drawn_with_all_that_belongs_to_them(model):
 
 
 def test_an_effect_of_one_template_alone_is_not_stable():
-    from interp_toolkit.auditing.stable import stable_part
+    from interp_toolkit.auditing.threshold import stable_part
 
     effect = np.concatenate([np.full(60, 1.0), np.full(20, 0.0)])
     groups = np.repeat(["a", "b", "c", "d"], 20)

@@ -17,7 +17,7 @@ from interp_toolkit.auditing.claims.kinds import (
     read_claims,
 )
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 
 
 @pytest.mark.parametrize("word", ["L5H1", "a5.h1", "5.1", [5, 1]])

@@ -6,8 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp_toolkit.data.lists.draws import Lists
-from interp_toolkit.data.lists.layout import ListLayout, parse_layout
-from interp_toolkit.data.lists.layout_words import MAX_LENGTH
+from interp_toolkit.data.lists.layout import MAX_LENGTH, ListLayout, parse_layout
 from interp_toolkit.errors import InputError
 
 CAUSAL = "10 list10 11 sorted10"

@@ -9,14 +9,15 @@ import torch
 from scipy import stats
 
 from interp_toolkit.data.lists.draws import (
+    MAX_TABLE_VALUES,
     Lists,
     ListSource,
+    alias_table,
     all_sets,
     all_two_valued,
+    support_probabilities,
 )
-from interp_toolkit.data.lists.layout import parse_layout
-from interp_toolkit.data.lists.standard import fresh_generator, two_valued_sets
-from interp_toolkit.data.lists.supports import MAX_TABLE_VALUES, alias_table, support_probabilities
+from interp_toolkit.data.lists.layout import fresh_generator, parse_layout, two_valued_sets
 from interp_toolkit.errors import InputError
 
 N_DRAWN = 100_000

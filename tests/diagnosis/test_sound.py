@@ -16,8 +16,8 @@ import interp_toolkit as it
 from interp_toolkit.diagnosis.bench import Bench, breaking, points_of, probe_rows
 from interp_toolkit.diagnosis.checks import judged, listed
 from interp_toolkit.diagnosis.sections.known import KNOWN
+from interp_toolkit.report.files import write_json
 from interp_toolkit.report.html import write_report
-from interp_toolkit.report.json import write_json
 
 KINDS = (
     *("own", "own-rotary", "own-bare", "own-capped", "own-bfloat16"),

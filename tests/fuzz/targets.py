@@ -163,7 +163,7 @@ def open_store(folder: Path) -> None:
 def configure(path: Path) -> None:
     """Settings as `--set` has them, from a file of pairs."""
     from interp_toolkit.registry import find
-    from interp_toolkit.training.engine.configure import configure as read
+    from interp_toolkit.training.engine.settings import configure as read
 
     given = pickle.loads(path.read_bytes())  # our own file, for values that no JSON has
     read(find("recipes", given.pop("recipe")), given.pop("variant"), "small", given)

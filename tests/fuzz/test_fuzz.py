@@ -45,7 +45,7 @@ def test_a_damaged_input_is_read_or_refused_in_one_line(target: Target, tmp_path
 def test_a_pipe_or_a_file_with_holes_is_read_or_refused_in_one_line(
     target: Target, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("interp_toolkit.bounded.machine_memory", lambda: 2**33)  # of any machine
+    monkeypatch.setattr("interp_toolkit.files.machine_memory", lambda: 2**33)  # of any machine
     given, n = cases_of(target.given)
     assert n >= 3
     other = dataclasses.replace(target, given=given)

@@ -25,7 +25,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.hand_set.heads import head_weights
 from interp_toolkit.toys.hand_set.untrained import random_model

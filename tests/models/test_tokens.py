@@ -2,7 +2,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from interp_toolkit.models.about.tokens import token_words
+from interp_toolkit.models.about.info import token_words
 
 
 class Tokenizer:

@@ -7,8 +7,7 @@ import torch
 
 from interp_toolkit import load
 from interp_toolkit.models.about.info import describe
-from interp_toolkit.models.about.provenance import provenance
-from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.weights.view import weights
 
 pytestmark = pytest.mark.real

@@ -10,7 +10,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, translucent
+from interp_toolkit.plots import (
+    CLASS_COLORS,
+    CLASS_SYMBOLS,
+    NEUTRAL,
+    translucent,
+)
 from interp_toolkit.results import Evidence, Figure, Provenance, Result, Table
 
 SITE_COLUMNS = ("hook", "position", "function", "status", "margin", "accuracy")

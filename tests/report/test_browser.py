@@ -16,9 +16,9 @@ from typing import Any
 
 import pytest
 
-from interp_toolkit.palette import CLASS_COLORS
+from interp_toolkit.plots import CLASS_COLORS
+from interp_toolkit.report.files import to_json
 from interp_toolkit.report.html import write_report
-from interp_toolkit.report.json import to_json
 from interp_toolkit.results import Figure
 
 pytestmark = pytest.mark.browser

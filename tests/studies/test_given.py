@@ -24,7 +24,7 @@ from interp_studies.sweep.file import SweepFile
 from interp_studies.sweep.study import sweep
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
-from interp_toolkit.training.engine.final_score import FinalScore
+from interp_toolkit.training.engine.metrics import FinalScore
 
 Arguments = Mapping[str, Mapping[str, Any]]
 

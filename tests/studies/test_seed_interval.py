@@ -17,7 +17,7 @@ from interp_studies.seed_interval import (
     over_seeds,
     over_seeds_contrast,
 )
-from interp_toolkit.training.engine.final_score import FinalScore
+from interp_toolkit.training.engine.metrics import FinalScore
 
 DRAWS = 500
 EXAMPLES = 400

@@ -8,8 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.tasks.rows import drawn_rows
-from interp_toolkit.tasks.words import PromptPair
+from interp_toolkit.tasks.rows import PromptPair, drawn_rows
 
 
 def drawing(length_of=lambda template: 3, most=10_000):

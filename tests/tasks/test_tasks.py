@@ -11,8 +11,8 @@ from tiny_tokenizers import byte_level, task_words, word_level
 import interp_toolkit as it
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find, names
-from interp_toolkit.tasks.gendered_pronoun import NAMES as OF_PRONOUN
-from interp_toolkit.tasks.words import Words
+from interp_toolkit.tasks.language import PRONOUN_NAMES as OF_PRONOUN
+from interp_toolkit.tasks.rows import Words
 
 KINDS = {
     "words": word_level,

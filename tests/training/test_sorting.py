@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from pydantic import ValidationError
 
-from interp_toolkit.data.lists.standard import standard_sets
+from interp_toolkit.data.lists.layout import standard_sets
 from interp_toolkit.registry import Session, find
 from interp_toolkit.training.sorting import (
     SeedScores,

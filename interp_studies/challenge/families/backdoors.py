@@ -20,7 +20,7 @@ from interp_studies.challenge.tracr_model import (
     SCORE,
     compile_program,
 )
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.zeros import zeros
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 
 from interp_studies.challenge.case import Case, KnownPair, Truth
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
 from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
     QKHead,

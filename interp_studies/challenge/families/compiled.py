@@ -13,7 +13,7 @@ from interp_studies.challenge.plain import measured_edges, paired
 from interp_studies.challenge.programs import LIBRARY, Program, rows_of
 from interp_studies.challenge.tracr_model import Compiled, compile_program
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 
 ROWS = 256
 

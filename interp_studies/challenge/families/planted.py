@@ -19,7 +19,7 @@ from interp_studies.challenge.disguise import disguised
 from interp_studies.challenge.families.layouts import RELATIONS, SHORTEST, Layout
 from interp_studies.challenge.families.shared_work import Work, WorkDone, shared_work
 from interp_studies.challenge.plain import measured_edges, paired
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.hand_set.heads import head_weights
 

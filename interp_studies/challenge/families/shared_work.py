@@ -38,7 +38,7 @@ from interp_studies.challenge.families.layouts import (
     Layout,
 )
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.hand_set.heads import Axes, copy_axes, head_weights, look_back, match

@@ -21,7 +21,7 @@ from interp_studies.challenge.case import Case, Truth
 from interp_studies.challenge.disguise import disguised
 from interp_studies.challenge.families.modular import clock, pairs_of, pizza
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
 
 VARIANTS = (

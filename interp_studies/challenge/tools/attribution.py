@@ -19,8 +19,7 @@ from torch import Tensor
 from interp_studies.challenge.question import Question
 from interp_studies.challenge.tools.tool import Answer
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.heads import Head
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Head, Model
 
 HALF = 0.1  # share of the whole difference that is as likely to matter as not
 ROWS = 128

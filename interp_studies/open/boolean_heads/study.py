@@ -27,10 +27,10 @@ from interp_studies.open.finding import Finding, coverage_of_each
 from interp_studies.open.result import FRESH, OpenResult, open_result
 from interp_studies.seed_interval import over_seeds
 from interp_toolkit import plots
+from interp_toolkit.boolean_functions import threshold_degree
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.stats import clopper_pearson
-from interp_toolkit.threshold_degree import threshold_degree
 from interp_toolkit.toys.hand_set.boolean_heads import head_formula
 
 NAME = "open/boolean-heads"

@@ -19,7 +19,7 @@ from interp_studies.open.causal_sorting.plan import (
     Values,
 )
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure, Table
 
 COLORS = dict(zip(OPTIMISERS, (*CLASS_COLORS, NEUTRAL), strict=True))

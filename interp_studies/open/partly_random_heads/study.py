@@ -32,7 +32,7 @@ from interp_studies.open.seed_claim import (
     in_words,
 )
 from interp_toolkit import plots
-from interp_toolkit.palette import NEUTRAL, shade
+from interp_toolkit.plots import NEUTRAL, shade
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.stats import clopper_pearson

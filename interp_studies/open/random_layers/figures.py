@@ -10,8 +10,8 @@ from typing import Any
 from interp_studies.open.random_layers.layers import KINDS, RANDOM
 from interp_studies.open.random_layers.width import needed_width
 from interp_toolkit import plots
-from interp_toolkit.epsilon import AFFINE
-from interp_toolkit.palette import shade
+from interp_toolkit.boolean_functions import AFFINE
+from interp_toolkit.plots import shade
 from interp_toolkit.results import Figure, Table
 
 AT = 32  # features at which kinds are compared

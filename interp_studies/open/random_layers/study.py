@@ -44,7 +44,7 @@ from interp_studies.open.seed_claim import (
     outcome_in_words,
 )
 from interp_studies.power_law import exponent
-from interp_toolkit.epsilon import AFFINE
+from interp_toolkit.boolean_functions import AFFINE
 from interp_toolkit.registry import Artefact
 
 NAME = "open/random-layers"

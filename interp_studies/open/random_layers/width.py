@@ -12,8 +12,8 @@ from jaxtyping import Bool, Float
 from interp_studies.jobs.attempt import Outcome
 from interp_studies.open.random_layers.layers import KINDS
 from interp_studies.power_law import LEAST
+from interp_toolkit.boolean_functions import AFFINE
 from interp_toolkit.data.composites import all_composites
-from interp_toolkit.epsilon import AFFINE
 from interp_toolkit.probes import UANDReadoff
 
 

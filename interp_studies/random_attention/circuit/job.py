@@ -28,7 +28,7 @@ from interp_toolkit.circuits.behaviour.advantage import estimate
 from interp_toolkit.circuits.behaviour.replacement import capture
 from interp_toolkit.circuits.heads.detectors import Detector, induction, previous_token
 from interp_toolkit.circuits.heads.scores import HeadScores, detect
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.interventions import ablate
 from interp_toolkit.models.transformer.collapsed import at_positions
@@ -37,7 +37,7 @@ from interp_toolkit.registry import find
 from interp_toolkit.results import head_name
 from interp_toolkit.toys.random_attention.retrieval import Retrieval
 from interp_toolkit.toys.random_attention.task import TaskRows
-from interp_toolkit.training.engine.final_score import final_score_of
+from interp_toolkit.training.engine.metrics import final_score_of
 from interp_toolkit.training.engine.run_files import end_run
 from interp_toolkit.training.tasks.problem import TaskProblem
 

@@ -6,7 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL, shade, translucent
+from interp_toolkit.plots import (
+    CLASS_COLORS,
+    NEUTRAL,
+    shade,
+    translucent,
+)
 from interp_toolkit.results import Figure
 
 SYMBOLS = ("circle", "square", "diamond")

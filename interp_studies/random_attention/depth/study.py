@@ -53,7 +53,7 @@ from interp_studies.texts import check_texts
 from interp_toolkit import plots
 from interp_toolkit.circuits.collapse.by_depth import similarity_by_depth
 from interp_toolkit.data import FeatureData
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.toys.random_attention.variants import Variant

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interp_toolkit import plots
-from interp_toolkit.palette import shade
+from interp_toolkit.plots import shade
 from interp_toolkit.results import Figure
 
 Seeds = Sequence[Mapping[str, Any]]

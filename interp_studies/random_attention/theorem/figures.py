@@ -9,7 +9,7 @@ from typing import Any
 from interp_studies.random_attention.theorem.functions import FUNCTIONS
 from interp_studies.random_attention.theorem.heads import HEADS
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS
+from interp_toolkit.plots import CLASS_COLORS
 from interp_toolkit.results import Figure
 
 PER_ROW = 3

@@ -33,7 +33,7 @@ from interp_studies.random_attention.throughput.timing import (
 )
 from interp_studies.result import Quantity, compare, study_provenance
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.toys.random_attention.variants import Variant

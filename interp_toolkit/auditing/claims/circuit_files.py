@@ -19,8 +19,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError, first_line
+from interp_toolkit.files import read_whole_text
 
 _NODES = (
     (

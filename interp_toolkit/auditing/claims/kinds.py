@@ -34,12 +34,11 @@ import numpy as np
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from interp_toolkit.auditing.claims.circuit_files import circuit_names, edges_of_file
-from interp_toolkit.bounded import RECORD, check_file
-from interp_toolkit.checked_yaml import read_yaml
 from interp_toolkit.circuits.sorting.criteria import ARGMAX, MIN_GREATER
 from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.files import RECORD, check_file, read_yaml
 from interp_toolkit.models.features.direction_files import SUFFIXES, read_directions
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.results import head_name
 
 MOST_CLAIMS = 1000

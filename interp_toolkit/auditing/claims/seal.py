@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit._version import __version__
-from interp_toolkit.atomic import replacing
 from interp_toolkit.auditing.claims.kinds import BaseClaim, as_claim
 from interp_toolkit.auditing.claims.plan import plan_of
-from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import read_whole_text, replacing
 
 SCHEMA = "interp-toolkit/seal/1"
 

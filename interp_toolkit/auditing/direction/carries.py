@@ -35,7 +35,7 @@ from interp_toolkit.auditing.parts import (
     share_of_random,
 )
 from interp_toolkit.auditing.site import Rows
-from interp_toolkit.auditing.stable import stable_part
+from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.behaviour.task import ratio_share
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.stats import ratio_interval

@@ -21,8 +21,12 @@ from interp_toolkit.auditing.parts import (
     percent,
     share_of_random,
 )
-from interp_toolkit.auditing.stable import stable_part
-from interp_toolkit.auditing.threshold import best_threshold, right_by_class, worst_class
+from interp_toolkit.auditing.threshold import (
+    best_threshold,
+    right_by_class,
+    stable_part,
+    worst_class,
+)
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.running.interventions import reinitialised

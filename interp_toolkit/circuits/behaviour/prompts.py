@@ -18,9 +18,9 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.model import Model
 
 ROWS = 16

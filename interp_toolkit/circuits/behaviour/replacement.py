@@ -15,7 +15,7 @@ from torch import Tensor
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.hooks import hook_points, keep_in
-from interp_toolkit.models.running.position_sums import position_sums
+from interp_toolkit.models.running.streaming import position_sums
 
 
 def hook_z(layer: int) -> str:

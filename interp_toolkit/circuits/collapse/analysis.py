@@ -25,20 +25,22 @@ from interp_toolkit.circuits.behaviour.advantage import estimate, within
 from interp_toolkit.circuits.behaviour.prompts import SHORTEST
 from interp_toolkit.circuits.collapse.by_depth import (
     Similarity,
+    known,
+    layer_similarity,
     places_of,
     random_rows,
     similarity_by_depth,
 )
-from interp_toolkit.circuits.collapse.figures import cosine_figure, dimension_figure
-from interp_toolkit.circuits.collapse.layers import (
-    known,
-    layer_similarity,
+from interp_toolkit.circuits.collapse.result import (
+    CollapseResult,
+    cosine_figure,
+    dimension_figure,
+    evidence_of,
+    verdict,
 )
-from interp_toolkit.circuits.collapse.result import CollapseResult
-from interp_toolkit.circuits.collapse.verdict import evidence_of, verdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
-from interp_toolkit.models.about.provenance import provenance
+from interp_toolkit.models.about.record import provenance
 from interp_toolkit.models.features.duplicates import equal_inputs
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.options import Options

@@ -1,7 +1,7 @@
 """How alike a model's hidden states become with depth: from the embedding to the final norm.
 
 Rows of tokens run through the model; at the embedding (with positions), behind every block and
-behind the final norm, `circuits.collapse.similarity` says how alike the hidden states of different
+behind the final norm, `circuits.collapse.by_depth` says how alike the hidden states of different
 tokens of a row are. At random initialisation deep transformers tend to make them all alike ("rank
 collapse", Dong et al. 2021, "Attention is not all you need"; Noci et al. 2022); table 6 of "Is
 random attention sufficient for sequence modeling?" sets a random transformer against one with
@@ -9,6 +9,21 @@ shaped mixing in this way. What it is read against is in `circuits.collapse.anal
 
 The rows' BOS token, where the tokenizer's or the model's says there is one, is left out: many
 models keep a state there that is like no other.
+
+Also here:
+- how much alike the hidden states of different tokens are: cosines, and dimensions in use;
+- what is said of each place of the residual stream: the model's numbers beside its copies'.
+
+- In a row of tokens, the mean cosine between hidden states at positions with different token ids.
+  Independent directions in d dimensions have mean 0, and each cosine a standard deviation of
+  1/√d; identical directions have 1.
+- Over all positions of all rows, how many dimensions the directions (hidden states at unit length,
+  so that none counts more than another) take up: the participation ratio (Σλ)² / Σλ² of the
+  eigenvalues of their second moments, and of their covariance, which leaves out what they all
+  share. It is at most the width and at most the number of positions. Rows that collapse each to
+  a direction of its own still take up many dimensions together.
+
+Rows come in batches, and only sums are kept.
 """
 
 from __future__ import annotations
@@ -21,17 +36,147 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
+from interp_toolkit.circuits.behaviour.advantage import estimate, within
 from interp_toolkit.circuits.behaviour.prompts import bos_token
-from interp_toolkit.circuits.collapse.similarity import DirectionMoments, directions, mean_cosines
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.memory import format_size, itemsize_of, parse_memory
 from interp_toolkit.models.running.streaming import activations, kept_numbers
+from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import weights
+
+
+def directions(
+    hidden: Float[Tensor, "*batch d"],
+) -> tuple[Float[Tensor, "*batch d"], Bool[Tensor, "*batch"]]:
+    """Hidden states at unit length, and which have a direction at all (zero ones stay zero)."""
+    hidden = at_least_single(hidden)
+    hidden = hidden / hidden.abs().amax(-1, keepdim=True).clamp_min(torch.finfo(hidden.dtype).tiny)
+    norm = hidden.norm(dim=-1, keepdim=True)
+    return hidden / norm.clamp_min(0.5), norm[..., 0] > 0
+
+
+def mean_cosines(
+    units: Float[Tensor, "batch pos d"],
+    tokens: Int[Tensor, "batch pos"],
+    counted: Bool[Tensor, "batch pos"],
+) -> Float[Tensor, " batch"]:
+    """Of each row, the mean cosine between counted positions of different ids; NaN: no such pair.
+
+    Args:
+        units: directions, as `directions` gives them.
+        tokens: ids.
+        counted: which positions take part.
+    """
+    means = [
+        _mean_cosine(u[keep], ids[keep])
+        for u, ids, keep in zip(units, tokens, counted, strict=True)
+    ]
+    return torch.stack(means)
+
+
+def _mean_cosine(units: Float[Tensor, "pos d"], tokens: Int[Tensor, " pos"]) -> Float[Tensor, ""]:
+    differ = tokens[:, None] != tokens
+    cosines: Tensor = units @ units.T
+    return cosines.double()[differ].mean()  # the mean of no pair is NaN
+
+
+class DirectionMoments:
+    """Sums over directions, from which the dimensions they take up follow.
+
+    Attributes:
+        count: directions seen.
+        total: their sum.
+        products: the sum of their outer products.
+    """
+
+    def __init__(self, d: int, device: str | torch.device = "cpu"):
+        self.count = 0
+        self.total = torch.zeros(d, dtype=torch.float64, device=device)
+        self.products = torch.zeros(d, d, dtype=torch.float64, device=device)
+
+    def add(self, units: Float[Tensor, "n d"]) -> None:
+        """Take in more directions."""
+        self.count += len(units)
+        self.total += units.double().sum(0)
+        self.products += units.T @ units
+
+    def dimensions(self, *, centred: bool) -> float:
+        """The participation ratio, of the covariance or of second moments; NaN: no variance."""
+        second = self.products / self.count
+        if centred:
+            mean = self.total / self.count
+            second.addr_(mean, mean, alpha=-1)
+        trace = second.trace()
+        if not trace > 1e-12:  # directions are of length 1: this is rounding
+            return float("nan")
+        return float((trace / torch.linalg.vector_norm(second)) ** 2)
+
+
+@dataclass(frozen=True)
+class LayerSimilarity:
+    """One place of the residual stream.
+
+    Attributes:
+        place: "embedding", "block 0", ..., "final norm".
+        hook: that carries it, or what the final norm is applied to.
+        cosine: mean over rows of the mean cosine between positions of different tokens.
+        low, high: its 95 % interval over rows, no wider than -1 to 1.
+        reinitialised_cosine: the same in each copy with shuffled weights.
+        dimensions: participation ratio of the directions' second moments.
+        centred_dimensions: of their covariance.
+        reinitialised_dimensions, reinitialised_centred_dimensions: the means over copies.
+    """
+
+    place: str
+    hook: str
+    cosine: float | None
+    low: float | None
+    high: float | None
+    reinitialised_cosine: Sequence[float | None]
+    dimensions: float | None
+    centred_dimensions: float | None
+    reinitialised_dimensions: float | None
+    reinitialised_centred_dimensions: float | None
+
+
+def known(values: Float[np.ndarray, " value"]) -> Float[np.ndarray, " number"]:
+    """Those that are numbers."""
+    numbers: np.ndarray = values[~np.isnan(values)]
+    return numbers
+
+
+def layer_similarity(own: Similarity, copies: Sequence[Similarity], place: int) -> LayerSimilarity:
+    """A place of the model, and the same place in each of its copies."""
+    values = known(own.cosines[place])
+    cosine = within(estimate(values), 1.0) if len(values) > 1 else None
+    return LayerSimilarity(
+        place=own.places[place].name,
+        hook=own.places[place].hook,
+        cosine=None if cosine is None else cosine.mean,
+        low=None if cosine is None else cosine.low,
+        high=None if cosine is None else cosine.high,
+        reinitialised_cosine=[mean_of_known(copy.cosines[place]) for copy in copies],
+        dimensions=mean_of_known(own.dimensions[[place]]),
+        centred_dimensions=mean_of_known(own.centred_dimensions[[place]]),
+        reinitialised_dimensions=mean_of_known(
+            np.array([copy.dimensions[place] for copy in copies])
+        ),
+        reinitialised_centred_dimensions=mean_of_known(
+            np.array([copy.centred_dimensions[place] for copy in copies])
+        ),
+    )
+
+
+def mean_of_known(values: Float[np.ndarray, " value"]) -> float | None:
+    """The mean of those that are numbers; None: there are none."""
+    numbers = known(values)
+    return float(numbers.mean()) if len(numbers) else None
+
 
 ROWS, LONGEST = 32, 128  # of random tokens, where none are given
 AT_ONCE = 2**11  # hidden states of a batch of which more is made at once, at most

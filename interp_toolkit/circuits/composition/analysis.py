@@ -8,17 +8,21 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from interp_toolkit.circuits.composition.figures import composition_maps
-from interp_toolkit.circuits.composition.result import LISTED, CompositionResult
+from interp_toolkit.circuits.composition.result import (
+    LISTED,
+    CompositionResult,
+    composition_maps,
+    evidence_of,
+    verdict,
+)
 from interp_toolkit.circuits.composition.scores import (
     MODES,
     composable_layers,
     composition_scores,
 )
-from interp_toolkit.circuits.composition.verdict import evidence_of, verdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.provenance import provenance
+from interp_toolkit.models.about.record import provenance
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis

@@ -41,12 +41,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.weights.folding import (
-    read_through,
-    seen_by,
-    seen_dimensions,
-    written_through,
-)
 from interp_toolkit.circuits.weights.permutations import (
     WORK,
     OverlapMoments,
@@ -55,6 +49,12 @@ from interp_toolkit.circuits.weights.permutations import (
     overlap_moments,
     overlap_null,
     reciprocal,
+)
+from interp_toolkit.circuits.weights.token_scores import (
+    read_through,
+    seen_by,
+    seen_dimensions,
+    written_through,
 )
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model

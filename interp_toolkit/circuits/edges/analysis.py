@@ -34,8 +34,8 @@ from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.verdict import evidence_of, verdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
-from interp_toolkit.models.about.tokens import token_words
+from interp_toolkit.models.about.info import token_words
+from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure

@@ -12,8 +12,7 @@ from interp_toolkit.circuits.behaviour.advantage import Estimate
 from interp_toolkit.circuits.behaviour.objective import Objective
 from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.edges.checks import Checks
-from interp_toolkit.circuits.edges.faithfulness import Faithfulness
-from interp_toolkit.circuits.edges.measured import Measured, p_values
+from interp_toolkit.circuits.edges.faithfulness import Faithfulness, Measured, p_values
 from interp_toolkit.circuits.edges.passes.patching import Patching
 from interp_toolkit.circuits.edges.passes.stand_in import Kind
 from interp_toolkit.circuits.edges.screened import Screening

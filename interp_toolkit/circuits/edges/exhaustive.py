@@ -22,8 +22,7 @@ from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.circuits.edges.checks import Select
 from interp_toolkit.circuits.edges.circuit import EdgeEffect, described
-from interp_toolkit.circuits.edges.faithfulness import SHARE
-from interp_toolkit.circuits.edges.measured import Measured, measured, p_values
+from interp_toolkit.circuits.edges.faithfulness import SHARE, Measured, measured, p_values
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.wiring import Edge, Node
 from interp_toolkit.stats import holm

@@ -24,9 +24,9 @@ from typing import Any
 
 import networkx as nx
 
-from interp_toolkit.atomic import replacing
 from interp_toolkit.circuits.edges.wiring import Wiring
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import replacing
 from interp_toolkit.results import jsonable
 
 

@@ -15,7 +15,7 @@ from interp_toolkit import plots
 from interp_toolkit.circuits.edges.circuit import Circuit
 from interp_toolkit.circuits.edges.screened import Screening
 from interp_toolkit.circuits.edges.wiring import label_of
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Figure
 
 MOST_EDGES = 80  # drawn; more make a picture that shows nothing

@@ -36,8 +36,7 @@ from interp_toolkit.circuits.edges.circuit import (
     described,
 )
 from interp_toolkit.circuits.edges.exhaustive import completed, measured_edges
-from interp_toolkit.circuits.edges.faithfulness import faithfulness
-from interp_toolkit.circuits.edges.measured import joined, measured
+from interp_toolkit.circuits.edges.faithfulness import faithfulness, joined, measured
 from interp_toolkit.circuits.edges.passes.cut import CutObjective
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.passes.patching import patched_stream

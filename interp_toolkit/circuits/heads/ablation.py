@@ -30,10 +30,9 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.behaviour.task import AtHome, RowTask, task_of
 from interp_toolkit.circuits.behaviour.words import CausalWord, causal_word, matters
-from interp_toolkit.countdown import Countdown
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.heads import Head
-from interp_toolkit.models.model import Model
+from interp_toolkit.formatting import Countdown
+from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import device_of, run
 from interp_toolkit.models.running.interventions import HOWS, put_heads, require_heads
 from interp_toolkit.models.running.restart import can_restart, entry, run_from

@@ -64,10 +64,10 @@ from interp_toolkit.circuits.heads.verdict import (
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
-from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
-from interp_toolkit.models.about.tokens import token_words
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.about.info import token_words
+from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.formats.headless import without_logits
+from interp_toolkit.models.model import Head
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis, names
 from interp_toolkit.results import head_name, jsonable

@@ -36,16 +36,15 @@ from torch import Tensor
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.behaviour.task import RowTask
-from interp_toolkit.countdown import so_far
 from interp_toolkit.errors import InputError, InterventionError
-from interp_toolkit.models.heads import Head
-from interp_toolkit.models.model import Model
+from interp_toolkit.formatting import so_far
+from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import device_of, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import require_heads
 from interp_toolkit.models.running.memory import parse_memory
-from interp_toolkit.models.running.position_sums import position_sums
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
+from interp_toolkit.models.running.streaming import position_sums
 from interp_toolkit.models.weights.parts import visible_pairs
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.read import visibility

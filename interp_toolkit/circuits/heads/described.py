@@ -23,8 +23,7 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.detectors import Detector
 from interp_toolkit.circuits.heads.patterns import pattern_points
-from interp_toolkit.models.heads import Head
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.weights.parts import visible_pairs
 from interp_toolkit.models.weights.read import visibility

@@ -16,7 +16,7 @@ from interp_toolkit.circuits.behaviour.words import in_words
 from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.circuits.heads.result import HeadVerdict
 from interp_toolkit.models.running.forward import StopForwardError, run
-from interp_toolkit.palette import CLASS_COLORS
+from interp_toolkit.plots import CLASS_COLORS
 from interp_toolkit.results import Figure
 
 PER_ROW = 3  # maps beside each other

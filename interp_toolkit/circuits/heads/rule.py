@@ -44,7 +44,7 @@ from interp_toolkit.circuits.behaviour.words import (
 )
 from interp_toolkit.circuits.heads.cuts import INTACT, Cut, Cutter, Way
 from interp_toolkit.circuits.heads.significance import DetectorScores
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.stats import COVERAGE, LEVEL
 
 LEAST_EXCESS = 0.05  # of a candidate: half of what three heads that share the work have each

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.behaviour.prompts import (
     Prompts,
     prompts_from_tokens,
@@ -31,8 +30,8 @@ from interp_toolkit.circuits.heads.significance import (
     score_families,
 )
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.heads import Head
-from interp_toolkit.models.model import Model
+from interp_toolkit.formatting import Brief
+from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.weights.read import visibility
 
 if TYPE_CHECKING:

@@ -43,10 +43,10 @@ import numpy as np
 from jaxtyping import Bool, Float
 from scipy import stats
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.heads.controls import Family, MatchedControls
 from interp_toolkit.circuits.heads.detectors import Detector
 from interp_toolkit.circuits.heads.patterns import PatternSums
+from interp_toolkit.formatting import Brief
 from interp_toolkit.stats import LEVEL, benjamini_hochberg, holm
 
 SMALLEST_P = 1e-9

@@ -17,7 +17,7 @@ from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.rule import LEAST_EXCESS, Group, least
 from interp_toolkit.circuits.heads.significance import DetectorScores
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL
 

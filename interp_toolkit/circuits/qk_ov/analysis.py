@@ -16,18 +16,25 @@ from jaxtyping import Float
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from interp_toolkit.circuits.qk_ov.figures import pair_figure, score_map, spectrum
-from interp_toolkit.circuits.qk_ov.result import RESULTS, Circuit, HeadCircuitResult
-from interp_toolkit.circuits.qk_ov.verdict import about_all, about_one, evidence_of
-from interp_toolkit.circuits.weights.folding import read_through, written_through
+from interp_toolkit.circuits.qk_ov.result import (
+    RESULTS,
+    Circuit,
+    HeadCircuitResult,
+    about_all,
+    about_one,
+    evidence_of,
+    pair_figure,
+    score_map,
+    spectrum,
+)
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.circuits.weights.self_scores import weight_scores
-from interp_toolkit.circuits.weights.token_scores import TokenScores
+from interp_toolkit.circuits.weights.token_scores import TokenScores, read_through, written_through
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.provenance import provenance
-from interp_toolkit.models.about.tokens import token_words
+from interp_toolkit.models.about.info import token_words
+from interp_toolkit.models.about.record import provenance
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.options import Options, Position
 from interp_toolkit.registry import Analysis

@@ -22,7 +22,7 @@ from interp_toolkit.circuits.roles.result import RolesResult
 from interp_toolkit.circuits.roles.verdict import evidence_of, not_tested, verdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.provenance import provenance
+from interp_toolkit.models.about.record import provenance
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis

@@ -27,8 +27,7 @@ from interp_toolkit.circuits.behaviour.words import CausalWord, Share, causal_wo
 from interp_toolkit.circuits.heads.patterns import pattern_points
 from interp_toolkit.circuits.roles.asks import Asks
 from interp_toolkit.circuits.roles.writing import Writing, preference
-from interp_toolkit.models.heads import Head
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import require_heads

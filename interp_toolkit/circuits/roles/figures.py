@@ -7,7 +7,7 @@ import numpy as np
 from interp_toolkit import plots
 from interp_toolkit.circuits.roles.find import PARKED, Roles
 from interp_toolkit.circuits.roles.result import HeadRole
-from interp_toolkit.palette import CLASS_COLORS
+from interp_toolkit.plots import CLASS_COLORS
 from interp_toolkit.results import Figure
 
 MOST_PANELS, PER_ROW = 9, 3

@@ -18,7 +18,6 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.words import Share
 from interp_toolkit.circuits.roles.asks import Asks, asks_of
 from interp_toolkit.circuits.roles.causal import RoleCheck, RoleChecks, behaviour_of
-from interp_toolkit.circuits.roles.delimiters import delimiter_places
 from interp_toolkit.circuits.roles.judged import KindSides, MeasureMeans, means_of, sides_of
 from interp_toolkit.circuits.roles.kinds import (
     DELIMITER,
@@ -31,14 +30,19 @@ from interp_toolkit.circuits.roles.kinds import (
     SUCCESSOR,
     WRITES,
 )
-from interp_toolkit.circuits.roles.list_circuits import ListCircuits, list_circuits
 from interp_toolkit.circuits.roles.measures import answer_sources, measured
-from interp_toolkit.circuits.roles.ordinals import lists_of, successions
 from interp_toolkit.circuits.roles.reading import read
 from interp_toolkit.circuits.roles.result import HeadRole, PlainWriter
+from interp_toolkit.circuits.roles.token_lists import (
+    ListCircuits,
+    delimiter_places,
+    list_circuits,
+    lists_of,
+    successions,
+)
 from interp_toolkit.circuits.roles.writing import Writing
 from interp_toolkit.errors import InterventionError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.stats import LEVEL
 

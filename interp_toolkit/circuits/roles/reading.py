@@ -33,9 +33,8 @@ from interp_toolkit.models.running.memory import (
     rows_that_fit,
 )
 from interp_toolkit.models.running.restart import entry
-from interp_toolkit.models.weights.agreement import agrees
 from interp_toolkit.models.weights.parts import OVWeights
-from interp_toolkit.models.weights.precision import at_least_single
+from interp_toolkit.models.weights.precision import agrees, at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.roles.asks import Asks
 from interp_toolkit.circuits.roles.reading import Reading
-from interp_toolkit.circuits.weights.folding import read_through
+from interp_toolkit.circuits.weights.token_scores import read_through
 from interp_toolkit.models.weights.parts import NormWeights
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights

@@ -17,8 +17,7 @@ from interp_toolkit.circuits.skip_bigrams.result import (
 )
 from interp_toolkit.circuits.skip_bigrams.verdict import evidence_of, notes_of, verdict
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.about.provenance import provenance
-from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.features.feature_sets import FeatureSet
 from interp_toolkit.models.features.options import FeatureOptions
 from interp_toolkit.options import Flag, Options

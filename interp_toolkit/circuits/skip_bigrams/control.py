@@ -12,8 +12,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from interp_toolkit.circuits.skip_bigrams.form import Form
-from interp_toolkit.circuits.skip_bigrams.scores import NONE, Features, Pairs, PairScores
+from interp_toolkit.circuits.skip_bigrams.scores import NONE, Features, Form, Pairs, PairScores
 
 COPIES = 199
 ENOUGH = 20  # copies that reach the head, after which its p-value is known

@@ -8,7 +8,7 @@ import numpy as np
 
 from interp_toolkit import plots
 from interp_toolkit.circuits.skip_bigrams.head import Bigram, HeadBigrams
-from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
+from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
 from interp_toolkit.results import Figure
 
 MOST_EDGES = 60  # drawn; more make a picture that shows nothing

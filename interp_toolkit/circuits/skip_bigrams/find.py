@@ -23,9 +23,9 @@ from torch import Tensor
 
 from interp_toolkit.circuits.skip_bigrams.head import HeadBigrams, skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.head_views import HeadView, head_views
-from interp_toolkit.circuits.weights.folding import seen_by, seen_dimensions
 from interp_toolkit.circuits.weights.permutations import coordinate_units
 from interp_toolkit.circuits.weights.qk import QKCircuit, qk_circuit
+from interp_toolkit.circuits.weights.token_scores import seen_by, seen_dimensions
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.feature_sets import EMBEDDINGS, FeatureSet, read_features
 from interp_toolkit.models.model import Model

@@ -25,28 +25,24 @@ from jaxtyping import Float, Int
 from scipy import stats
 from torch import Tensor
 
-from interp_toolkit.circuits.skip_bigrams.cliques import CompleteBlock, complete_blocks
 from interp_toolkit.circuits.skip_bigrams.control import permuted_p_value
-from interp_toolkit.circuits.skip_bigrams.count import count
+from interp_toolkit.circuits.skip_bigrams.count import CompleteBlock, complete_blocks, count
 from interp_toolkit.circuits.skip_bigrams.directions import (
     Alternative,
+    Directions,
     FeatureSide,
     alternatives,
     dimensions_of,
     projected,
-    side,
-)
-from interp_toolkit.circuits.skip_bigrams.form import Form
-from interp_toolkit.circuits.skip_bigrams.inputs import (
-    Directions,
     read_form,
     read_limit,
     read_names,
     read_unit,
+    side,
 )
 from interp_toolkit.circuits.skip_bigrams.null import t_at, z_scores
 from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit, pursue
-from interp_toolkit.circuits.skip_bigrams.scores import NONE, Features, PairScores, Tally
+from interp_toolkit.circuits.skip_bigrams.scores import NONE, Features, Form, PairScores, Tally
 from interp_toolkit.circuits.weights.permutations import reciprocal
 from interp_toolkit.errors import InputError
 from interp_toolkit.stats import LEVEL

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from interp_toolkit.circuits.skip_bigrams.form import ROUNDING, Form
+from interp_toolkit.circuits.skip_bigrams.scores import ROUNDING, Form
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model

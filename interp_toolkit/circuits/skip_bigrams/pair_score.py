@@ -5,15 +5,13 @@ from __future__ import annotations
 import torch
 
 from interp_toolkit.circuits.skip_bigrams.find import units_of
-from interp_toolkit.circuits.skip_bigrams.form import Form
-from interp_toolkit.circuits.skip_bigrams.scores import FLOOR, Features, PairScores
-from interp_toolkit.circuits.weights.folding import seen_by
+from interp_toolkit.circuits.skip_bigrams.scores import FLOOR, Features, Form, PairScores
 from interp_toolkit.circuits.weights.permutations import reciprocal
 from interp_toolkit.circuits.weights.qk import qk_circuit
+from interp_toolkit.circuits.weights.token_scores import seen_by
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.features.feature_sets import EMBEDDINGS, read_features
-from interp_toolkit.models.heads import Head
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.memory import parse_memory
 
 

@@ -26,12 +26,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.null import largest_p, p_values, t_at
 from interp_toolkit.circuits.skip_bigrams.scores import (
     FLOOR,
     NONE,
     Features,
+    Form,
     Pairs,
     PairScores,
     Tally,

@@ -32,8 +32,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.data.lists.draws import Lists
 from interp_toolkit.data.lists.layout import ListLayout
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
-from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.about.record import digest_of_tokens, provenance, record_of
 from interp_toolkit.options import Flag, Options, Words
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure

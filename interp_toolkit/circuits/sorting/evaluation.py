@@ -19,8 +19,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.data.lists.draws import Lists, ListSource
-from interp_toolkit.data.lists.layout import ListLayout, ListRows
-from interp_toolkit.data.lists.standard import fresh_generator
+from interp_toolkit.data.lists.layout import ListLayout, ListRows, fresh_generator
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of

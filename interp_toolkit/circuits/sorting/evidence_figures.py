@@ -10,7 +10,7 @@ from interp_toolkit import plots
 from interp_toolkit.circuits.sorting.criteria import MIN_GREATER, Criterion
 from interp_toolkit.circuits.sorting.evolution import EvolutionStep
 from interp_toolkit.circuits.sorting.figures import FAINTEST, MOST_MAPS, PER_ROW
-from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
+from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL
 from interp_toolkit.results import Figure
 
 LOW, HIGH = -1.0, 2.0  # of the marks' scale; what lies beyond is drawn at the end

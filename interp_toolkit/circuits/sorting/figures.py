@@ -12,7 +12,7 @@ from interp_toolkit import plots
 from interp_toolkit.circuits.sorting.measures.ov_shapes import shared_part
 from interp_toolkit.circuits.sorting.measures.reading import ListReading
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL, shade
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL, shade
 from interp_toolkit.results import Figure, head_name
 
 MOST_MAPS, PER_ROW = 6, 3  # of QK, one an output item

@@ -32,8 +32,7 @@ from interp_toolkit.circuits.sorting.measures.reading import ListReading, read, 
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables, weight_tables
 from interp_toolkit.circuits.sorting.verdict import Alike, sentence
 from interp_toolkit.data.lists.draws import ListSource
-from interp_toolkit.data.lists.layout import ListLayout, parse_layout
-from interp_toolkit.data.lists.standard import fresh_generator
+from interp_toolkit.data.lists.layout import ListLayout, fresh_generator, parse_layout
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.model import Model

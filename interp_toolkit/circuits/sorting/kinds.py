@@ -13,8 +13,7 @@ from collections.abc import Mapping
 
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy, list_accuracy
 from interp_toolkit.data.lists.draws import Lists
-from interp_toolkit.data.lists.layout import ListLayout
-from interp_toolkit.data.lists.standard import standard_sets, two_valued_sets
+from interp_toolkit.data.lists.layout import ListLayout, standard_sets, two_valued_sets
 from interp_toolkit.models.model import Model
 
 #: between the intervals: a model made for repeats can do a few points worse on them (the source's

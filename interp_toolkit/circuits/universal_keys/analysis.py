@@ -19,8 +19,7 @@ import numpy as np
 from jaxtyping import Bool
 from pydantic import Field
 
-from interp_toolkit.circuits.universal_keys.attention import attention_on, shown
-from interp_toolkit.circuits.universal_keys.figures import attention_figure, score_figure
+from interp_toolkit.boolean_functions import AFFINE
 from interp_toolkit.circuits.universal_keys.function import (
     TwoGroups,
     chance_to_fit,
@@ -31,15 +30,16 @@ from interp_toolkit.circuits.universal_keys.result import (
     Outcome,
     QueryFunction,
     UniversalKeysResult,
+    attention_figure,
+    evidence_of,
+    score_figure,
+    verdict,
 )
 from interp_toolkit.circuits.universal_keys.rows import KeyRows, given_rows, made_rows
-from interp_toolkit.circuits.universal_keys.scores import KeyScores, key_scores
-from interp_toolkit.circuits.universal_keys.verdict import evidence_of, verdict
+from interp_toolkit.circuits.universal_keys.scores import KeyScores, attention_on, key_scores, shown
 from interp_toolkit.data import FeatureData
-from interp_toolkit.epsilon import AFFINE
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.provenance import provenance
-from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.features.options import FeatureOptions
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis

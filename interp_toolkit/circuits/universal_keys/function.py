@@ -20,7 +20,7 @@ from math import comb
 import numpy as np
 from jaxtyping import Bool, Float
 
-from interp_toolkit.epsilon import after_offset
+from interp_toolkit.boolean_functions import after_offset
 
 MOST_FEATURES = 5  # of a function
 MOST_SETS = 20_000  # sets of features that are tried at each size

@@ -25,14 +25,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
-from interp_toolkit.circuits.weights.folding import read_through, written_through
-from interp_toolkit.circuits.weights.own_token import OwnRank, own_rank
-from interp_toolkit.circuits.weights.residual import token_residual
-from interp_toolkit.circuits.weights.self_scores import copying
-from interp_toolkit.circuits.weights.token_moments import TokenMomentsCache, shared_tokens
-from interp_toolkit.circuits.weights.token_scores import TokenPair, TokenScores
+from interp_toolkit.circuits.weights.self_scores import (
+    OwnRank,
+    TokenMomentsCache,
+    copying,
+    own_rank,
+    shared_tokens,
+)
+from interp_toolkit.circuits.weights.token_scores import (
+    TokenPair,
+    TokenScores,
+    read_through,
+    token_residual,
+    written_through,
+)
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import NormWeights, OVWeights
 from interp_toolkit.models.weights.precision import at_least_single

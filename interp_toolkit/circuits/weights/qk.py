@@ -21,16 +21,13 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
-from interp_toolkit.circuits.weights.folding import read_through
 from interp_toolkit.circuits.weights.qk_svd import QKDecomposition, decompose
-from interp_toolkit.circuits.weights.residual import token_residual
-from interp_toolkit.circuits.weights.token_scores import TokenScores
+from interp_toolkit.circuits.weights.token_scores import TokenScores, read_through, token_residual
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.weights.alibi import Alibi
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.weights.parts import Direction, LayerWeights, NormWeights
+from interp_toolkit.models.weights.positions import Alibi, RotaryTables
 from interp_toolkit.models.weights.precision import at_least_single
-from interp_toolkit.models.weights.rotation import RotaryTables
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.results import head_name
 

@@ -17,8 +17,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -23,6 +23,20 @@ Permutations act behind the norm's weights. Where those are near 1, random model
 often as they should; where they scatter around 0, more often (up to three times). Permutations of
 tokens would not do: all tokens share the head's few dimensions, so that in untrained models with
 more tokens than dimensions traces are sqrt(tokens / dimensions) times as wide as those suppose.
+
+Also here:
+- second moments of embeddings and unembeddings: all that weights-only scores need of a
+  vocabulary;
+- does each token's own entry stand out in its row of a token-by-token matrix `left @ right.T`?
+
+A head's circuit from tokens to tokens, `N A U` with N [token d_model], A [d_model d_model] of rank
+d_head and U [d_model token], is large; its trace, size and eigenvalues follow from matrices of
+d_model x d_model that are the same for all heads: `N^T N`, `U N`, `U U^T`, summed over tokens in
+chunks. Everything is centred over tokens: a constant added to all logits, or to a query's scores
+for all keys, changes no softmax, and one added for all sources is a bias.
+
+Ranks see what means cannot: a head may copy a few tokens strongly, or all of them a little.
+Rows are made a tile at a time.
 """
 
 from __future__ import annotations
@@ -37,28 +51,99 @@ from jaxtyping import Complex, Float
 from scipy import stats
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
-from interp_toolkit.circuits.weights.folding import read_through, seen_dimensions, written_through
 from interp_toolkit.circuits.weights.permutations import (
     WORK,
     coordinate_units,
     held_against_draws,
     reciprocal,
 )
-from interp_toolkit.circuits.weights.token_moments import (
-    TokenMoments,
-    TokenMomentsCache,
-    shared_tokens,
+from interp_toolkit.circuits.weights.token_scores import (
+    read_through,
+    seen_dimensions,
+    token_residual,
+    written_through,
 )
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import LayerWeights, NormWeights, OVWeights
+from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.stats import holm
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+@dataclass(frozen=True, eq=False)
+class TokenMoments:
+    """Centred sums over tokens of embeddings n, through a norm without its weights.
+
+    Attributes:
+        count: number of tokens.
+        embedding: sum of n n^T.
+        crossed: sum of u n^T, u the token's own column of the unembedding, final norm folded in;
+            None where not asked for.
+        unembedding: sum of u u^T; None likewise.
+    """
+
+    count: int
+    embedding: Float[Tensor, "d_model d_model"]
+    crossed: Float[Tensor, "d_model d_model"] | None
+    unembedding: Float[Tensor, "d_model d_model"] | None
+
+
+def shared_tokens(view: ModelWeights) -> int:
+    """How many ids are both input and output: all, or the first few of a smaller output."""
+    return min(view.d_vocab, view.W_U.shape[1])
+
+
+class TokenMomentsCache:
+    """Moments of a model's vocabulary, made once for every kind of norm that reads it."""
+
+    def __init__(self, view: ModelWeights, memory: int):
+        self._view = view
+        rows = memory // (6 * 8 * view.d_model)
+        self._chunk = max(min(rows, view.d_vocab), 1)
+        self._made: dict[tuple[str | None, float, bool], TokenMoments] = {}
+
+    def __call__(self, norm: NormWeights, unembedding: bool) -> TokenMoments:
+        """The moments of the tokens as this norm leaves them, its weights apart.
+
+        Args:
+            norm: in front of the layer that reads them.
+            unembedding: also the moments with the unembedding, over the tokens both have.
+        """
+        key = norm.kind, norm.eps, unembedding
+        if key not in self._made:
+            bare = NormWeights(norm.kind, eps=norm.eps)
+            self._made[key] = self._make(bare, unembedding)
+        return self._made[key]
+
+    def _make(self, norm: NormWeights, unembedding: bool) -> TokenMoments:
+        view = self._view
+        count = shared_tokens(view) if unembedding else view.d_vocab
+        U = read_through(view.final_norm, view.W_U)[:, :count].T if unembedding else None
+        tokens = torch.arange(count, device=view.W_E.device)
+        mean = torch.zeros(view.d_model, dtype=torch.float64, device=tokens.device)
+        for chunk in torch.split(tokens, self._chunk):
+            mean += at_least_single(norm(token_residual(view, chunk))).sum(0, dtype=torch.float64)
+        mean = mean / count
+        square = mean.new_zeros(view.d_model, view.d_model)
+        crossed, unembedded = torch.zeros_like(square), torch.zeros_like(square)
+        U = None if U is None else U - U.mean(0, dtype=torch.float64).to(U.dtype)
+        for chunk in torch.split(tokens, self._chunk):
+            n = at_least_single(norm(token_residual(view, chunk)))
+            n = n - mean.to(n.dtype)
+            square += n.T @ n
+            if U is not None:
+                crossed += U[chunk].T @ n
+                unembedded += U[chunk].T @ U[chunk]
+        if U is None:
+            return TokenMoments(count, square, None, None)
+        return TokenMoments(count, square, crossed, unembedded)
+
 
 GIVES_UP = torch.linalg.LinAlgError  # type: ignore[attr-defined]
 ROUNDING = 8 * torch.finfo(torch.float64).eps
@@ -271,3 +356,44 @@ def _named(scores: SelfScores | None, head: int, circuit: str, name: str) -> dic
         f"{circuit}_{column}": float("nan") if scores is None else getattr(scores, field)[head]
         for column, field in columns.items()
     }
+
+
+@dataclass(frozen=True)
+class OwnRank:
+    """Where tokens' own entries stand in their rows.
+
+    Attributes:
+        first: share of tokens whose own entry is the largest of its row (ties count as not).
+        above: mean share of the row's other entries that lie below the own one (ties count half);
+            0.5 by chance, 1 where it is always the largest.
+        tokens: how many were looked at.
+    """
+
+    first: float
+    above: float
+    tokens: int
+
+
+def own_rank(
+    left: Float[Tensor, "token rank"], right: Float[Tensor, "token rank"], memory: int
+) -> OwnRank:
+    """Ranks of the diagonal of `left @ right.T` in its rows.
+
+    Args:
+        left: rows' factor, of the tokens that are also columns.
+        right: columns' factor, as many; adding the same vector to all changes nothing.
+        memory: bytes for a tile and its comparisons.
+    """
+    count = len(left)
+    if count < 2:
+        return OwnRank(float("nan"), float("nan"), count)
+    chunk = max(memory // (4 * count * max(left.element_size(), 4)), 1)
+    first, above = 0, 0.0
+    for start in range(0, count, chunk):
+        tile = left[start : start + chunk] @ right.T
+        rows = torch.arange(len(tile), device=tile.device)
+        own = tile[rows, rows + start, None]
+        below, ties = (tile < own).sum(1), (tile == own).sum(1) - 1
+        first += int((below == count - 1).sum())
+        above += float((below + ties / 2).sum()) / (count - 1)
+    return OwnRank(first / count, above / count, count)

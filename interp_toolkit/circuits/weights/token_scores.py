@@ -3,6 +3,21 @@
 A head's circuit between tokens has the rank of the head, so a vocabulary of 50,000 needs two
 matrices of 50,000 by d_head and no 10 GB of pairs. Pairs, rows and the diagonal come straight
 from the factors; the highest pairs of all are found tile by tile.
+
+Also here:
+- norms folded into the weights beside them, as far as a norm is linear;
+- the residual stream of a token to which only the embeddings have written.
+
+A norm in front of a head centres (LN only), divides by a number that depends on the whole residual
+stream, multiplies by `w` and adds `b`. Centring and `w` are linear and move into the weights; the
+division is one positive number per position, which no ratio of weights sees; `b` is a constant and
+belongs to the biases. The same holds for a norm behind the heads (Gemma 2): what a head adds to the
+residual stream is its output times the weights given here, up to that one number.
+
+It is what layer 0 reads, exactly. In deeper layers it is the direct path: what earlier heads and
+MLPs write is left out, and a norm in front of attention takes its statistics from the embedding
+alone (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", on paths from the
+embedding).
 """
 
 from __future__ import annotations
@@ -16,9 +31,61 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.running.memory import format_size, parse_memory
+from interp_toolkit.models.weights.parts import NormWeights
+from interp_toolkit.models.weights.precision import at_least_single
+from interp_toolkit.models.weights.view import ModelWeights
+
+
+def read_through(
+    norm: NormWeights, W: Float[Tensor, "*head d_model out"]
+) -> Float[Tensor, "*head d_model out"]:
+    """Weights that read the residual stream itself, up to the norm's scale: `C diag(w) W`."""
+    W = at_least_single(W)
+    W = W if norm.w is None else W * norm.w.to(W.dtype)[:, None]
+    return W - W.mean(-2, keepdim=True) if norm.kind == "LN" else W
+
+
+def written_through(
+    norm: NormWeights, W: Float[Tensor, "*head into d_model"]
+) -> Float[Tensor, "*head into d_model"]:
+    """Weights that write to the residual stream behind a norm, up to its scale: `W C diag(w)`."""
+    W = at_least_single(W)
+    W = W - W.mean(-1, keepdim=True) if norm.kind == "LN" else W
+    return W if norm.w is None else W * norm.w.to(W.dtype)
+
+
+def seen_by(
+    norm: NormWeights, W: Float[Tensor, "*head into d_model"]
+) -> Float[Tensor, "*head into d_model"]:
+    """What a norm lets through of what is written: without the mean over the stream, for LN."""
+    return W - W.mean(-1, keepdim=True) if norm.kind == "LN" else W
+
+
+def seen_dimensions(norm: NormWeights, d_model: int) -> int:
+    """Dimensions of the residual stream that a norm lets through: LN's centring takes one."""
+    return d_model - 1 if norm.kind == "LN" else d_model
+
+
+def token_residual(
+    view: ModelWeights, tokens: Int[Tensor, " n"], position: int | None = None
+) -> Float[Tensor, "n d_model"]:
+    """The residual stream entering block 0 for tokens standing at a position.
+
+    Args:
+        view: the model's weights.
+        tokens: which.
+        position: where they stand. None takes the mean position embedding, where the model has
+            learned positions: a stand-in that is exact for no position. It makes no difference in
+            models without them (rotary, ALiBi, none).
+
+    Raises:
+        InputError: a token or position that is not there.
+    """
+    return view.embed(tokens, None if position is None else torch.full_like(tokens, position))
+
 
 #: a tile, the sum it is made of, and what picking its best entries takes
 _COPIES = 4

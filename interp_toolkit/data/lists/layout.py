@@ -10,11 +10,17 @@ A layout is written as words, in the order of the row:
 
 The values are the ids below d_vocab_out that are neither separator nor padding, in increasing
 order. "10 list10 11 sorted10" is thus BOS a0..a9 MOS s0..s9, of the values 0 to 9.
+
+Also here:
+- the words of a sorting task's layout, read and checked among themselves (see `list_layout`);
+- the lists that sorting models are tested on, as those of Qi & Zhong (2023) were.
 """
 
 from __future__ import annotations
 
 import functools
+import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -23,9 +29,103 @@ import torch
 from jaxtyping import Bool, Int
 from torch import Tensor
 
-from interp_toolkit.data.lists.draws import Lists
-from interp_toolkit.data.lists.layout_words import read_words
+from interp_toolkit.data.lists.draws import (
+    ListKind,
+    Lists,
+    ListSource,
+    all_sets,
+    all_two_valued,
+    joined,
+)
 from interp_toolkit.errors import InputError
+
+_WORD = re.compile(r"(list|sorted|pad)?([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
+MAX_LENGTH = 4096  # of a list: beyond it, a slip of the hand rather than a task
+
+
+class LayoutParts(NamedTuple):
+    """What the words say; the fields are those of `ListLayout`."""
+
+    shortest: int
+    longest: int
+    autoregressive: bool
+    before: tuple[int, ...]
+    between: tuple[int, ...]
+    after: tuple[int, ...]
+    pad: int | None
+
+
+class _Part(NamedTuple):
+    word: str
+    kind: str  # separator, list, sorted or pad
+    low: int  # the id, or the shortest length
+    high: int
+
+
+def read_words(words: Sequence[str]) -> LayoutParts:
+    """What the words say. Raises InputError when they do not make a layout."""
+    parts = [_part(word) for word in words]
+    pad = _pad(parts)
+    listed = _only(parts, "list")
+    if listed is None:
+        raise InputError(f"layout: there is no list in {' '.join(words)!r}; add one, as list10")
+    ordered = _only(parts, "sorted")
+    first = second = parts.index(listed)
+    if ordered is not None:
+        second = parts.index(ordered)
+        if second < first:
+            raise InputError(f"layout: {ordered.word!r} must come after {listed.word!r}")
+        if ordered[2:] != listed[2:]:
+            raise InputError(f"layout: {listed.word!r} and {ordered.word!r} differ in length")
+    if listed.low < listed.high and pad is None:
+        raise InputError("layout: lists of several lengths need padding; end with its id, as pad12")
+    return LayoutParts(
+        shortest=listed.low,
+        longest=listed.high,
+        autoregressive=ordered is not None,
+        before=_separators(parts[:first]),
+        between=_separators(parts[first:second]),
+        after=_separators(parts[second:]),
+        pad=pad,
+    )
+
+
+def _part(word: str) -> _Part:
+    match = _WORD.fullmatch(word)
+    if match is None or (match[3] and match[1] not in ("list", "sorted")):
+        raise InputError(
+            f"layout: {word!r} is no part of one; write token ids, list10 (or list1-10), sorted10, "
+            "pad12, as in '10 list10 11 sorted10'"
+        )
+    kind = match[1] or "separator"
+    low, high = int(match[2]), int(match[3] or match[2])
+    if kind in ("list", "sorted") and not 1 <= low <= high <= MAX_LENGTH:
+        raise InputError(f"layout: {word!r}: lengths are 1 to {MAX_LENGTH}, the shorter one first")
+    return _Part(word, kind, low, high)
+
+
+def _pad(parts: Sequence[_Part]) -> int | None:
+    """The padding's id, if there is padding."""
+    for part in parts[:-1]:
+        if part.kind == "pad":
+            raise InputError(f"layout: {part.word!r} must be the last word, and the only padding")
+    if not parts or parts[-1].kind != "pad":
+        return None
+    pad = parts[-1].low
+    if pad in _separators(parts):
+        raise InputError(f"layout: {pad} cannot be both a separator and the padding")
+    return pad
+
+
+def _only(parts: Sequence[_Part], kind: str) -> _Part | None:
+    found = [part for part in parts if part.kind == kind]
+    if len(found) > 1:
+        raise InputError(f"layout: there are {len(found)} words {kind}N; write one")
+    return found[0] if found else None
+
+
+def _separators(parts: Sequence[_Part]) -> tuple[int, ...]:
+    return tuple(part.low for part in parts if part.kind == "separator")
 
 
 class ListRows(NamedTuple):
@@ -248,3 +348,55 @@ def _tables(layout: ListLayout, device: torch.device) -> _Tables:
         values=torch.tensor([*layout.values, unused], device=device),
         read=torch.tensor(read, device=device),
     )
+
+
+STANDARD_SIZE = 4000
+TEST_SEED = 2**32 - 1  # no training seed: the same seed would draw the lists trained on
+MAX_SETS_TESTED = 20_000
+
+
+def fresh_generator(seed: int, device: torch.device | str = "cpu") -> torch.Generator:
+    """A generator for lists to look at, other than those that a recipe trains and is tested on.
+
+    PyTorch's generator on a CPU takes 32 bits of a seed; recipes' seeds are in the lower half.
+    """
+    return torch.Generator(device).manual_seed(TEST_SEED - 1 - seed % 2**30)
+
+
+def standard_sets(
+    layout: ListLayout, distinct: bool, n: int = STANDARD_SIZE, seed: int = TEST_SEED
+) -> dict[str, Lists]:
+    """The test sets of the source, by name, the same for the same seed.
+
+    "random": uniform lists. Then, if items may repeat, "hard": hard lists; if they are distinct,
+    "sets": every set of values once, in a random order (left out when there are more than
+    MAX_SETS_TESTED).
+
+    Raises:
+        InputError: distinct lists of more items than there are values.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    sizes = range(layout.shortest, layout.longest + 1)
+    kinds: dict[str, ListKind] = {"random": "uniform", "hard": "hard"}
+    if distinct:
+        kinds = {"random": "distinct"}
+    sets = {
+        name: ListSource(kind, layout.n_values, sizes[0], sizes[-1]).draw(n, generator)
+        for name, kind in kinds.items()
+    }
+    if distinct and sum(math.comb(layout.n_values, k) for k in sizes) <= MAX_SETS_TESTED:
+        sets["sets"] = joined([all_sets(layout.n_values, k) for k in sizes]).shuffled(generator)
+    return sets
+
+
+def two_valued_sets(layout: ListLayout, seed: int = TEST_SEED) -> Lists | None:
+    """Every multiset of exactly two values once, in a random order of items.
+
+    None where lists have one item only, or there are more than MAX_SETS_TESTED.
+    """
+    sizes = range(max(2, layout.shortest), layout.longest + 1)
+    n_sets = sum(math.comb(layout.n_values, 2) * (k - 1) for k in sizes)
+    if not 0 < n_sets <= MAX_SETS_TESTED:
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    return joined([all_two_valued(layout.n_values, k) for k in sizes]).shuffled(generator)

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-from interp_toolkit.bounded import most_text, read_whole_text
 from interp_toolkit.data.features import FeatureData
-from interp_toolkit.data.text.encoding import (
+from interp_toolkit.data.text.tokenization import (
     Tokenizer,
     added_behind,
     bare_text,
     whole_text,
 )
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import most_text, read_whole_text
 
 MOST_PIECES = 1_000  # of one text
 

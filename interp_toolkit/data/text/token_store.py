@@ -26,10 +26,10 @@ from jaxtyping import Int
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from torch import Tensor
 
-from interp_toolkit.bounded import check_file, read_whole
 from interp_toolkit.data.text.texts import Document
 from interp_toolkit.data.text.tokenization import TextTokenizer, read_tokenizer
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import check_file, read_whole
 
 FORMAT: Literal[1] = 1
 PARTS = ("train", "test")

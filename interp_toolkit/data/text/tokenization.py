@@ -3,20 +3,53 @@
 Through the `tokenizers` library. Whatever a text holds is text: the spelling of a special token in
 it does not become that token. The end of a document is the special token END, which is added to a
 vocabulary that has none.
+
+Also here:
+- text to token ids, by whatever tokenizer a model comes with.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Int
 
-from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import read_whole_text
+
+Tokenizer = Callable[..., Any]
+
+
+def whole_text(tokenizer: Tokenizer, text: str) -> list[Any]:
+    """The ids of a text with what the tokenizer puts around every text, such as BOS."""
+    return _ids(tokenizer(text))
+
+
+def bare_text(tokenizer: Tokenizer, text: str) -> list[Any]:
+    """The ids of a text without those that a tokenizer puts around every text."""
+    try:
+        return _ids(tokenizer(text, add_special_tokens=False))
+    except TypeError:  # a plain function of the text adds nothing
+        return _ids(tokenizer(text))
+
+
+def added_behind(tokenizer: Tokenizer, text: str) -> int:
+    """How many ids the tokenizer puts behind every text, such as EOS or SEP."""
+    whole, bare = whole_text(tokenizer, text), bare_text(tokenizer, text)
+    ends = range(len(bare), len(whole) + 1)
+    return next((len(whole) - end for end in ends if whole[end - len(bare) : end] == bare), 0)
+
+
+def _ids(encoded: Any) -> list[Any]:
+    """The ids in what a tokenizer gives: a list, an array, a batch of one, a mapping of these."""
+    ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
+    ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
+    return ids[0] if len(ids) == 1 and isinstance(ids[0], list) else ids
+
 
 END = "<|endoftext|>"
 BYTES = 256  # the first tokens of a byte-level vocabulary

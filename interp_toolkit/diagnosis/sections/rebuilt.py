@@ -27,8 +27,12 @@ from interp_toolkit.diagnosis.checks import WORDS, Answer, Check, judged, listed
 from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights import read
-from interp_toolkit.models.weights.mlp import plain_activation, residual_hook
-from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
+from interp_toolkit.models.weights.parts import (
+    LayerWeights,
+    NormWeights,
+    plain_activation,
+    residual_hook,
+)
 from interp_toolkit.models.weights.positions import positions
 
 ROUNDINGS = 8

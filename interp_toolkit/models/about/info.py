@@ -1,16 +1,59 @@
-"""What a model is, in one small object: what `interp info MODEL` prints."""
+"""What a model is, in one small object: what `interp info MODEL` prints.
+
+Also here:
+- which device a name means, and whether it can be used here;
+- tokens as text.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.model import Model
+
+
+def find_device(name: str | torch.device) -> torch.device:
+    """The device of that name; "auto" is a GPU if there is one.
+
+    Raises InputError when there is no such device, or none that computes.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(name)
+    except RuntimeError as error:
+        raise InputError(f"{name!r} is no device: give auto, cpu or cuda") from error
+    if place.type == "cuda" and not torch.cuda.is_available():
+        raise InputError("this machine has no usable CUDA device: give --device cpu or auto")
+    try:
+        torch.zeros(1, device=place).item()  # `meta` has no numbers; others may not be there
+    except Exception as error:  # each backend has its own
+        raise InputError(f"the device {name} cannot be used here: give auto or cpu") from error
+    return place
+
+
+def token_words(model: Model) -> Callable[[int], str]:
+    """What writes a token's id as text: in quotes, as the model's tokenizer has it.
+
+    The id itself where the model has no tokenizer, or one that does not know the id.
+    """
+    tokenizer = getattr(model, "tokenizer", None)
+
+    def word(token: int) -> str:
+        try:
+            return str(token) if tokenizer is None else repr(str(tokenizer.decode([token])))
+        except Exception:  # strangers' tokenizers, ids beyond theirs
+            return str(token)
+
+    return word
+
 
 _SHAPE = (
     "n_layers",

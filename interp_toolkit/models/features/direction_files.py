@@ -13,8 +13,8 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor
 
-from interp_toolkit.checked_npz import read_npy, read_npz
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import read_npy, read_npz
 from interp_toolkit.models.loading.formats.files import read_file
 
 SUFFIXES = (".npy", ".npz", ".safetensors")

@@ -24,9 +24,9 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-from interp_toolkit.bounded import read_whole_text
-from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import read_whole_text
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.features.direction_files import (
     SUFFIXES,
     direction_names,

@@ -21,8 +21,8 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 
 Architecture = Literal["standard", "topk", "jumprelu", "gated"]
 Normalisation = Literal["none", "layer_norm", "constant_norm_rescale"]

@@ -19,8 +19,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from interp_toolkit.bounded import read_whole_text
 from interp_toolkit.errors import InputError, first_line
+from interp_toolkit.files import read_whole_text
 from interp_toolkit.models.features.sae import SparseAutoencoder
 from interp_toolkit.models.loading.formats.files import read_file, sha256
 from interp_toolkit.models.loading.parameters.strict import check_finite, first_few

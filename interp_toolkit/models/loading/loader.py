@@ -14,7 +14,7 @@ import torch
 
 from interp_toolkit import registry
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.device import find_device
+from interp_toolkit.models.about.info import find_device
 from interp_toolkit.models.about.record import ModelRecord, plain_config, record_of, set_record
 from interp_toolkit.models.loading.formats.files import sha256
 from interp_toolkit.models.loading.formats.from_file import load_file

@@ -2,22 +2,67 @@
 
 Weights that the machine cannot hold are refused: without that, loading ends minutes later with a
 killed process.
+
+Also here:
+- what a file claims to hold, against its size: a few bytes can stand for any amount of memory.
+
+A tensor whose strides are 0 repeats one number, and a compressed entry of an archive may shrink to
+a thousandth. Both are in honest files, but never so much of them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
+from torch import Tensor
 
-from interp_toolkit.bounded import machine_memory, read_whole_text
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import machine_memory, most_claimed, read_whole_text
+from interp_toolkit.models.loading.formats.records import TooMuchError
+
+
+def check_archive(archive: zipfile.ZipFile, size: int) -> None:
+    """Refuse an archive whose entries would be far larger than its file; TooMuchError."""
+    _check("entries", sum(entry.file_size for entry in archive.infolist()), size)
+
+
+def check_tensors(data: Any, size: int) -> None:
+    """Refuse data whose tensors, each written out, are far larger than the file; TooMuchError.
+
+    Args:
+        data: tensors in mappings, lists and tuples.
+        size: of the file, in bytes.
+    """
+    _check("tensors", sum(t.numel() * t.element_size() for t in _claimed_tensors(data)), size)
+
+
+def _check(what: str, claimed: int, size: int) -> None:
+    if claimed > most_claimed(size):
+        raise TooMuchError(f"its {what} claim {claimed / 2**30:.3g} GiB, the file has {size} bytes")
+
+
+def _claimed_tensors(data: Any) -> Iterator[Tensor]:
+    """Every tensor that takes memory, as often as it is named in a container."""
+    seen, open_ = {id(data)}, [data]
+    while open_:
+        value = open_.pop()
+        if isinstance(value, Tensor):
+            if value.layout == torch.strided and not value.is_meta:
+                yield value
+        elif isinstance(value, Mapping | list | tuple):
+            for entry in value.values() if isinstance(value, Mapping) else value:
+                if isinstance(entry, Tensor) or id(entry) not in seen:
+                    seen.add(id(entry))
+                    open_.append(entry)
+
 
 COMMON = 256  # layers; more have to be in the files before they are built
 LAYERS = (

@@ -18,14 +18,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.effect import everything, require_effect
 from interp_toolkit.models.running.forward import attached, probe_tokens, run
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
-from interp_toolkit.models.running.position_sums import position_sums
-from interp_toolkit.models.running.streaming import collect
+from interp_toolkit.models.running.streaming import collect, position_sums
 from interp_toolkit.state import undoing
 
 HOWS = ("mean", "zero", "resample")

@@ -3,6 +3,9 @@
 Rows of equal length are run together, so nothing is ever padded. A hook keeps only the positions
 asked for, and the forward pass stops as soon as every hook has fired: layers above the last one
 needed do not run. Nothing is kept between batches.
+
+Also here:
+- what heads hold, summed over rows position by position: what means over rows are made from.
 """
 
 from __future__ import annotations
@@ -14,19 +17,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
-from interp_toolkit.models.running.hooks import expand_hooks, hook_points
+from interp_toolkit.models.running.hooks import expand_hooks, hook_points, layer_of
 from interp_toolkit.models.running.memory import (
     bytes_per_row,
     itemsize_of,
     parse_memory,
     rows_that_fit,
+    together,
 )
 
 #: one position, "all", several, or None: the data's own
@@ -346,3 +350,38 @@ def kept_numbers(cfg: Any, names: Sequence[str], n_kept: int, n_pos: int) -> int
         else:
             kept += widest
     return 2 * kept * n_kept
+
+
+BATCH = 32  # rows that a batch should have, where hooks are read together
+
+
+def position_sums(
+    model: Model, data: Any, hooks: Sequence[str], *, memory: int | str | None = None
+) -> tuple[dict[int, Float[Tensor, "pos ..."]], Float[Tensor, " pos"]]:
+    """By layer, the sums over the rows that reach each position; and how many rows those are.
+
+    Args:
+        model: any TransformerLens model.
+        data: tokens or data, as `activations` takes them.
+        hooks: names of hook points, one a layer.
+        memory: bound for the run: hooks are read together as far as it goes.
+    """
+    lengths = torch.tensor([len(row) for row in rows_of(data, model)])
+    longest = int(lengths.max())
+    counts = (lengths[:, None] > torch.arange(longest)).sum(0).float()
+    # of a hook: what is held of BATCH rows, and its sums
+    kept = kept_numbers(model.cfg, hooks[:1], longest, longest)
+    hook_bytes = kept * (itemsize_of(model) * min(len(lengths), BATCH) + 4)
+    sums: dict[int, Tensor] = {}
+    left = list(hooks)
+    while left:
+        some = together(left, left[0], memory, hook_bytes)
+        left = left[len(some) :]
+        for batch in activations(model, data, some, "all", memory=memory):
+            for name, values in batch.items():
+                layer = layer_of(name)
+                assert layer is not None
+                found = values.double().sum(0)
+                total = sums.setdefault(layer, found.new_zeros((longest, *found.shape[1:])))
+                total[: len(found)] += found
+    return sums, counts

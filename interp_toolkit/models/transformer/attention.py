@@ -18,10 +18,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from transformer_lens.hook_points import HookPoint
 
-from interp_toolkit.models.rotary import turned
 from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.layers import bias, fire, soft_cap, weight
+from interp_toolkit.models.weights.positions import turned
 
 WIDE = (torch.float32, torch.float64)  # whose range scores do not leave
 FIRST_TABLE = 2048  # positions a rotary table starts with, if the context is that long

@@ -28,10 +28,14 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points, layer_of
 from interp_toolkit.models.weights import read
-from interp_toolkit.models.weights.agreement import agrees
-from interp_toolkit.models.weights.mlp import plain_activation, residual_hook
-from interp_toolkit.models.weights.parts import LayerWeights, MLPWeights
+from interp_toolkit.models.weights.parts import (
+    LayerWeights,
+    MLPWeights,
+    plain_activation,
+    residual_hook,
+)
 from interp_toolkit.models.weights.positions import positions
+from interp_toolkit.models.weights.precision import agrees
 
 LOGARITHM = 1 / 8  # of the roundings allowed: a probability's logarithm is known to 4 units of 1
 

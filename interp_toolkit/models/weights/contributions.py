@@ -18,8 +18,8 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import ActivationBatch, activations
-from interp_toolkit.models.weights.agreement import agrees
 from interp_toolkit.models.weights.parts import OVWeights
+from interp_toolkit.models.weights.precision import agrees
 from interp_toolkit.models.weights.view import ModelWeights, weights
 
 

@@ -2,18 +2,127 @@
 
 Learned positions are a tensor. Rotary tables and ALiBi slopes are read from the model's own
 modules, each kind of which keeps them elsewhere; nothing is checked here.
+
+Also here:
+- rotary positions: pairs of coordinates turned by angles (Su et al. 2021, arXiv 2104.09864);
+- rotary positions as a matrix a position: what turns a query or key where it stands;
+- aLiBi: positions as a bias of the attention scores, linear in the distance.
+
+Pairs of coordinates turn by an angle proportional to the position (Su et al. 2021, arXiv
+2104.09864). A rotary model has no single QK matrix; with `matrix(p)` it has one for every pair of
+positions, `W_Q matrix(q) matrix(k).T W_K.T`, which depends on q - k alone.
+
+Each head has a slope (Press et al. 2022, arXiv 2108.12409); a key one further back scores one
+slope less. Softmax sees only the differences between the keys of one query, so models differ in
+where they put the zero.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.weights.alibi import Alibi
-from interp_toolkit.models.weights.rotation import RotaryTables, Table
+
+
+def turned(
+    x: Float[Tensor, "... d_head"], cos: Tensor, sin: Tensor, *, adjacent: bool
+) -> Float[Tensor, "... d_head"]:
+    """Queries or keys, turned by the angles that belong to each.
+
+    Args:
+        x: what is turned, in its first coordinates, as many as there are angles.
+        cos: of the angles, a coordinate each, [... rotary_dim] as far as they broadcast.
+        sin: likewise.
+        adjacent: pairs are (0, 1), (2, 3), ... (GPT-J) rather than (0, dim/2), ... (Llama).
+    """
+    dim = cos.shape[-1]
+    turning, rest = x[..., :dim], x[..., dim:]
+    out = turning * cos + quarter_turn(turning, adjacent=adjacent) * sin
+    return torch.cat([out, rest], dim=-1) if rest.shape[-1] else out
+
+
+def quarter_turn(x: Float[Tensor, "... dim"], *, adjacent: bool) -> Float[Tensor, "... dim"]:
+    """Each pair (a, b) becomes (-b, a)."""
+    if adjacent:
+        return torch.stack([-x[..., 1::2], x[..., ::2]], dim=-1).flatten(-2)
+    first, second = x.chunk(2, dim=-1)
+    return torch.cat([-second, first], dim=-1)
+
+
+Table = Callable[[int], tuple[Tensor, Tensor]]
+
+
+@dataclass(frozen=True)
+class RotaryTables:
+    """How one layer turns its queries and keys.
+
+    Attributes:
+        dim: the first `dim` coordinates of a head turn, the rest stay.
+        adjacent: pairs are (0, 1), (2, 3), ... (GPT-J) rather than (0, dim/2), ... (Llama).
+        base: of the frequencies, as configured; scaled variants (NTK, YaRN) keep their base here
+            and differ in the tables.
+        tables: the model's own cosines and sines of positions 0 to n - 1, [n dim] each.
+    """
+
+    dim: int
+    adjacent: bool
+    base: float | None
+    tables: Table = field(repr=False)
+
+    def rotate(self, x: Float[Tensor, "*batch pos head d_head"]) -> Tensor:
+        """Queries or keys of positions 0, 1, ..., turned."""
+        cos, sin = self.tables(x.shape[-3])
+        return turned(x, cos[:, None].to(x), sin[:, None].to(x), adjacent=self.adjacent)
+
+    def turn(
+        self, x: Float[Tensor, "n d_head"], positions: Int[Tensor, " n"]
+    ) -> Float[Tensor, "n d_head"]:
+        """Queries or keys of one head, each turned for its own position."""
+        cos, sin = self.tables(int(positions.max()) + 1 if len(positions) else 1)
+        places = positions.to(cos.device)
+        return turned(x, cos[places].to(x), sin[places].to(x), adjacent=self.adjacent)
+
+    def matrix(self, position: int, d_head: int) -> Float[Tensor, "d_head d_head"]:
+        """M with `turned = x @ M` at this position; negative positions turn the other way."""
+        cos, sin = self.tables(abs(position) + 1)
+        cos, sin = cos[-1], sin[-1] if position >= 0 else -sin[-1]
+        turn = torch.eye(d_head, dtype=cos.dtype, device=cos.device)
+        head = turn[: self.dim, : self.dim]
+        turn[: self.dim, : self.dim] = head * cos + quarter_turn(head, adjacent=self.adjacent) * sin
+        return turn
+
+
+@dataclass(frozen=True, eq=False)
+class Alibi:
+    """What one layer adds to its scores.
+
+    Attributes:
+        slopes: one per query head.
+        from_query: the bias is `slope * (key - query)` and 0 for later keys (HookedTransformer);
+            otherwise `slope * key`, counted from the first position (Bloom). The scores that a
+            model hooks may differ from these by one constant per query, which no pattern shows:
+            MPT counts from the last position, and HookedTransformer adds the last rows of a table
+            that grows to the longest input so far.
+    """
+
+    slopes: Float[Tensor, "head"]
+    from_query: bool
+
+    def bias(
+        self, query: Int[Tensor, " query"], key: Int[Tensor, " key"]
+    ) -> Float[Tensor, "head query key"]:
+        """What is added to the scores of these positions, after any soft cap."""
+        steps = key.expand(len(query), -1)
+        if self.from_query:
+            steps = torch.clamp(steps - query[:, None], max=0)
+        return self.slopes[:, None, None] * steps.to(self.slopes)
+
 
 #: where positions enter attention and not the residual stream; HookedTransformer keeps a W_pos
 _POSITIONS_ELSEWHERE = ("alibi", "shortformer", "relative_positional_bias", "rotary", "none")

@@ -1,6 +1,12 @@
-"""The precision in which weights are computed with."""
+"""The precision in which weights are computed with.
+
+Also here:
+- whether what is computed from a model's weights is what the model computes.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
@@ -9,3 +15,29 @@ from torch import Tensor
 def at_least_single(x: Tensor) -> Tensor:
     """Half precisions as float32, in which sums over thousands of products are made."""
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+LOOSEST = 1e-5  # in double precision too: other orders of summation are not wrong
+ROUNDINGS = 32  # units in the last place of what was summed, where the sum itself is near to zero
+
+
+def agrees(
+    ours: Tensor, theirs: Tensor, dtype: torch.dtype | None = None, *, summed: float = 0.0
+) -> bool:
+    """Whether two tensors are equal up to rounding, beside the largest entry of `theirs`.
+
+    Args:
+        ours: computed anew.
+        theirs: the model's own; NaN agrees with nothing.
+        dtype: whose precision counts; None: that of `theirs`.
+        summed: a bound of the terms that cancel where all of `theirs` is near to zero.
+    """
+    eps = torch.finfo(dtype or theirs.dtype).eps
+    tolerance = max(math.sqrt(eps), LOOSEST)
+    if ours.shape != theirs.shape:
+        return False
+    ours, theirs = ours.float(), theirs.float()
+    allowed = tolerance * float(theirs.abs().max())
+    if eps <= torch.finfo(torch.float32).eps:  # in half precision rounding is as large as logits
+        allowed = max(allowed, ROUNDINGS * eps * summed)
+    return float((theirs - ours).abs().max()) <= allowed

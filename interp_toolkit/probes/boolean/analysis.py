@@ -18,8 +18,7 @@ from jaxtyping import Bool, Float
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from interp_toolkit.data import FeatureData, parse_tokens
-from interp_toolkit.models.about.provenance import provenance
-from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.running.hooks import expand_hooks
 from interp_toolkit.options import Flag, Names, Options, Position, Words
 from interp_toolkit.probes.boolean import figures

@@ -15,7 +15,12 @@ from jaxtyping import Bool, Float
 from scipy.spatial import ConvexHull, QhullError
 
 from interp_toolkit import plots
-from interp_toolkit.palette import CLASS_COLORS, CLASS_SYMBOLS, NEUTRAL, translucent
+from interp_toolkit.plots import (
+    CLASS_COLORS,
+    CLASS_SYMBOLS,
+    NEUTRAL,
+    translucent,
+)
 from interp_toolkit.probes.boolean.result import HeadEffect, SiteVerdict
 from interp_toolkit.results import Figure, head_name
 

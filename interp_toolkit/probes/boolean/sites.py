@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from interp_toolkit.boolean_functions import threshold_degree
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.probes.boolean import theorem
@@ -24,7 +25,6 @@ from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.estimators.separability import check_separability
 from interp_toolkit.probes.estimators.witness import Certificate
 from interp_toolkit.stats import max_statistic_p_values
-from interp_toolkit.threshold_degree import threshold_degree
 
 
 def in_reinitialised(

@@ -26,15 +26,15 @@ import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 
-from interp_toolkit.brief import Brief
+from interp_toolkit.boolean_functions import MOST_BITS, threshold_degree
 from interp_toolkit.data import FeatureData
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.estimators.separability import FLOORS
 from interp_toolkit.probes.estimators.witness import Certificate
-from interp_toolkit.threshold_degree import MOST_BITS, threshold_degree
 
 RESIDUAL = "blocks.0.hook_resid_pre"
 SCORES, PATTERN = "blocks.0.attn.hook_attn_scores", "blocks.0.attn.hook_pattern"

@@ -22,8 +22,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.probes.estimators import metrics
 from interp_toolkit.probes.estimators.logistic import (
     BLOCK_ELEMENTS,

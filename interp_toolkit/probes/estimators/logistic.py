@@ -16,8 +16,8 @@ from jaxtyping import Bool, Float, Int
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.probes.estimators.site import Device, Labels, Rows, Site
 from interp_toolkit.probes.estimators.solver import LogisticProblem, Solution, minimise
 

@@ -26,8 +26,8 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.probes.estimators import hulls
 from interp_toolkit.probes.estimators.witness import Certificate, Hyperplane, as_float64
 from interp_toolkit.stats import cover_probability

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 
 WEIGHT_SUM_TOLERANCE = 1e-9  # weights are divided by their sum anyway; this catches wrong ones
 

@@ -21,8 +21,7 @@ from pydantic import Field, model_validator
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.task import task_data
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.provenance import provenance
-from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.features.options import FeatureOptions
 from interp_toolkit.models.features.samples import Samples, labelled_samples
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
@@ -30,9 +29,8 @@ from interp_toolkit.options import Flag, Names, Options, Position
 from interp_toolkit.probes.estimators.boolean import check_table
 from interp_toolkit.probes.uand import figures
 from interp_toolkit.probes.uand.claims import counts, main_claim
-from interp_toolkit.probes.uand.composed import Composer, Depth
 from interp_toolkit.probes.uand.errors import PairErrors
-from interp_toolkit.probes.uand.gates import check_gates, measure_gates
+from interp_toolkit.probes.uand.gates import Composer, Depth, check_gates, measure_gates
 from interp_toolkit.probes.uand.intersections import Intersections
 from interp_toolkit.probes.uand.layers import Layer, LayerReader
 from interp_toolkit.probes.uand.result import ComposedSummary, SiteSummary, UANDResult

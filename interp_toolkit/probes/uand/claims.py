@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy.special import gammaln
 
-from interp_toolkit.epsilon import AFFINE
+from interp_toolkit.boolean_functions import AFFINE
 from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.stats import benjamini_yekutieli
 

@@ -13,8 +13,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 from scipy import sparse
 
-from interp_toolkit.brief import Brief
-from interp_toolkit.epsilon import Epsilon, after_offset
+from interp_toolkit.boolean_functions import Epsilon, after_offset
+from interp_toolkit.formatting import Brief
 from interp_toolkit.probes.estimators.splits import Groups, group_codes
 
 Pairs = Int[np.ndarray, "pair 2"]

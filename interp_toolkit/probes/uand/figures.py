@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from interp_toolkit import plots
-from interp_toolkit.epsilon import AFFINE
-from interp_toolkit.palette import CLASS_COLORS, NEUTRAL
+from interp_toolkit.boolean_functions import AFFINE
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.probes.uand.errors import PairErrors
 from interp_toolkit.probes.uand.result import SiteSummary
 from interp_toolkit.probes.uand.site import SiteErrors

@@ -25,8 +25,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import stats
 
-from interp_toolkit.brief import Brief
-from interp_toolkit.epsilon import gate_after_offset
+from interp_toolkit.boolean_functions import gate_after_offset
+from interp_toolkit.formatting import Brief
 from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.probes.uand.tiles import TileErrors, gathered, tiles_of
 from interp_toolkit.stats import benjamini_yekutieli

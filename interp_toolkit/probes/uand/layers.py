@@ -27,8 +27,7 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.running.memory import together
-from interp_toolkit.models.weights.mlp import neurons, residual_hook
-from interp_toolkit.models.weights.parts import MLPWeights
+from interp_toolkit.models.weights.parts import MLPWeights, neurons, residual_hook
 from interp_toolkit.models.weights.view import weights
 
 _NEURONS = re.compile(r"blocks\.(\d+)\.mlp\.hook_post$")

@@ -28,14 +28,13 @@ from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from interp_toolkit.epsilon import Epsilon
+from interp_toolkit.boolean_functions import Epsilon, mobius
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.probes.uand.inputs import checked, checked_gate, checked_pairs, numbers
 from interp_toolkit.probes.uand.tiles import Tile, TileErrors, gathered, tiles_of
 from interp_toolkit.probes.uand.whitening import whiten
-from interp_toolkit.truth_polynomial import mobius
 
 RIDGE = 1e-3
 MOST_LEVERAGE = 0.99  # of a row on its own readoff: beyond, leaving it out says nothing

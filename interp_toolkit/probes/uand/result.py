@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from interp_toolkit.epsilon import Epsilon
+from interp_toolkit.boolean_functions import Epsilon
 from interp_toolkit.results import Evidence, Result, Table
 
 if TYPE_CHECKING:

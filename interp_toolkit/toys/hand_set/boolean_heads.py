@@ -28,11 +28,11 @@ from fractions import Fraction
 
 import torch
 
+from interp_toolkit.boolean_functions import ThresholdDegree, threshold_degree
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Toy
-from interp_toolkit.threshold_degree import ThresholdDegree, threshold_degree
 from interp_toolkit.toys.zeros import zeros
 
 ZERO, ONE, QUERY = 0, 1, 2  # token ids, and the axes of their embeddings

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Toy
 from interp_toolkit.toys.hand_set.heads import (

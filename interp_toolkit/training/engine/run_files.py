@@ -7,6 +7,9 @@
     seed-0.state                         what `--resume` reads; gone when the run has ended
 
 A run that was interrupted is never overwritten: it is gone on with, or removed by hand.
+
+Also here:
+- one process a folder: a lock that the system drops when its holder dies, however it dies.
 """
 
 from __future__ import annotations
@@ -15,19 +18,46 @@ import json
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interp_toolkit.atomic import replacing
-from interp_toolkit.bounded import read_whole_text
+from filelock import FileLock, Timeout
+
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import read_whole_text, replacing
 from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.training.engine.folder_lock import locked
 from interp_toolkit.training.engine.metrics import Metrics
 from interp_toolkit.training.engine.settings import TrainingSettings
 from interp_toolkit.training.engine.state import State, read, write
+
+LOCK = ".lock"  # the file in the folder; a killed process leaves it there, unlocked
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold the folder.
+
+    Raises InputError when another process holds it, or it cannot be written.
+    """
+    path = folder / LOCK
+    lock = FileLock(path)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise InputError(
+            f"another process is training in {folder}: wait for it, or give another --out"
+        ) from None
+    except OSError as error:
+        raise InputError(f"{folder} cannot be opened: {error.strerror}") from error
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # Windows removes no file that is open
+            path.unlink()
+        lock.release()
+
 
 #: what a killed process was writing: by `replacing`, or by safetensors underneath it
 _HALF_WRITTEN = re.compile(r"\..*\.part|\.tmp\w{6}")

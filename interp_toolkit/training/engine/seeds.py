@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.device import find_device
+from interp_toolkit.models.about.info import find_device
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Progress, Session
 from interp_toolkit.training.engine.problem import Problem

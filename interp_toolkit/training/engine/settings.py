@@ -1,14 +1,34 @@
 """The settings that every training recipe has; each is a `--set` key.
 
 A recipe derives its own from `TrainingSettings` and gives the defaults that its source names.
+
+Also here:
+- A recipe's settings from its preset, its variant and what the user gives, checked;
+- learning rates as functions of the step, or of the losses measured, so that resuming is exact.
+
+With t = step / steps, from 0 to 1, the rate falls from `lr` to `final_lr`
+    - linear: along a straight line;
+    - cosine: along half a cosine, slow at both ends (Loshchilov & Hutter 2017, without restarts);
+    - exponential: by the same factor each step;
+    - plateau: by √10 whenever the measured loss has not fallen by 1 % over ten measurements,
+      and never below `final_lr` (what is often done by hand);
+and over the first `warm_up` steps it is multiplied by (step + 1) / warm_up (Goyal et al. 2017).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+import torch
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from torch.optim.lr_scheduler import ReduceLROnPlateau
+
+from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.models.about.info import find_device
+from interp_toolkit.options import reason_of
+from interp_toolkit.registry import Recipe
 
 SAVES_A_RUN = 20
 
@@ -20,7 +40,7 @@ def _numbers(value: Any) -> Any:
     return value
 
 
-#: how the learning rate falls (see `training.engine.schedule`)
+#: how the learning rate falls (see `training.engine.settings`)
 Schedule = Literal["constant", "linear", "cosine", "exponential", "plateau"]
 Betas = Annotated[tuple[float, float], BeforeValidator(_numbers)]
 
@@ -33,7 +53,7 @@ class TrainingSettings(BaseModel):
         lr: the learning rate at its highest.
         final_lr: where the schedule falls to by the last step; a constant one stays at `lr`.
         schedule: "constant", "linear", "cosine", "exponential" or "plateau" (see
-            `training.engine.schedule`).
+            `training.engine.settings`).
         warm_up: steps over which the learning rate rises from 0, on top of the schedule.
         optimiser: "adam" (weight decay as an L2 term in the gradient) or "adamw" (decoupled).
         betas, weight_decay: of the optimiser.
@@ -104,3 +124,84 @@ class TrainingSettings(BaseModel):
         gaps = max(1, self.checkpoints - 2)
         shares = (1 - i / gaps for i in range(self.checkpoints - 1))
         return frozenset([0, *(round(self.steps**share) for share in shares)])
+
+
+def configure(recipe: Recipe, variant: str | None, preset: str, given: Mapping[str, Any]) -> Any:
+    """An instance of the recipe's `config`: what is given goes before the variant, then the preset.
+
+    Args:
+        recipe: whose settings.
+        variant: its name; None: none.
+        preset: its name.
+        given: by setting; texts, as the command line has them, are turned into numbers.
+
+    Raises:
+        InputError: there is no such variant, preset or setting; or a value does not fit.
+    """
+    for name, chosen, kind in (
+        (preset, recipe.presets, "preset"),
+        (variant, recipe.variants, "variant"),
+    ):
+        if name is not None and name not in chosen:
+            raise InputError(f"{recipe.name} has no {kind} {name!r}{suggestion(name, chosen)}")
+    settings = {**recipe.presets[preset], **(recipe.variants[variant] if variant else {}), **given}
+    if "device" in recipe.config.model_fields:
+        settings["device"] = str(find_device(settings.get("device", "auto")))
+    try:
+        return recipe.config(**{k: None if v == "none" else v for k, v in settings.items()})
+    except ValidationError as error:
+        first = error.errors()[0]
+        key = str(first["loc"][0]) if first["loc"] else None  # None: several settings together
+        if key is not None and first["type"] == "extra_forbidden":
+            hint = suggestion(key, recipe.config.model_fields)
+            raise InputError(f"{recipe.name} has no setting {key!r}{hint}") from error
+        reason = reason_of(error)
+        value = None if key is None else settings[key]
+        what = "" if key is None else f"{key} = {'null' if value is None else repr(value)}: "
+        raise InputError(f"{recipe.name}: {what}{reason}") from error
+
+
+FACTOR, PATIENCE, THRESHOLD = 10**-0.5, 10, 0.01  # of a plateau
+
+
+class Plateau:
+    """The rate of schedule "plateau", which follows the losses that are measured."""
+
+    def __init__(self, settings: TrainingSettings):
+        nothing = torch.optim.SGD([torch.zeros((), requires_grad=True)], lr=settings.lr)
+        self._watch = ReduceLROnPlateau(
+            nothing,
+            factor=FACTOR,
+            patience=PATIENCE,
+            threshold=THRESHOLD,
+            min_lr=settings.final_lr,
+            eps=0.0,
+        )
+
+    def measured(self, loss: float) -> None:
+        """Take note of a loss."""
+        self._watch.step(loss)
+
+    @property
+    def rate(self) -> float:
+        """The learning rate after the losses so far."""
+        return float(self._watch.optimizer.param_groups[0]["lr"])
+
+
+def learning_rate(settings: TrainingSettings, step: int, plateau: Plateau | None = None) -> float:
+    """The learning rate of the update after `step` updates."""
+    warm = min(1.0, (step + 1) / settings.warm_up) if settings.warm_up else 1.0
+    if plateau is not None:
+        return warm * plateau.rate
+    return settings.lr * warm * _share(settings, step / settings.steps)
+
+
+def _share(settings: TrainingSettings, t: float) -> float:
+    """The schedule's rate as a share of `lr`, from 1 at t = 0 to `final_lr / lr` at t = 1."""
+    floor = settings.final_lr / settings.lr
+    if settings.schedule == "constant":
+        return 1.0
+    if settings.schedule == "exponential":
+        return float(floor**t)
+    left = 1 - t if settings.schedule == "linear" else (1 + math.cos(math.pi * t)) / 2
+    return floor + (1 - floor) * left

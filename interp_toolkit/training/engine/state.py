@@ -19,9 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.atomic import replacing
-from interp_toolkit.bounded import check_file
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import check_file, replacing
 
 FORMAT = "interp-toolkit-training/1"
 #: what damage makes PyTorch, zipfile and pickle raise

@@ -22,13 +22,11 @@ from torch import Tensor
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.training.engine.cuda_graph import RecordedStep, records
-from interp_toolkit.training.engine.denormals import flushed_denormals
+from interp_toolkit.training.engine.acceleration import RecordedStep, flushed_denormals, records
 from interp_toolkit.training.engine.problem import Problem
 from interp_toolkit.training.engine.ranks import Ranks
 from interp_toolkit.training.engine.run_files import RunFiles
-from interp_toolkit.training.engine.schedule import Plateau, learning_rate
-from interp_toolkit.training.engine.settings import TrainingSettings
+from interp_toolkit.training.engine.settings import Plateau, TrainingSettings, learning_rate
 from interp_toolkit.training.engine.state import State
 
 SMOOTHED_OVER = 10  # measurements

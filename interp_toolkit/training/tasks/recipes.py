@@ -7,7 +7,7 @@ from typing import Any
 
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
-from interp_toolkit.training.engine.final_score import FinalScore
+from interp_toolkit.training.engine.metrics import FinalScore
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.trainer import Fitted
 from interp_toolkit.training.tasks.problem import TaskProblem

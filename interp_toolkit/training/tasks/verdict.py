@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from interp_toolkit.stats import clopper_pearson
-from interp_toolkit.training.engine.final_score import percent
+from interp_toolkit.training.engine.metrics import percent
 from interp_toolkit.training.engine.seeds import SeedRuns
 from interp_toolkit.training.tasks.settings import SyntheticTraining, TaskTraining
 

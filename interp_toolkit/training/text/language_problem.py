@@ -15,8 +15,8 @@ from torch import Tensor
 from interp_toolkit.data.text.token_store import TokenStore
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import next_token_loss
+from interp_toolkit.training.engine.acceleration import mean_in_parts
 from interp_toolkit.training.engine.problem import Problem
-from interp_toolkit.training.engine.row_parts import mean_in_parts
 from interp_toolkit.training.text.settings import TextTraining
 
 WATCHED_ROWS = 128  # test rows that are looked at along the training

@@ -16,8 +16,8 @@ from torch import Tensor
 from interp_toolkit.data.text.token_store import TokenPart, TokenStore
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.random_attention.task import TaskRows, right_share
+from interp_toolkit.training.engine.acceleration import mean_in_parts
 from interp_toolkit.training.engine.problem import Problem
-from interp_toolkit.training.engine.row_parts import mean_in_parts
 from interp_toolkit.training.tasks.problem import answer_logits
 from interp_toolkit.training.text.settings import TextTraining
 

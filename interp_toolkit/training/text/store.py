@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from pathlib import Path
 
-from interp_toolkit.atomic import replacing
 from interp_toolkit.data.text.texts import Texts, split
 from interp_toolkit.data.text.token_store import (
     FORMAT,
@@ -24,6 +23,7 @@ from interp_toolkit.data.text.token_store import (
 )
 from interp_toolkit.data.text.tokenization import TextTokenizer, learn_tokenizer, read_tokenizer
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import replacing
 from interp_toolkit.registry import Session
 from interp_toolkit.training.engine.ranks import named_ranks
 from interp_toolkit.training.text.settings import GENERATED, LEARNED, TextTraining

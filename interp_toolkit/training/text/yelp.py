@@ -15,7 +15,7 @@ from interp_toolkit.data.text.token_store import TokenStore
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.random_attention import reviews
 from interp_toolkit.toys.random_attention.variants import trainable_parameters
-from interp_toolkit.training.engine.final_score import FinalScore, percent
+from interp_toolkit.training.engine.metrics import FinalScore, percent
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
 from interp_toolkit.training.engine.trainer import Fitted
 from interp_toolkit.training.tasks.settings import BY_VARIANT

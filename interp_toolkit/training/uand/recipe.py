@@ -6,6 +6,18 @@ a p-norm of the errors: a high p presses on the worst of them, p = 2 is the mean
 The trained layer is held against two things that need no training: an affine readout of the
 input, whose worst error is 1/4 at least, and random 0/1 connections to as many neurons.
 Source: "Computation in superposition", sections 1.1 to 1.3 and 2, which trains nothing itself.
+
+Also here:
+- the settings of `interp train uand`;
+- one MLP layer that learns to read every pair out: its inputs, its readoffs, its loss.
+
+The model is a `toys.superposition.layers.layer` model that writes all pairs; what is trained are
+the neurons' input weights and biases and the readoffs, without a bias of their own, as in the
+constructions. Embedding, attention and unembedding stay at the weights that add features up and
+read gates off, and a step goes past them: the same gradients, several times sooner. The loss is the
+p-norm of the errors, (mean over inputs of the sum over pairs of |error|^p)^(1/p).
+Source: "Computation in superposition", sections 1.1 (the task), 1.3 (features in superposition)
+and 2 (errors: p = 2 is the mean squared error, a high p approaches the worst error).
 """
 
 from __future__ import annotations
@@ -13,20 +25,214 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any, NamedTuple
+from itertools import combinations
+from math import comb
+from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
+from jaxtyping import Bool, Float, Int
+from pydantic import Field, model_validator
+from torch import Tensor
 
-from interp_toolkit.data.composites import count_composites
-from interp_toolkit.epsilon import AFFINE
+from interp_toolkit.boolean_functions import AFFINE, Epsilon, epsilon
+from interp_toolkit.data.composites import all_composites, count_composites, sample_composites
+from interp_toolkit.models.transformer.config import DTYPES
 from interp_toolkit.registry import Recipe, Session, TrainingRun
 from interp_toolkit.toys.superposition.layers.density import counted
-from interp_toolkit.toys.superposition.layers.layer import layer_task
+from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
+from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model, layer_task
 from interp_toolkit.toys.superposition.layers.triples import exact_epsilon
+from interp_toolkit.training.engine.problem import Problem
 from interp_toolkit.training.engine.seeds import SeedRuns, train_seeds
+from interp_toolkit.training.engine.settings import Schedule, TrainingSettings
 from interp_toolkit.training.engine.trainer import Fitted
-from interp_toolkit.training.uand.problem import TEST_ROWS, UandProblem, initial_layer
-from interp_toolkit.training.uand.settings import UandTraining
+
+#: the most bytes that a tensor of a step may take
+MOST_BYTES = 2**31
+
+
+class UandTraining(TrainingSettings):
+    """Settings of `interp train uand`, beside those of `TrainingSettings`; each is a `--set` key.
+
+    Attributes:
+        n_features: boolean features; the model has a logit for every pair of them.
+        n_neurons: of the one ReLU layer.
+        d_in: width of the input: the features are random unit vectors in it. None: one-hot.
+        most_on: the largest number of features that are on together.
+        power: p of the loss; 2 is the mean squared error, a high one nears the worst error.
+        balanced: whether, for each pair, the inputs where it is on weigh as much as all others.
+        rows: inputs a step; all there are, if they are no more than that.
+    """
+
+    n_features: int = Field(12, ge=2, le=64)
+    n_neurons: int = Field(64, ge=1, le=16_384)
+    d_in: int | None = Field(None, ge=1)
+    most_on: int = Field(3, ge=2)
+    power: int = Field(8, ge=2, le=64)
+    balanced: bool = False
+    rows: int = Field(4_096, ge=1, le=10_000_000)
+    steps: int = Field(3_000, ge=1)
+    lr: float = Field(0.02, gt=0, le=10, allow_inf_nan=False)
+    schedule: Schedule = "linear"
+    seeds: int = Field(4, ge=1, le=100_000)
+    seed: int = Field(0, ge=0, lt=2**30)
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> UandTraining:
+        if self.most_on > self.n_features:
+            raise ValueError(f"most_on is {self.most_on}, of {self.n_features} features")
+        if self.d_in is not None and self.d_in > self.n_features:
+            raise ValueError(
+                f"d_in ({self.d_in}) is above n_features ({self.n_features}): leave it out for "
+                "one-hot features"
+            )
+        self._check_bytes()
+        return self
+
+    def _check_bytes(self) -> None:
+        """A step holds inputs x neurons and inputs x pairs: refuse what no machine would."""
+        inputs = min(self.rows, count_composites(self.n_features, self.most_on))
+        columns = {"neurons": self.n_neurons, "pairs": comb(self.n_features, 2)}
+        what, most = max(columns.items(), key=lambda column: column[1])
+        size = (8 if self.dtype == "float64" else 4) * inputs * most
+        if size > MOST_BYTES:
+            raise ValueError(
+                f"{inputs:,} inputs x {most:,} {what} take {size / 2**30:.1f} GiB a step, more "
+                f"than {MOST_BYTES / 2**30:.0f}: lower rows"
+            )
+
+
+TRAINED = ("blocks.0.mlp.W_in", "blocks.0.mlp.b_in", "blocks.0.mlp.W_out")
+READOFF_STD = 0.1  # of the initial readoffs, times the root of the neurons' number
+TEST_ROWS = 20_000  # inputs to measure on, where there are more
+TEST_SEED = 2**31  # of the inputs measured on
+
+
+class UandProblem(Problem):
+    """One seed's layer and the inputs that it learns on.
+
+    Every step sees all inputs where they are no more than the settings' rows; otherwise it draws
+    so many, first how many features are on, then which ones.
+    """
+
+    capturable: ClassVar[bool] = True
+
+    def __init__(self, config: UandTraining, seed: int):
+        self.config = config
+        self.pairs = pairs_of(config.n_features).to(config.device)
+        self.layer = initial_layer(config, seed)
+        generator = torch.Generator().manual_seed(seed + 1)
+        shape, dtype = (len(self.pairs), config.n_neurons), torch.float64
+        readoffs = torch.randn(shape, generator=generator, dtype=dtype)
+        readoffs *= READOFF_STD / config.n_neurons**0.5
+        model = layer_model(self.layer, readoffs, config.most_on, "uand")
+        self.model = model.to(DTYPES[config.dtype]).to(config.device)
+        for name, parameter in self.model.named_parameters():
+            parameter.requires_grad_(name in TRAINED)
+        self.features = self.layer.features.to(self.model.embed.W_E)
+        self.all: Bool[Tensor, "input feature"] | None = None
+        if count_composites(config.n_features, config.most_on) <= config.rows:
+            everything = all_composites(config.n_features, config.most_on)
+            self.all = torch.from_numpy(everything).to(config.device)
+        self.positive_weight = self._positive_weight()
+
+    def draw(self, generator: torch.Generator) -> Bool[Tensor, "input feature"]:
+        """Which features are on."""
+        if self.all is not None:
+            return self.all
+        return draw_composites(
+            self.config.rows, self.config.n_features, self.config.most_on, generator
+        )
+
+    def readouts(self, on: Bool[Tensor, "input feature"]) -> Float[Tensor, "input pair"]:
+        """What the model's logits are at its last position."""
+        mlp, d_in = self.model.blocks[0].mlp, self.features.shape[1]
+        x = on.to(self.features) @ self.features
+        readouts: Tensor = (x @ mlp.W_in[:d_in] + mlp.b_in).relu() @ mlp.W_out[:, d_in:]
+        return readouts
+
+    def loss(self, batch: Bool[Tensor, "input feature"]) -> Float[Tensor, ""]:
+        """The p-norm of the errors; over several ranks, the mean of theirs."""
+        truth = pair_truth(batch, self.pairs)
+        errors = (self.readouts(batch) - truth.to(self.features)).abs()
+        weight = torch.where(truth, self.positive_weight, 1.0)
+        return p_norm(errors, weight, self.config.power)
+
+    def measured(self) -> Epsilon:
+        """The errors on every input; on random ones where there are too many."""
+        config = self.config
+        sizes = config.n_features, config.most_on
+        if count_composites(*sizes) <= TEST_ROWS:
+            inputs = all_composites(*sizes)
+        else:
+            inputs = sample_composites(TEST_ROWS, *sizes, np.random.default_rng(TEST_SEED))
+        on = torch.from_numpy(inputs).to(config.device)
+        with torch.no_grad():
+            scores = self.readouts(on).double().cpu().numpy()
+        return epsilon(scores, pair_truth(on, self.pairs).cpu().numpy())
+
+    def _positive_weight(self) -> float:
+        """What an error where the pair is on counts; 1, or as much as all where it is off."""
+        if not self.config.balanced:
+            return 1.0
+        m, most_on = self.config.n_features, self.config.most_on
+        if self.all is not None:
+            both = pair_truth(self.all, self.pairs).double().mean().item()
+        else:  # the number of features that are on is uniform in 0..most_on
+            on = sum(k * (k - 1) for k in range(most_on + 1)) / (most_on + 1)
+            both = on / (m * (m - 1))
+        return (1 - both) / both
+
+
+def initial_layer(config: UandTraining, seed: int) -> FeatureLayer:
+    """Normal input weights, no biases; features one-hot, or random unit vectors if told d_in."""
+    generator = torch.Generator().manual_seed(seed)
+    m, d_in, dtype = config.n_features, config.d_in or config.n_features, torch.float64
+    features = torch.eye(m, dtype=dtype)
+    if config.d_in is not None:
+        features = random_unit_features(m, d_in, generator)
+    W_in = torch.randn(d_in, config.n_neurons, generator=generator, dtype=dtype)
+    return FeatureLayer(W_in, torch.zeros(config.n_neurons, dtype=dtype), features)
+
+
+def pairs_of(n_features: int) -> Int[Tensor, "pair 2"]:
+    """All pairs of features, in lexicographic order: the model's logits."""
+    return torch.tensor(list(combinations(range(n_features), 2)))
+
+
+def pair_truth(
+    on: Bool[Tensor, "input feature"], pairs: Int[Tensor, "pair 2"]
+) -> Bool[Tensor, "input pair"]:
+    """Whether both features of a pair are on."""
+    return on[:, pairs[:, 0]] & on[:, pairs[:, 1]]
+
+
+def draw_composites(
+    n: int, n_features: int, most_on: int, generator: torch.Generator
+) -> Bool[Tensor, "input feature"]:
+    """`data.composites.sample_composites`' distribution, on the generator's device."""
+    device = generator.device
+    sizes = torch.randint(0, most_on + 1, (n, 1), generator=generator, device=device)
+    keys = torch.rand(n, n_features, generator=generator, device=device)
+    chosen = keys.topk(most_on, dim=1).indices
+    kept = torch.arange(most_on, device=device) < sizes
+    nothing = torch.zeros(n, n_features, dtype=torch.bool, device=device)
+    return nothing.scatter(1, chosen, kept)
+
+
+def p_norm(
+    errors: Float[Tensor, "input pair"], weight: Float[Tensor, "input pair"], power: int
+) -> Float[Tensor, ""]:
+    """(mean over inputs of the sum over pairs of weight * error^p)^(1/p).
+
+    Errors are divided by the largest first, so that high powers of small ones do not vanish.
+    """
+    largest = errors.detach().max().clamp(min=1e-30)
+    terms = weight * (errors / largest) ** power
+    norm: Tensor = largest * terms.sum(1).mean() ** (1 / power)
+    return norm
+
 
 DENSITIES = tuple(k / 20 for k in range(1, 19))  # of the 0/1 connections that are tried
 DRAWS = 5  # of connections at each density

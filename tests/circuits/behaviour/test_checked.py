@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.behaviour.checked import checked_home
+from interp_toolkit.circuits.behaviour.at_home import checked_home
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.hand_set.induction import induction

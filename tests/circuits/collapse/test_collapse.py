@@ -12,14 +12,20 @@ import torch
 
 import interp_toolkit as it
 from interp_toolkit.circuits.collapse.analysis import COLLAPSE
-from interp_toolkit.circuits.collapse.by_depth import places_of, random_rows, similarity_by_depth
-from interp_toolkit.circuits.collapse.similarity import DirectionMoments, directions, mean_cosines
+from interp_toolkit.circuits.collapse.by_depth import (
+    DirectionMoments,
+    directions,
+    mean_cosines,
+    places_of,
+    random_rows,
+    similarity_by_depth,
+)
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.report.files import dumps
 from interp_toolkit.report.html import to_html
-from interp_toolkit.report.json import dumps
 from interp_toolkit.toys.hand_set.untrained import random_model
 from interp_toolkit.toys.random_attention.variants import variant_config
 

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from interp_toolkit.circuits.composition import figures
+from interp_toolkit.circuits.composition import result as figures
 from interp_toolkit.circuits.composition.analysis import COMPOSITION
 from interp_toolkit.circuits.composition.result import LISTED
 from interp_toolkit.errors import InputError

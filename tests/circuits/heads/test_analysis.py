@@ -20,9 +20,9 @@ from interp_toolkit.circuits.heads.result import HeadVerdict
 from interp_toolkit.circuits.heads.rule import MemberEffect, least
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
+from interp_toolkit.report.files import to_json
 from interp_toolkit.report.html import to_html
-from interp_toolkit.report.json import to_json
 from interp_toolkit.toys.hand_set import induction as toys
 from interp_toolkit.toys.hand_set.untrained import random_model
 

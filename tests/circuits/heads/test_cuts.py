@@ -22,7 +22,7 @@ from interp_toolkit.circuits.heads.cuts import (
 )
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.errors import InterventionError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
 from interp_toolkit.toys.hand_set.induction import induction, induction_gqa

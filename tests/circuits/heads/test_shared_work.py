@@ -19,7 +19,7 @@ from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.detectors import as_detector
 from interp_toolkit.circuits.heads.rule import group_effects
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 
 ROWS = 256
 

@@ -13,11 +13,11 @@ from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import _in_front, inhibits
 from interp_toolkit.circuits.roles.flips import flip_p_values
 from interp_toolkit.circuits.roles.judged import RoleWord
-from interp_toolkit.circuits.roles.ordinals import lists_of, successions
-from interp_toolkit.circuits.roles.places import against_displaced, against_like
+from interp_toolkit.circuits.roles.measures import against_displaced, against_like
 from interp_toolkit.circuits.roles.result import HeadRole
+from interp_toolkit.circuits.roles.token_lists import lists_of, successions
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 

@@ -31,7 +31,7 @@ from planted_roles import (
 
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.roles.find import Roles, find_roles
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 from interp_toolkit.toys.hand_set.heads import head_weights
 
 

@@ -11,8 +11,8 @@ from interp_toolkit.circuits.skip_bigrams.analysis import SKIP_BIGRAMS
 from interp_toolkit.circuits.skip_bigrams.control import SMALLEST_P
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.pair_score import token_pair_score
-from interp_toolkit.models.heads import Head
 from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.interventions import reinitialised
 
 TOYS = ("toy:skip-bigrams", "toy:skip-bigrams-rotary", "toy:skip-bigrams-gqa")

@@ -9,9 +9,8 @@ import torch
 from scipy import stats
 from sklearn.metrics import roc_auc_score
 
-from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.scores import Features, PairScores
+from interp_toolkit.circuits.skip_bigrams.scores import Features, Form, PairScores
 from interp_toolkit.errors import InputError
 
 

@@ -7,10 +7,9 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.skip_bigrams.directions import projected, side
-from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
 from interp_toolkit.circuits.skip_bigrams.pursuit import _backward, _echo, _fitted, pursue
-from interp_toolkit.circuits.skip_bigrams.scores import Features, Pairs, PairScores
+from interp_toolkit.circuits.skip_bigrams.scores import Features, Form, Pairs, PairScores
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from interp_toolkit.circuits.skip_bigrams.form import Form
 from interp_toolkit.circuits.skip_bigrams.scores import (
     CELLS,
     NONE,
     REACH,
     Features,
+    Form,
     Pairs,
     PairScores,
     Tally,

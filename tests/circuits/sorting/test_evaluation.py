@@ -14,8 +14,7 @@ from interp_toolkit.circuits.sorting.evaluation import (
     list_accuracy,
 )
 from interp_toolkit.data.lists.draws import Lists, ListSource, all_sets
-from interp_toolkit.data.lists.layout import parse_layout
-from interp_toolkit.data.lists.standard import fresh_generator, standard_sets
+from interp_toolkit.data.lists.layout import fresh_generator, parse_layout, standard_sets
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer

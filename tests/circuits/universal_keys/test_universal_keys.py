@@ -15,14 +15,13 @@ from hypothesis import strategies as st
 import interp_toolkit as it
 from interp_toolkit.circuits.universal_keys import scores
 from interp_toolkit.circuits.universal_keys.analysis import UNIVERSAL_KEYS, corrected
-from interp_toolkit.circuits.universal_keys.attention import left_open, mean_interval, shown
 from interp_toolkit.circuits.universal_keys.function import (
     chance_to_fit,
     least_function,
     split_scores,
 )
-from interp_toolkit.circuits.universal_keys.result import QueryFunction
-from interp_toolkit.circuits.universal_keys.verdict import evidence_of, verdict
+from interp_toolkit.circuits.universal_keys.result import QueryFunction, evidence_of, verdict
+from interp_toolkit.circuits.universal_keys.scores import left_open, mean_interval, shown
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.errors import InputError

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 from interp_toolkit.circuits.weights.ov import ov_circuit
-from interp_toolkit.circuits.weights.own_token import own_rank
-from interp_toolkit.circuits.weights.residual import token_residual
-from interp_toolkit.circuits.weights.self_scores import weight_scores
+from interp_toolkit.circuits.weights.self_scores import own_rank, weight_scores
+from interp_toolkit.circuits.weights.token_scores import token_residual
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.running.hooks import hook_points

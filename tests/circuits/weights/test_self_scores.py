@@ -9,8 +9,8 @@ from scipy import stats
 
 from interp_studies.challenge.families.layouts import Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
-from interp_toolkit.circuits.weights.residual import token_residual
 from interp_toolkit.circuits.weights.self_scores import weight_scores
+from interp_toolkit.circuits.weights.token_scores import token_residual
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.running.interventions import reinitialised

@@ -10,7 +10,7 @@ from huggingface_files import save_quietly
 from safetensors.torch import save_file
 
 from interp_toolkit import InputError, load
-from interp_toolkit.bounded import RECORD, machine_memory
+from interp_toolkit.files import RECORD, machine_memory
 from interp_toolkit.models.loading import memory_needed
 from interp_toolkit.models.loading.memory_needed import (
     announce,

@@ -246,7 +246,7 @@ def test_a_compressed_archive_that_claims_too_much(tmp_path, monkeypatch):
     path = tmp_path / "model.pt"
     torch.save({"w": torch.zeros(1 << 20)}, path)
     deflated(path)
-    monkeypatch.setattr("interp_toolkit.bounded.ALWAYS_FINE", 1 << 20)
+    monkeypatch.setattr("interp_toolkit.files.ALWAYS_FINE", 1 << 20)
     with pytest.raises(InputError, match=r"its entries claim .* GiB, the file has") as caught:
         load(path)
     assert "\n" not in str(caught.value)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import interp_toolkit as it
-from interp_toolkit.models.running.position_sums import position_sums
+from interp_toolkit.models.running.streaming import position_sums
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 SIZES = {"n_layers": 2, "n_heads": 2, "d_model": 16, "d_head": 8, "d_vocab": 13}

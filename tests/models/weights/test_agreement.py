@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from interp_toolkit.models.weights.agreement import agrees
+from interp_toolkit.models.weights.precision import agrees
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

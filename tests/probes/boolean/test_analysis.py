@@ -20,7 +20,7 @@ from interp_toolkit.probes.boolean.analysis import BOOLEAN
 from interp_toolkit.probes.boolean.inputs import equal_inputs_at, groups_with
 from interp_toolkit.probes.boolean.result import LabelingNull
 from interp_toolkit.probes.estimators.separability import check_separability
-from interp_toolkit.report.json import to_json
+from interp_toolkit.report.files import to_json
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 SITE = "blocks.0.hook_resid_post"

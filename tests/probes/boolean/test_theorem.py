@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from interp_toolkit import analyze
+from interp_toolkit.boolean_functions import threshold_degree
 from interp_toolkit.data import truth_table
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.probes.boolean import theorem
 from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.estimators.separability import FLOORS, Separability, check_separability
-from interp_toolkit.threshold_degree import threshold_degree
 
 SITE = "blocks.0.hook_resid_post"
 TASK = {"tokens": {"0": 0, "1": 1, "query": 2}}

@@ -23,7 +23,7 @@ from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.samples import labelled_samples, read_at
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.models.weights.mlp import neurons
+from interp_toolkit.models.weights.parts import neurons
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.probes import UANDReadoff
 from interp_toolkit.probes.uand import layers
@@ -32,7 +32,7 @@ from interp_toolkit.probes.uand.layers import LayerReader, in_random_order
 from interp_toolkit.probes.uand.site import Split, reading, shuffled, split
 from interp_toolkit.probes.uand.verdict import evidence_of
 from interp_toolkit.probes.uand.verdict import verdict as sentence
-from interp_toolkit.report.json import to_json
+from interp_toolkit.report.files import to_json
 from interp_toolkit.toys.hand_set.untrained import random_model
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
 from interp_toolkit.toys.superposition.layers.layer import FeatureLayer, layer_model

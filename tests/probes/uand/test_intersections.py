@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
+from interp_toolkit.boolean_functions import epsilon
 from interp_toolkit.data.composites import all_composites, sample_composites
-from interp_toolkit.epsilon import epsilon
 from interp_toolkit.probes.uand import intersections
 from interp_toolkit.probes.uand.intersections import (
     feature_weights,

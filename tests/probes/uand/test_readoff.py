@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.base import clone
 
+from interp_toolkit.boolean_functions import epsilon, gate_after_offset
 from interp_toolkit.data.composites import all_composites
-from interp_toolkit.epsilon import epsilon, gate_after_offset
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes import UANDReadoff
 from interp_toolkit.probes.uand import readoff as readoff_module

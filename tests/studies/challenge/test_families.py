@@ -32,7 +32,7 @@ from interp_studies.challenge.plain import (
 )
 from interp_studies.challenge.run import run_challenge
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.models.model import Head
 
 
 @pytest.fixture

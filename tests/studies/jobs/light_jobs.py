@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from interp_studies.jobs.attempt import Job, Outcome
-from interp_toolkit.atomic import replacing
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import replacing
 
 
 class OddError(Exception):

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from interp_studies.litmus.rules import Seeds, Trained, decide
-from interp_toolkit.training.engine.final_score import FinalScore
+from interp_toolkit.training.engine.metrics import FinalScore
 
 EXAMPLES = 4_000
 

@@ -11,9 +11,9 @@ import torch
 
 from interp_studies.jobs.runner import Runner
 from interp_studies.open.boolean_heads import classes, study, training
+from interp_toolkit.boolean_functions import threshold_degree
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
-from interp_toolkit.threshold_degree import threshold_degree
 
 
 def test_fourteen_classes_of_three_bits() -> None:

@@ -18,7 +18,7 @@ from interp_studies.open.random_layers.layers import KINDS
 from interp_studies.open.random_layers.width import layers_job, mean_error, needed_width
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.registry import find
-from interp_toolkit.report.json import dumps
+from interp_toolkit.report.files import dumps
 
 NOWHERE = Path("nowhere")
 

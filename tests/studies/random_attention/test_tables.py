@@ -30,8 +30,8 @@ from interp_studies.random_attention.entries import (
 )
 from interp_studies.random_attention.table import TableStudy
 from interp_toolkit.registry import find
+from interp_toolkit.report.files import dumps
 from interp_toolkit.report.html import to_html
-from interp_toolkit.report.json import dumps
 from interp_toolkit.results import STATUS_TONES
 
 STUDIES = {

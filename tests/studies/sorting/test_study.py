@@ -13,11 +13,10 @@ from interp_studies.sorting import experiments as sorting_experiments
 from interp_studies.sorting import study as sorting
 from interp_studies.sorting.experiments import EXPERIMENTS
 from interp_toolkit.circuits.sorting.evaluation import list_accuracy
-from interp_toolkit.data.lists.layout import parse_layout
-from interp_toolkit.data.lists.standard import standard_sets
+from interp_toolkit.data.lists.layout import parse_layout, standard_sets
 from interp_toolkit.registry import find
+from interp_toolkit.report.files import dumps
 from interp_toolkit.report.html import to_html
-from interp_toolkit.report.json import dumps
 
 STEPS = {"steps": 20, "batch": 64}
 LAYOUTS = {

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from interp_toolkit import analyze
+from interp_toolkit.boolean_functions import threshold_degree
 from interp_toolkit.errors import InputError
-from interp_toolkit.threshold_degree import threshold_degree
 from interp_toolkit.toys.hand_set.boolean_heads import QUERY, boolean_heads, head_formula
 
 THREE = [format(i, "08b") for i in range(1, 255)]

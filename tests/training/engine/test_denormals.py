@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from interp_toolkit.training.engine.denormals import flushed_denormals
+from interp_toolkit.training.engine.acceleration import flushed_denormals
 
 TINY = torch.finfo(torch.float32).smallest_normal
 

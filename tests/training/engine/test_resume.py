@@ -18,9 +18,8 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.registry import Session, TrainingRun
 from interp_toolkit.training.engine import state as states
-from interp_toolkit.training.engine.folder_lock import locked
 from interp_toolkit.training.engine.metrics import Metrics
-from interp_toolkit.training.engine.run_files import end_run, kept_checkpoints
+from interp_toolkit.training.engine.run_files import end_run, kept_checkpoints, locked
 from interp_toolkit.training.induction import InductionProblem, InductionTraining, train
 
 WORKER = Path(__file__).with_name("run_and_kill.py")

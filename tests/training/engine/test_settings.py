@@ -12,9 +12,12 @@ from pydantic import ValidationError
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
-from interp_toolkit.training.engine.configure import configure
-from interp_toolkit.training.engine.schedule import Plateau, learning_rate
-from interp_toolkit.training.engine.settings import TrainingSettings
+from interp_toolkit.training.engine.settings import (
+    Plateau,
+    TrainingSettings,
+    configure,
+    learning_rate,
+)
 
 NAMES = ["constant", "linear", "cosine", "exponential"]
 

@@ -14,7 +14,7 @@ from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Recipe, find
 from interp_toolkit.stats import clopper_pearson
 from interp_toolkit.toys.random_attention.variants import VARIANTS, trainable_parameters
-from interp_toolkit.training.engine.final_score import final_score_of
+from interp_toolkit.training.engine.metrics import final_score_of
 from interp_toolkit.training.tasks.problem import TaskProblem
 from interp_toolkit.training.tasks.settings import SyntheticTraining
 

@@ -24,8 +24,8 @@ from interp_toolkit.models.loading.loader import load
 from interp_toolkit.registry import Session, find
 from interp_toolkit.toys.random_attention import generated_text
 from interp_toolkit.toys.random_attention.variants import VARIANTS
-from interp_toolkit.training.engine.final_score import final_score_of
-from interp_toolkit.training.engine.row_parts import mean_in_parts
+from interp_toolkit.training.engine.acceleration import mean_in_parts
+from interp_toolkit.training.engine.metrics import final_score_of
 from interp_toolkit.training.tasks.problem import answer_logits
 from interp_toolkit.training.text.language import LanguageTraining, train_language
 from interp_toolkit.training.text.language_problem import LanguageProblem, cut

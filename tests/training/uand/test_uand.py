@@ -15,16 +15,18 @@ from interp_toolkit.data.composites import all_composites, composite_tokens
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.toys.trained import UAND_TRAINED
-from interp_toolkit.training.uand.problem import (
+from interp_toolkit.training.uand.recipe import (
+    RECIPE,
     TRAINED,
     UandProblem,
+    UandTraining,
     draw_composites,
     p_norm,
     pair_truth,
     pairs_of,
+    train,
+    untrained,
 )
-from interp_toolkit.training.uand.recipe import RECIPE, train, untrained
-from interp_toolkit.training.uand.settings import UandTraining
 
 TINY = {"n_features": 5, "n_neurons": 8, "steps": 3, "seeds": 1}
 

@@ -23,7 +23,7 @@ from interp_toolkit.circuits import repeated_prompts
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models import activations, reinitialised
-from interp_toolkit.models.about.provenance import digest_of_tokens, provenance
+from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.options import Options
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import head_name

@@ -16,8 +16,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.weights.mlp import neurons, plain_activation
-from interp_toolkit.models.weights.parts import LayerWeights, MLPWeights, NormWeights
+from interp_toolkit.models.weights.parts import (
+    LayerWeights,
+    MLPWeights,
+    NormWeights,
+    neurons,
+    plain_activation,
+)
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import weights
 

@@ -17,7 +17,7 @@ from interp_toolkit.circuits.edges.passes.kept_pass import KeptPass
 from interp_toolkit.circuits.edges.passes.patched_pass import Pass, PatchedModel, Reference
 from interp_toolkit.circuits.edges.passes.stand_in import Kind, StandIn, kinds_for
 from interp_toolkit.circuits.edges.wiring import Edge, Node
-from interp_toolkit.countdown import Countdown
+from interp_toolkit.formatting import Countdown
 from interp_toolkit.models.running.memory import rows_that_fit
 
 Rows = Int[Tensor, " row"]

@@ -27,8 +27,7 @@ from interp_toolkit.circuits.edges.wiring import CHANNELS, Edge, Node, Wiring
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.forward import StopForwardError, probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
-from interp_toolkit.models.weights.agreement import agrees
-from interp_toolkit.models.weights.precision import at_least_single
+from interp_toolkit.models.weights.precision import agrees, at_least_single
 
 #: what stands in for each writer, in the wiring's order: one row for all, or one for each
 Reference = Sequence[Float[Tensor, "*row pos d_model"]]

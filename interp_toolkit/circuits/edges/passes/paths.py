@@ -24,20 +24,19 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
 from interp_toolkit.circuits.behaviour.task import RepeatTask, RowTask, task_of
 from interp_toolkit.circuits.edges.wiring import Channel
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.heads import Head
+from interp_toolkit.formatting import Brief
+from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.forward import probe_tokens, run
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import put_heads, require_heads
-from interp_toolkit.models.weights.agreement import agrees
 from interp_toolkit.models.weights.parts import LayerWeights
-from interp_toolkit.models.weights.precision import at_least_single
+from interp_toolkit.models.weights.precision import agrees, at_least_single
 from interp_toolkit.models.weights.view import ModelWeights, weights
 
 

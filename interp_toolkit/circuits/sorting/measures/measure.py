@@ -24,7 +24,7 @@ from interp_toolkit.circuits.sorting.measures.ov_shapes import copy_score, piece
 from interp_toolkit.circuits.sorting.measures.reading import HOOK_Z, ListReading
 from interp_toolkit.circuits.sorting.measures.swap import SwapAnswers, Swaps, swap_previous
 from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables, weight_tables
-from interp_toolkit.circuits.weights.folding import read_through
+from interp_toolkit.circuits.weights.token_scores import read_through
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.transformer.collapsed import at_positions

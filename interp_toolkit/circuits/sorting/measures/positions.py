@@ -19,9 +19,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.weights.folding import read_through
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit
+from interp_toolkit.circuits.weights.token_scores import read_through
 from interp_toolkit.data.lists.layout import ListLayout
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.parts import NormWeights

@@ -25,13 +25,13 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
+from interp_toolkit.circuits.sorting.measures.logit_line import Source, sources
 from interp_toolkit.circuits.sorting.measures.reading import ListReading
-from interp_toolkit.circuits.sorting.measures.sources import Source, sources
-from interp_toolkit.circuits.weights.folding import read_through, written_through
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit
+from interp_toolkit.circuits.weights.token_scores import read_through, written_through
 from interp_toolkit.data.lists.layout import ListLayout
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights

@@ -18,9 +18,8 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from interp_toolkit.atomic import replacing
-from interp_toolkit.checked_json import parsed
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import parsed, replacing
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.transformer.transformer import Transformer
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.formats.pickled_files import read_as_data
 from interp_toolkit.models.loading.formats.records import TooMuchError, WouldCallError
-from interp_toolkit.models.loading.sizes import check_archive, check_tensors
+from interp_toolkit.models.loading.memory_needed import check_archive, check_tensors
 
 #: what a config with numpy numbers in it names; numbers only, checked by PyTorch's reader
 _NUMPY_NUMBERS: list[Any] = [

@@ -15,9 +15,8 @@ from typing import Any
 
 import torch
 
-from interp_toolkit.bounded import RECORD, check_file
-from interp_toolkit.checked_json import read_json
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import RECORD, check_file, read_json
 from interp_toolkit.models.loading.formats.headless import (
     headless_bridge,
     options,

@@ -26,8 +26,8 @@ import einops
 import torch
 from torch import Tensor
 
-from interp_toolkit.checked_json import read_json
 from interp_toolkit.errors import InputError
+from interp_toolkit.files import read_json
 
 _PLACES = re.compile(r"\\\{(layer|head)\\\}")
 _GROUP = re.compile(r"\(([^()]*)\)|(\S+)")

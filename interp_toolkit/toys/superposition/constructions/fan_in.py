@@ -23,9 +23,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
-from interp_toolkit.epsilon import after_offset
+from interp_toolkit.boolean_functions import after_offset
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.layers.gate_model import (
     check_bytes,

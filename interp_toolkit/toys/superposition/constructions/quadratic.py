@@ -23,9 +23,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.data.composites import random_subsets
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.layers.gate_model import gate_model, random_unit_features
 from interp_toolkit.toys.superposition.layers.gates import Gate, checked_gates

@@ -21,10 +21,10 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
+from interp_toolkit.boolean_functions import Epsilon, epsilon, mobius
 from interp_toolkit.data.composites import random_subsets
-from interp_toolkit.epsilon import Epsilon, epsilon
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.constructions.stacked_model import stacked_model
 from interp_toolkit.toys.superposition.constructions.targeted import targeted_gates
@@ -39,7 +39,6 @@ from interp_toolkit.toys.superposition.layers.functions import (
 )
 from interp_toolkit.toys.superposition.layers.gates import Gate
 from interp_toolkit.toys.superposition.layers.layer import FeatureLayer
-from interp_toolkit.truth_polynomial import mobius
 
 XOR, AND = "0110", "0001"
 Circuit = Sequence[Sequence[BooleanFunction]]

@@ -20,8 +20,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.constructions.superposed import check_interference
 from interp_toolkit.toys.superposition.layers.gate_model import (

@@ -20,10 +20,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
+from interp_toolkit.boolean_functions import Epsilon, epsilon
 from interp_toolkit.data.composites import all_composites, count_composites
-from interp_toolkit.epsilon import Epsilon, epsilon
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.layers.boolean_readoffs import FunctionReadoffs

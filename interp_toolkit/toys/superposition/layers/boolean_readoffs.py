@@ -1,6 +1,6 @@
 """Readoffs of any boolean function of few features, from their ANDs and the features themselves.
 
-A truth table is a polynomial with integer coefficients (see `interp_toolkit.truth_polynomial`): its
+A truth table is a polynomial with integer coefficients (see `boolean_functions`): its
 readoff is the same combination of AND readoffs from the neurons, of the features' own readoffs from
 the layer's input (f-vectors), and a constant. XOR is f_i + f_j - 2 AND_ij, of three features
 A + B + C - 2AB - 2AC - 2BC + 4ABC. The ANDs' errors add up with the coefficients' weights.
@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float
 from scipy.optimize import linprog
 from torch import Tensor
 
+from interp_toolkit.boolean_functions import mobius
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.layers.functions import (
@@ -34,7 +35,6 @@ from interp_toolkit.toys.superposition.layers.measured_epsilon import (
     MeasuredEpsilon,
     measured_epsilon,
 )
-from interp_toolkit.truth_polynomial import mobius
 
 #: an AND's readoffs by its features, as a construction's `readoffs`
 ANDReadoffs = Callable[[Sequence[Gate]], Float[Tensor, "gate neuron"]]

@@ -14,13 +14,13 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from interp_toolkit.boolean_functions import Epsilon, epsilon
 from interp_toolkit.data.composites import (
     all_composites,
     count_composites,
     sample_about,
     sample_composites,
 )
-from interp_toolkit.epsilon import Epsilon, epsilon
 from interp_toolkit.errors import InputError
 
 MOST_INPUTS = 20_000  # all are taken where there are no more; else so many are drawn

@@ -18,8 +18,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from interp_toolkit.boolean_functions import Epsilon, after_offset, epsilon
 from interp_toolkit.data.composites import sample_composites
-from interp_toolkit.epsilon import Epsilon, after_offset, epsilon
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.superposition.layers.gates import (
     Gate,

@@ -24,7 +24,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.epsilon import after_offset
+from interp_toolkit.boolean_functions import after_offset
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.superposition.layers.density import checked_most_on
 
@@ -58,7 +58,7 @@ class ExactEpsilon:
 
     @property
     def by_pair_after_offset(self) -> Float[np.ndarray, " pair"]:
-        """Each pair's worst error after its best gain and bias (see `interp_toolkit.epsilon`)."""
+        """Each pair's worst error after its best gain and bias (see `boolean_functions`)."""
         there = (self.neurons > 0).astype(float)
         return after_offset(there, there * (1 + self.both_on), 0 * there, self.one_on)
 

@@ -16,7 +16,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.brief import Brief
+from interp_toolkit.formatting import Brief
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.registry import Toy
 from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features

@@ -6,8 +6,8 @@ import itertools
 import pytest
 import torch
 
+from interp_toolkit.circuits.sorting.measures.logit_line import sources
 from interp_toolkit.circuits.sorting.measures.reading import read
-from interp_toolkit.circuits.sorting.measures.sources import sources
 from interp_toolkit.circuits.sorting.measures.weight_tables import (
     separator_line_of_weights,
     weight_tables,

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from interp_studies.superposition.partitioned import partitioned_and
+from interp_toolkit.boolean_functions import gate_after_offset
 from interp_toolkit.data.composites import all_composites, composite_tokens
-from interp_toolkit.epsilon import gate_after_offset
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.superposition.constructions.fan_in import (
     connected,

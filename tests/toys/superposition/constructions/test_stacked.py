@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from interp_toolkit.boolean_functions import Epsilon, epsilon
 from interp_toolkit.data.composites import composite_tokens
-from interp_toolkit.epsilon import Epsilon, epsilon
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.superposition.constructions.stacked import (
     StackedCircuit,

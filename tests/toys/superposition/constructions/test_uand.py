@@ -10,8 +10,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interp_toolkit.boolean_functions import epsilon
 from interp_toolkit.data.composites import all_composites, composite_tokens, sample_composites
-from interp_toolkit.epsilon import epsilon
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.toys.superposition.constructions.uand import universal_and

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from interp_toolkit.boolean_functions import epsilon
 from interp_toolkit.data.composites import all_composites, composite_tokens
-from interp_toolkit.epsilon import epsilon
 from interp_toolkit.errors import InputError
 from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and
 from interp_toolkit.toys.superposition.constructions.separate import separate_ands

@@ -1,0 +1,262 @@
+"""Boolean functions of features: polynomials, threshold degree, the error of a readout.
+
+`mobius` writes a function of k bits as one polynomial g(x) = Σ_S c_S Π_{i in S} x_i over the sets S
+of its inputs, with c_S = Σ_{T ⊆ S} (-1)^{|S| - |T|} g(1 on T, 0 elsewhere): an AND of each set;
+XOR is a + b - 2 ab ("Computation in superposition", sections 1.2 and 1.4). The threshold degree is
+the least degree of a polynomial with the function's signs.
+
+A readout is ε-accurate where it lies within ε of 1 on every input on which the function is true,
+and within ε of 0 on every other (same source, notation). The worst error is one definition; a bias
+or a gain that the next layer may supply anyway makes another: after the best gain and bias of each
+gate. With the on-scores in an interval of width s_on, the off-scores in one of width s_off,
+D = max(s_on, s_off) and the gap g = min(on) - max(off) (negative where they overlap), the least
+worst error over gains and biases is D / (2 (g + D)), and 1/2 where that is more or g + D <= 0: a
+constant. A readout that is affine in the two features has 1/4.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import lru_cache
+from itertools import combinations
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from scipy.optimize import linprog
+from sympy import QQ, ZZ
+from sympy.polys.matrices import DomainMatrix
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import Brief
+
+
+def mobius(table: str) -> dict[tuple[int, ...], int]:
+    """The coefficients that are not 0, by the set of inputs, small sets first.
+
+    Args:
+        table: 2^k bits, the first input most significant.
+
+    Raises:
+        InputError: not a power of two of bits.
+    """
+    n_inputs = len(table).bit_length() - 1
+    if len(table) != 2**n_inputs or set(table) - {"0", "1"}:
+        raise InputError(f"a truth table is 2^k bits, like 0110, not {table!r}")
+    values = [int(bit) for bit in table]
+    for k in range(n_inputs):  # one input after the other: subtract the value without it
+        bit = 1 << (n_inputs - 1 - k)
+        values = [v - values[i ^ bit] if i & bit else v for i, v in enumerate(values)]
+    found = {}
+    for size in range(n_inputs + 1):
+        for chosen in combinations(range(n_inputs), size):
+            coefficient = values[sum(1 << (n_inputs - 1 - k) for k in chosen)]
+            if coefficient:
+                found[chosen] = coefficient
+    return found
+
+
+MOST_BITS = 6
+SUPPORT = 1e-9  # weights of a vertex below this share of the largest are zero
+LARGEST_DENOMINATOR = 10_000  # of a coefficient, before all are made integers
+
+Monomial = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ThresholdDegree(Brief):
+    """The least degree, and why it is neither more nor less.
+
+    Attributes:
+        table: of the function, as in `probes.estimators.boolean`; constants too.
+        degree: the threshold degree.
+        polynomial: integer coefficients with the function's signs, by the set of bits.
+        weights: integers, one an input in counting order, that show that one degree less is not
+            enough; None for a constant.
+
+    Examples:
+        >>> xor = threshold_degree("0110")
+        >>> xor.degree, xor.weights.tolist()
+        (2, [1, 1, 1, 1])
+    """
+
+    table: str
+    degree: int
+    polynomial: Mapping[Monomial, int]
+    weights: Int[np.ndarray, " input"] | None
+
+
+@lru_cache(maxsize=4096)
+def threshold_degree(table: str) -> ThresholdDegree:
+    """The threshold degree of a function of at most six bits, in exact integers.
+
+    Args:
+        table: 2^n zeros and ones, the first bit most significant.
+
+    Raises:
+        InputError: no such table, or one of more bits.
+    """
+    n = _n_bits(table)
+    weights: Int[np.ndarray, " input"] | None = None
+    for degree in range(n + 1):
+        polynomial = _polynomial(table, n, degree)
+        if polynomial is not None:
+            return ThresholdDegree(table, degree, polynomial, weights)
+        weights = _weights(table, n, degree)
+    raise AssertionError("every function is a polynomial of its bits")
+
+
+def _n_bits(table: str) -> int:
+    if not isinstance(table, str) or set(table) - {"0", "1"} or len(table).bit_count() != 1:
+        raise InputError(f"a truth table is 2^n zeros and ones, like 0110, not {table!r}")
+    n = len(table).bit_length() - 1
+    if n > MOST_BITS:
+        raise InputError(f"the threshold degree is found of at most {MOST_BITS} bits, not {n}")
+    return n
+
+
+def monomials(n_bits: int, degree: int) -> list[Monomial]:
+    """The sets of at most `degree` bits, small ones first."""
+    sizes = range(min(degree, n_bits) + 1)
+    return [chosen for size in sizes for chosen in itertools.combinations(range(n_bits), size)]
+
+
+def monomial_values(n_bits: int, degree: int) -> Int[np.ndarray, "input monomial"]:
+    """Every monomial on every input, inputs in counting order."""
+    bits = np.array(list(itertools.product((0, 1), repeat=n_bits)), dtype=np.int64)
+    bits = bits.reshape(2**n_bits, n_bits)
+    return np.stack([bits[:, list(m)].prod(1) for m in monomials(n_bits, degree)], axis=1)
+
+
+def signs(table: str) -> Int[np.ndarray, " input"]:
+    """+1 where the function is true, -1 where it is false."""
+    return np.array([1 if bit == "1" else -1 for bit in table], dtype=np.int64)
+
+
+def _polynomial(table: str, n: int, degree: int) -> dict[Monomial, int] | None:
+    """Integer coefficients with the function's signs, as few and small as a programme finds."""
+    signed = signs(table)[:, None] * monomial_values(n, degree)
+    k = signed.shape[1]
+    found = linprog(
+        np.ones(2 * k),  # the least sum of absolute coefficients
+        A_ub=-np.hstack([signed, -signed]),
+        b_ub=-np.ones(len(signed)),
+        method="highs",
+    )
+    if found.x is None:
+        return None
+    fractions = [
+        Fraction(float(x)).limit_denominator(LARGEST_DENOMINATOR) for x in found.x[:k] - found.x[k:]
+    ]
+    scale = math.lcm(*(x.denominator for x in fractions))
+    coefficients = [int(x * scale) for x in fractions]
+    if (signed.astype(object) @ np.array(coefficients, dtype=object)).min() <= 0:
+        raise AssertionError(f"{table}: the coefficients do not hold in integers")
+    return {m: c for m, c in zip(monomials(n, degree), coefficients, strict=True) if c}
+
+
+def _weights(table: str, n: int, degree: int) -> Int[np.ndarray, " input"]:
+    """Integer weights under which every monomial of the degree balances between the classes."""
+    signed = signs(table)[:, None] * monomial_values(n, degree)
+    found = linprog(
+        np.zeros(len(signed)),
+        A_eq=np.vstack([signed.T, np.ones(len(signed))]),
+        b_eq=np.eye(signed.shape[1] + 1)[-1],
+        method="highs-ds",  # ends at a vertex, whose support settles it
+    )
+    if found.x is None:
+        raise AssertionError(f"{table}: neither a polynomial nor weights of degree {degree}")
+    support = np.flatnonzero(found.x > SUPPORT * found.x.max())
+    weights = np.zeros(len(signed), dtype=np.int64)
+    weights[support] = _integers(signed[support])
+    if weights.min() < 0 or not weights.any() or (weights @ signed).any():
+        raise AssertionError(f"{table}: the weights do not hold in integers")
+    return weights
+
+
+def _integers(signed: Int[np.ndarray, "input monomial"]) -> list[int]:
+    """The one combination of the rows that vanishes, as positive integers without a divisor."""
+    matrix = DomainMatrix(signed.T.tolist(), signed.T.shape, ZZ).convert_to(QQ)
+    [found] = matrix.nullspace().to_list()
+    fractions = [Fraction(int(x.numerator), int(x.denominator)) for x in found]
+    scale = math.lcm(*(x.denominator for x in fractions))
+    whole = [int(x * scale) for x in fractions]
+    divisor = math.gcd(*whole) * (1 if whole[0] > 0 else -1)
+    return [x // divisor for x in whole]
+
+
+#: the least worst error of an affine readout of the AND of two bits, all four inputs present
+AFFINE = 0.25
+
+
+@dataclass(frozen=True)
+class Epsilon:
+    """The errors of readouts of some gates over some inputs.
+
+    Attributes:
+        worst: the largest |readout - function|.
+        q99: its 99 % quantile over gates and inputs.
+        rms: its root mean square over gates and inputs.
+        worst_after_offset: the largest over gates after the gate's best gain and bias.
+    """
+
+    worst: float
+    q99: float
+    rms: float
+    worst_after_offset: float
+
+
+def after_offset(
+    on_low: Float[np.ndarray, "*gate"],
+    on_high: Float[np.ndarray, "*gate"],
+    off_low: Float[np.ndarray, "*gate"],
+    off_high: Float[np.ndarray, "*gate"],
+) -> Float[np.ndarray, "*gate"]:
+    """The worst error of each gate after its best gain (>= 0) and bias, from its scores' ranges.
+
+    NaN where a gate has no score on one side (give NaN for its range).
+    """
+    spread = np.maximum(on_high - on_low, off_high - off_low)
+    room = (on_low - off_high) + spread
+    known = ~np.isnan(room)
+    least = np.full(np.shape(room), 0.5)
+    useful = known & (room > 0)
+    least[useful] = np.minimum(0.5, spread[useful] / (2 * room[useful]))
+    least[~known] = np.nan
+    return least
+
+
+def gate_after_offset(
+    scores: Float[np.ndarray, "input gate"], truth: Bool[np.ndarray, "input gate"]
+) -> Float[np.ndarray, " gate"]:
+    """`after_offset` of each gate's scores; NaN where it is true on all inputs or on none."""
+    on, off = np.where(truth, scores, np.nan), np.where(truth, np.nan, scores)
+    both = truth.any(axis=0) & ~truth.all(axis=0)
+    least = np.full(scores.shape[1], np.nan)
+    ranges = [f(side[:, both], axis=0) for side in (on, off) for f in (np.nanmin, np.nanmax)]
+    least[both] = after_offset(*ranges)
+    return least
+
+
+def epsilon(
+    scores: Float[np.ndarray, "input gate"], truth: Bool[np.ndarray, "input gate"]
+) -> Epsilon:
+    """The errors of the scores of some gates on some inputs.
+
+    Raises InputError without inputs or gates. Gates that are constant on the inputs count in all
+    but `worst_after_offset`, which is NaN where there is no other gate.
+    """
+    if not scores.size:
+        raise InputError("there is no readout to measure: no inputs or no gates")
+    errors = np.abs(scores - truth)
+    least = gate_after_offset(scores, truth)
+    known = least[~np.isnan(least)]
+    return Epsilon(
+        worst=float(errors.max()),
+        q99=float(np.quantile(errors, 0.99)),
+        rms=float(np.sqrt(np.mean(errors**2))),
+        worst_after_offset=float(known.max()) if len(known) else float("nan"),
+    )

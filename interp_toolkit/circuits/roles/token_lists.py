@@ -1,0 +1,257 @@
+"""Lists of tokens: delimiters, and ordered ones (weekdays, numbers, letters).
+
+Which tokens are punctuation or line breaks is asked of the model's own tokenizer. Of ordered lists:
+rows that ask for the one after another, and whether heads' OV circuits take tokens to the one
+after, from weights alone.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.roles.asks import Asks
+from interp_toolkit.circuits.roles.flips import among_largest
+from interp_toolkit.circuits.weights.token_scores import read_through
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.weights.parts import neurons
+from interp_toolkit.models.weights.precision import at_least_single
+from interp_toolkit.models.weights.view import ModelWeights
+from interp_toolkit.stats import LEVEL
+
+
+def delimiter_places(model: Model, asks: Asks) -> Bool[np.ndarray, "ask pos"] | None:
+    """Earlier places of delimiters, but the first of a row; None without a tokenizer."""
+    tokenizer = getattr(model, "tokenizer", None)
+    if tokenizer is None:
+        return None
+    ids = np.unique(asks.tokens)
+    try:
+        texts = [str(tokenizer.decode([token])) for token in ids.tolist()]
+    except Exception:  # strangers' tokenizers, ids beyond theirs
+        return None
+    marks = ids[[is_delimiter(text) for text in texts]]
+    places: np.ndarray = asks.earlier & np.isin(asks.tokens, marks)
+    places[:, 0] = False
+    return places
+
+
+def is_delimiter(text: str) -> bool:
+    r"""Whether a token is nothing but punctuation, or a line break.
+
+    Examples:
+        >>> [is_delimiter(text) for text in (" ,", "\n", " a", " ")]
+        [True, True, False, False]
+    """
+    bare = text.strip()
+    if not bare:
+        return "\n" in text
+    return all(unicodedata.category(letter).startswith("P") for letter in bare)
+
+
+FEWEST = 4  # members: with fewer, other shifts and orders say nothing
+LISTS = (
+    "Monday Tuesday Wednesday Thursday Friday Saturday Sunday",
+    "January February March April May June July August September October November December",
+    "one two three four five six seven eight nine ten eleven twelve",
+    "first second third fourth fifth sixth seventh eighth ninth tenth",
+    "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20",
+    "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z",
+    "a b c d e f g h i j k l m n o p q r s t u v w x y z",
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Successions:
+    """Which asks are for a successor.
+
+    Attributes:
+        lists: token ids in order, those that some row asks for.
+        which: the list of each ask; -1: it asks for no successor.
+        before: the token in front of the answer on that list; -1 likewise.
+    """
+
+    lists: tuple[Int[np.ndarray, " member"], ...]
+    which: Int[np.ndarray, " ask"]
+    before: Int[np.ndarray, " ask"]
+
+    @property
+    def asked(self) -> Bool[np.ndarray, " ask"]:
+        """Whether an ask is for a successor."""
+        found: np.ndarray = self.which >= 0
+        return found
+
+
+def lists_of(model: Model, given: Sequence[Sequence[int]] | None) -> list[Int[np.ndarray, " m"]]:
+    """Lists of tokens in order: those given, or the tokenizer's; none without either.
+
+    Raises InputError for a list that is too short, or has a token twice or outside the vocabulary.
+    """
+    if given is None:
+        tokenizer = getattr(model, "tokenizer", None)
+        return [] if tokenizer is None else _of_tokenizer(tokenizer)
+    lists = [np.asarray(members, dtype=np.int64) for members in given]
+    d_vocab = int(model.cfg.d_vocab)
+    for members in lists:
+        if members.ndim != 1 or len(np.unique(members)) != len(members) or len(members) < FEWEST:
+            raise InputError(f"a list of successors has {FEWEST} different tokens or more")
+        if members.min() < 0 or members.max() >= d_vocab:
+            raise InputError(f"a list of successors has tokens outside 0 to {d_vocab - 1}")
+    return lists
+
+
+def successions(asks: Asks, lists: Sequence[Int[np.ndarray, " m"]]) -> Successions:
+    """Which asks are for a successor, by the first list on which they are."""
+    which, before = (np.full(len(asks), -1) for _ in range(2))
+    for number, members in enumerate(lists):
+        follows = dict(zip(members[1:].tolist(), members[:-1].tolist(), strict=True))
+        token = np.array([follows.get(answer, -1) for answer in asks.answer.tolist()])
+        found = (which < 0) & (token >= 0) & asks.holding(token).any(1)
+        which[found], before[found] = number, token[found]
+    used = [number for number in range(len(lists)) if (which == number).any()]
+    renamed = np.array([used.index(n) if n in used else -1 for n in which.tolist()], dtype=int)
+    return Successions(tuple(lists[n] for n in used), renamed, before)
+
+
+def _of_tokenizer(tokenizer: Any) -> list[Int[np.ndarray, " member"]]:
+    lists: list[Int[np.ndarray, " member"]] = []
+    for text in LISTS:
+        for space in (" ", ""):
+            ids = [_single(tokenizer, space + word) for word in text.split()]
+            kept = _longest(ids)
+            if len(kept) >= FEWEST and not any(np.array_equal(kept, other) for other in lists):
+                lists.append(np.array(kept))
+    return lists
+
+
+def _single(tokenizer: Any, text: str) -> int | None:
+    """The id of a text that is one token."""
+    try:
+        ids = tokenizer.encode(text, add_special_tokens=False)
+    except Exception:  # strangers' tokenizers
+        return None
+    ids = getattr(ids, "ids", ids)
+    return int(ids[0]) if len(ids) == 1 else None
+
+
+def _longest(ids: Sequence[int | None]) -> list[int]:
+    """The longest stretch without a gap: what stands beside a gap has no successor."""
+    best: list[int] = []
+    run: list[int] = []
+    for token in [*ids, None]:
+        if token is None or token in run:
+            best, run = max(best, run, key=len), []
+        else:
+            run.append(token)
+    return best
+
+
+DRAWS = 2000
+TIE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class ListCircuits:
+    """What OV circuits do on lists, every head's.
+
+    Attributes:
+        score: mean entry at the successor, in root mean squares.
+        p_value: adjusted for all heads.
+        best_shift: whether no other shift along the lists scores as much.
+        note: what is approximate, or None.
+    """
+
+    score: Float[np.ndarray, "layer head"]
+    p_value: Float[np.ndarray, "layer head"]
+    best_shift: Bool[np.ndarray, "layer head"]
+    note: str | None
+
+    @property
+    def passes(self) -> Bool[np.ndarray, "layer head"]:
+        """Whether a circuit takes tokens to their successors."""
+        found: np.ndarray = (self.p_value <= LEVEL) & self.may
+        return found
+
+    @property
+    def may(self) -> Bool[np.ndarray, "layer head"]:
+        """Whether it does so more than any other shift, whether by chance or not."""
+        found: np.ndarray = (self.score > 0) & self.best_shift
+        return found
+
+
+@torch.no_grad()
+def list_circuits(
+    view: ModelWeights, lists: Sequence[Int[np.ndarray, " member"]], *, seed: int = 0
+) -> ListCircuits:
+    """Successor scores of every head; raises InputError for weights that cannot be read."""
+    tables, note = [], None
+    for members in lists:
+        embedded, said = effective_embedding(view, torch.from_numpy(members))
+        note = note or said
+        tables.append(_tables(view, members, embedded))
+    flat = [_centred(table) for table in tables]  # layer head source target
+    size = np.sqrt(sum(np.square(t).sum((-1, -2)) for t in flat))
+    size = np.where(size > 0, size, 1.0)
+    score = sum(_at_shift(t, 1) for t in flat) / size
+    others = [s for s in range(-2, 4) if s != 1]
+    rivals = np.stack([sum(_at_shift(t, s) for t in flat) / size for s in others])
+    rng = np.random.default_rng(seed)
+    null = np.empty(DRAWS)
+    for draw in range(DRAWS):
+        orders = [rng.permutation(t.shape[-1]) for t in flat]
+        drawn = sum(_at_shift(t[..., o], 1) for t, o in zip(flat, orders, strict=True)) / size
+        null[draw] = drawn.max()
+    p_value = among_largest(score - TIE, null)
+    return ListCircuits(score, p_value, np.all(score > rivals, axis=0), note)
+
+
+@torch.no_grad()
+def effective_embedding(
+    view: ModelWeights, tokens: Int[Tensor, " token"]
+) -> tuple[Float[Tensor, "token d_model"], str | None]:
+    """Embeddings with what MLP 0 adds to them; or without, and why."""
+    x = view.embed(tokens.to(view.W_E.device))
+    try:
+        w = view.mlp(0)
+        if w is None:
+            return x, None
+        added = neurons(w, w.norm(x).to(w.W_in)) @ w.W_out + w.b_out
+        return x + w.post_norm(added).to(x), None
+    except InputError as error:
+        return x, f"successor scores from weights leave out MLP 0: {error}"
+
+
+def _tables(
+    view: ModelWeights, members: Int[np.ndarray, " m"], embedded: Float[Tensor, "m d_model"]
+) -> Float[np.ndarray, "layer head m m"]:
+    U = read_through(view.final_norm, view.W_U[:, members])
+    alone = view.embed(torch.from_numpy(members).to(view.W_E.device))
+    tables = []
+    for layer in range(view.n_layers):
+        w = view.ov(layer)
+        x = at_least_single(w.norm(embedded if layer else alone).to(w.W_V))
+        v = torch.einsum("nm,hmd->hnd", x, at_least_single(w.W_V))
+        tables.append((v @ (at_least_single(w.W_O) @ U)).cpu().numpy())
+    return np.stack(tables)
+
+
+def _centred(table: Float[np.ndarray, "*some m m"]) -> Float[np.ndarray, "*some m m"]:
+    table = table - table.mean(-1, keepdims=True)
+    centred: np.ndarray = table - table.mean(-2, keepdims=True)
+    return centred
+
+
+def _at_shift(table: Float[np.ndarray, "*some m m"], shift: int) -> Float[np.ndarray, "*some"]:
+    """The mean entry so many columns to the right of the diagonal, in units of the table's side."""
+    m = table.shape[-1]
+    along = np.diagonal(table, shift, -2, -1)
+    mean: np.ndarray = along.mean(-1) * m if along.shape[-1] else np.zeros(table.shape[:-2])
+    return mean

@@ -1,0 +1,283 @@
+"""Files: written whole or not at all, and read from anyone within bounds.
+
+`replacing` writes a file so that a reader finds the old one or the new one. `check_file` and
+`read_whole` take regular files no larger than what they are for may be. JSON, NPZ and YAML are read
+as data (no tags, no pickles, each key once) or refused in one line that names where it comes from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import io
+import json
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from interp_toolkit.errors import InputError, first_line
+
+if TYPE_CHECKING:
+    import numpy as np
+    import yaml
+
+
+@contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
+    """A file to write beside `path`, which takes its place if the block ends without an error.
+
+    What was written is on the disk before it takes that place, and the place is before this
+    returns, so that not even a loss of power leaves half a file. A link is followed. The file gets
+    the mode that the user's umask gives. Raises OSError when it cannot be made there; nothing is
+    left behind.
+    """
+    target = Path(os.path.realpath(path))
+    partial = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        partial.touch()
+        mode = partial.stat().st_mode
+        yield partial
+        partial.chmod(mode)
+        _sync(partial)
+        os.replace(partial, target)
+        with suppress(OSError):  # not every system can open a folder, or sync one
+            _sync(target.parent)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file's content, or a folder's list of names, is on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+RECORD = 64 * 2**20  # bytes of a record, a configuration, a tokenizer; real ones have half at most
+ALWAYS_FINE = 1 << 30  # bytes that any file may stand for
+PACKED = 64  # what a file may stand for beyond that, in sizes of its own
+COPIES = 3  # of what a file holds, that reading it makes
+PARSED = 16  # what text takes when it is read as rows, in sizes of its own
+_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/memory.limit_in_bytes"))
+
+
+def read_whole(path: Path, most: int = RECORD) -> bytes:
+    """All bytes of a file.
+
+    Args:
+        path: of a regular file; a link is followed.
+        most: bytes that it may have.
+
+    Raises:
+        OSError: it cannot be opened, is not a regular file, or larger.
+    """
+    check_file(path, most)
+    return path.read_bytes()
+
+
+def check_file(path: Path, most: int | None = None) -> None:
+    """Refuse what is there and is not a regular file, or is larger than so many bytes; OSError."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):  # opening says that
+        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+    if most is not None and found.st_size > most:
+        raise OSError(errno.EFBIG, f"it is larger than {in_words(most)}", str(path))
+
+
+def read_whole_text(path: Path, most: int = RECORD, encoding: str = "utf-8") -> str:
+    """The text of a file, its line ends as Python reads them; as `read_whole`, or UnicodeError."""
+    return io.StringIO(read_whole(path, most).decode(encoding), newline=None).read()
+
+
+def most_text() -> int:
+    """Bytes of text that may be read whole as rows."""
+    memory = machine_memory()
+    return ALWAYS_FINE if memory is None else max(RECORD, memory // PARSED)
+
+
+def most_claimed(size: int) -> int:
+    """Bytes that a file of so many may stand for."""
+    return max(ALWAYS_FINE, PACKED * size)
+
+
+def check_claim(claimed: int, size: int) -> None:
+    """Refuse what would take far more memory than its file has bytes, or than the machine has.
+
+    Args:
+        claimed: bytes of what the file stands for.
+        size: of the file, in bytes.
+
+    Raises:
+        OSError: too much.
+    """
+    if claimed > most_claimed(size):
+        raise OSError(f"it claims to hold {in_words(claimed)}, the file has {size:,} bytes")
+    memory = machine_memory()
+    if memory is not None and COPIES * claimed > memory:
+        raise OSError(
+            f"it holds {in_words(claimed)}, too much for this machine's {in_words(memory)}"
+        )
+
+
+def in_words(n_bytes: int) -> str:
+    """A size in the largest unit of which it has one.
+
+    Examples:
+        >>> in_words(64 * 2**20), in_words(3 * 2**29)
+        ('64 MiB', '1.5 GiB')
+    """
+    unit, name = (2**30, "GiB") if n_bytes >= 2**30 else (2**20, "MiB")
+    return f"{n_bytes / unit:.3g} {name}"
+
+
+def machine_memory() -> int | None:
+    """Bytes of memory that this process may use at most; None where the system does not say."""
+    found = []
+    with contextlib.suppress(AttributeError, ValueError, OSError):
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in _LIMITS:
+        try:
+            found.append(int(path.read_text()))
+        except (OSError, ValueError):  # not there, or "max"
+            continue
+    return min((n for n in found if n > 0), default=None)
+
+
+MOST_DIGITS = 300  # of a whole number, beyond which no float holds it
+
+
+def read_json(path: Path, source: str) -> Any:
+    """What a UTF-8 file of JSON holds.
+
+    Args:
+        path: of the file.
+        source: what errors call it, such as `--config cfg.json`.
+
+    Raises:
+        InputError: it cannot be read, is too large, or is no JSON.
+    """
+    try:
+        text = read_whole(path)
+    except OSError as error:
+        raise InputError(f"{source}: {error.strerror}") from error
+    return parsed(text, source)
+
+
+def parsed(text: bytes | str, source: str) -> Any:
+    """What JSON says, in UTF-8; raises InputError where it is none, or a number has no size."""
+    try:
+        said = text if isinstance(text, str) else text.decode("utf-8")
+        return json.loads(said, parse_int=_whole)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{source} is not JSON: {error}") from error
+
+
+def _whole(digits: str) -> int:
+    if len(digits) > MOST_DIGITS:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
+
+
+def read_npz(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an archive, by name.
+
+    Raises:
+        InputError: it is damaged, holds pickled objects, or more than there is room for.
+    """
+    import zipfile
+
+    import numpy as np
+
+    try:
+        with path.open("rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("it is no archive of arrays; save it with numpy.savez")
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as archive:  # reads no array before it is asked
+                claimed = sum(entry.file_size for entry in archive.zip.infolist())
+                check_claim(claimed, path.stat().st_size)
+                return {name: archive[name] for name in archive.files}
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def read_npy(path: Path) -> np.ndarray:
+    """The one array of a file; raises InputError as `read_npz`."""
+    import numpy as np
+
+    try:
+        size = path.stat().st_size
+        check_claim(size, size)
+        with path.open("rb") as file:
+            array: np.ndarray = np.lib.format.read_array(file, allow_pickle=False)
+            return array
+    except Exception as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: Exception) -> InputError:
+    """What numpy, which meets a broken file in many ways, says of it, in a line."""
+    if "Object arrays" in str(error):
+        return InputError(
+            f"{path}: it holds pickled objects, which could run code; save plain arrays"
+        )
+    reason = first_line(error)[:200]
+    return InputError(f"{path}: this is no readable {path.suffix} file ({reason})")
+
+
+LARGEST = 2**20  # bytes; to read as many takes ten seconds
+
+
+def read_yaml(path: Path) -> Any:
+    """What a file of YAML (or JSON, which YAML includes) holds.
+
+    Raises:
+        InputError: it cannot be read, is too large, no YAML in UTF-8, has an alias or a key twice.
+    """
+    import yaml
+
+    try:
+        return yaml.load(read_whole_text(path, LARGEST), _plain_loader())
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InputError(f"{path} is not text in UTF-8") from error
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f" (line {mark.line + 1}: {getattr(error, 'problem', '')})"
+        raise InputError(f"{path} is not YAML{where}") from error
+
+
+@cache
+def _plain_loader() -> type[yaml.SafeLoader]:
+    """The loader class; PyYAML is imported when it is needed."""
+    import yaml
+
+    class PlainLoader(yaml.SafeLoader):
+        """YAML's safe subset, less aliases and repeated keys."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                line = self.peek_event().start_mark.line + 1  # type: ignore[no-untyped-call]
+                raise InputError(f"aliases are not read (line {line}): write the value out")
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+            known: set[str] = set()
+            for key_node, _ in node.value:
+                key = repr(self.construct_object(key_node, deep=True))
+                if key in known:
+                    line = key_node.start_mark.line + 1
+                    raise InputError(f"the key {key} stands twice (line {line})")
+                known.add(key)
+            return super().construct_mapping(node, deep)
+
+    return PlainLoader

@@ -1,0 +1,89 @@
+"""Copying: prompts of random tokens or of text, which repeat and ask for what came next.
+
+Repeated random tokens: what came after the last token the first time round comes again.
+
+A segment of different random tokens, then its beginning again, cut off at a random place. The
+wrong answer is another token of the segment. Corrupted: in the first segment the answer is
+replaced with a token that the row does not have.
+Source: Olsson et al. 2022, "In-context Learning and Induction Heads".
+
+Repeated sentences: a sentence, then the same again up to its last word.
+
+The nouns are drawn, so that nothing but the first sentence tells the last one. The wrong answer is
+another noun of the sentence. Corrupted: in the first sentence the last noun is another one.
+Source: Olsson et al. 2022, "In-context Learning and Induction Heads", whose heads copy text too.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from interp_toolkit.data import FeatureData
+from interp_toolkit.data.text.tokenization import Tokenizer
+from interp_toolkit.registry import PromptTask
+from interp_toolkit.tasks.rows import PromptPair, Words, cannot_hold, drawn_rows
+
+LENGTH = 24  # tokens a row, without what the tokenizer puts before every text
+SEGMENT = (14, 20)  # tokens before the repeat, from and below
+
+
+def make_copy_random(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
+    """Rows of the task."""
+    words = Words(tokenizer)
+    ids = words.vocabulary()
+    if len(ids) <= SEGMENT[1]:
+        raise cannot_hold(f"it has {len(ids)} tokens, and a row needs {SEGMENT[1] + 1}")
+
+    def draw(template: int, rng: np.random.Generator) -> PromptPair | None:
+        n_first = int(rng.integers(*SEGMENT))
+        *segment, another = rng.choice(ids, n_first + 1, replace=False).tolist()
+        again = LENGTH - n_first
+        first = [another if i == again else token for i, token in enumerate(segment)]
+        clean, corrupted = ((*words.first, *part, *segment[:again]) for part in (segment, first))
+        others = [token for token in segment if token not in (segment[again], segment[again - 1])]
+        return PromptPair(clean, corrupted, segment[again], int(rng.choice(others)))
+
+    return drawn_rows(draw, 1, rows, seed, "copy-random")
+
+
+COPY_RANDOM = PromptTask(
+    "copy-random",
+    "Go on with random tokens that repeat.",
+    make_copy_random,
+    "Olsson et al. 2022, In-context Learning and Induction Heads",
+)
+
+
+SENTENCES = (
+    "Today the {0} brought the {1} a {2} from the",
+    "Later the {0} showed the {1} a {2} near the",
+    "Once the {0} left the {1} a {2} behind the",
+    "Then the {0} sold the {1} a {2} for the",
+)
+NOUNS = (
+    "teacher doctor student king writer singer player farmer book letter table picture house "
+    "window chair bird horse flower truck bridge garden river street paper key box ring clock "
+    "ball cup basket computer"
+)
+
+
+def make_copy_text(tokenizer: Tokenizer, rows: int, seed: int) -> FeatureData:
+    """Rows of the task."""
+    words = Words(tokenizer)
+    nouns = words.known(NOUNS, "nouns")
+
+    def draw(template: int, rng: np.random.Generator) -> PromptPair | None:
+        *said, last, another = rng.choice(nouns, 5, replace=False).tolist()
+        start = SENTENCES[template].format(*said)
+        clean, corrupted = (f"{start} {noun}. {start}" for noun in (last, another))
+        return words.pair(clean, corrupted, f" {last}", f" {rng.choice(said)}")
+
+    return drawn_rows(draw, len(SENTENCES), rows, seed, "copy-text")
+
+
+COPY_TEXT = PromptTask(
+    "copy-text",
+    "Say a sentence again.",
+    make_copy_text,
+    "Olsson et al. 2022, In-context Learning and Induction Heads",
+)
