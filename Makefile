@@ -152,12 +152,14 @@ clean:
 $(VENV)/ready: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (TransformerLens 3, sae-lens, development tools): a few minutes"
 	$(PYTHON) -m venv $(VENV)
+	rm -rf interp_toolkit.egg-info  # entry points of an earlier state
 	$(BIN)/pip $(PIP) $(PINS) "transformer-lens<4" -e ".[sae,dev,docs]"
 	@touch $@
 
 $(VENV4)/ready: pyproject.toml constraints-tl4.txt
 	@echo "Setting up $(VENV4) (TransformerLens 4): a few minutes"
 	$(PYTHON) -m venv $(VENV4)
+	rm -rf interp_toolkit.egg-info
 	$(VENV4)/bin/pip $(PIP) $(PINS4) "transformer-lens>=4" -e ".[dev]"
 	@touch $@
 

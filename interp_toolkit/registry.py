@@ -342,7 +342,7 @@ def _entries(group: Group) -> dict[str, EntryPoint]:
     for entry in entry_points(group=full):
         if entry.name not in ours:
             found[entry.name] = entry
-        elif entry.value != ours[entry.name]:
+        elif not entry.value.startswith("interp_toolkit."):  # an installation from before
             warnings.warn(
                 f"{entry.value} is left out: its name, {entry.name!r}, is taken by a "
                 f"{group[:-1]} of interp_toolkit",
