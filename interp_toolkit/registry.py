@@ -110,7 +110,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "sort-causal": "training.sorting:CAUSAL",
         "sort-distinct": "training.sorting:DISTINCT",
         "sort-bidirectional": "training.sorting:BIDIRECTIONAL",
-        "uand": "training.uand.recipe:RECIPE",
+        "uand": "training.uand:RECIPE",
         "retrieval": "training.tasks.retrieval:RECIPE",
         "k-hop": "training.tasks.k_hop:RECIPE",
         "modular-addition": "training.tasks.modular_addition:RECIPE",

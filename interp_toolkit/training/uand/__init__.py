@@ -1,1 +1,0 @@
-"""A layer that learns the ANDs of all pairs: `interp train uand`."""
