@@ -18,7 +18,7 @@ from interp_toolkit.results import Result
 from interp_toolkit.state import as_found
 
 if TYPE_CHECKING:
-    from interp_toolkit.circuits.collapse.result import CollapseResult
+    from interp_toolkit.circuits.collapse import CollapseFinding
     from interp_toolkit.circuits.composition.result import CompositionResult
     from interp_toolkit.circuits.edges.result import CircuitResult
     from interp_toolkit.circuits.heads.result import HeadsResult
@@ -70,7 +70,7 @@ def analyze(
 @overload
 def analyze(
     model: Any, name: Literal["collapse"], *, data: Any = None, **options: Any
-) -> CollapseResult: ...
+) -> CollapseFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["roles"], *, data: Any = None, **options: Any

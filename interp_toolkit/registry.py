@@ -48,7 +48,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "skip-bigrams": "circuits.skip_bigrams.analysis:SKIP_BIGRAMS",
         "universal-keys": "circuits.universal_keys.analysis:UNIVERSAL_KEYS",
         "uand": "probes.uand.analysis:UAND",
-        "collapse": "circuits.collapse.analysis:COLLAPSE",
+        "collapse": "circuits.collapse:COLLAPSE",
         "roles": "circuits.roles.analysis:ROLES",
     },
     "detectors": {

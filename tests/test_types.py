@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import re
 import subprocess
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from interp_toolkit import analysis
-from interp_toolkit.registry import find
+from interp_toolkit.registry import CATALOGUE, find
 
 USER_CODE = """
 import interp_toolkit as it
@@ -25,6 +24,11 @@ reveal_type(it.analyze("model.pt", "xor").sites)
 name: str = input()
 reveal_type(it.analyze(model, name))
 reveal_type(heads.figures()[0].to_plotly)
+finding = it.analyze(model, "collapse")
+reveal_type(finding)
+reveal_type(finding.layers[0].cosine)
+reveal_type(finding.evidence.rise)
+finding.evidence.risen
 it.analyse(model, "heads")
 model.run_with_cache([[0, 1]])
 """
@@ -38,12 +42,10 @@ def test_every_analysis_of_ours_is_known_by_its_result() -> None:
         for name in typing.get_args(names):
             assert name not in said
             said[name] = overload.__annotations__["return"]
-    ours = importlib.metadata.entry_points(group="interp_toolkit.probes")
     wanted = {
-        entry.name: getattr(found.run, "func", found.run).__annotations__["return"]
-        for entry in ours
-        if entry.dist is not None and entry.dist.name == "interp-toolkit"
-        for found in [find("probes", entry.name)]
+        name: getattr(found.run, "func", found.run).__annotations__["return"]
+        for name in CATALOGUE["probes"]
+        for found in [find("probes", name)]
     }
     assert said == wanted
 
@@ -63,6 +65,12 @@ def test_mypy_follows_an_installed_package_and_finds_a_slip(tmp_path: Path) -> N
     assert [kind.rsplit(".", 1)[-1] for kind in revealed[:2]] == ["LoadedModel", "HeadsResult"]
     assert "SiteVerdict" in revealed[2]
     assert revealed[3].endswith("results.Result")
+    assert revealed[5].endswith("collapse.CollapseFinding")
+    assert re.fullmatch(
+        r"(builtins\.)?float \| None|Union\[(builtins\.)?float, None\]", revealed[6]
+    )
+    assert revealed[7].removeprefix("builtins.") == "float"
     errors = [line for line in done.stdout.splitlines() if ": error:" in line]
-    assert len(errors) == 1, done.stdout
-    assert 'Module has no attribute "analyse"' in errors[0]
+    assert len(errors) == 2, done.stdout
+    assert '"CollapseEvidence" has no attribute "risen"' in errors[0]
+    assert 'Module has no attribute "analyse"' in errors[1]

@@ -40,7 +40,7 @@ ESTIMATES = ("value", "effect", "mean", "cosine", "gap")
 #: fields whose words are findings, beside those that hold a status
 WORDS = ("causal", "answer", "outcome", "word", "structure")
 STATUSES = frozenset(get_args(Status))
-NOT_COMPARED = ("probe", "verdict", "provenance", "notes", "graph", "jobs", "tables")
+NOT_COMPARED = ("probe", "verdict", "headline", "provenance", "notes", "graph", "jobs", "tables")
 LARGEST = 256 * 2**20  # bytes of a file
 
 

@@ -1,5 +1,7 @@
 """Results in the terminal: the verdict, what it rests on, the tables, where it comes from.
 
+A `Finding` shows its headline, then its findings as bullets; its evidence is in HTML and JSON.
+
 Everything fits the console's width, 80 columns as a rule: numbers are never broken, text folds
 inside its column, and what still does not fit is left out and named. Outcomes carry a sign as
 well as a colour; a terminal that knows ASCII only gets signs and dots it can show.
@@ -20,10 +22,12 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from interp_toolkit.errors import printable
+from interp_toolkit.finding import Finding, headline_of
 from interp_toolkit.formatting import LIKENESS
 from interp_toolkit.report import side_by_side
 from interp_toolkit.report.format import (
     MISSING,
+    PLAIN_SIGN,
     SIGNS,
     deciding,
     evidence_of,
@@ -56,7 +60,7 @@ _ASCII = str.maketrans(LIKENESS)
 
 
 def render(results: Sequence[Result], console: Console, *, quiet: bool = False) -> None:
-    """Show results on a console; with `quiet`, each result's sign and verdict on one line.
+    """Show results on a console; with `quiet`, each result's sign and headline on one line.
 
     Examples:
         >>> import interp_toolkit as it
@@ -96,7 +100,10 @@ def _render_one(result: Result, model: str, console: Console) -> None:
             padding=(0, 1),
         )
     )
-    _print_evidence(result, console)
+    if isinstance(result, Finding):
+        _print_findings(result, console)
+    else:
+        _print_evidence(result, console)
     for table in result.tables():
         _print_table(table, console)
     line = Text(_plain(provenance_line(result.provenance), console), style="dim")
@@ -105,7 +112,17 @@ def _render_one(result: Result, model: str, console: Console) -> None:
 
 def _verdict(result: Result, console: Console) -> Text:
     sign = Text(_plain(sign_of(result), console), style=f"bold {_style(result.status)}")
-    return Text.assemble(sign, " ", (_plain(result.verdict, console), "bold"))
+    return Text.assemble(sign, " ", (_plain(headline_of(result), console), "bold"))
+
+
+def _print_findings(finding: Finding, console: Console) -> None:
+    """The findings as bullets, then what a reader must know beside."""
+    grid = Grid.grid(padding=(0, 1, 0, 0))
+    for sentence in finding.findings:
+        grid.add_row(Text(_plain(PLAIN_SIGN, console)), Text(_plain(sentence, console)))
+    for note in finding.notes:
+        grid.add_row("", Text(_plain(f"Note: {note}", console), style="dim"))
+    console.print(Padding(grid, (0, 0, 1, 0)))
 
 
 def _print_evidence(result: Result, console: Console) -> None:

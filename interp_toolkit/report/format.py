@@ -16,7 +16,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from interp_toolkit.results import STATUS_TONES, Result, Tone, jsonable
+from interp_toolkit.finding import headings_of
+from interp_toolkit.results import STATUS_TONES, Evidence, Result, Tone, jsonable
 
 LABELS: Mapping[str, str] = {
     "smallest_gap": "smallest gap that counts",
@@ -37,9 +38,6 @@ LABELS: Mapping[str, str] = {
     "faithfulness_high": "to",
     "faithfulness_where_chosen": "faithfulness, rows edges were chosen on",
     "rule": "an edge is kept by",
-    "least_rise": "counts as a rise",
-    "rise_low": "its interval, from",
-    "rise_high": "to",
     "nulls": "re-initialised models",
     "nulls_alike": "of these, with marks that name the same",
     "weights_residual": "variance of logits that tables of weights do not rebuild",
@@ -57,9 +55,10 @@ LABELS: Mapping[str, str] = {
 }
 
 
-def label_of(name: str) -> str:
-    """A field's name for people, such as "theorem on heads" of `heads_theorem`."""
-    return LABELS.get(name, name.replace("_", " "))
+def label_of(name: str, evidence: Evidence | None = None) -> str:
+    """A field's name for people: its heading, such as "theorem on heads" of `heads_theorem`."""
+    headings = {} if evidence is None else headings_of(evidence)
+    return headings.get(name) or LABELS.get(name, name.replace("_", " "))
 
 
 SIGNIFICANT = 4
@@ -191,7 +190,7 @@ def evidence_of(result: Result) -> dict[str, Any]:
     evidence = jsonable(result.evidence)
     for key in ("status", *result.evidence.in_tables):
         evidence.pop(key, None)
-    found = {label_of(key): value for key, value in evidence.items() if _is_said(value)}
+    found = {label_of(k, result.evidence): v for k, v in evidence.items() if _is_said(v)}
     return found | ({"notes": "; ".join(result.notes)} if result.notes else {})
 
 

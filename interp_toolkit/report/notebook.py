@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
+from interp_toolkit.finding import findings_of
 from interp_toolkit.report.format import tone_of
 from interp_toolkit.report.html import environment, grid
 from interp_toolkit.results import Figure, Result, Table, Tone
@@ -38,6 +39,7 @@ def html_of(result: Result, plotly: str = "cdn") -> str:
     parts = [_verdict(result)]
     for figure in result.figures()[:1]:
         parts += [_drawn(figure, plotly), _macro("caption", figure)]
+    parts.append(_macro("findings", result))
     parts += [_table(table, SHOWN_ROWS) for table in result.tables()[:1]]
     return "<div>\n{}</div>".format("".join([*parts, _macro("source", result)]))
 
@@ -58,6 +60,8 @@ def show(result: Result) -> None:
         renders = find_spec("nbformat")  # plotly's own renderer needs it
         drawn = figure.to_plotly() if renders else HTML(_drawn(figure))
         display(drawn, HTML(_macro("caption", figure)))
+    if findings_of(result):
+        display(HTML(_macro("findings", result)))
     for table in result.tables():
         display(HTML(_table(table, len(table.rows))))
 

@@ -80,7 +80,7 @@ def _table(probe: str, names: Sequence[str], results: Sequence[Result]) -> Table
     more = len(numbers) - len(shown)
     return Table(
         f"{probe}, side by side",
-        ["model", "status", *map(label_of, shown)],
+        ["model", "status", *(label_of(key, results[0].evidence) for key in shown)],
         rows,
         f"Further numbers of the evidence that differ: {more}, in the JSON." if more else "",
     )
@@ -111,7 +111,9 @@ def _figure(probe: str, names: Sequence[str], results: Sequence[Result]) -> Figu
             drawn = plots.line(steps, [numbers[key][n] for n in at], color, name)
             listed = plots.grouped(name, listed=panel.number == 0)
             traces.append(drawn | plots.marked() | listed | panel.trace)
-        layout |= panel.layout(plots.axis("number in the name"), plots.axis(label_of(key)))
+        layout |= panel.layout(
+            plots.axis("number in the name"), plots.axis(label_of(key, results[0].evidence))
+        )
     return Figure(
         f"{probe} along the models",
         "Numbers of the evidence by the number in the model's name"

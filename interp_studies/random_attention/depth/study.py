@@ -51,7 +51,7 @@ from interp_studies.result import (
 )
 from interp_studies.texts import check_texts
 from interp_toolkit import plots
-from interp_toolkit.circuits.collapse.by_depth import similarity_by_depth
+from interp_toolkit.circuits.similarity import similarity_by_depth
 from interp_toolkit.data import FeatureData
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.registry import Artefact

@@ -30,7 +30,7 @@ from torch import Tensor
 
 from interp_studies.random_attention.covariance.samples import bare_mixing_layer
 from interp_studies.random_attention.depth.models import DepthSizes, untrained
-from interp_toolkit.circuits.collapse.by_depth import similarity_by_depth
+from interp_toolkit.circuits.similarity import similarity_by_depth
 from interp_toolkit.data import FeatureData
 from interp_toolkit.models.transformer.config import MixingVariance
 from interp_toolkit.models.transformer.mixing import MixingAttention

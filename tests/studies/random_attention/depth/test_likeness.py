@@ -8,7 +8,7 @@ import torch
 
 from interp_studies.random_attention.depth.likeness import likeness
 from interp_studies.random_attention.depth.models import MAIN, DepthSizes, untrained
-from interp_toolkit.circuits.collapse.by_depth import similarity_by_depth
+from interp_toolkit.circuits.similarity import similarity_by_depth
 from interp_toolkit.data import FeatureData
 
 SIZES = DepthSizes(16, 2, 6, 4, 5, 1)

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 import interp_toolkit as it
-from interp_toolkit.circuits.collapse.analysis import COLLAPSE
-from interp_toolkit.circuits.collapse.by_depth import (
+from interp_toolkit.circuits.collapse import COLLAPSE
+from interp_toolkit.circuits.similarity import (
     DirectionMoments,
     directions,
     mean_cosines,
@@ -169,7 +169,7 @@ def test_bos_is_left_out() -> None:
 def test_a_rise_that_shuffled_weights_give_too_is_no_finding() -> None:
     standard, mixit = COLLAPSE(untrained("standard", 6)), COLLAPSE(untrained("mixit", 6))
     assert standard.status == "uninformative"  # its weights were random to begin with
-    assert "no more than with shuffled weights" in standard.verdict
+    assert "no more than with shuffled weights" in standard.headline
     assert standard.rise["low"] > 0.3
     assert mixit.status == "not_detected"
     assert mixit.rise["high"] < 0.1
@@ -187,7 +187,7 @@ def test_a_rise_beyond_shuffled_weights_is_one() -> None:
     assert found.status == "detected"
     assert found.evidence.reason is None
     assert found.evidence.rise_low > max(found.evidence.rises_of_copies)
-    assert "by more than with shuffled weights" in found.verdict
+    assert "by more than with shuffled weights" in found.headline
 
 
 def test_few_copies_confirm_and_deny_nothing() -> None:
@@ -196,7 +196,7 @@ def test_few_copies_confirm_and_deny_nothing() -> None:
             found = COLLAPSE(untrained(name, 2), reinitialisations=copies)
             assert found.status == "undecided"
             assert "fewer than 4" in found.evidence.reason
-            assert "may or may not" in found.verdict
+            assert "may or may not" in found.headline
 
 
 def test_untrained_and_shuffled_models_are_seldom_said_to_collapse() -> None:
@@ -214,7 +214,7 @@ def test_repeated_rows_count_once() -> None:
     often = it.analyze(model, "collapse", data=np.concatenate([rows, rows, rows]))
     assert often.rise == pytest.approx(once.rise)
     assert often.evidence.rows == 6
-    assert "12 rows repeat others" in often.notes[0]
+    assert "12 prompts repeat others" in often.notes[0]
 
 
 def test_result_is_whole_and_the_model_left_alone() -> None:

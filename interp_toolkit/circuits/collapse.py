@@ -1,0 +1,311 @@
+"""Rank collapse: whether the hidden states of different tokens become alike with depth.
+
+At initialization deep transformers tend to map all tokens to one direction ("rank collapse", Dong
+et al. 2021, "Attention is not all you need"; Noci et al. 2022); table 6 of "Is random attention
+sufficient for sequence modeling?" compares a random transformer with one of shaped mixing in this
+way. `circuits.similarity` measures it: mean cosines between the hidden states of different tokens
+of a prompt, and dimensions in use, from the embedding to the final norm.
+
+The value after the last block is compared with the model's own embedding, prompt by prompt, and
+with copies of the model whose weight tensors have their entries shuffled: only a rise above theirs
+is a finding (`evidence`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from pydantic import Field
+
+from interp_toolkit import plots
+from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate, within
+from interp_toolkit.circuits.behaviour.prompts import SHORTEST
+from interp_toolkit.circuits.similarity import (
+    Similarity,
+    places_of,
+    random_rows,
+    similarity_by_depth,
+)
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.evidence import control_of_copies, effect_status
+from interp_toolkit.finding import Finding, Run, analysis, column, records
+from interp_toolkit.models.features.duplicates import equal_inputs
+from interp_toolkit.models.running.interventions import reinitialised
+from interp_toolkit.options import Options
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL, translucent
+from interp_toolkit.results import Evidence, Figure
+
+RISE = 0.1  # in mean cosine from the embedding to the last block, to count as collapse
+
+
+class CollapseOptions(Options):
+    """Options of `--probe collapse`."""
+
+    reinitialisations: int = Field(
+        8, ge=0, description="Copies with shuffled weights to compare with."
+    )
+
+
+def mean_of_known(values: Sequence[float | None] | np.ndarray) -> float | None:
+    """Mean without NaN and None; None if nothing is left."""
+    numbers = known(np.array(values, dtype=float))
+    return float(numbers.mean()) if len(numbers) else None
+
+
+def known(values: Float[np.ndarray, " value"]) -> Float[np.ndarray, " number"]:
+    """The values that are not NaN."""
+    numbers: np.ndarray = values[~np.isnan(values)]
+    return numbers
+
+
+@dataclass(frozen=True)
+class LayerSimilarity:
+    """One site of the residual stream, beside the same site in the shuffled copies.
+
+    `place` is "embedding", "block 0", ..., "final norm"; `low` and `high` are the 95 % CI of
+    `cosine` over prompts; `reinitialised_*` are the copies' values, or the means over copies.
+    """
+
+    place: str = column("site")
+    hook: str = column()
+    cosine: float | None = column("cosine")
+    low: float | None = column("low")
+    high: float | None = column("high")
+    reinitialised_cosine: Sequence[float | None] = column("cosine, shuffled", format=mean_of_known)
+    dimensions: float | None = column("dimensions")
+    reinitialised_dimensions: float | None = column("shuffled")
+    centred_dimensions: float | None = column("dimensions, centered")
+    reinitialised_centred_dimensions: float | None = column("shuffled, centered")
+
+
+@dataclass(frozen=True)
+class CollapseEvidence(Evidence):
+    """Rise of the mean cosine from the embedding to the last block, paired over prompts."""
+
+    rise: float = column("rise in mean cosine")
+    rise_low: float = column("its 95 % CI, from")
+    rise_high: float = column("to")
+    rows: int = column("prompts")
+    least_rise: float = column("counts as a rise")
+    copies: str = column("copies have")
+    rises_of_copies: Sequence[float] = column("rise in copies")
+
+
+CAPTION = (
+    "Cosine: mean over the pairs of positions of a prompt that hold different tokens, then over "
+    "prompts, with its 95 % CI. Dimensions: participation ratio of the directions' second moments "
+    "or, centered, of their covariance. Shuffled: mean over copies with every weight tensor's "
+    "entries in random order."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CollapseFinding(Finding):
+    """How alike hidden states are, by depth.
+
+    Attributes:
+        layers: every site, from the embedding on.
+        rise: of the mean cosine from the embedding to the last block: "mean", "low" and "high".
+        independent_spread: 1/√d, the standard deviation of a cosine of independent directions.
+    """
+
+    evidence: CollapseEvidence
+    layers: Sequence[LayerSimilarity] = records(LayerSimilarity, "By depth", CAPTION)
+    rise: dict[str, float]
+    independent_spread: float
+
+
+def analyze(run: Run[CollapseOptions]) -> CollapseFinding:
+    """Compare the last block with the embedding, and the rise with that of shuffled copies.
+
+    Raises:
+        InputError: no blocks, fewer than two prompts with two different tokens, hidden states that
+            are not finite.
+    """
+    model, notes = run.model, []
+    data = random_rows(model, seed=run.seed) if run.data is None else run.data
+    first = np.unique(equal_inputs(data.tokens), return_index=True)[1]
+    if len(first) < len(data):
+        notes.append(f"{len(data) - len(first)} prompts repeat others and are not counted again")
+    prompts = data.at(first) if len(first) < len(data) else data
+    own = similarity_by_depth(model, prompts, memory=run.memory, progress=run.progress)
+    rise = within(estimate(known(own.rises)), 2.0)
+    copies, n_copies = [], run.options.reinitialisations
+    for copy in range(n_copies):
+        run.progress(f"shuffled copy {copy + 1} of {n_copies}")
+        try:
+            with reinitialised(model, seed=run.seed + copy):
+                copies.append(similarity_by_depth(model, prompts, memory=run.memory))
+        except (InputError, InterventionError):
+            continue
+    if len(copies) < n_copies:
+        notes.append(f"{n_copies - len(copies)} copies gave no usable hidden states")
+    rises = [float(known(copy.rises).mean()) for copy in copies]
+    largest = 1 - float(known(own.cosines[0]).mean())
+    control = control_of_copies(
+        "models with shuffled weights", rise.mean, rise.low, np.array(rises), largest
+    )
+    status, reason = effect_status(rise.low, rise.high, RISE, [control])
+    shuffled = "every weight tensor's entries in random order"
+    of_rise = (rise.mean, rise.low, rise.high, rise.n, RISE, shuffled, rises)
+    evidence = CollapseEvidence(status, *of_rise, reason=reason)
+    layers = [layer_similarity(own, copies, site) for site in range(len(own.places))]
+    spread = 1 / math.sqrt(int(model.cfg.d_model))
+    return CollapseFinding(
+        headline=HEADLINES.get(status, HEADLINES["undecided"]),
+        findings=sentences(evidence, rise, layers[0], layers[own.last], spread),
+        evidence=evidence,
+        provenance=run.provenance(data, positions=own.positions, pairs=own.pairs),
+        layers=layers,
+        rise={"mean": rise.mean, "low": rise.low, "high": rise.high},
+        independent_spread=spread,
+        notes=notes,
+        plots=[cosine_figure(layers, spread), dimension_figure(layers)],
+    )
+
+
+STATES = "Hidden states of different tokens"
+HEADLINES = {
+    "detected": f"{STATES} become more alike with depth, by more than with shuffled weights.",
+    "uninformative": f"{STATES} become more alike with depth no more than with shuffled weights.",
+    "not_detected": f"{STATES} do not become more alike with depth by {RISE:g} or more.",
+    "undecided": f"{STATES} may or may not become more alike with depth.",
+}
+
+
+def sentences(
+    evidence: CollapseEvidence,
+    rise: Estimate,
+    first: LayerSimilarity,
+    last: LayerSimilarity,
+    spread: float,
+) -> list[str]:
+    """The findings: the rise, the copies' rise, both ends, dimensions."""
+    rises = evidence.rises_of_copies
+    beside = "No copies with shuffled weights were compared."
+    if rises:
+        low, high = f"{min(rises):.2f}", f"{max(rises):.2f}"
+        spanned = low if low == high else f"{low} to {high}"
+        copies = f"{len(rises)} copies" if len(rises) > 1 else "1 copy"
+        beside = f"With shuffled weights the rise is {spanned} ({copies})."
+    said = [
+        f"The mean cosine rises by {rise.mean:.2f} [{rise.low:.2f}, {rise.high:.2f}] from the "
+        f"embedding to the last block, n = {rise.n}; {RISE:g} counts as a rise.",
+        beside,
+        f"It is {_interval(last)} after the last block and {_interval(first)} at the embedding; "
+        f"independent directions have 0, a single cosine ± {spread:.2f}.",
+    ]
+    if first.dimensions is not None and last.dimensions is not None:
+        said.append(
+            f"The participation ratio goes from {first.dimensions:.1f} to {last.dimensions:.1f} "
+            "dimensions."
+        )
+    if evidence.status == "undecided":
+        said.insert(0, f"Undecided: {evidence.reason}.")
+    return said
+
+
+def _interval(layer: LayerSimilarity) -> str:
+    return f"{layer.cosine:.2f} [{layer.low:.2f}, {layer.high:.2f}]"
+
+
+def layer_similarity(own: Similarity, copies: Sequence[Similarity], site: int) -> LayerSimilarity:
+    """A site of the model beside the same site in each of its copies."""
+    values = known(own.cosines[site])
+    cosine = within(estimate(values), 1.0) if len(values) > 1 else None
+    return LayerSimilarity(
+        place=own.places[site].name,
+        hook=own.places[site].hook,
+        cosine=None if cosine is None else cosine.mean,
+        low=None if cosine is None else cosine.low,
+        high=None if cosine is None else cosine.high,
+        reinitialised_cosine=[mean_of_known(copy.cosines[site]) for copy in copies],
+        dimensions=mean_of_known([own.dimensions[site]]),
+        centred_dimensions=mean_of_known([own.centred_dimensions[site]]),
+        reinitialised_dimensions=mean_of_known([c.dimensions[site] for c in copies]),
+        reinitialised_centred_dimensions=mean_of_known(
+            [c.centred_dimensions[site] for c in copies]
+        ),
+    )
+
+
+def cosine_figure(layers: Sequence[LayerSimilarity], spread: float) -> Figure:
+    """Mean cosine by depth with its CI, the copies', and that of one independent pair."""
+    names, measured = [x.place for x in layers], [x for x in layers if x.low is not None]
+    ends = [x.low for x in measured], [x.high for x in measured]
+    band = plots.band([x.place for x in measured], *ends, translucent(CLASS_COLORS[0], 0.25))
+    data = [band | {"name": "95 % CI"}]
+    data.append(_line("the model", names, [x.cosine for x in layers], CLASS_COLORS[0], "solid"))
+    for copy, values in enumerate(zip(*(x.reinitialised_cosine for x in layers), strict=True)):
+        line = _line("weights shuffled", names, values, CLASS_COLORS[1], "dash")
+        data.append(line | plots.grouped("shuffled", listed=copy == 0))
+    for end in (-spread, spread):
+        line = _line("independent: one cosine", names, [end] * len(names), NEUTRAL, "dot")
+        line |= {"mode": "lines"} | plots.NO_HOVER
+        data.append(line | plots.grouped("independent", listed=end > 0))
+    axes = plots.axis("site", "category"), plots.axis("mean cosine of different tokens")
+    caption = (
+        "Mean cosine between the hidden states of different tokens of a prompt; 1: all are one "
+        "direction. Dotted: one standard deviation of a single cosine of independent directions; "
+        "a mean over many pairs would stay far closer to 0."
+    )
+    return Figure("How alike hidden states are", caption, data, plots.layout(*axes))
+
+
+def dimension_figure(layers: Sequence[LayerSimilarity]) -> Figure:
+    """Participation ratios by depth."""
+    lines = [
+        ("second moments", "dimensions", 0, "solid"),
+        ("covariance", "centred_dimensions", 1, "solid"),
+        ("second moments, weights shuffled", "reinitialised_dimensions", 0, "dash"),
+        ("covariance, weights shuffled", "reinitialised_centred_dimensions", 1, "dash"),
+    ]
+    names = [layer.place for layer in layers]
+    data = [
+        _line(name, names, [getattr(layer, field) for layer in layers], CLASS_COLORS[color], dash)
+        for name, field, color, dash in lines
+        if any(getattr(layer, field) is not None for layer in layers)
+    ]
+    axes = plots.axis("site", "category"), plots.axis("dimensions in use", "log")
+    caption = (
+        "Participation ratio of the hidden states' directions: how many equally used dimensions "
+        "would have the same. The covariance leaves out the direction that all share."
+    )
+    return Figure("Dimensions in use", caption, data, plots.layout(*axes))
+
+
+def _line(
+    name: str, x: Sequence[str], y: Sequence[float | None], color: str, dash: str
+) -> plots.Part:
+    return plots.line(x, y, color, name, dash=dash) | plots.marked(size=6)
+
+
+def unfit(model: Any, data: FeatureData | None) -> str | None:
+    """Why the analysis cannot run on this model and data; None where it can."""
+    try:
+        places_of(model)
+        if data is None:
+            random_rows(model, rows=1)
+    except InputError as error:
+        return str(error)
+    longest = int(model.cfg.n_ctx) if data is None else int(np.median(data.lengths))
+    if longest < SHORTEST:
+        return f"needs rows of {SHORTEST} positions or more to say much"
+    if data is not None and sum(len(np.unique(row)) > 1 for row in data.tokens) < 2:
+        return "needs two rows of different tokens"
+    return None
+
+
+COLLAPSE = analysis(
+    "collapse",
+    "whether hidden states of different tokens become alike with depth, and dimensions in use",
+    CollapseOptions,
+    analyze,
+    unfit,
+)

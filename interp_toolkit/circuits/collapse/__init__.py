@@ -1,1 +1,0 @@
-"""How alike the hidden states of different tokens are, by depth: `--probe collapse`."""

@@ -1,0 +1,218 @@
+"""One shape for every analysis: a `Run` goes in, a `Finding` comes out, records fill its tables.
+
+    class SinkOptions(Options):
+        level: float = Field(0.05, gt=0, lt=1, description="Of significance.")
+
+    @dataclass(frozen=True)
+    class Sink:
+        head: str = column("head")
+        ratio: float = column("attention to the first token, relative to uniform")
+
+    @dataclass(frozen=True, kw_only=True)
+    class SinkFinding(Finding):
+        heads: Sequence[Sink] = records(Sink, "Attention sinks")
+
+    def analyze(run: Run[SinkOptions]) -> SinkFinding: ...
+
+    SINKS = analysis("sinks", "heads that attend to the first token", SinkOptions, analyze)
+
+With one line in `registry.CATALOGUE` (or one entry point of a plugin) it is `--probe sinks`. Tables
+of the terminal and the page, `to_frame` and JSON are all made here, from the records.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from interp_toolkit.options import Options
+from interp_toolkit.registry import Analysis
+from interp_toolkit.results import Provenance, Result, Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from interp_toolkit.data import FeatureData
+
+HEADLINE_WORDS = 20  # at most; what each analysis writes is tested for it
+MOST_FINDINGS = 5
+
+Chosen = TypeVar("Chosen", bound=Options)
+Found = TypeVar("Found", bound="Finding")
+
+
+@dataclass(frozen=True)
+class Run(Generic[Chosen]):
+    """What an analysis is given.
+
+    Attributes:
+        model: any TransformerLens model.
+        data: prompts, with answers or features where they have some; None: none were given.
+        options: checked; the seed and the bound on memory among them.
+        progress: is told in words what is being done.
+    """
+
+    model: Any
+    data: FeatureData | None
+    options: Chosen
+    progress: Callable[[str], None]
+
+    @property
+    def seed(self) -> int:
+        """Seed of every random draw."""
+        return self.options.seed
+
+    @property
+    def memory(self) -> int | str | None:
+        """Bound on what is held at once beside the weights, which sets the size of batches."""
+        return self.options.memory
+
+    def provenance(self, data: FeatureData | None = None, **more: Any) -> Provenance:
+        """Where the numbers come from.
+
+        Args:
+            data: the prompts that were run; None: the weights alone.
+            more: counts, such as `positions=96`, listed beside the data.
+        """
+        from interp_toolkit.models.about.record import provenance  # without torch until it runs
+
+        described: dict[str, Any] = {}
+        if data is not None:
+            described = {"source": data.source, "rows": len(data), "sha256": data.digest()}
+        return provenance(self.model, described | more, self.options.settings(), self.seed)
+
+
+def column(
+    heading: str | None = None, *, unit: str = "", format: Callable[[Any], Any] | None = None
+) -> Any:
+    """A field of a record, or of evidence, that people see under this heading.
+
+    Args:
+        heading: of the table's column; None: in the JSON and in `to_frame` only.
+        unit: written behind the heading.
+        format: makes the table's cell of the value; None: the value itself.
+    """
+    heading = f"{heading} ({unit})" if heading and unit else heading
+    return field(metadata={"heading": heading, "format": format})
+
+
+def records(
+    record: type[Any],
+    title: str,
+    caption: str = "",
+    highlight: Callable[[Any], bool] = lambda record: False,
+) -> Any:
+    """A finding's field that holds records of one class, and is shown as a table.
+
+    Args:
+        record: the records' class, a dataclass whose fields are `column`s.
+        title: of the table.
+        caption: below the title.
+        highlight: which records the headline speaks of.
+    """
+    return field(metadata={"table": _Records(record, title, caption, highlight)})
+
+
+@dataclass(frozen=True)
+class _Records:
+    record: type[Any]
+    title: str
+    caption: str
+    highlight: Callable[[Any], bool]
+
+    def table(self, values: Sequence[Any]) -> Table:
+        shown = [f for f in dataclasses.fields(self.record) if f.metadata.get("heading")]
+        rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in values]
+        bold: Collection[int] = [n for n, value in enumerate(values) if self.highlight(value)]
+        return Table(self.title, [f.metadata["heading"] for f in shown], rows, self.caption, bold)
+
+    def frame(self, values: Sequence[Any]) -> pd.DataFrame:
+        import pandas as pd
+
+        names = [f.name for f in dataclasses.fields(self.record)]
+        return pd.DataFrame([[getattr(v, name) for name in names] for v in values], columns=names)
+
+
+def _cell(of: dataclasses.Field[Any], value: Any) -> Any:
+    make = of.metadata["format"]
+    return value if make is None else make(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding(Result):
+    """Base of what analyses return; an analysis' own adds fields, those with records as tables.
+
+    Attributes:
+        headline: answers the question, in at most 20 words.
+        findings: at most five sentences, each a fact with its number, 95 % CI and n; the most
+            important first.
+        verdict: headline and findings joined.
+    """
+
+    probe: str = ""  # `analysis` fills it in
+    verdict: str = field(init=False)
+    headline: str
+    findings: Sequence[str]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "verdict", " ".join([self.headline, *self.findings]))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The finding as JSON data, its status at the top too."""
+        plain = super().to_dict()
+        first = ("probe", "status", "headline", "findings")
+        plain["status"] = self.status
+        return {name: plain.pop(name) for name in first} | plain
+
+    def tables(self) -> list[Table]:
+        """Every field of records as a table, in their order."""
+        return [of.table(values) for of, values in self._records()]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The records of the first table, one row each."""
+        of, values = self._records()[0]
+        return of.frame(values)
+
+    def _records(self) -> list[tuple[_Records, Sequence[Any]]]:
+        tabled = [f for f in dataclasses.fields(self) if "table" in f.metadata]
+        return [(f.metadata["table"], getattr(self, f.name)) for f in tabled]
+
+
+def headline_of(result: Result) -> str:
+    """What a result says first: a finding's headline, the verdict of any other result."""
+    return result.headline if isinstance(result, Finding) else result.verdict
+
+
+def findings_of(result: Result) -> Sequence[str]:
+    """A finding's sentences; none of any other result."""
+    return result.findings if isinstance(result, Finding) else ()
+
+
+def headings_of(record: Any) -> Mapping[str, str]:
+    """The headings of a dataclass' fields, by name; those that have one."""
+    fields = dataclasses.fields(record)
+    return {f.name: f.metadata["heading"] for f in fields if f.metadata.get("heading")}
+
+
+def analysis(
+    name: str,
+    summary: str,
+    options: type[Chosen],
+    analyze: Callable[[Run[Chosen]], Found],
+    unfit: Callable[[Any, FeatureData | None], str | None] = lambda model, data: None,
+    *,
+    source: str = "",
+    graph_formats: tuple[str, ...] = (),
+) -> Analysis:
+    """An analysis to register, from `analyze(run) -> Finding`; see `registry.Analysis`."""
+
+    @wraps(analyze)
+    def run(
+        model: Any, data: FeatureData | None, chosen: Chosen, progress: Callable[[str], None]
+    ) -> Found:
+        return dataclasses.replace(analyze(Run(model, data, chosen, progress)), probe=name)
+
+    return Analysis(name, summary, options, run, unfit, source, graph_formats)

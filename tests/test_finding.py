@@ -1,0 +1,186 @@
+"""A new-style analysis: what the run gives, and what the records make of tables, JSON and pages."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from pydantic import Field
+from rich.console import Console
+
+import interp_toolkit as it
+from interp_toolkit import registry
+from interp_toolkit.data import FeatureData
+from interp_toolkit.finding import (
+    HEADLINE_WORDS,
+    MOST_FINDINGS,
+    Finding,
+    Run,
+    analysis,
+    column,
+    records,
+)
+from interp_toolkit.options import Options
+from interp_toolkit.report.console import render
+from interp_toolkit.report.files import dumps
+from interp_toolkit.report.html import to_html
+from interp_toolkit.report.notebook import html_of
+from interp_toolkit.results import Evidence, Figure
+
+
+class CountOptions(Options):
+    least: int = Field(2, ge=1, description="Of a token, to be frequent.")
+
+
+@dataclass(frozen=True)
+class TokenCount:
+    token: int = column("token")
+    count: int = column("count", unit="times")
+    share: float = column("share", format=lambda share: f"{share:.0%}")
+    prompts: Sequence[int] = column()
+
+
+@dataclass(frozen=True)
+class CountEvidence(Evidence):
+    most: int = column("largest count")
+    tokens: int = column()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountFinding(Finding):
+    evidence: CountEvidence
+    tokens: Sequence[TokenCount] = records(
+        TokenCount, "Tokens", "How often each is there.", highlight=lambda token: token.count > 2
+    )
+
+
+def analyze(run: Run[CountOptions]) -> CountFinding:
+    run.progress("counting")
+    counted = []
+    if run.data is not None:
+        tokens = run.data.token_matrix()
+        for token, count in zip(*np.unique(tokens, return_counts=True), strict=True):
+            where = np.flatnonzero((tokens == token).any(1)).tolist()
+            counted.append(TokenCount(int(token), int(count), count / tokens.size, where))
+    most = max((token.count for token in counted), default=0)
+    return CountFinding(
+        headline=f"The most frequent token occurs {most} times.",
+        findings=[f"There are {len(counted)} tokens.", f"{run.options.least} is frequent."],
+        evidence=CountEvidence("described", most, len(counted)),
+        provenance=run.provenance(run.data, distinct=len(counted)),
+        tokens=counted,
+        notes=["a note"],
+        plots=[Figure("Counts", "By token.", [{"type": "bar", "y": [most]}])],
+    )
+
+
+COUNT = analysis("count", "how often tokens occur", CountOptions, analyze)
+
+
+@pytest.fixture(scope="module")
+def finding() -> CountFinding:
+    tokens = np.array([[0, 1, 1], [2, 1, 0]])
+    data = FeatureData(tokens, np.zeros((2, 0), bool), (), source="two prompts")
+    return COUNT(it.load("toy:induction"), data=data, seed=3, least=4)
+
+
+def shown(result: Finding, **options: bool) -> str:
+    console = Console(width=80, record=True, file=io.StringIO())
+    render([result], console, **options)
+    return console.export_text()
+
+
+def test_the_run_makes_the_provenance_and_the_registration_the_name(finding) -> None:
+    assert finding.probe == "count"
+    about = finding.provenance
+    assert about.seed == 3
+    assert about.settings == {"least": 4}
+    assert about.data["source"] == "two prompts"
+    assert (about.data["rows"], about.data["distinct"]) == (2, 3)
+    assert COUNT(it.load("toy:induction")).provenance.data == {"distinct": 0}
+
+
+def test_records_fill_tables_frames_and_json(finding) -> None:
+    [table] = finding.tables()
+    assert (table.title, table.caption) == ("Tokens", "How often each is there.")
+    assert list(table.columns) == ["token", "count (times)", "share"]
+    assert table.rows[1] == [1, 3, "50%"]
+    assert list(table.highlight) == [1]
+    frame = finding.to_frame()
+    assert list(frame.columns) == ["token", "count", "share", "prompts"]
+    assert frame["share"].tolist() == pytest.approx([1 / 3, 1 / 2, 1 / 6])
+    [plain] = json.loads(dumps([finding]))["results"]
+    assert list(plain)[:4] == ["probe", "status", "headline", "findings"]
+    assert plain["verdict"] == " ".join([plain["headline"], *plain["findings"]])
+    assert plain["tokens"][1] == {"token": 1, "count": 3, "share": 0.5, "prompts": [0, 1]}
+    assert plain["evidence"] == {"status": "described", "reason": None, "most": 3, "tokens": 3}
+    none = COUNT(it.load("toy:induction"))
+    assert list(none.to_frame().columns) == list(frame.columns)
+    assert none.tables()[0].rows == []
+
+
+def test_the_terminal_shows_headline_findings_notes_tables(finding) -> None:
+    text = shown(finding)
+    parts = [
+        "• The most frequent token occurs 3 times.",
+        "• There are 3 tokens.",
+        "• 4 is frequent",
+    ]
+    parts += ["Note: a note", "Tokens", "(times)", "seed 3"]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    assert "largest count" not in text
+    assert shown(finding, quiet=True) == "• The most frequent token occurs 3 times.\n"
+
+
+def test_pages_show_headline_picture_findings_evidence(finding) -> None:
+    text = to_html([finding]).partition("<main>")[2]
+    parts = ['class="verdict headline', "<figure", "<li>There are 3 tokens.", "largest count"]
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+    cell = html_of(finding)
+    assert cell.index("occurs 3 times") < cell.index("<li>There are 3 tokens.") < cell.index("50%")
+
+
+def test_two_models_side_by_side_have_the_fields_headings(finding) -> None:
+    other = COUNT(it.load("toy:xor-2head"))
+    console = Console(width=80, record=True, file=io.StringIO())
+    render([finding, other], console)
+    assert "largest" in console.export_text().partition("side by side")[2]
+
+
+def returned(analysis: registry.Analysis) -> type:
+    """The class that an analysis says it returns."""
+    run = getattr(analysis.run, "func", analysis.run)
+    return eval(run.__annotations__["return"], vars(sys.modules[run.__module__]))
+
+
+def ported() -> list[str]:
+    ours = {name: registry.find("probes", name) for name in registry.CATALOGUE["probes"]}
+    return [name for name, found in ours.items() if issubclass(returned(found), Finding)]
+
+
+@pytest.mark.parametrize("name", ported())
+@pytest.mark.parametrize("toy", ["toy:induction", "toy:xor-2head", "toy:uand-trained"])
+def test_every_finding_is_short_and_whole(name: str, toy: str) -> None:
+    model = it.load(toy)
+    if reason := registry.find("probes", name).unfit(model, None):
+        pytest.skip(reason)
+    finding = it.analyze(model, name)
+    assert type(finding) is returned(registry.find("probes", name))
+    assert finding.probe == name
+    assert len(finding.headline.split()) <= HEADLINE_WORDS
+    assert len(finding.findings) <= MOST_FINDINGS
+    for sentence in (finding.headline, *finding.findings):
+        assert sentence[0] == sentence[0].upper()
+        assert sentence.endswith(".")
+        assert not {"nan", "inf", "None"} & set(sentence.split())
+    for table in finding.tables():
+        assert all(len(row) == len(table.columns) for row in table.rows)
+    assert len(finding.to_frame()) == len(finding.tables()[0].rows)
+    json.loads(dumps([finding]))
