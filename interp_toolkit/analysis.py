@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.composition.result import CompositionResult
     from interp_toolkit.circuits.edges.result import CircuitResult
     from interp_toolkit.circuits.heads.result import HeadsResult
+    from interp_toolkit.circuits.logit_attribution import LogitAttributionFinding
     from interp_toolkit.circuits.qk_ov.result import HeadCircuitResult
     from interp_toolkit.circuits.roles.result import RolesResult
     from interp_toolkit.circuits.skip_bigrams.result import SkipBigramResult
@@ -75,6 +76,10 @@ def analyze(
 def analyze(
     model: Any, name: Literal["roles"], *, data: Any = None, **options: Any
 ) -> RolesResult: ...
+@overload
+def analyze(
+    model: Any, name: Literal["logit-attribution"], *, data: Any = None, **options: Any
+) -> LogitAttributionFinding: ...
 @overload
 def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Result: ...
 def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Result:

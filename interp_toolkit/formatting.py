@@ -8,7 +8,7 @@ import html
 import io
 import time
 import unicodedata
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
 LETTERS = 40
@@ -217,3 +217,9 @@ def in_words(seconds: float) -> str:
 
 def _number(steps: float) -> str:
     return f"{steps:,.0f}" if float(steps).is_integer() else f"{steps:.1f}"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """The first few names, and how many more."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more

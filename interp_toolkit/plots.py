@@ -141,6 +141,14 @@ def band(x: Sequence[Any], low: Sequence[Any], high: Sequence[Any], color: str) 
     return area([*x, *x[::-1]], [*high, *low[::-1]], color)
 
 
+def with_band(
+    x: Sequence[Any], y: Values, low: Sequence[Any], high: Sequence[Any], color: str, name: str
+) -> list[Part]:
+    """A line with its points marked, and the band of its 95 % CI."""
+    ends = band(x, low, high, translucent(color, 0.25)) | {"name": "95 % CI"}
+    return [ends, line(x, y, color, name) | marked(size=6)]
+
+
 def heatmap(
     x: Values | None,
     y: Values | None,
@@ -157,6 +165,14 @@ def heatmap(
     sides = {side: _plain(names) for side, names in (("x", x), ("y", y)) if names is not None}
     scale = {"title": {"text": title}, "outlinewidth": 0}
     return {"type": "heatmap", "z": z, "colorbar": scale} | sides | _given(zmin=low, zmax=high)
+
+
+def signed_heatmap(x: Values | None, y: Values | None, z: Sequence[Any], title: str) -> Part:
+    """A map of numbers around 0: the second class colour below it, the first above."""
+    known = [abs(value) for row in z for value in row if value is not None]
+    most = max(known, default=0.0) or 1.0
+    colors = [[0, CLASS_COLORS[1]], [0.5, "#f7f7f7"], [1, CLASS_COLORS[0]]]
+    return heatmap(x, y, z, title, low=-most, high=most) | TILES | {"colorscale": colors}
 
 
 def hover(text: str, data: Sequence[Any] | None = None, *, box: str = "") -> Part:

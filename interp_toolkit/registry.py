@@ -50,6 +50,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "uand": "probes.uand.analysis:UAND",
         "collapse": "circuits.collapse:COLLAPSE",
         "roles": "circuits.roles.analysis:ROLES",
+        "logit-attribution": "circuits.logit_attribution:LOGIT_ATTRIBUTION",
     },
     "detectors": {
         "induction": "circuits.heads.detectors:INDUCTION",

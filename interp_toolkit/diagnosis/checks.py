@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import listed as listed
 from interp_toolkit.models.loading.quietly import one_line
 
 Answer = Literal["passed", "failed", "differs", "not_applicable", "undecided"]
@@ -89,12 +90,6 @@ def guarded(section: str, name: str, check: Callable[[], Iterable[Check]]) -> li
     except Exception as error:  # strangers' models fail in every way
         reason = f"{NOT_ASKED}: {type(error).__name__}: {one_line(error)}"
         return [Check(section, name, "undecided", reason)]
-
-
-def listed(names: Sequence[str], most: int = 3) -> str:
-    """The first few names, and how many more."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
 
 
 def largest(values: Iterable[float]) -> float:

@@ -169,6 +169,20 @@ def repeated_prompts(
     return Prompts(torch.from_numpy(tokens), first, periods, source)
 
 
+def repeated_answers(model: Model, *, rows: int = 4 * ROWS, seed: int = 0) -> FeatureData:
+    """`repeated_prompts` that ask for their last token, which the context tells."""
+    prompts = repeated_prompts(model, rows=rows, seed=seed)
+    tokens = prompts.tokens.numpy()
+    return FeatureData(
+        tokens,
+        np.zeros((rows, 0), bool),
+        (),
+        source=f"{prompts.source}, their last token",
+        answers=tokens[:, -1],
+        answer_positions=np.full((rows, 1), prompts.n_pos - 2),
+    )
+
+
 def random_prompts(model: Model, n_pos: int, *, rows: int = ROWS, seed: int = 0) -> Prompts:
     """Rows of random tokens, which nothing is known of: where there is no room for repeats."""
     generator = torch.Generator().manual_seed(seed)

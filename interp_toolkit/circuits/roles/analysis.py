@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
 
-from interp_toolkit.circuits.behaviour.prompts import copies_note, prompts_from_data
-from interp_toolkit.circuits.behaviour.task import measured_home, task_of
+from interp_toolkit.circuits.behaviour.prompts import Prompts, copies_note, prompts_from_data
+from interp_toolkit.circuits.behaviour.task import AtHome, measured_home, task_of
 from interp_toolkit.circuits.roles import figures
 from interp_toolkit.circuits.roles.asks import asks_of
 from interp_toolkit.circuits.roles.find import find_roles
@@ -71,14 +71,8 @@ def run(
     """
     if data is None:
         raise InputError(_NO_ROWS)
-    given = prompts_from_data(data, model)
-    prompts = given.distinct()
-    asks_of(prompts)
-    task, reason = task_of(model, prompts)
-    if task is None:
-        raise InputError(str(reason))
     progress("does the model do its task here?")
-    home = measured_home(model, task, options.memory)
+    given, prompts, home = asked(model, data, options.memory)
     described = {"source": data.source, "rows": len(prompts), "sha256": data.digest()}
     about = provenance(model, described, options.settings(), options.seed)
     if not home.yes:
@@ -112,11 +106,27 @@ def run(
     )
 
 
+def asked(
+    model: Any, data: FeatureData, memory: int | str | None
+) -> tuple[Prompts, Prompts, AtHome]:
+    """The prompts given, each of them once, and whether the model performs their task.
+
+    Raises InputError for prompts that ask nothing, too few of them, or all for the same.
+    """
+    given = prompts_from_data(data, model)
+    prompts = given.distinct()
+    asks_of(prompts)
+    task, reason = task_of(model, prompts)
+    if task is None:
+        raise InputError(str(reason))
+    return given, prompts, measured_home(model, task, memory)
+
+
 _NO_ROWS = "roles of heads are told by what rows ask; give rows with answers (--data)"
 
 
-def _unfit(model: Any, data: FeatureData | None) -> str | None:
-    """Why roles cannot be looked at; None where they can."""
+def unfit(model: Any, data: FeatureData | None) -> str | None:
+    """Why heads cannot be judged by what prompts ask; None where they can."""
     if int(model.cfg.n_layers) < 1:
         return "the model has no layers"
     if data is None or data.answers is None:
@@ -136,5 +146,5 @@ ROLES = Analysis(
     "which heads move, suppress or park: name movers, S-inhibition, successor, ...",
     RolesOptions,
     run,
-    _unfit,
+    unfit,
 )

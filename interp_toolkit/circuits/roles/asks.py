@@ -91,8 +91,8 @@ def asks_of(prompts: Prompts) -> Asks:
     """
     if prompts.answers is None or prompts.answer_positions is None:
         raise InputError(
-            "roles of heads are told by what rows ask; give rows with answers (and wrong ones "
-            "beside them)"
+            "these prompts have no answers, by which heads are judged; give --task, or --data with "
+            "an answer column (and a wrong one beside it)"
         )
     rows, slots = prompts.answers.shape
     if rows < FEWEST_ROWS:

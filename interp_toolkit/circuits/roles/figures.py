@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from interp_toolkit import plots
 from interp_toolkit.circuits.roles.find import PARKED, Roles
 from interp_toolkit.circuits.roles.result import HeadRole
@@ -17,7 +15,6 @@ PANEL_HEIGHT = 190  # pixels
 def direct_map(roles: Roles) -> Figure:
     """Layers by heads: the direct effect on the preference for the answer, with its sign."""
     mean = roles.direct.mean
-    most = float(np.nanmax(np.abs(mean), initial=0.0)) or 1.0
     n_layers, n_heads = mean.shape
     said: dict[tuple[int, int], list[str]] = {}
     for head in roles.heads:
@@ -27,16 +24,9 @@ def direct_map(roles: Roles) -> Figure:
         [_hover(roles, layer, head, said.get((layer, head), [])) for head in range(n_heads)]
         for layer in range(n_layers)
     ]
-    cells = plots.heatmap(
-        list(range(n_heads)),
-        list(range(n_layers)),
-        plots.rounded(mean),
-        "logits",
-        low=-most,
-        high=most,
-    )
-    cells |= plots.TILES | {"text": texts} | plots.hover("%{text}")
-    cells |= {"colorscale": [[0, CLASS_COLORS[1]], [0.5, "#f7f7f7"], [1, CLASS_COLORS[0]]]}
+    axes = list(range(n_heads)), list(range(n_layers))
+    cells = plots.signed_heatmap(*axes, plots.rounded(mean), "logits")
+    cells |= {"text": texts} | plots.hover("%{text}")
     data = [cells]
     moving = sorted({(h.layer, h.head) for h in roles.heads if h.named and h.kind not in PARKED})
     if moving:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.roles.asks import Asks
@@ -35,14 +35,8 @@ class Writing:
         self.view, self.reading, self.asks = view, reading, asks
         ids = np.unique(np.concatenate([asks.tokens.ravel(), asks.at_hand]))
         self.ids = ids[ids < view.W_U.shape[1]]
-        W_U = view.W_U[:, self.ids]
-        norm = view.final_norm
-        self.U = read_through(norm, W_U).detach().cpu()
-        constant = at_least_single(view.b_U)[self.ids]
-        if norm.b is not None:
-            constant = constant + at_least_single(norm.b) @ at_least_single(W_U)
-        self.b_U = constant.detach().cpu()
-        self.scale = norm_scale(norm, reading.final)
+        self.U, self.b_U = readout(view, self.ids)
+        self.scale = norm_scale(view.final_norm, reading.final)
 
     def columns(self, tokens: Int[np.ndarray, "..."]) -> Int[Tensor, "..."]:
         """Where tokens stand among `ids`."""
@@ -95,6 +89,20 @@ class Writing:
         return found
 
 
+def readout(
+    view: ModelWeights, ids: Int[np.ndarray, " token"]
+) -> tuple[Float[Tensor, "d_model token"], Float[Tensor, " token"]]:
+    """U and b of some tokens, on the CPU: their logits are `x / scale @ U + b`, before a soft cap.
+
+    The final norm's centring and weights are in U, its bias in b; `norm_scale` has its scale.
+    """
+    norm, W_U = view.final_norm, at_least_single(view.W_U[:, ids])
+    constant = at_least_single(view.b_U[ids])
+    if norm.b is not None:
+        constant = constant + at_least_single(norm.b) @ W_U
+    return read_through(norm, W_U).detach().cpu(), constant.detach().cpu()
+
+
 def preference(
     logits: Float[np.ndarray, "ask some token"], tokens: Int[np.ndarray, " token"], asks: Asks
 ) -> Float[np.ndarray, "ask some"]:
@@ -111,16 +119,25 @@ def displaced_preference(
     Of rows that share no token with this one, where there are some; else of those that ask for
     something else; NaN where all ask for the same.
     """
-    weights = _preferred(tokens, asks)
-    wrong = asks.answer if asks.wrong is None else asks.wrong
+    weights, others = _preferred(tokens, asks), other_asks(asks)
     out = np.full(logits.shape[:2], np.nan)
+    for ask in np.flatnonzero(others.any(1)):
+        out[ask] = logits[ask] @ weights[others[ask]].mean(0)
+    return out
+
+
+def other_asks(asks: Asks) -> Bool[np.ndarray, "ask other"]:
+    """For each ask those of other rows that share no token with it, where there are some.
+
+    Else those that ask for something else; none where all ask for the same.
+    """
+    wrong = asks.answer if asks.wrong is None else asks.wrong
+    out = np.zeros((len(asks), len(asks)), dtype=bool)
     for ask in range(len(asks)):
         pair = (asks.answer[ask], wrong[ask])
         differ = (asks.answer != pair[0]) | (wrong != pair[1])
         apart = differ & ~np.isin(asks.answer, pair) & ~np.isin(wrong, pair)
-        chosen = apart if apart.any() else differ
-        if chosen.any():
-            out[ask] = logits[ask] @ weights[chosen].mean(0)
+        out[ask] = apart if apart.any() else differ
     return out
 
 

@@ -1,18 +1,18 @@
-"""What each head adds to a score of the residual stream at a position: `z @ W_O`, head by head.
+"""What each head adds to the residual stream at a position, and what every other component does.
 
-The sum over heads plus `b_O` is the layer's attention output, and this is checked against the
-model's own on every batch. Where a norm stands behind the sum (Gemma 2), heads do not add up and
-nothing is returned.
+A head adds `z @ W_O`. The sum over heads plus `b_O` is the layer's attention output, and this is
+checked against the model's own on every batch. Where a norm stands behind the sum (Gemma 2), heads
+do not add up and nothing is returned.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.errors import InputError
@@ -21,6 +21,7 @@ from interp_toolkit.models.running.streaming import ActivationBatch, activations
 from interp_toolkit.models.weights.parts import OVWeights
 from interp_toolkit.models.weights.precision import agrees
 from interp_toolkit.models.weights.view import ModelWeights, weights
+from interp_toolkit.results import head_name
 
 
 def head_scores(
@@ -47,24 +48,25 @@ def head_scores(
             the layer's.
     """
     view = weights(model)
-    parts = {layer: _additive(view, layer) for layer in layers}
-    hooks = [hook for layer in layers for hook in _hooks(layer)]
+    parts = {layer: additive(view, layer) for layer in layers}
+    hooks = [hook for layer in layers for hook in head_hooks(layer)]
     n_rows = len(getattr(data, "tokens", data))
     scores = np.empty((n_rows, len(parts), view.n_heads))
     for batch in activations(model, data, hooks, position, memory=memory):
         rows = batch.index.numpy()
         for j, (layer, w) in enumerate(parts.items()):
-            written = _written(batch, w, layer)
+            written = head_outputs(batch, w, layer)
             scores[rows, j] = written.double().cpu().numpy() @ direction
     return scores
 
 
-def _hooks(layer: int) -> list[str]:
+def head_hooks(layer: int) -> list[str]:
+    """The hook points that `head_outputs` reads."""
     return [f"blocks.{layer}.attn.hook_z", f"blocks.{layer}.hook_attn_out"]
 
 
-def _additive(view: ModelWeights, layer: int) -> OVWeights:
-    """The layer's weights; InputError where its heads do not add up."""
+def additive(view: ModelWeights, layer: int) -> OVWeights:
+    """The layer's values and outputs. Raises InputError where its heads do not add up."""
     w = view.ov(layer)
     if not w.additive:
         where = (
@@ -76,15 +78,75 @@ def _additive(view: ModelWeights, layer: int) -> OVWeights:
     return w
 
 
-def _written(
+def head_outputs(
     batch: ActivationBatch, w: OVWeights, layer: int
 ) -> Float[Tensor, "batch head d_model"]:
-    z, out = (batch[hook] for hook in _hooks(layer))
+    """What each head of a layer adds to the residual stream at one position.
+
+    Raises InputError where the sum and `b_O` are not the layer's own attention output.
+    """
+    z, out = (batch[hook] for hook in head_hooks(layer))
     written = torch.einsum("nhd,hdm->nhm", z.to(w.W_O), w.W_O)
-    _check_sum(written.sum(1) + w.b_O, out, layer)
+    if not agrees(written.sum(1) + w.b_O, out):
+        raise InputError(f"the heads of layer {layer} do not sum to its attention output")
     return written
 
 
-def _check_sum(ours: Tensor, theirs: Tensor, layer: int) -> None:
-    if not agrees(ours, theirs):
-        raise InputError(f"the heads of layer {layer} do not sum to its attention output")
+class ResidualPart(NamedTuple):
+    """A summand of the residual stream; `kind` is embedding, head, bias or mlp."""
+
+    name: str
+    kind: str
+    layer: int | None = None
+    head: int | None = None
+
+
+def streams(view: ModelWeights) -> list[str]:
+    """The residual stream's hook points: before every layer, and after the last."""
+    before = [f"blocks.{layer}.hook_resid_pre" for layer in range(view.n_layers)]
+    return [*before, f"blocks.{view.n_layers - 1}.hook_resid_post"]
+
+
+def part_hooks(view: ModelWeights) -> list[str]:
+    """The hook points that `residual_parts` reads."""
+    return [*streams(view), *(hook for n in range(view.n_layers) for hook in head_hooks(n))]
+
+
+def residual_parts(
+    view: ModelWeights, batch: ActivationBatch, tokens: Int[Tensor, " batch"], *, mlps: bool
+) -> Iterator[tuple[ResidualPart, Float[Tensor, "batch d_model"]]]:
+    """Every component and what it adds to the residual stream at one position.
+
+    Args:
+        view: the model's weights.
+        batch: activations at `part_hooks`, one position of every prompt.
+        tokens: at these positions; embeddings of token and position are apart where they just add.
+        mlps: whether layers have MLPs, which add what attention does not.
+
+    Raises:
+        InputError: a layer whose heads do not add up, or components that do not.
+    """
+    names = streams(view)
+    embedded, final = batch[names[0]], batch[names[-1]]
+    if view.W_pos is None or view.embed_norm.kind is not None or view.token_type is not None:
+        parts = {ResidualPart("embedding", "embedding"): embedded}
+    else:
+        token = view.W_E[tokens.to(view.W_E.device)].to(embedded)
+        parts = {ResidualPart("token embedding", "embedding"): token}
+        parts[ResidualPart("position embedding", "embedding")] = embedded - token
+    yield from parts.items()
+    summed = embedded.double()
+    for layer in range(view.n_layers):
+        w, (_, attention) = additive(view, layer), head_hooks(layer)
+        for head, written in enumerate(head_outputs(batch, w, layer).unbind(1)):
+            summed = summed + written.double()
+            yield ResidualPart(head_name(layer, head), "head", layer, head), written
+        if bool(w.b_O.any()):
+            summed = summed + w.b_O.double()
+            yield ResidualPart(f"attention bias {layer}", "bias", layer), w.b_O.expand_as(embedded)
+        if mlps:
+            added = batch[names[layer + 1]] - batch[names[layer]] - batch[attention]
+            summed = summed + added.double()
+            yield ResidualPart(f"MLP {layer}", "mlp", layer), added
+    if not agrees(summed, final, final.dtype):
+        raise InputError("the components do not sum to the model's residual stream")

@@ -1,0 +1,249 @@
+"""Direct logit attribution: which heads and MLPs write the answer's logit.
+
+The residual stream at the answer position is a sum over embeddings, heads, attention biases and
+MLPs. The final norm is linear once its scale is held fixed at that of the actual forward pass: the
+logit, before a soft cap, is a sum over these and the biases of norm and unembedding. The metric is
+the logit difference, answer − wrong, where prompts have wrong answers, else the answer's logit. The
+null is the component's effect on other prompts' answers (paired t, Holm over heads and MLPs). The
+logit lens reads the residual stream by depth through the final norm, with the scale it has there.
+
+Sources: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023,
+"Interpretability in the Wild", 3.1; nostalgebraist 2020, "interpreting GPT: the logit lens".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from pydantic import Field
+
+from interp_toolkit import plots
+from interp_toolkit.circuits.behaviour.advantage import estimate
+from interp_toolkit.circuits.behaviour.prompts import repeated_answers
+from interp_toolkit.circuits.roles import analysis as roles
+from interp_toolkit.circuits.roles.asks import Asks, asks_of
+from interp_toolkit.circuits.roles.writing import norm_scale, other_asks, readout
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import control_of_p, effect_status
+from interp_toolkit.finding import Finding, Run, analysis, column, records
+from interp_toolkit.formatting import listed
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.streaming import activations
+from interp_toolkit.models.weights import contributions
+from interp_toolkit.models.weights.contributions import ResidualPart
+from interp_toolkit.models.weights.view import weights
+from interp_toolkit.options import Options
+from interp_toolkit.results import Evidence, Figure, Status
+from interp_toolkit.stats import LEVEL, holm
+
+
+class LogitAttributionOptions(Options):
+    """Options of `--probe logit-attribution`."""
+
+    least: float = Field(0.05, gt=0, le=1, description="Fraction of the metric that counts.")
+
+
+@dataclass(frozen=True)
+class Component:
+    """What one component writes; heads and MLPs are tested (`q_value`, `status`)."""
+
+    name: str = column("component")
+    kind: str = column()
+    layer: int | None = column()
+    head: int | None = column()
+    effect: float = column("effect", unit="logits")
+    low: float = column("low")
+    high: float = column("high")
+    fraction: float = column("of total")
+    null_mean: float = column("on other answers")
+    q_value: float = column("p, Holm")
+    status: Status | None = column("status")
+
+
+@dataclass(frozen=True)
+class LensStep:
+    """The metric as read from the residual stream at one site."""
+
+    site: str = column("site")
+    value: float = column("metric", unit="logits")
+    low: float = column("low")
+    high: float = column("high")
+
+
+@dataclass(frozen=True)
+class LogitAttributionEvidence(Evidence):
+    """The metric, how exactly the components sum to it, and what counts as writing it."""
+
+    metric: str = column("metric")
+    total: float = column("its mean", unit="logits")
+    total_low: float = column("its 95 % CI, from")
+    total_high: float = column("to")
+    rows: int = column("prompts")
+    sum_error: float = column("components' sum differs by at most")
+    least_effect: float = column("counts as writing it", unit="logits")
+    task: str = column("task")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogitAttributionFinding(Finding):
+    """Direct effects of every component, the largest first, and the logit lens."""
+
+    evidence: LogitAttributionEvidence
+    components: Sequence[Component] = records(
+        Component, "Direct effects", "Mean over prompts, 95 % CI.", lambda c: c.status == "detected"
+    )
+    lens: Sequence[LensStep] = records(LensStep, "Logit lens", "Metric by depth, with 95 % CI.")
+
+
+@torch.no_grad()
+def attribute(
+    model: Model, asks: Asks, memory: int | str | None = None
+) -> tuple[dict[ResidualPart, Float[np.ndarray, "2 ask"]], Float[np.ndarray, "site ask"]]:
+    """Each component's effect on the metric and on that of other prompts; and the logit lens."""
+    view, others, shape = weights(model), other_asks(asks), (2, len(asks))
+    metric = (asks.at_hand == asks.answer[:, None]).astype(float)
+    metric -= 0 if asks.wrong is None else asks.at_hand == asks.wrong[:, None]
+    both = torch.from_numpy(np.stack([metric, others @ metric / others.sum(1, keepdims=True)]))
+    U, b = (part.double() for part in readout(view, asks.at_hand))
+    directions, biases = both @ U.mT, (both @ b).numpy()
+    streams, mlps = contributions.streams(view), not getattr(model.cfg, "attn_only", False)
+    data = FeatureData(asks.tokens, np.zeros((len(asks), 0), bool), (), positions=asks.place)
+    effects, lens = dict[ResidualPart, np.ndarray](), np.empty((len(streams), len(asks)))
+    for batch in activations(model, data, contributions.part_hooks(view), memory=memory):
+        rows, tokens = batch.index.numpy(), asks.tokens[batch.index, asks.place[batch.index]]
+        towards = directions[:, batch.index].to(batch[streams[0]].device)
+        scales = [norm_scale(view.final_norm, batch[hook].double()) for hook in streams]
+        parts = contributions.residual_parts(view, batch, torch.from_numpy(tokens), mlps=mlps)
+        for part, written in parts:
+            effect = (written.double() * towards).sum(-1) / scales[-1]
+            effects.setdefault(part, np.empty(shape))[:, rows] = effect.cpu().numpy()
+        for site, hook in enumerate(streams):
+            read = (batch[hook].double() * towards[0]).sum(-1) / scales[site]
+            lens[site, rows] = read.cpu().numpy() + biases[0, rows]
+    return effects | {ResidualPart("final biases", "bias"): biases}, lens
+
+
+def analyze(run: Run[LogitAttributionOptions]) -> LogitAttributionFinding:
+    """Attribute the metric to components; test heads and MLPs against other prompts' answers."""
+    data = run.data or repeated_answers(run.model, seed=run.seed)
+    run.progress("direct effects of heads and MLPs")
+    _, prompts, performed = roles.asked(run.model, data, run.memory)
+    asks = asks_of(prompts)
+    effects, lens = attribute(run.model, asks, run.memory)
+    own, null = np.stack([asks.by_row(effect) for effect in effects.values()], axis=1)
+    total = estimate(own.sum(0))
+    whole = total.mean - (null.sum(0).mean() if asks.wrong is None else 0.0)
+    least = run.options.least * abs(float(whole))
+    tested = [part.kind in ("head", "mlp") for part in effects]
+    q_values = holm(np.where(tested, [estimate(more).p_value for more in own - null], np.nan))
+    components = []
+    for part, values, other, q in zip(effects, own, null.mean(1), q_values.tolist(), strict=True):
+        e, outcome = estimate(values), None
+        if not np.isnan(q):  # against the answer is for it with the other sign
+            low, high = (e.low, e.high) if e.mean >= 0 else (-e.high, -e.low)
+            p = q if (e.mean - other) * e.mean > 0 else 1.0
+            control = control_of_p("answers of other prompts", p, LEVEL)
+            outcome, _ = effect_status(low, high, least, [control], performs_task=performed.yes)
+        numbers = e.mean, e.low, e.high, e.mean / (total.mean or np.nan), float(other), q
+        components.append(Component(*part, *numbers, outcome))
+    components.sort(key=lambda component: -abs(component.effect))
+    status = next(s for s in REASONS if s in {component.status for component in components})
+    metric = "logit" if asks.wrong is None else "logit difference"
+    error = float(np.abs(sum(effect[0] for effect in effects.values()) - lens[-1]).max())
+    ground = (metric, total.mean, total.low, total.high, total.n, error, least, performed.said)
+    evidence = LogitAttributionEvidence(status, *ground, reason=REASONS[status])
+    names = ["embedding", *(f"layer {n}" for n in range(len(lens) - 1))]
+    ends = [(e.mean, e.low, e.high) for e in map(estimate, asks.by_row(lens))]
+    steps = [LensStep(name, *numbers) for name, numbers in zip(names, ends, strict=True)]
+    return LogitAttributionFinding(
+        headline=headline(components, evidence),
+        findings=sentences(components, steps, evidence),
+        evidence=evidence,
+        provenance=run.provenance(data, distinct=len(prompts)),
+        components=components,
+        lens=steps,
+        notes=["Direct effects: nothing is ablated, effects through later layers are left out."],
+        plots=[effects_figure(components), lens_figure(steps)],
+    )
+
+
+REASONS: dict[Status, str | None] = {  # the status is the first that a head or MLP has
+    "detected": None,
+    "undecided": "whether any head or MLP writes it is undecided",
+    "uninformative": "heads and MLPs write as much for other prompts' answers",
+    "not_tested": "the model is not seen to perform the task",
+    "not_detected": "no single head or MLP writes as much as counts",
+}
+
+
+def headline(components: Sequence[Component], e: LogitAttributionEvidence) -> str:
+    """Which heads and MLPs write the metric, and which write against it."""
+    detected = [component for component in components if component.status == "detected"]
+    names = [c.name if c.effect > 0 else f"{c.name} (against it)" for c in detected]
+    if not names:
+        return f"No direct effect on the {e.metric} is shown: {e.reason}."
+    return f"Direct effects on the {e.metric}: {listed(names, 4)}."
+
+
+def sentences(
+    components: Sequence[Component], lens: Sequence[LensStep], e: LogitAttributionEvidence
+) -> list[str]:
+    """The total, the two largest heads or MLPs, the logit lens, the task."""
+    tested = [component for component in components if component.status]
+    half = next((step for step in lens if step.value >= e.total / 2), lens[-1])
+    return [
+        f"The {e.metric} is {e.total:.2f} [{e.total_low:.2f}, {e.total_high:.2f}], n = {e.rows}.",
+        *(
+            f"{c.name} writes {c.effect:.2f} [{c.low:.2f}, {c.high:.2f}], n = {e.rows}; for the "
+            f"answers of other prompts {c.null_mean:.2f}."
+            for c in sorted(tested, key=lambda c: c.status != "detected")[:2]
+        ),
+        f"The logit lens first reads half of it at {half.site}: {half.value:.2f} [{half.low:.2f}, "
+        f"{half.high:.2f}], n = {e.rows}.",
+        f"Task: {e.task.rstrip('.')}.",
+    ]
+
+
+def effects_figure(components: Sequence[Component]) -> Figure:
+    """Heads and MLPs by layer as a heatmap."""
+    of = {(c.layer, "MLP" if c.head is None else str(c.head)): c for c in components if c.status}
+    xs = sorted({name for _, name in of}, key=lambda name: (name == "MLP", len(name), name))
+    ys = list(range(1 + max(component.layer or 0 for component in components)))
+    z = plots.rounded([[of[y, x].effect for x in xs] for y in ys])
+    axes = plots.axis("head", "category") | plots.BARE, plots.axis("layer") | plots.whole(len(ys))
+    caption = "Mean direct effect on the metric: blue writes for the answer, orange against it."
+    cells = plots.signed_heatmap(xs, ys, z, "logits")
+    shown = [component.name for component in of.values()]
+    return Figure("Direct effects", caption, [cells], plots.layout(*axes), shown)
+
+
+def lens_figure(lens: Sequence[LensStep]) -> Figure:
+    """The metric by depth with its CI."""
+    sites, values = [step.site for step in lens], [step.value for step in lens]
+    ends = [step.low for step in lens], [step.high for step in lens]
+    axes = plots.axis("residual stream after", "category"), plots.axis("metric (logits)")
+    caption = "What the final norm and the unembedding read from the residual stream by depth."
+    drawn = plots.with_band(sites, values, *ends, plots.CLASS_COLORS[0], "metric")
+    return Figure("Logit lens", caption, drawn, plots.layout(*axes))
+
+
+def unfit(model: Model, data: FeatureData | None) -> str | None:
+    """Why the analysis cannot run on this model and data; None where it can."""
+    try:
+        return roles.unfit(model, data or repeated_answers(model))
+    except InputError as error:
+        return str(error)
+
+
+LOGIT_ATTRIBUTION = analysis(
+    "logit-attribution",
+    "which heads and MLPs write the answer's logit directly, and the logit lens",
+    LogitAttributionOptions,
+    analyze,
+    unfit,
+)
