@@ -1,1 +1,0 @@
-"""The probe: `analysis` measures, `result` holds, `verdict` judges, `figures` shows."""
