@@ -10,7 +10,7 @@ PINS   := $(if $(PY311),-c constraints.txt)
 PINS4  := $(if $(PY311),-c constraints-tl4.txt)
 PIP    := install --quiet --disable-pip-version-check
 
-# A few tests of every room: what `make quick` runs, after style and types, and `make few` alone.
+# A few tests of every package: what `make quick` runs, after style and types, and `make few` alone.
 QUICK := $(addprefix tests/, \
 	circuits/heads/test_controls.py circuits/heads/test_significance.py \
 	circuits/skip_bigrams/test_cliques.py circuits/sorting/measures/test_ov_shapes.py \
