@@ -40,7 +40,7 @@ Shared by all of these:
 - `errors`: the exceptions that users meet
 - `_version`: the version number
 
-`interp_studies`, the second package of the distribution, holds reproductions and other studies.
+Reproductions and other studies are a second package of the same distribution, built on this one.
 Names load on first use (`__init__.pyi` lists them): importing this package imports no torch.
 """
 
