@@ -10,7 +10,7 @@ PINS   := $(if $(PY311),-c constraints.txt)
 PINS4  := $(if $(PY311),-c constraints-tl4.txt)
 PIP    := install --quiet --disable-pip-version-check
 
-# A few tests of every room: what `make quick` runs, after style and types, and `make few` alone.
+# A few tests of every package: what `make quick` runs, after style and types, and `make few` alone.
 QUICK := $(addprefix tests/, \
 	circuits/heads/test_controls.py circuits/heads/test_significance.py \
 	circuits/skip_bigrams/test_cliques.py circuits/sorting/measures/test_ov_shapes.py \
@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-tl4 test-kernels real real-tests challenge fuzz live snapshot snapshot-check quick few check format lint types imports bench calibrate docs version clean
+.PHONY: demo test test-studies test-tl4 test-kernels real real-tests challenge fuzz live snapshot snapshot-check quick few check format lint types imports bench calibrate docs version clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -36,7 +36,11 @@ demo: $(VENV)/ready
 	$(BIN)/python examples/random_attention.py demo
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 -m "not real"
+	$(BIN)/python -m pytest -n 2 -m "not real" --ignore=tests/studies
+
+# Tests of interp_studies, which train models. CI runs them where they or what they import changed.
+test-studies: $(VENV)/ready
+	$(BIN)/python tests/run_studies.py $(IF_CHANGED)
 
 # TESTS is which: CI leaves out what reads no TransformerLens model.
 test-tl4: $(VENV4)/ready

@@ -1,13 +1,32 @@
-"""Tables and figures of the source documents made again, theirs beside ours.
+"""Studies: reproductions of the sources' tables and figures, open questions, tests of tools.
 
-`jobs` runs the independent parts of a study on one machine or on a cluster; `result` puts the
-source's figures beside ours. On them stand `sorting`, `superposition` and `random_attention` (what
-`interp reproduce` runs), `open` (questions that they leave open), `litmus` (does a task need
-attention that learns), `sweep` (grids of training runs) and `challenge` (how often is a tool wrong,
-on models whose truth is known). `cli` has their commands, which register as a plugin's do.
-It uses `interp_toolkit` and is not used by it.
+The package uses `interp_toolkit` and is never imported by it; its commands and artefacts register
+through entry points, as a plugin's do.
 
     from interp_studies import run_challenge
+
+What is run:
+
+- `xor`: how many heads XOR needs (`interp reproduce xor`)
+- `sorting`: sorting transformers (`interp reproduce sorting`)
+- `superposition`: computation in superposition (`interp reproduce superposition`)
+- `random_attention`: random attention (`interp reproduce random-attention/NAME`)
+- `open`: questions that the sources leave open (`interp reproduce open/NAME`)
+- `reproduce_all`: every artefact, one after the other (`interp reproduce all`)
+- `litmus`: does a task need attention that learns? (`interp litmus TASK`)
+- `sweep`: grids of training runs (`interp sweep FILE.yaml`)
+- `challenge`: how often a tool is wrong on models with known truth (`interp challenge`)
+- `cli`: these commands
+
+Shared by the studies:
+
+- `jobs`: the independent jobs of a study, on this machine or a cluster
+- `result`: the source's figures beside ours
+- `train_seed`: trains one seed of a recipe within a job
+- `recipe_settings`: settings that users give for a study's recipes
+- `texts`: whether the texts that jobs train on can be read
+- `seed_interval`: 95 % intervals over seeds
+- `power_law`: power laws and exponentials, fitted by least squares
 """
 
 import lazy_loader

@@ -96,7 +96,7 @@ STATUS_TONES: Mapping[str, Tone] = {
 class Figure:
     """A plot as data: plotly traces and layout, with the sentence that says what to see in it.
 
-    Traces have the class colours of `palette`; paper, font and axis colours are left to the
+    Traces have the class colours of `plots`; paper, font and axis colours are left to the
     report's theme. WebGL's 2-D traces (`scattergl`) and maps are not drawn; 3-D ones are.
     `shows` names what can be looked at in it, such as L1H0, as the tables of the result do: a
     report's tables link these names to the figure.

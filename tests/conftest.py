@@ -72,3 +72,18 @@ def tokens():
 def count_hooks():
     """How many hooks are on a model, beside those it was made with."""
     return lambda model: hooks_on(model) - OWN_HOOKS.get(id(model), 0)
+
+
+LONG = 20  # seconds
+LONG_TESTS = Path(__file__).with_name("long_tests.txt")
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Name the tests that took long and have no reason in `long_tests.txt`; nothing fails."""
+    reasons = {line.split(": ")[0] for line in LONG_TESTS.read_text().splitlines()}
+    for report in terminalreporter.stats.get("passed", []):
+        if report.duration > LONG and report.nodeid.split("[")[0] not in reasons:
+            terminalreporter.write_line(
+                f"{report.nodeid} took {report.duration:.0f} s: make it shorter, or give the "
+                f"reason in {LONG_TESTS.name}"
+            )

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
-#: rooms whose tests compare numbers, without what is slow there
+#: packages whose tests compare numbers, without what is slow there
 TESTS = (
     "tests/circuits/behaviour",
     "tests/circuits/composition",

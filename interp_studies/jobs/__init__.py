@@ -1,5 +1,7 @@
-"""The independent jobs of a study, each result kept as soon as its job has ended.
+"""Runs the independent jobs of a study and keeps each result as soon as its job ends.
 
-Read `attempt` (a job and one try at it), `runner`, `job_files` (the files that are kept) and
-`engines` (the worker processes that jobs run in).
+- `attempt`: a job, and one attempt at it
+- `runner`: runs jobs and keeps their values
+- `job_files`: the files of a study's folder
+- `engines`: worker processes of this machine (loky) or of a Dask cluster
 """

@@ -115,7 +115,7 @@ def litmus_result(
         settings: all settings of each variant's first seed, by variant.
         preset: of the recipe.
         given: settings on top of it.
-        margin: see `litmus_rules`.
+        margin: see `rules`.
     """
     decision = decide(standard, mixit, margin)
     budget = _budget(standard, mixit, preset, given or {}, settings)

@@ -3,7 +3,7 @@
 Standard transformers and MixiT, whose attention is fixed at random and looks at nothing, are
 trained on the task with the same settings and from the same seeds. Attention that depends on the
 input is all that MixiT lacks, so a gap says that the task needs it and no gap that it does not.
-When a gap is a gap, and when neither sentence is allowed, say `litmus_rules` and `seed_interval`.
+`rules` and `seed_interval` define when a gap counts, and when neither sentence is allowed.
 
 What a sentence holds for: these two architectures, this budget, this training. That MixiT fails
 to learn a task is no proof that it cannot; its result depends on its heads and its width (the

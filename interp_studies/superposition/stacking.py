@@ -1,8 +1,9 @@
 """Errors of stacked circuits against depth, width and rounding: `superposition/stacking`.
 
 A sparse boolean circuit of ANDs and XORs, half and half so that about as many features are on at
-every depth, is executed layer after layer (`constructions.stacked`) in three ways: every feature on
-an axis of its own, on fewer axes along random f-vectors, or along f-vectors that are spread evenly.
+every depth, is executed layer after layer (`toys.superposition.constructions.stacked`) in three
+ways: every feature on an axis of its own, on fewer axes along random f-vectors, or along f-vectors
+that are spread evenly.
 The error of a layer is the root mean square of its readoffs over functions and inputs, as it comes
 out ("plain"), and with readoffs rounded to 0 or 1 before the next layer ("rounded").
 Source: "Computation in superposition", section 1.3, which leaves open how errors grow.

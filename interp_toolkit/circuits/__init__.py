@@ -1,11 +1,24 @@
-"""What weights and heads compute.
+"""What weights, attention heads and edges between them compute.
 
-Rooms with an analysis each (`analysis`, `result`, `verdict`, `figures`): `heads` (detectors,
-ablation, partners), `qk_ov` and `composition` (what weights alone say), `edges` (which edges carry
-a behaviour), `roles` (which heads move, suppress, inhibit or park), `collapse` (how alike hidden
-states are by depth), `sorting`, `skip_bigrams`, `universal_keys`.
-What they share lies below them: `behaviour` (prompts, and what is measured on them) and `weights`
-(the arithmetic of QK and OV circuits). Read `behaviour`, then `heads`; `weights`, then `qk_ov`.
+Shared arithmetic; each comes before the analyses that use it:
+
+- `behaviour`: prompts, tasks and metrics, and the causal words that their intervals allow
+- `weights`: QK and OV circuits of single heads, factored, with their nulls
+
+Analyses, each one module or a package with `analysis` (the steps) and `result` (what it returns):
+
+- `heads`: attention-head detectors and attention knockout (`--probe heads`)
+- `roles`: name movers, inhibition, copy suppression, attention sinks (`--probe roles`)
+- `edges`: circuits of edges, by ablation and attribution (`--probe circuit`)
+- `qk_ov`: what one head would do, from its weights (`--probe qk`, `--probe ov`)
+- `composition`: Q-, K- and V-composition of all pairs of heads (`--probe composition`)
+- `skip_bigrams`: pairs of features that a head's QK circuit checks for (`--probe skip-bigrams`)
+- `universal_keys`: boolean functions of key features by query token (`--probe universal-keys`)
+- `sorting`: the algorithm of a sorting transformer (`--probe sorting`)
+- `logit_attribution`: heads and MLPs that write the answer's logit (`--probe logit-attribution`)
+- `collapse`: similarity of hidden states by depth (`--probe collapse`)
+- `similarity`: the measurement behind `collapse`
+
 Names are imported when first used, so that `import interp_toolkit.circuits` takes no torch.
 """
 

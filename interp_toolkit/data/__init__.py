@@ -1,10 +1,15 @@
-"""What an analysis runs on: rows of tokens, boolean features of each, a position in each.
+"""Prompts with the boolean features, answers and positions that analyses read.
 
-Read `features` (the record that analyses take), `pairs` (what stands against a prompt and its
-answer), `files` (read from disk; tables by `tables` and `columns`), `plain_texts`, `truth` (all
-inputs of a truth table); then `encoding` (text to token ids), `list_layout` and `lists` (lists to
-sort), `composites` (features that are on together), `texts` and `token_store` (corpora), `task`
-(inputs of a toy's own task).
+- `features`: `FeatureData`, the container that analyses take
+- `pairs`: corrupted prompts and wrong answers, checked against their clean counterparts
+- `files`: data files (`.npz`, `.parquet`, `.jsonl`, `.txt`) read as data
+- `arrays`: `.npz` files and arrays in memory
+- `tables`: columns of tables, checked value by value
+- `truth`: prompts for every row of a truth table
+- `composites`: sparse boolean inputs as rows of tokens
+- `task`: inputs for a model whose task record says that it computes on sparse boolean inputs
+- `lists`: lists to sort, and their layout in a prompt
+- `text`: prompts of plain text, corpora, tokenizers, token stores
 """
 
 import lazy_loader

@@ -1,9 +1,12 @@
 """Every TransformerLens model seen alike: loaded, run, edited, and its weights read.
 
-Read `loading` (a file or a name becomes a model), `running` (activations streamed through hooks,
-edits that are checked to take effect), `weights` (one view of the weights of every kind of model),
-`transformer` (the toolkit's own, which stands in for `HookedTransformer`), `features` (SAE latents,
-token sets, directions), `about` (what is known of a model: record, provenance, device).
+- `model`: the protocol that all kinds of models share; the name of a head
+- `loading`: a file or a name becomes a model
+- `running`: streamed activations, and interventions that are checked to take effect
+- `weights`: one view of the weights of every kind of model
+- `transformer`: the toolkit's own transformer, which stands in for `HookedTransformer`
+- `features`: SAE latents, token sets, directions
+- `about`: what is known of a model: record, description, device
 """
 
 import lazy_loader

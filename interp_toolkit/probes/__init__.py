@@ -1,8 +1,8 @@
-"""What is linearly readable.
+"""What is linearly readable: estimators on arrays, and analyses of models.
 
-`estimators` take arrays and know no model: read `separability` (a hyperplane, or a certificate that
-there is none), then `boolean` and `logistic`. `boolean` and `uand` are the analyses of models:
-where a boolean function of features can be read, and which ANDs of two features a layer computes.
+- `estimators`: separability certificates, logistic probes and their scores; no model needed
+- `boolean`: where a boolean function can be read (`--probe xor`, `and`, `or`, `boolean`)
+- `uand`: which ANDs of two features a layer computes (`--probe uand`)
 """
 
 import lazy_loader

@@ -1,4 +1,13 @@
-"""Results to a terminal, to JSON and to one HTML page; knows results, not analyses."""
+"""Results as terminal tables, JSON or one HTML page; no analysis is known here.
+
+- `format`: how values and statuses are written, on every output
+- `console`: the terminal report and its tables
+- `files`: reports written to files; the JSON document
+- `html`: the self-contained HTML page
+- `notebook`: results in a notebook
+- `side_by_side`: several models in one report
+- `compare`: differences between two files of results (`interp compare`)
+"""
 
 import lazy_loader
 

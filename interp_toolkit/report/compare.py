@@ -397,7 +397,7 @@ def _numbers(
 
 
 def _interval(field: str, entry: Mapping[str, Any]) -> tuple[float, float] | None:
-    """A number's interval: `x_low` to `x_high`, or the entry's own, if it is its estimate."""
+    """A number's interval: its own two bounds, or the entry's, if the number is its estimate."""
     stem = field.removesuffix("_effect")
     ends = [[entry.get(stem + bound) for bound in BOUNDS]]
     if field in ESTIMATES:

@@ -1,7 +1,8 @@
-"""Behaviours that papers have asked of language models, made for the tokenizer at hand.
+"""Prompts of behaviours from the literature, clean and corrupted, made for a given tokenizer.
 
-Every task is one file and one entry point of the group `interp_toolkit.tasks`: prompts in pairs,
-clean and corrupted, with the token that should come next and one that should not. Read `words`
-(what a tokenizer makes of words), `rows` (drawing rows of one length), `make` (for a model), then
-any task, such as `indirect_object`.
+Each task has one line in `CATALOGUE` (`interp_toolkit/registry.py`); run one with `--task NAME`.
+
+- `rows`: draws distinct prompts of one length from templates
+- `language`: indirect objects, greater-than, agreement and others, each with its source
+- `copying`: repeated random tokens or text
 """

@@ -1,5 +1,9 @@
-"""The documented toy models: tasks and hand-set weights with known ground truth, as `toy:NAME`.
+"""Documented toy models with known ground truth: `toy:NAME`.
 
-`hand_set` (heads written into a model of zeros; boolean functions; planted and untrained heads),
-`sorting`, `superposition`, `random_attention` (tasks and variants), `trained` (shipped weights).
+- `zeros`: the model of zeros that hand-set weights are written into
+- `hand_set`: hand-set heads: induction, boolean functions, decoys
+- `sorting`: hand-set sorting models
+- `superposition`: constructions of "Computation in superposition"
+- `random_attention`: tasks and model variants of "Is random attention sufficient ...?"
+- `trained`: trained models that the package ships
 """

@@ -1,5 +1,10 @@
-"""Training recipes: the documented toy models, trained.
+"""The trainer and the recipes of documented toy models: `interp train RECIPE`.
 
-`engine` is the trainer and what it keeps (read `trainer`, `seeds`, `state`); `tasks`, `text` and
-`uand` are families of recipes; `xor`, `induction` and `sorting` one recipe each.
+- `engine`: the trainer, seeds, state to resume from
+- `xor`: a boolean function of two bits
+- `induction`: repeated random tokens
+- `sorting`: lists, causal and bidirectional
+- `uand`: one MLP layer on all pairs at once
+- `tasks`: recipes of synthetic tasks, for all model variants
+- `text`: recipes on text, for all model variants
 """

@@ -2,6 +2,8 @@
 
 import pytest
 
+from interp_toolkit import formatting
+
 
 def test_time_left_is_told_when_it_is_known(monkeypatch):
     clock = iter([0.0, 1.0, 10.0, 39.0, 40.0])

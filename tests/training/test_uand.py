@@ -15,7 +15,7 @@ from interp_toolkit.data.composites import all_composites, composite_tokens
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.formats.checkpoint import save
 from interp_toolkit.toys.trained import UAND_TRAINED
-from interp_toolkit.training.uand.recipe import (
+from interp_toolkit.training.uand import (
     RECIPE,
     TRAINED,
     UandProblem,

@@ -1,4 +1,5 @@
 """How many trained query-key pairs does retrieval need? `open/partly-random-heads`.
 
-Read `training` (a model some of whose heads keep their queries and keys), then `study`.
+- `training`: a model in which some heads keep their initial queries and keys
+- `study`: the claims, the grid of models, the result
 """

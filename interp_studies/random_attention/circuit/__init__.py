@@ -1,1 +1,6 @@
-"""Frozen queries and keys form an induction circuit: `random-attention/figure-3`."""
+"""Frozen queries and keys form an induction circuit: `interp reproduce random-attention/figure-3`.
+
+- `job`: one model, and its circuit before and after training
+- `study`: the seeds together, and the outcome
+- `figures`: scores by head, attention patterns
+"""

@@ -2,7 +2,7 @@
 
 The circuit is there in a seed if, after training, a head of the first layer is detected as
 attending from values to their keys and a head of a later layer as attending from the asked key to
-its value (see `circuit_job`), and the accuracy falls without the one group and without the other,
+its value (see `job`), and the accuracy falls without the one group and without the other,
 each by MATERIAL of the intact accuracy or more with a 95 % interval above 0. Heads that are found
 without such a fall leave it undecided.
 """

@@ -1,1 +1,7 @@
-"""The covariance SDE of the source against sampled networks: `random-attention/sde`."""
+"""The covariance SDE against sampled networks: `interp reproduce random-attention/sde`.
+
+- `recursion`: exact means and variances of the tokens' covariance by depth
+- `samples`: draws of the diffusion, of the network in law, and of hidden states
+- `study`: the distance between network and diffusion against the width
+- `tables` and `figures`: its tables and pictures
+"""

@@ -1,4 +1,6 @@
-"""What shaping the mixing matrices is for: `random-attention/shaping`.
+"""What shaping the mixing matrices is for: `interp reproduce random-attention/shaping`.
 
-Read `signals` (a stack of attention layers, and whole models), then `study`.
+- `signals`: hidden states and gradients through depth, at initialisation
+- `study`: unshaped against shaped mixing, by depth
+- `figures`: measures by depth, gradients by block
 """

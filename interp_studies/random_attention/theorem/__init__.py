@@ -1,4 +1,8 @@
-"""What frozen heads and fixed mixing can fit: `random-attention/theorem-5-1`.
+"""What frozen heads and fixed mixing can fit: `interp reproduce random-attention/theorem-5-1`.
 
-Read `functions` (what is to be fitted), `heads` (what heads read), `fits`, then `study`.
+- `functions`: the functions to be fitted
+- `heads`: what frozen heads and MixiT's heads read
+- `fits`: fits of W_V alone, or with an MLP
+- `study`: the claims, errors by number of heads, the outcome
+- `figures`: errors against the number of heads
 """

@@ -1,4 +1,5 @@
-"""How fast the variants train: `random-attention/throughput`.
+"""How fast the variants train: `interp reproduce random-attention/throughput`.
 
-Read `timing` (training steps a second), then `study`.
+- `timing`: training steps per second, variants in turn in one process
+- `study`: ratios to the standard transformer, beside the source's
 """

@@ -1,5 +1,9 @@
-"""Audits of a direction: does it read a function of features, do the answers rest on it?
+"""Audits of a direction: does it read a function of features, and do the answers rest on it?
 
-Read `audit` (which kind of claim), `reads`, `carries` and `steers` (each kind), `common` and
-`moving` (what they share).
+- `audit`: chooses the tests by what the claim says
+- `reads`: held-out accuracy of a threshold along the direction, against random directions
+- `carries`: interchange of the component along it, as a share of the corrupted prompt's effect
+- `steers`: adding the direction, against random directions of the same length
+- `common`: the unit vector, the activations at its site, and chance
+- `moving`: the metric of each prompt before and after an edit, shared by `carries` and `steers`
 """

@@ -1,7 +1,10 @@
-"""What is asked of heads and edges: prompts that repeat, and what a model makes of them.
+"""Prompts, tasks and metrics that head and edge analyses share.
 
-`prompts` makes the rows, `advantage` measures the in-context advantage on them, `objective` is what
-a circuit is judged by (that advantage, the answers, or closeness to the whole model), `task` what a
-model is to do on rows and `checked` whether it does, `replacement` is what stands in for the
-output of a head that is taken out.
+- `prompts`: repeated random tokens, made for the model at hand
+- `at_home`: which first token, length and ids the model performs the task on
+- `task`: what a model is to do, as one number per prompt, and whether it does it
+- `advantage`: the in-context advantage: loss on repeated against unrepeated tokens
+- `objective`: the metric of a circuit: logit difference, log-probability or KL
+- `replacement`: what a head's output is replaced with: means over, or values of, other prompts
+- `words`: the causal word that the intervals of an ablation allow
 """

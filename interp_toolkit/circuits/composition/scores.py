@@ -7,14 +7,14 @@ Circuits", section "Three kinds of composition")
     Q: ||W_OV W_QK|| / (||W_OV|| ||W_QK||)        K: ||W_OV W_QK^T|| / (||W_OV|| ||W_QK||)
     V: ||W_OV W_OV'|| / (||W_OV|| ||W_OV'||)      W_OV = W_V W_O, W_QK = W_Q W_K^T, Frobenius norms.
 
-Norms are folded in where they are linear (see `folding`): scores are those of the model after
-TransformerLens's `fold_ln` and `center_writing_weights`, whether or not that was done. Scales are
-left out, which no such ratio sees: the attention scale, and a norm's division. Rotary heads are
-taken without the turn, which depends on the distance: W_QK is then that of distance 0.
+Norms are folded in where they are linear (see `weights.token_scores`): scores are those of the
+model after TransformerLens's `fold_ln` and `center_writing_weights`, whether or not that was done.
+Scales are left out, which no such ratio sees: the attention scale, and a norm's division. Rotary
+heads are taken without the turn, which depends on the distance: W_QK is then that of distance 0.
 Grouped-query heads are taken per query head.
 
 Each pair is compared with the same two heads where the reader has the residual coordinates in
-random order and with random signs (see `permutations`): z-scores and one-sided p-values of
+random order and with random signs (see `weights.permutations`): z-scores and one-sided p-values of
 `tr((L^T L)^1/2 (M M^T)^1/2)`, with L what the writer writes and M what the reader reads. There a
 direction counts by its singular value; in the score it counts by the square, and one large
 direction hides the others. In a model without norms each coordinate is measured in units of what

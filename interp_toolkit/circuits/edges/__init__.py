@@ -1,6 +1,15 @@
-"""Which edges of a model carry a behaviour: `--probe circuit`.
+"""Which edges between heads, MLPs, input and logits carry a behaviour: `--probe circuit`.
 
-Read `wiring` (nodes and edges), `blocks` (what a node computes from its inputs), `patched_pass`
-(the model with any edges cut), `cut` (the loss of it), `search` (the rule), `faithfulness` (the
-circuit alone, on held-out rows), `paths`; `graph` and `export` give it to others.
+- `wiring`: the nodes and edges of a transformer, under EAP-IG's names
+- `passes`: forward passes with edges ablated, paths patched, and attribution
+- `search`: the steps: choose edges on one half of the prompts, judge them on the other
+- `exhaustive`: the choice where every edge can be ablated alone
+- `screened`: the choice by attribution, then exact ablation, where there are too many edges
+- `faithfulness`: the fraction of the metric that a circuit keeps alone
+- `checks`: independence, minimality and stability of the circuit on held-out prompts
+- `circuit`: the records of a circuit: each edge, its effect, how it was judged
+- `graph`: the circuit as a networkx graph
+- `export`: that graph as GraphML, node-link JSON or EAP-IG's JSON
+- `analysis`: runs all of this for one model
+- `result`, `verdict` and `figures`: what it returns, in tables, words and pictures
 """

@@ -1,8 +1,8 @@
 """Choosing a circuit where there are too many edges to cut them all: attribution, then exact cuts.
 
 Steps:
-1. Every edge gets an estimate of its effect on every row (`attribution`); a node's is the sum over
-   the edges from it, which is that of cutting it.
+1. Every edge gets an estimate of its effect on every row (`passes.attribution`); a node's is the
+   sum over the edges from it, which is that of cutting it.
 2. Nodes are taken, the largest first, until they and all edges between them keep NODES_KEEP of the
    behaviour on the rows of choosing, all else cut; then of these edges the largest, until they keep
    EDGES_KEEP. Sizes are doubled, then halved between. Nodes first: what a head needs is many edges,

@@ -9,10 +9,10 @@ or minus the loss in nats where rows repeat, a number a row, paired over rows. F
   it shows.
 
 Both stand beside the effects of other heads, drawn at random. A head is taken out at `hook_z` by
-the mean of the other rows, another row's values, or zero (see `passes`). Intervals are
-simultaneous, over both figures of all heads (Bonferroni); the causal word follows from them by the
-one rule of `behaviour.words`, each figure as a share of the behaviour. Where no head of the group
-contributes alone and the group together does, "no effect found" would mislead: undecided.
+the mean of the other rows, another row's values, or zero (see `behaviour.replacement`). Intervals
+are simultaneous, over both figures of all heads (Bonferroni); the causal word follows from them by
+the one rule of `behaviour.words`, each figure as a share of the behaviour. Where no head of the
+group contributes alone and the group together does, "no effect found" would mislead: undecided.
 Effects do not add up over heads: two heads in a row each have all of the effect.
 """
 

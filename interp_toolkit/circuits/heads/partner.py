@@ -5,8 +5,8 @@ before, which an earlier head has written there (K-composition; Elhage et al. 20
 Framework for Transformer Circuits"). For every head of earlier layers two independent figures:
 
 - from weights: the K-composition score (see `composition`);
-- from behaviour: the path from its output to the reader's keys is cut (see `paths`), and the
-  reader's induction attention and the task's value are measured again.
+- from behaviour: the path from its output to the reader's keys is cut (see `edges.passes.paths`),
+  and the reader's induction attention and the task's value are measured again.
 
 The partner named is the candidate whose cut costs most attention, if that is significant (t test
 over rows, Holm's correction over candidates, LEVEL) and at least MATERIAL of what the reader has.
@@ -85,7 +85,7 @@ def partners(
         progress: told what is being done.
 
     Raises:
-        InputError: as `paths.path_effects` and `composition_scores` do.
+        InputError: as `path_effects` and `composition_scores` do.
         InterventionError: the model ignores edits of the head.
 
     Examples:

@@ -4,8 +4,8 @@
 
 Source: "Computation in superposition", section 3: a head can check for about d_resid * d_head
 such pairs. Steps: scores of all pairs against their own row and column (`scores`, `null`), pursuit
-with everything found taken out (`pursuit`), their number (`count`), their complete blocks
-(`cliques`), and copies with permuted residual coordinates (`control`).
+with everything found taken out (`pursuit`), their number and complete blocks (`count`),
+and copies with permuted residual coordinates (`control`).
 
 What it rests on: under no bigrams, features that are independent of the head's weights. It finds
 what its features can show: a bigram of features that are not among those given is not seen. A query

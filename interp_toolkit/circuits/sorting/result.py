@@ -30,7 +30,7 @@ class SortingResult(Result):
     Attributes:
         algorithm: that the marks name: "min_greater_than_previous", "argmax_piecewise_linear",
             "mixed" or "neither"; the evidence's status says whether that is informative.
-        metrics: the numbers by name (see `sorting.measure`); None where one cannot be told.
+        metrics: the numbers by name (see `measures.measure`); None where one cannot be told.
         null: mean and extreme of each over re-initialised models.
         marks: the evidence for either algorithm.
         heads: each head's part.

@@ -1,5 +1,8 @@
-"""Universal keys: which boolean function of the key's features each query token attends to.
+"""Which boolean function of key features each query token attends to: `--probe universal-keys`.
 
-Read `rows` (what the model is shown), `scores` (what each head gives each set of features),
-`function` (the least function that fits), `analysis`.
+- `rows`: the prompts, and the features that each token stands for
+- `scores`: the score of each set of key features by head and query token, and the attention
+- `function`: the smallest boolean function that fits the scores
+- `analysis`: the steps, with held-out sets and a null
+- `result`: the result, its verdict and its figures
 """

@@ -2,8 +2,9 @@
 
 Scores of sets of features make two groups where the largest gap between them is wider than either
 group, so that the worst error after the best gain and bias is below 1/4, which no affine function
-of two bits attains for their AND (see `epsilon`). The function is the smallest set of features on
-which high and low depend, and its truth table there; combinations that no key has are "?".
+of two bits attains for their AND (see `boolean_functions`). The function is the smallest set of
+features on which high and low depend, and its truth table there; combinations that no key has are
+"?".
 
 Over all ways to hand the same values out to the sets, how often does a function of as few features
 fit? For k given features it fits where all sets of a combination are alike: as many ways as there

@@ -1,6 +1,9 @@
-"""The arithmetic of weights: QK and OV circuits of single heads, with their nulls.
+"""QK and OV circuits of single heads from their weights, with nulls.
 
-Read `folding` (norms into weights), `ov` and `qk` (the circuits, kept factored), `qk_svd`,
-`token_scores` (their entries, tiled), `token_moments` and `permutations` (the null of both sides),
-`own_token` and `self_scores` (copying and matching), `residual` (what a token is at a layer).
+- `token_scores`: token-by-token scores kept as factors; norms folded into weights
+- `qk`: the QK circuit: what a head's query looks for in a key
+- `qk_svd`: its singular directions, with the tokens along them
+- `ov`: the OV circuit: what a head writes for the token it attends to
+- `self_scores`: copying and matching scores of all heads; moments of the embeddings
+- `permutations`: the null: residual coordinates in random order with random signs
 """

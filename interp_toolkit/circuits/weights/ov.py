@@ -3,7 +3,7 @@
 With `x @ W` as everywhere in TransformerLens, a head that attends to a source adds `n W_OV` to the
 residual stream, `W_OV = W_V W_O` of rank d_head and n the source as the layer's norm leaves it
 (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"). Norms are folded in where
-they are linear (see `folding`), in front of the head, behind it (Gemma 2), and before the
+they are linear (see `token_scores`), in front of the head, behind it (Gemma 2), and before the
 unembedding. What is exact and what is not:
 
 - source: exact at layer 0; deeper, the direct path, where only embeddings have written. Learned

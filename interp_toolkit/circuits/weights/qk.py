@@ -7,8 +7,8 @@ A head scores a query against a key by
 (Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits", whose W_QK is the bilinear
 term) with n the residual stream as the layer's norm leaves it, T the rotary turn between the two
 positions and the bias ALiBi's. The linear part of the norm (LN's centring, `w`) and its constant
-`b` are folded into W and b, see `folding`; what remains is a division by one number per vector,
-which `score`, `terms` and `tokens` do exactly and `matrix` and `svd` leave out.
+`b` are folded into W and b, see `token_scores`; what remains is a division by one number per
+vector, which `score`, `terms` and `tokens` do exactly and `matrix` and `svd` leave out.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 A head copies when its circuit from source token to logits, `M = N W_V W_O U`, raises the token's
 own logit; it matches when its scores, `M = N W_Q W_K^T N^T`, are higher between a token and itself.
 N are the embeddings as the layer's norm leaves them (exact at layer 0; deeper, the direct path), U
-the unembedding; norms are folded in where they are linear (see `folding`), the final norm's
+the unembedding; norms are folded in where they are linear (see `token_scores`), the final norm's
 division is left out. Three figures each, of M centred over sources and over targets:
 
 - eigenvalue score: `sum(lambda) / sum(|lambda|)` of M, -1 to 1; 1 where all eigenvalues are
@@ -18,7 +18,7 @@ division is left out. Three figures each, of M centred over sources and over tar
 Learned positions enter as their mean. Rotary heads are taken without the turn (distance 0). Biases
 add the same to all sources, or to all keys of a query, and drop out with the centring (b_Q's part
 differs by key, but not by query); b_O belongs to no head. Scores are those before a soft cap.
-No matrix over the vocabulary squared is made: see `token_moments`.
+No matrix over the vocabulary squared is made (see below).
 Permutations act behind the norm's weights. Where those are near 1, random models have p <= 0.05 as
 often as they should; where they scatter around 0, more often (up to three times). Permutations of
 tokens would not do: all tokens share the head's few dimensions, so that in untrained models with

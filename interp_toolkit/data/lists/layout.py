@@ -12,7 +12,7 @@ The values are the ids below d_vocab_out that are neither separator nor padding,
 order. "10 list10 11 sorted10" is thus BOS a0..a9 MOS s0..s9, of the values 0 to 9.
 
 Also here:
-- the words of a sorting task's layout, read and checked among themselves (see `list_layout`);
+- the words of a sorting task's layout, read and checked among themselves;
 - the lists that sorting models are tested on, as those of Qi & Zhong (2023) were.
 """
 

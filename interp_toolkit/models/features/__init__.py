@@ -1,5 +1,11 @@
-"""Features of a model: an SAE's latents, token sets, directions; and the places where they are on.
+"""Features of a model: SAE latents, token sets, directions, and the positions where they are on.
 
-Read `feature_sets`, then `sae` and `sae_files`, `direction_files`; `row_positions` and `samples`
-label the places of rows of tokens.
+- `feature_sets`: named directions, and which of them are on at a position
+- `sae`: encoders and latent directions of sparse autoencoders
+- `sae_files`: SAEs as SAELens saves them
+- `direction_files`: matrices of directions in `.npy`, `.npz` or `.safetensors`
+- `row_positions`: positions in prompts, and the activations there
+- `samples`: labelled positions: a prompt, a position and its features
+- `duplicates`: groups of equal inputs, which count as one observation
+- `options`: options of analyses that take features
 """

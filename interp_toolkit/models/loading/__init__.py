@@ -1,8 +1,11 @@
-"""A file or a name becomes a model.
+"""A checkpoint, a folder or a name becomes a model; no code in a file is ever run.
 
-Read `loader` (what kind of thing is it?), `from_file` and `files` (bytes, never code; `unpickler`,
-`records` and `pickled_files` for pickles that PyTorch refuses), `conversion` (whose names?),
-`names`, `layouts` and `key_rules`, `infer` (the configuration, from names and shapes),
-`foreign_config`, `settings`, `strict` (no parameter unset or unused), `checkpoint` (our own
-format), `huggingface`.
+- `loader`: `load`, which finds out what the source is
+- `source_names`: what a name on the command line stands for, without importing torch
+- `formats`: file formats: own checkpoints, pickles, GGUF, Hugging Face folders
+- `parameters`: parameter names mapped to TransformerLens's; the configuration they imply
+- `settings`: configuration fields that users give
+- `memory_needed`: the memory that weights will take, checked before they are read
+- `quietly`: Hugging Face's libraries without messages and network
+- `check_assumptions`: tests assumptions about a checkpoint on prompts with known answers
 """

@@ -1,5 +1,10 @@
-"""Running a model: hooks that are gone afterwards, activations as they appear, checked edits.
+"""Running a model: activations streamed, hooks removed afterwards, edits checked to take effect.
 
-Read `hooks` and `forward`, `streaming` (activations in batches that fit `memory`), `interventions`
-and `effect` (an edit that does nothing is an error).
+- `hooks`: one name per hook point, whatever kind of model
+- `forward`: a pass without gradients that stops where nothing more is needed
+- `memory`: memory bounds, and the batch size that they allow
+- `streaming`: activations in batches, only the hooks and positions asked for
+- `interventions`: edits at hook points, ablated heads, shuffled weights
+- `effect`: whether an edit at a hook point reaches the output
+- `restart`: runs a model again from the first edited layer
 """

@@ -1,5 +1,10 @@
 """The toolkit's own transformer, with `HookedTransformer`'s names, shapes and hooks.
 
-Read `config`, `transformer`, `attention`, `layers`, `mixing` (MixiT); `collapsed` trains one-layer
-models through their tables, `stacked_weights` gives weights under `HookedTransformer`'s names.
+- `config`: its configuration, in TransformerLens's field names
+- `transformer`: the model
+- `attention`: attention, every step behind a hook point
+- `layers`: norms, MLPs and embeddings
+- `mixing`: attention with a fixed random pattern (MixiT)
+- `stacked_weights`: weights of all layers in one tensor, such as `W_Q`
+- `collapsed`: a one-layer model as two tables, for fast training
 """

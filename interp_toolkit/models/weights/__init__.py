@@ -1,5 +1,10 @@
 """One view of the weights of every kind of model.
 
-Read `parts` (what the view is made of), `view`, `read` (from each kind of model), `check` (the view
-computes what the model does), `positions`, `alibi` and `rotation`, `mlp`, `contributions`.
+- `parts`: what the view consists of: attention layers, MLPs, norms
+- `view`: `weights(model)`
+- `read`: how the parts are read from each kind of model
+- `check`: whether the view computes what the model does
+- `positions`: learned, rotary and ALiBi positions
+- `contributions`: what each head adds to a score of the residual stream
+- `precision`: the dtype of computations on weights, and how exact they are
 """

@@ -7,7 +7,7 @@ read when asked for; nothing is stacked.
 
 Conventions on a bridge are the architecture's affair, and there are a hundred of them. So the
 view checks itself when it is made: one tiny forward pass, compared with the same pass computed
-from the view (`weights_check`). A part that does not agree raises InputError when it is asked for.
+from the view (`check`). A part that does not agree raises InputError when it is asked for.
 """
 
 from __future__ import annotations

@@ -125,7 +125,7 @@ class UANDReadoff(BaseEstimator):
     ) -> tuple[Float[np.ndarray, " d"], float]:
         """Direction and intercept of any boolean function of some features, through their ANDs.
 
-        XOR is f_i + f_j - 2 AND_ij, and so on (`truth_polynomial`); the errors of the ANDs
+        XOR is f_i + f_j - 2 AND_ij, and so on (`boolean_functions.mobius`); the errors of the ANDs
         and of the single features' readoffs add up with these coefficients.
 
         Args:

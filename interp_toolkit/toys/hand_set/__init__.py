@@ -1,1 +1,8 @@
-"""Heads written into a model of zeros: induction and its kin, boolean functions, planted heads."""
+"""Heads written into a model of zeros: induction heads, boolean functions, decoys.
+
+- `heads`: the parts of hand-set heads
+- `induction`: previous-token, duplicate-token and induction heads
+- `xor`: boolean functions of two bits
+- `boolean_heads`: any boolean function with the fewest heads possible
+- `untrained`: untrained models, in which a detector must find nothing
+"""

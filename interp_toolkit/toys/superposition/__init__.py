@@ -1,6 +1,8 @@
-"""Computation in superposition: the source's constructions, each with weights and readoffs.
+"""Constructions of "Computation in superposition", each with weights and readouts.
 
-`layers` has what they share (a layer on boolean features, gates, densities, errors),
-`constructions` one construction a file, `skip_bigrams` heads with planted pairs; `toys` and
-`computed_toys` are those at sizes that build at once.
+- `layers`: what the constructions share: layers on boolean features, gates, densities, errors
+- `constructions`: one construction per module
+- `skip_bigrams`: heads with planted skip-bigrams
+- `toys`: universal AND, superposed and targeted, as `toy:uand` and others
+- `computed_toys`: higher fan-in, squares, stacked layers, universal keys, as `toy:NAME`
 """

@@ -1,7 +1,7 @@
 """The constructions at sizes that build at once, as `toy:uand` and its like.
 
-Each has `.ground_truth` (see `gate_model.GatesGroundTruth`), and reads rows of tokens made by
-`data.composites` with the task record's sizes.
+Each has `.ground_truth` (see `layers.gate_model.GatesGroundTruth`), and reads rows of tokens made
+by `data.composites` with the task record's sizes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 The arithmetic of attention, MLP and unembedding on the checked view of the weights, with one
 addition: to what a stage reads, something may be added for some of its readers alone (one channel
-of one head, say), in front of the norm. Nothing here knows edges; see `engine`.
+of one head, say), in front of the norm. Nothing here knows edges; see `patched_pass`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Layers of boolean functions, one after another, as a transformer with one block a layer.
 
 The residual stream holds the input of every layer side by side, and the last layer's readoffs. The
-first head adds up the f-vectors of the row of tokens at its last position (see `layer_model`);
+first head adds up the f-vectors of the row of tokens at its last position (see `layers.layer`);
 after that no head writes anything. Each MLP reads its layer's axes and writes the next one's. Where
 functions weigh features themselves, two ReLU neurons for each axis, for x and -x, pass them on.
 """

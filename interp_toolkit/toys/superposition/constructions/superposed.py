@@ -6,8 +6,9 @@ f-vectors have inner products of about 1/sqrt(d0), so that each feature that is 
 neurons, of standard deviation sqrt(c/d0) where c = p m features are connected to a neuron. Neurons
 misfire where that nears 1, that is, where m is of order d0 / p.
 
-The worst case is not known exactly: ε is sampled (see `sampled`), which gives a lower bound. Where
-no density was given and a sample of `N_CHECKED` pairs already has an error of 1, nothing is built.
+The worst case is not known exactly: ε is sampled (see `layers.sampled`), which gives a lower bound.
+Where no density was given and a sample of `N_CHECKED` pairs already has an error of 1, nothing is
+built.
 Source: "Computation in superposition", section 1.3.
 """
 

@@ -6,8 +6,8 @@ its features with weight K/k, where K is the largest fan-in, and every neuron ha
 of the gate on gives 1, all but one of it nothing. The readoff is the mean of the gate's neurons.
 A feature with gates of several fan-ins on one neuron has the largest of their weights there.
 
-ε is sampled (see `sampled`): gates that happen to share neurons disturb each other, so that the
-worst error over all gates on all inputs is much larger than a gate's on inputs about it.
+ε is sampled (see `layers.sampled`): gates that happen to share neurons disturb each other, so that
+the worst error over all gates on all inputs is much larger than a gate's on inputs about it.
 Source: "Computation in superposition", sections 1.3 (pairs) and 1.4 (mixed fan-in).
 """
 
@@ -60,7 +60,7 @@ class TargetedANDs(Brief):
         return mean_readoffs(self.neurons)
 
     def sampled_epsilon(self, most_on: int, *, rounds: int = 1, seed: int = 0) -> SampledEpsilon:
-        """Errors measured on inputs about each gate; see `sampled`."""
+        """Errors measured on inputs about each gate; see `layers.sampled`."""
         return sampled_epsilon(
             self.layer, self.readoffs(), self.gates, most_on, rounds=rounds, seed=seed
         )

@@ -3,7 +3,7 @@
 Each feature i is connected to a random set S_i of neurons, each with probability p; a neuron adds
 up its features and subtracts 1, so that it fires where at least two of them are on. The AND of i
 and j is read off as the mean of the neurons in S_i ∩ S_j. Where features have axes of their own,
-the worst error over all pairs and inputs follows from counting (see `triples`).
+the worst error over all pairs and inputs follows from counting (see `layers.triples`).
 
 `superposed.superposed_and` is the same layer on features in superposition; there it is sampled.
 Source: "Computation in superposition", sections 1.1 to 1.3.
