@@ -69,7 +69,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_a_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
+def test_a_wheel_holds_both_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         metadata = email.message_from_bytes(
@@ -77,10 +77,11 @@ def test_a_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
         )
     assert metadata["Version"] == __version__
     tops = {name.split("/")[0] for name in names}
-    assert tops == {"interp_toolkit", f"interp_toolkit-{__version__}.dist-info"}
+    assert tops == {"interp_toolkit", "interp_studies", f"interp_toolkit-{__version__}.dist-info"}
     tracked = {
         str(path.relative_to(ROOT))
-        for path in (ROOT / "interp_toolkit").rglob("*")
+        for package in ("interp_toolkit", "interp_studies")
+        for path in (ROOT / package).rglob("*")
         if path.is_file() and path.suffix not in (".pyc",)
     }
     missing = {
