@@ -318,8 +318,10 @@ def test_ours_on_one_model_of_every_kind(cases):
         for truth, p in zip(a.truths, a.stated, strict=True):
             if p is not None:
                 by_kind.setdefault(a.kind, []).append((p > 0.5) == truth)
-    assert set(by_kind) == set(KINDS) - {"backdoor"}
-    assert np.mean(by_kind["edge"]) > 0.95
+    of_programs = {"edge", "head-in-circuit", "head-relation"}
+    assert set(by_kind) == set(KINDS) - {"backdoor"} - (set() if HAS_TRACR else of_programs)
+    if HAS_TRACR:
+        assert np.mean(by_kind["edge"]) > 0.95
     assert np.mean(by_kind["readable"]) > 0.95
     assert np.mean(by_kind["pair"]) > 0.7
 

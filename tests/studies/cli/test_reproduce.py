@@ -16,7 +16,7 @@ import pytest
 
 from interp_toolkit import registry
 
-JOBS = Path(__file__).parents[1] / "studies" / "jobs"
+JOBS = Path(__file__).parents[1] / "jobs"
 #: `interp`, with the toy study as one of its artefacts; it heeds SIGINT also where the shell has
 #: it ignored
 WITH_TOY = f"""

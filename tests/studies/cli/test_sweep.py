@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-JOBS = Path(__file__).parents[1] / "studies" / "jobs"
+JOBS = Path(__file__).parents[1] / "jobs"
 MADE_UP = """
 recipe: retrieval
 grid: {lr: [0.1, 0.01]}
