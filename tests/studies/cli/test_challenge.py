@@ -40,7 +40,7 @@ def test_a_card_to_the_terminal_and_to_files(call, tools, tmp_path):
         (["--tool", "nothing"], "no tool 'nothing'"),
         (["--families", "nothing"], "no family nothing"),
         (["--families", ""], "no family"),
-        (["--models", "1", "--families", "xor,twins"], "too few"),
+        (["--models", "1", "--families", "xor,bigrams"], "too few"),
         (["--seed", "-1"], "seed"),
         (["--markdown", "no/such/folder/card.md"], "--markdown"),
     ],
