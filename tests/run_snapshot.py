@@ -350,7 +350,7 @@ def _steady(value: Any) -> Any:
     """Text without what changes from run to run: times, hashes and places."""
     if not isinstance(value, str):
         return value
-    value = re.sub(r"/\S*/site-packages/", "", value)
+    value = re.sub(r"/\S*/(?:site-packages|models)/", "", value)
     value = re.sub(r"\b[0-9a-f]{12,}…?|\b[0-9a-f]{8,}…", "HASH", value)
     value = re.sub(r"\b\d+(\.\d+)? ?(s|ms|min)\b", "TIME", value)
     return re.sub(r"\b\d{4}-\d\d-\d\d[T ]?[\d:.+]*", "DATE", value)
