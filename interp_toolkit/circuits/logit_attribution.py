@@ -195,7 +195,7 @@ def sentences(
 ) -> list[str]:
     """The total, the two largest heads or MLPs, the logit lens, the task."""
     tested = [component for component in components if component.status]
-    half = next((step for step in lens if step.value >= e.total / 2), lens[-1])
+    half = [step for step in lens if step.value >= e.total / 2 > 0]  # none of a negative metric
     return [
         f"The {e.metric} is {e.total:.2f} [{e.total_low:.2f}, {e.total_high:.2f}], n = {e.rows}.",
         *(
@@ -203,8 +203,11 @@ def sentences(
             f"answers of other prompts {c.null_mean:.2f}."
             for c in sorted(tested, key=lambda c: c.status != "detected")[:2]
         ),
-        f"The logit lens first reads half of it at {half.site}: {half.value:.2f} [{half.low:.2f}, "
-        f"{half.high:.2f}], n = {e.rows}.",
+        *(
+            f"The mean logit lens first reaches half of it at {step.site}: {step.value:.2f} "
+            f"[{step.low:.2f}, {step.high:.2f}], n = {e.rows}."
+            for step in half[:1]
+        ),
         f"Task: {e.task.rstrip('.')}.",
     ]
 

@@ -9,7 +9,13 @@ from planted_roles import AGAINST, MOVES, N_POS, ONLY_ATTENDS, START, movers, ro
 
 import interp_toolkit as it
 from interp_toolkit.circuits.behaviour.prompts import Prompts
-from interp_toolkit.circuits.logit_attribution import LOGIT_ATTRIBUTION, attribute
+from interp_toolkit.circuits.logit_attribution import (
+    LOGIT_ATTRIBUTION,
+    LensStep,
+    LogitAttributionEvidence,
+    attribute,
+    sentences,
+)
 from interp_toolkit.circuits.roles.asks import Asks
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
@@ -189,3 +195,13 @@ def test_what_is_refused() -> None:
     assert "context" in str(LOGIT_ATTRIBUTION.unfit(it.load("toy:xor-2head"), None))
     with pytest.raises(InputError, match="least"):
         LOGIT_ATTRIBUTION(model, least=0)
+
+
+@pytest.mark.parametrize(("total", "said"), [(2.0, True), (-2.0, False), (0.0, False)])
+def test_half_of_the_metric_is_only_said_to_be_reached_of_a_positive_one(total, said) -> None:
+    whole = (total, total - 0.1, total + 0.1, 8, 0.0, 0.1, "performed.")
+    evidence = LogitAttributionEvidence("not_tested", "logit difference", *whole)
+    lens = [LensStep("embedding", 0.0, -0.1, 0.1), LensStep("layer 0", total, -3.0, 3.0)]
+    text = " ".join(sentences([], lens, evidence))
+    assert ("half of it at layer 0" in text) == said
+    assert "embedding" not in text
