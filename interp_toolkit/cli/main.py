@@ -13,6 +13,7 @@ import errno
 import inspect
 import os
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -67,7 +68,11 @@ _COMMANDS: dict[str, Callable[..., Any]] = {
     "info": info.info,
     "show": show.show,
 }
-for _name, _command in (load_all("commands") | _COMMANDS).items():
+_PLUGINS = load_all("commands")
+for _name in _PLUGINS.keys() & {"analyze", *_COMMANDS}:
+    warnings.warn(f"a plugin's command {_name!r} is left out: the name is taken", stacklevel=1)
+    del _PLUGINS[_name]
+for _name, _command in (_PLUGINS | _COMMANDS).items():
     app.command(_name, help=_flowing(_command))(_command)
 
 

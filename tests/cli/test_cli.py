@@ -518,3 +518,31 @@ def test_words_of_options_are_no_files(tmp_path: Path, call, monkeypatch) -> Non
     )
     assert code == 2
     assert "would overwrite --query-features" in err
+
+
+@pytest.mark.slow
+def test_a_plugin_adds_a_command_and_takes_no_name_of_ours(tmp_path) -> None:
+    (tmp_path / "theirs.py").write_text(
+        'def greet(name: str) -> None:\n    """Greet."""\n    print("hello", name)\n'
+    )
+    code = """
+import sys
+from importlib.metadata import EntryPoint
+from interp_toolkit import registry
+names = ["greet", "analyze", "list"]
+theirs = [EntryPoint(name, "theirs:greet", "interp_toolkit.commands") for name in names]
+registry.entry_points = lambda group: theirs if group == "interp_toolkit.commands" else []
+from interp_toolkit.cli.main import main
+main()
+"""
+
+    def run(*line: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", code, *line]
+        return subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+
+    assert run("greet", "you").stdout == "hello you\n"
+    assert "--probe" in run("analyze", "--help").stdout
+    listed = run("list", "detectors")
+    assert "induction" in listed.stdout
+    for name in ("analyze", "list"):
+        assert f"a plugin's command '{name}' is left out: the name is taken" in listed.stderr
