@@ -17,12 +17,12 @@ from interp_toolkit.circuits.behaviour.task import AtHome, measured_home, task_o
 from interp_toolkit.circuits.roles import figures
 from interp_toolkit.circuits.roles.asks import asks_of
 from interp_toolkit.circuits.roles.find import find_roles
-from interp_toolkit.circuits.roles.reading import adding
 from interp_toolkit.circuits.roles.result import RolesResult
 from interp_toolkit.circuits.roles.verdict import evidence_of, not_tested, verdict
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import provenance
+from interp_toolkit.models.weights.contributions import additive
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
 from interp_toolkit.registry import Analysis
@@ -135,7 +135,7 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
         asks_of(prompts_from_data(data, model))
         view = weights(model)
         for layer in range(view.n_layers):
-            adding(view, layer)
+            additive(view, layer)
     except InputError as error:
         return str(error)
     return None

@@ -33,6 +33,7 @@ from interp_toolkit.models.running.memory import (
     rows_that_fit,
 )
 from interp_toolkit.models.running.restart import entry
+from interp_toolkit.models.weights.contributions import additive
 from interp_toolkit.models.weights.parts import OVWeights
 from interp_toolkit.models.weights.precision import agrees, at_least_single
 from interp_toolkit.models.weights.view import ModelWeights
@@ -83,7 +84,7 @@ def read(
         InputError: hook points that are not there or silent, patterns that are not those in use,
             heads that do not add to the residual stream.
     """
-    layers = [adding(view, layer) for layer in range(view.n_layers)]
+    layers = [additive(view, layer) for layer in range(view.n_layers)]
     n_asks, n_pos = asks.tokens.shape
     kept = _Kept(view, layers, asks, sources)
     points, patterns = hook_points(model), pattern_points(model)
@@ -112,16 +113,6 @@ def read(
         kept.check_seen(seen)
         kept.check_values(batch)
     return kept.reading()
-
-
-def adding(view: ModelWeights, layer: int) -> OVWeights:
-    """A layer's values and outputs; raises InputError where heads do not add to the stream."""
-    w = view.ov(layer)
-    if not w.additive:
-        raise InputError(
-            f"layer {layer} normalises what its heads add, so what one head writes is not defined"
-        )
-    return w
 
 
 class _Kept:
