@@ -146,10 +146,7 @@ class Finding(Result):
     """Base of what analyses return; an analysis' own adds fields, those with records as tables.
 
     Attributes:
-        headline: answers the question, in at most 20 words.
-        findings: at most five sentences, each a fact with its number, 95 % CI and n; the most
-            important first.
-        verdict: headline and findings joined.
+        headline, findings, verdict: see `Result`; the most important finding first.
     """
 
     probe: str = ""  # `analysis` fills it in
@@ -159,13 +156,6 @@ class Finding(Result):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verdict", " ".join([self.headline, *self.findings]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The finding as JSON data, its status at the top too."""
-        plain = super().to_dict()
-        first = ("probe", "status", "headline", "findings")
-        plain["status"] = self.status
-        return {name: plain.pop(name) for name in first} | plain
 
     def tables(self) -> list[Table]:
         """Every field of records as a table, in their order."""
@@ -179,16 +169,6 @@ class Finding(Result):
     def _records(self) -> list[tuple[_Records, Sequence[Any]]]:
         tabled = [f for f in dataclasses.fields(self) if "table" in f.metadata]
         return [(f.metadata["table"], getattr(self, f.name)) for f in tabled]
-
-
-def headline_of(result: Result) -> str:
-    """What a result says first: a finding's headline, the verdict of any other result."""
-    return result.headline if isinstance(result, Finding) else result.verdict
-
-
-def findings_of(result: Result) -> Sequence[str]:
-    """A finding's sentences; none of any other result."""
-    return result.findings if isinstance(result, Finding) else ()
 
 
 def headings_of(record: Any) -> Mapping[str, str]:
