@@ -309,7 +309,7 @@ def _findings(
         sentences.append(f"In one file only: {evidence.entries_alone} entries.")
     if evidence.entries_unnamed:
         sentences.append(
-            f"Not compared, as no unique name tells them apart: {evidence.entries_unnamed} entries."
+            f"Not compared, as they have no unique name: {evidence.entries_unnamed} entries."
         )
     return sentences
 

@@ -130,7 +130,7 @@ def test_what_one_file_has_not_is_told(compared: Any) -> None:
     assert found.status == "differs"
     assert found.headline == "The verdict is the same, but 3 of the details below differ."
     assert "In one file only: 1 entries." in found.findings
-    assert "Not compared, as no unique name tells them apart: 3 entries." in found.findings
+    assert "Not compared, as they have no unique name: 3 entries." in found.findings
     assert [table.title for table in found.tables()][-1] == "In one file only"
 
 
