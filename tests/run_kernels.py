@@ -25,7 +25,7 @@ TESTS = (
     "tests/circuits/composition",
     "tests/circuits/edges/test_patched_pass.py",
     "tests/circuits/heads",
-    "tests/circuits/qk_ov",
+    "tests/circuits/test_qk_ov.py",
     "tests/circuits/skip_bigrams",
     "tests/circuits/sorting/measures",
     "tests/circuits/sorting/test_evaluation.py",

@@ -10,7 +10,7 @@ Analyses, each one module or a package with `analysis` (the steps) and `result` 
 - `heads`: attention-head detectors and attention knockout (`--probe heads`)
 - `roles`: name movers, inhibition, copy suppression, attention sinks (`--probe roles`)
 - `edges`: circuits of edges, by ablation and attribution (`--probe circuit`)
-- `qk_ov`: what one head would do, from its weights (`--probe qk`, `--probe ov`)
+- `qk_ov`: QK and OV circuits of heads, from weights alone (`--probe qk`, `--probe ov`)
 - `composition`: Q-, K- and V-composition of all pairs of heads (`--probe composition`)
 - `skip_bigrams`: pairs of features that a head's QK circuit checks for (`--probe skip-bigrams`)
 - `universal_keys`: boolean functions of key features by query token (`--probe universal-keys`)
