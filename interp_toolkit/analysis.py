@@ -19,7 +19,7 @@ from interp_toolkit.state import as_found
 
 if TYPE_CHECKING:
     from interp_toolkit.circuits.collapse import CollapseFinding
-    from interp_toolkit.circuits.composition.result import CompositionResult
+    from interp_toolkit.circuits.composition import CompositionFinding
     from interp_toolkit.circuits.edges.result import CircuitResult
     from interp_toolkit.circuits.heads.result import HeadsResult
     from interp_toolkit.circuits.logit_attribution import LogitAttributionFinding
@@ -47,7 +47,7 @@ def analyze(model: Any, name: Literal["ov"], *, data: Any = None, **options: Any
 @overload
 def analyze(
     model: Any, name: Literal["composition"], *, data: Any = None, **options: Any
-) -> CompositionResult: ...
+) -> CompositionFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["circuit"], *, data: Any = None, **options: Any

@@ -104,16 +104,26 @@ def records(
     title: str,
     caption: str = "",
     highlight: Callable[[Any], bool] = lambda record: False,
+    *,
+    key: str = "",
+    most: int | None = None,
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
+
+    The field is a sequence of records, or a mapping to them whose keys are the first column.
 
     Args:
         record: the records' class, a dataclass whose fields are `column`s.
         title: of the table.
         caption: below the title.
         highlight: which records the headline speaks of.
+        key: heading of a mapping's keys.
+        most: records that the table shows, the first ones; None: all, as in JSON and `to_frame`.
     """
-    return field(metadata={"table": _Records(record, title, caption, highlight)})
+    return field(metadata={"table": _Records(record, title, caption, highlight, key, most)})
+
+
+Values = Sequence[Any] | Mapping[str, Any]  # of a field of records
 
 
 @dataclass(frozen=True)
@@ -122,18 +132,29 @@ class _Records:
     title: str
     caption: str
     highlight: Callable[[Any], bool]
+    key: str
+    most: int | None
 
-    def table(self, values: Sequence[Any]) -> Table:
+    def table(self, values: Values) -> Table:
         shown = [f for f in dataclasses.fields(self.record) if f.metadata.get("heading")]
-        rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in values]
-        bold: Collection[int] = [n for n, value in enumerate(values) if self.highlight(value)]
-        return Table(self.title, [f.metadata["heading"] for f in shown], rows, self.caption, bold)
+        columns = [f.metadata["heading"] for f in shown]
+        items = list(values.values() if isinstance(values, Mapping) else values)[: self.most]
+        rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in items]
+        if isinstance(values, Mapping):
+            columns = [self.key, *columns]
+            rows = [[key, *row] for key, row in zip(values, rows, strict=False)]
+        bold: Collection[int] = [n for n, value in enumerate(items) if self.highlight(value)]
+        return Table(self.title, columns, rows, self.caption, bold)
 
-    def frame(self, values: Sequence[Any]) -> pd.DataFrame:
+    def frame(self, values: Values) -> pd.DataFrame:
         import pandas as pd
 
         names = [f.name for f in dataclasses.fields(self.record)]
-        return pd.DataFrame([[getattr(v, name) for name in names] for v in values], columns=names)
+        items = values.values() if isinstance(values, Mapping) else values
+        frame = pd.DataFrame([[getattr(v, name) for name in names] for v in items], columns=names)
+        if isinstance(values, Mapping):
+            frame.insert(0, self.key, list(values))
+        return frame
 
 
 def _cell(of: dataclasses.Field[Any], value: Any) -> Any:
@@ -176,7 +197,7 @@ class Finding(Result):
         of, values = self._records()[0]
         return of.frame(values)
 
-    def _records(self) -> list[tuple[_Records, Sequence[Any]]]:
+    def _records(self) -> list[tuple[_Records, Values]]:
         tabled = [f for f in dataclasses.fields(self) if "table" in f.metadata]
         return [(f.metadata["table"], getattr(self, f.name)) for f in tabled]
 

@@ -42,7 +42,7 @@ CATALOGUE: Mapping[str, Mapping[str, str]] = {
         "k-hop": "circuits.heads.analysis:K_HOP",
         "qk": "circuits.qk_ov:QK",
         "ov": "circuits.qk_ov:OV",
-        "composition": "circuits.composition.analysis:COMPOSITION",
+        "composition": "circuits.composition:COMPOSITION",
         "circuit": "circuits.edges.analysis:CIRCUIT",
         "sorting": "circuits.sorting.analysis:SORTING",
         "skip-bigrams": "circuits.skip_bigrams.analysis:SKIP_BIGRAMS",

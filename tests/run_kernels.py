@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: packages whose tests compare numbers, without what is slow there
 TESTS = (
     "tests/circuits/behaviour",
-    "tests/circuits/composition",
+    "tests/circuits/test_composition.py",
     "tests/circuits/edges/test_patched_pass.py",
     "tests/circuits/heads",
     "tests/circuits/test_qk_ov.py",

@@ -9,7 +9,7 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from interp_toolkit.circuits.composition.analysis import COMPOSITION
+from interp_toolkit.circuits.composition import COMPOSITION
 from interp_toolkit.circuits.qk_ov import OV, QK, OVFinding, QKFinding
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit

@@ -6,10 +6,10 @@ import torch
 from head_outputs import head_outputs
 
 from interp_toolkit import InputError, ablate
-from interp_toolkit.circuits.composition.scores import composition_scores
 from interp_toolkit.circuits.heads.analysis import HEADS
 from interp_toolkit.circuits.heads.scores import detect, score_heads
 from interp_toolkit.circuits.qk_ov import OV, QK
+from interp_toolkit.circuits.weights.composition import composition_scores
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.random_attention.variants import VARIANTS, variant_config
 
