@@ -23,7 +23,7 @@ of the terminal and the page, `to_frame` and JSON are all made here, from the re
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -86,7 +86,11 @@ class Run(Generic[Chosen]):
 
 
 def column(
-    heading: str | None = None, *, unit: str = "", format: Callable[[Any], Any] | None = None
+    heading: str | None = None,
+    *,
+    unit: str = "",
+    format: Callable[[Any], Any] | None = None,
+    default: Any = dataclasses.MISSING,
 ) -> Any:
     """A field of a record, or of evidence, that people see under this heading.
 
@@ -94,9 +98,10 @@ def column(
         heading: of the table's column; None: in the JSON and in `to_frame` only.
         unit: written behind the heading.
         format: makes the table's cell of the value; None: the value itself.
+        default: of the field.
     """
     heading = f"{heading} ({unit})" if heading and unit else heading
-    return field(metadata={"heading": heading, "format": format})
+    return field(default=default, metadata={"heading": heading, "format": format})
 
 
 def records(
@@ -106,6 +111,7 @@ def records(
     highlight: Callable[[Any], bool] = lambda record: False,
     *,
     key: str = "",
+    show: Callable[[Any], bool] = lambda record: True,
     most: int | None = None,
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
@@ -118,9 +124,10 @@ def records(
         caption: below the title.
         highlight: which records the headline speaks of.
         key: heading of a mapping's keys.
-        most: records that the table shows, the first ones; None: all, as in JSON and `to_frame`.
+        show: which records the table shows; JSON and `to_frame` have all.
+        most: of these, how many, the first ones; None: all.
     """
-    return field(metadata={"table": _Records(record, title, caption, highlight, key, most)})
+    return field(metadata={"table": _Records(record, title, caption, highlight, key, show, most)})
 
 
 Values = Sequence[Any] | Mapping[str, Any]  # of a field of records
@@ -133,17 +140,19 @@ class _Records:
     caption: str
     highlight: Callable[[Any], bool]
     key: str
+    show: Callable[[Any], bool]
     most: int | None
 
     def table(self, values: Values) -> Table:
         shown = [f for f in dataclasses.fields(self.record) if f.metadata.get("heading")]
         columns = [f.metadata["heading"] for f in shown]
-        items = list(values.values() if isinstance(values, Mapping) else values)[: self.most]
-        rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in items]
+        keyed = dict(values if isinstance(values, Mapping) else enumerate(values))
+        keyed = dict([(k, v) for k, v in keyed.items() if self.show(v)][: self.most])
+        rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in keyed.values()]
         if isinstance(values, Mapping):
             columns = [self.key, *columns]
-            rows = [[key, *row] for key, row in zip(values, rows, strict=False)]
-        bold: Collection[int] = [n for n, value in enumerate(items) if self.highlight(value)]
+            rows = [[key, *row] for key, row in zip(keyed, rows, strict=True)]
+        bold = [n for n, value in enumerate(keyed.values()) if self.highlight(value)]
         return Table(self.title, columns, rows, self.caption, bold)
 
     def frame(self, values: Values) -> pd.DataFrame:
@@ -167,10 +176,7 @@ class Finding(Result):
     """Base of what analyses return; an analysis' own adds fields, those with records as tables.
 
     Attributes:
-        headline: answers the question, in at most 20 words.
-        findings: at most five sentences, each a fact with its number, 95 % CI and n; the most
-            important first.
-        verdict: headline and findings joined.
+        headline, findings, verdict: see `Result`; the most important finding first.
     """
 
     probe: str = ""  # `analysis` fills it in
@@ -180,13 +186,6 @@ class Finding(Result):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "verdict", " ".join([self.headline, *self.findings]))
-
-    def to_dict(self) -> dict[str, Any]:
-        """The finding as JSON data, its status at the top too."""
-        plain = super().to_dict()
-        first = ("probe", "status", "headline", "findings")
-        plain["status"] = self.status
-        return {name: plain.pop(name) for name in first} | plain
 
     def tables(self) -> list[Table]:
         """Every field of records as a table, in their order."""
@@ -200,16 +199,6 @@ class Finding(Result):
     def _records(self) -> list[tuple[_Records, Values]]:
         tabled = [f for f in dataclasses.fields(self) if "table" in f.metadata]
         return [(f.metadata["table"], getattr(self, f.name)) for f in tabled]
-
-
-def headline_of(result: Result) -> str:
-    """What a result says first: a finding's headline, the verdict of any other result."""
-    return result.headline if isinstance(result, Finding) else result.verdict
-
-
-def findings_of(result: Result) -> Sequence[str]:
-    """A finding's sentences; none of any other result."""
-    return result.findings if isinstance(result, Finding) else ()
 
 
 def headings_of(record: Any) -> Mapping[str, str]:

@@ -158,7 +158,9 @@ def test_records_by_name_and_the_first_of_many() -> None:
     @dataclass(frozen=True, kw_only=True)
     class ByKind(Finding):
         kinds: Mapping[str, TokenCount] = records(TokenCount, "Kinds", key="kind")
-        most: Sequence[TokenCount] = records(TokenCount, "Most", most=1)
+        most: Sequence[TokenCount] = records(
+            TokenCount, "Most", show=lambda token: token.token > 4, most=1
+        )
 
     ones = [TokenCount(token, 3, 0.5, ()) for token in (5, 6)]
     about = Provenance({}, {}, {}, None, {})
@@ -168,7 +170,7 @@ def test_records_by_name_and_the_first_of_many() -> None:
         evidence=Evidence("described"),
         provenance=about,
         kinds={"a": ones[0], "b": ones[1]},
-        most=ones,
+        most=[TokenCount(4, 3, 0.5, ()), *ones],
     )
     kinds, most = finding.tables()
     assert list(kinds.columns) == ["kind", "token", "count (times)", "share"]
@@ -177,7 +179,7 @@ def test_records_by_name_and_the_first_of_many() -> None:
     assert most.rows == [[5, 3, "50%"]]
     plain = finding.to_dict()
     assert plain["kinds"]["b"]["token"] == 6
-    assert len(plain["most"]) == 2
+    assert len(plain["most"]) == 3
 
 
 def returned(analysis: registry.Analysis) -> type:
