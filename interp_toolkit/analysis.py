@@ -19,11 +19,11 @@ from interp_toolkit.state import as_found
 
 if TYPE_CHECKING:
     from interp_toolkit.circuits.collapse import CollapseFinding
-    from interp_toolkit.circuits.composition.result import CompositionResult
+    from interp_toolkit.circuits.composition import CompositionFinding
     from interp_toolkit.circuits.edges.result import CircuitResult
     from interp_toolkit.circuits.heads.result import HeadsResult
     from interp_toolkit.circuits.logit_attribution import LogitAttributionFinding
-    from interp_toolkit.circuits.qk_ov.result import HeadCircuitResult
+    from interp_toolkit.circuits.qk_ov import OVFinding, QKFinding
     from interp_toolkit.circuits.roles.result import RolesResult
     from interp_toolkit.circuits.skip_bigrams.result import SkipBigramResult
     from interp_toolkit.circuits.sorting.result import SortingResult
@@ -41,13 +41,13 @@ def analyze(model: Any, name: Functions, *, data: Any = None, **options: Any) ->
 @overload
 def analyze(model: Any, name: Heads, *, data: Any = None, **options: Any) -> HeadsResult: ...
 @overload
-def analyze(
-    model: Any, name: Literal["qk", "ov"], *, data: Any = None, **options: Any
-) -> HeadCircuitResult: ...
+def analyze(model: Any, name: Literal["qk"], *, data: Any = None, **options: Any) -> QKFinding: ...
+@overload
+def analyze(model: Any, name: Literal["ov"], *, data: Any = None, **options: Any) -> OVFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["composition"], *, data: Any = None, **options: Any
-) -> CompositionResult: ...
+) -> CompositionFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["circuit"], *, data: Any = None, **options: Any

@@ -23,7 +23,7 @@ of the terminal and the page, `to_frame` and JSON are all made here, from the re
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -86,7 +86,11 @@ class Run(Generic[Chosen]):
 
 
 def column(
-    heading: str | None = None, *, unit: str = "", format: Callable[[Any], Any] | None = None
+    heading: str | None = None,
+    *,
+    unit: str = "",
+    format: Callable[[Any], Any] | None = None,
+    default: Any = dataclasses.MISSING,
 ) -> Any:
     """A field of a record, or of evidence, that people see under this heading.
 
@@ -94,9 +98,10 @@ def column(
         heading: of the table's column; None: in the JSON and in `to_frame` only.
         unit: written behind the heading.
         format: makes the table's cell of the value; None: the value itself.
+        default: of the field.
     """
     heading = f"{heading} ({unit})" if heading and unit else heading
-    return field(metadata={"heading": heading, "format": format})
+    return field(default=default, metadata={"heading": heading, "format": format})
 
 
 def records(
@@ -104,16 +109,28 @@ def records(
     title: str,
     caption: str = "",
     highlight: Callable[[Any], bool] = lambda record: False,
+    *,
+    key: str = "",
+    show: Callable[[Any], bool] = lambda record: True,
+    most: int | None = None,
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
+
+    The field is a sequence of records, or a mapping to them whose keys are the first column.
 
     Args:
         record: the records' class, a dataclass whose fields are `column`s.
         title: of the table.
         caption: below the title.
         highlight: which records the headline speaks of.
+        key: heading of a mapping's keys.
+        show: which records the table shows; JSON and `to_frame` have all.
+        most: of these, how many, the first ones; None: all.
     """
-    return field(metadata={"table": _Records(record, title, caption, highlight)})
+    return field(metadata={"table": _Records(record, title, caption, highlight, key, show, most)})
+
+
+Values = Sequence[Any] | Mapping[str, Any]  # of a field of records
 
 
 @dataclass(frozen=True)
@@ -122,18 +139,31 @@ class _Records:
     title: str
     caption: str
     highlight: Callable[[Any], bool]
+    key: str
+    show: Callable[[Any], bool]
+    most: int | None
 
-    def table(self, values: Sequence[Any]) -> Table:
+    def table(self, values: Values) -> Table:
         shown = [f for f in dataclasses.fields(self.record) if f.metadata.get("heading")]
-        rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in values]
-        bold: Collection[int] = [n for n, value in enumerate(values) if self.highlight(value)]
-        return Table(self.title, [f.metadata["heading"] for f in shown], rows, self.caption, bold)
+        columns = [f.metadata["heading"] for f in shown]
+        keyed = dict(values if isinstance(values, Mapping) else enumerate(values))
+        keyed = dict([(k, v) for k, v in keyed.items() if self.show(v)][: self.most])
+        rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in keyed.values()]
+        if isinstance(values, Mapping):
+            columns = [self.key, *columns]
+            rows = [[key, *row] for key, row in zip(keyed, rows, strict=True)]
+        bold = [n for n, value in enumerate(keyed.values()) if self.highlight(value)]
+        return Table(self.title, columns, rows, self.caption, bold)
 
-    def frame(self, values: Sequence[Any]) -> pd.DataFrame:
+    def frame(self, values: Values) -> pd.DataFrame:
         import pandas as pd
 
         names = [f.name for f in dataclasses.fields(self.record)]
-        return pd.DataFrame([[getattr(v, name) for name in names] for v in values], columns=names)
+        items = values.values() if isinstance(values, Mapping) else values
+        frame = pd.DataFrame([[getattr(v, name) for name in names] for v in items], columns=names)
+        if isinstance(values, Mapping):
+            frame.insert(0, self.key, list(values))
+        return frame
 
 
 def _cell(of: dataclasses.Field[Any], value: Any) -> Any:
@@ -166,7 +196,7 @@ class Finding(Result):
         of, values = self._records()[0]
         return of.frame(values)
 
-    def _records(self) -> list[tuple[_Records, Sequence[Any]]]:
+    def _records(self) -> list[tuple[_Records, Values]]:
         tabled = [f for f in dataclasses.fields(self) if "table" in f.metadata]
         return [(f.metadata["table"], getattr(self, f.name)) for f in tabled]
 

@@ -37,7 +37,6 @@ from interp_toolkit.circuits.behaviour.task import (
     measured_home,
     task_of,
 )
-from interp_toolkit.circuits.composition.scores import CompositionScores, composition_scores
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
@@ -61,6 +60,7 @@ from interp_toolkit.circuits.heads.verdict import (
     verdict,
     why_not,
 )
+from interp_toolkit.circuits.weights.composition import CompositionScores, composition_scores
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
