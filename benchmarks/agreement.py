@@ -48,7 +48,7 @@ ANALYSES = (
 OF_ANY_MODEL = ("heads", "circuit", "composition", "qk", "ov", "collapse")
 WITH_ANSWERS = ("heads", "circuit")  # of these
 MEMORY = "8MiB"
-DENIALS = ("no_effect_found", "works_against")
+DENIALS = ("negligible", "suppresses")
 OTHER_MAJOR = Path(".venv-tl4/bin/python")
 COLUMNS = [
     *("circumstance", "verdicts", "same status", "same status and heads", "contradictions"),

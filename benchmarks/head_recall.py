@@ -144,10 +144,10 @@ def contradicts(word: str, cost: Cost) -> bool:
     """Whether the oracle says otherwise than a causal word; see the module for what is allowed."""
     best, both = cost.largest, (cost.alone, cost.restored)
     return {
-        "carries": best < 0.5 - SLACK,
+        "major": best < 0.5 - SLACK,
         "contributes": best <= 0,
-        "no_effect_found": max(abs(s) for s in both) > 0.05 + SLACK,
-        "works_against": min(both) >= 0 or best > SLACK,
+        "negligible": max(abs(s) for s in both) > 0.05 + SLACK,
+        "suppresses": min(both) >= 0 or best > SLACK,
     }.get(word, False)
 
 

@@ -86,7 +86,7 @@ def heads_of(line: Line, folder: Path, rows: str, truth: dict[str, Any]) -> None
     line.counts.named += len(named)
     line.counts.right += len(named & true)
     line.counts.found += len(named & true)
-    line.counts.causal += sum(entries[at].causal in ("carries", "contributes") for at in named)
+    line.counts.causal += sum(entries[at].causal in ("major", "contributes") for at in named)
     line.false = [f"{head} {kind}" for head, kind in sorted(named - true)]
     for at in sorted(true - named):
         entry = entries.get(at)

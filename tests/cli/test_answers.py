@@ -30,7 +30,7 @@ def test_heads_and_circuit_of_rows_with_answers(call, asking):
     assert found >= {("induction", 1, 0), ("answer", 1, 0), ("previous-token", 0, 1)}
     for head in heads["heads"]:
         if head["detected"]:
-            assert head["causal"] == "carries"
+            assert head["causal"] == "major"
             assert 0.5 <= head["effect_low"] <= head["effect"] <= head["effect_high"]
     assert {group["detector"] for group in heads["groups"]} >= {"induction", "answer"}
     assert circuit["evidence"]["status"] == "detected"

@@ -35,10 +35,10 @@ CERTAIN = 0.99
 LIKELY = 0.75
 #: causal word of a head's attention -> probability; None: no answer
 BY_WORD: Mapping[str, float | None] = {
-    "carries": YES,
+    "major": YES,
     "contributes": YES,
-    "no_effect_found": NO,
-    "works_against": NO,
+    "negligible": NO,
+    "suppresses": NO,
     "undecided": None,
     "not_tested": NO,  # it does not attend so, or too little to be cut
 }

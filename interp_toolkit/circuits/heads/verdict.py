@@ -268,7 +268,7 @@ def _effect_words(head: HeadVerdict) -> str:
             f"{in_words(word)}: cutting it costs {_range(own)} of the behaviour, but replacing all "
             f"that the head writes {_range(other)}"
         )
-    if word == "no_effect_found":
+    if word == "negligible":
         shares = [*head.cut.own.values(), *head.cut.restored.values()]
         widest = max(abs(end) for s in shares for end in (s.low, s.high))
         return f"no effect found: cutting it costs {_range(own)}, within ±{widest:.1%}"
@@ -277,7 +277,7 @@ def _effect_words(head: HeadVerdict) -> str:
             f"{in_words(word)}: cutting it alone costs {_range(own)} of the behaviour, but with "
             f"the rest of its group cut it restores {_range(head.cut.effect)}"
         )
-    if word == "works_against":
+    if word == "suppresses":
         gain = head.cut.effect
         turned = Share(-gain.mean, -gain.high, -gain.low)
         return f"works against the behaviour, which gains {_range(turned)} of itself without it"

@@ -65,9 +65,9 @@ def by_name(result, detector, layer, head):
 def test_the_circuit_is_found_confirmed_and_its_feeder_named(induction):
     assert induction.status == "detected"
     head = by_name(induction, "induction", 1, 0)
-    assert (head.detected, head.causal) == (True, "carries")
+    assert (head.detected, head.causal) == (True, "major")
     assert head.ablation.low > 0.5 * induction.home.whole
-    assert by_name(induction, "previous-token", 0, 1).causal == "carries"
+    assert by_name(induction, "previous-token", 0, 1).causal == "major"
     (reader,) = induction.readers
     assert (reader.partner.layer, reader.partner.head) == (0, 1)
     assert "L0H1 feeds the keys of L1H0" in induction.verdict
@@ -79,7 +79,7 @@ def test_a_decoy_attends_like_one_and_is_not_named(decoys):
     assert (decoy.attends, decoy.detected) == (True, False)
     assert true.detected
     assert decoy.score == pytest.approx(true.score)
-    assert (decoy.causal, true.causal) == ("no_effect_found", "carries")
+    assert (decoy.causal, true.causal) == ("negligible", "major")
     assert decoy.cut.effect.mean == pytest.approx(0, abs=1e-9)
     assert "L1H1 attends as induction (100%), but no effect found" in decoys.verdict
     assert decoys.status == "detected"  # the true one
@@ -93,7 +93,7 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained):
     previous = [h for h in trained.heads if h.detector == "previous-token" and h.detected]
     assert {h.layer for h in induction} == {1}
     assert {h.layer for h in previous} == {0}
-    assert all(h.causal in ("carries", "contributes") for h in (*induction, *previous))
+    assert all(h.causal in ("major", "contributes") for h in (*induction, *previous))
     fed = {(r.partner.layer, r.partner.head) for r in trained.readers}
     assert fed == {(h.layer, h.head) for h in previous}
     assert max(h.ablation.effect for h in previous) > 0.5 * trained.home.whole
@@ -126,7 +126,7 @@ def test_every_head_and_detector_has_an_entry_with_the_fields_others_read(decoys
     assert frame.detected.sum() == 2
     (group, other) = document["groups"]
     assert (group["detector"], group["heads"]) == ("induction", ["L1H0", "L1H1"])
-    assert group["causal"] == other["causal"] == "carries"
+    assert group["causal"] == other["causal"] == "major"
     assert group["structure"] == "one head"
     assert document["at_home"] is True
 
@@ -178,7 +178,7 @@ def test_data_of_ones_own():
     rows = np.stack([np.resize(rng.permutation(40)[:p], 50) for p in (20, 21, 22, 23)])
     data = FeatureData(rows, np.zeros((4, 1), bool), ("any",), source="rows of mine")
     result = HEADS(model, data=data, detectors=["induction"])
-    assert by_name(result, "induction", 1, 0).causal == "carries"
+    assert by_name(result, "induction", 1, 0).causal == "major"
     assert result.provenance.data["rows"] == 4
 
 
@@ -186,7 +186,7 @@ def test_resampling_and_zeros_are_other_ways_to_take_a_head_out():
     model = toys.induction(d_vocab=40, n_ctx=48)
     for how in ("resample", "zero"):
         result = HEADS(model, detectors=["induction"], ablate=how)
-        assert by_name(result, "induction", 1, 0).ablation.word == "carries"
+        assert by_name(result, "induction", 1, 0).ablation.word == "major"
         assert how in result.evidence.replaced_by
     with pytest.raises(InputError, match="mean"):
         HEADS(model, detectors=["induction"], ablate="nothing")
@@ -206,7 +206,7 @@ def effect(mean, low, high, word, restored=None):
     own = {way: Share(mean, low, high) for way in ("renormalize", "mean")}
     back = own if restored is None else {way: Share(*restored) for way in own}
     claim = own if restored is None else back
-    named = word in ("carries", "contributes")
+    named = word in ("major", "contributes")
     return MemberEffect(Head(1, 2), own, back, claim, {}, word, named, "x", least(claim))
 
 
@@ -217,14 +217,14 @@ def one(cut=None, **fields):
     return HeadVerdict(**(base | named | fields))
 
 
-def test_a_head_that_works_against_the_behaviour_is_not_said_to_have_no_effect():
+def test_a_head_that_suppresses_the_behaviour_is_not_said_to_have_no_effect():
     """The induction head writes the wrong way: without it the told token would be likelier."""
     model = toys.induction_decoy(d_vocab=40, n_ctx=48)
     decoy = model.blocks[1].attn.W_O.data[1]
     decoy.copy_(-0.3 * model.blocks[1].attn.W_O.data[0])
     result = HEADS(model, detectors=["induction", "previous-token"])
     head = by_name(result, "induction", 1, 1)
-    assert head.causal == "works_against"
+    assert head.causal == "suppresses"
     assert head.cut.effect.high < 0
     assert not head.detected
     assert "L1H1 attends as induction (100%), but works against the behaviour" in result.verdict
@@ -250,7 +250,7 @@ def test_how_verdicts_are_worded():
     assert verdict.status(unknown, at_home()) == "undecided"
     assert verdict.verdict(unknown, [], [], at_home()).startswith("Undecided")
     seen = {"score": 0.9, "detected": True, "p_value": 1e-9}
-    redundant = one(effect(0.01, -0.1, 0.1, "carries", restored=(0.7, 0.6, 0.8)), **seen)
+    redundant = one(effect(0.01, -0.1, 0.1, "major", restored=(0.7, 0.6, 0.8)), **seen)
     said = verdict.verdict([redundant], [], [], at_home())
     assert "it restores 70.0% [60.0%, 80.0%]" in said
     assert redundant.to_dict()["effect_low"] == pytest.approx(0.6)
@@ -258,7 +258,7 @@ def test_how_verdicts_are_worded():
     assert "undecided: cutting it costs 10.0% [-20.0%, 40.0%]" in verdict.verdict(
         [undecided], [], [], at_home()
     )
-    idle = one(effect(0.001, -0.01, 0.02, "no_effect_found"), **seen)
+    idle = one(effect(0.001, -0.01, 0.02, "negligible"), **seen)
     assert "within ±2.0%" in verdict.verdict([idle], [], [], at_home())
 
 
@@ -266,7 +266,7 @@ def test_of_many_heads_those_whose_work_is_known_are_named_and_the_others_counte
     seen = {"score": 0.9, "detected": True, "attends": True, "p_value": 1e-9}
     sinks = [one(**seen | {"detector": "first-token", "layer": i}) for i in range(79)]
     small = one(effect(0.2, 0.1, 0.3, "contributes"), **seen | {"layer": 90})
-    large = one(effect(0.7, 0.6, 0.8, "carries"), **seen | {"layer": 91})
+    large = one(effect(0.7, 0.6, 0.8, "major"), **seen | {"layer": 91})
     none = one(detector="k-hop", score=0.0)
     said = verdict.verdict([*sinks, small, large, none], [], [], at_home())
     assert said == (
@@ -363,7 +363,7 @@ def test_attention_alone_is_described_and_never_detected():
     assert result.verdict.startswith("What heads do is not tested")
 
 
-WORDS = ("carries", "contributes", "no_effect_found", "works_against", "undecided")
+WORDS = ("major", "contributes", "negligible", "suppresses", "undecided")
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -387,7 +387,7 @@ def test_no_status_contradicts_its_evidence(seed):
     status = verdict.status(heads, home)
     reason = verdict.reason_of(status, heads, home)
     if status == "detected":
-        assert any(h.detected and h.causal in ("carries", "contributes") for h in heads)
+        assert any(h.detected and h.causal in ("major", "contributes") for h in heads)
         assert reason is None
     else:
         assert reason

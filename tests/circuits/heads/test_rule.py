@@ -55,7 +55,7 @@ def test_files_that_are_sorted_say_the_same(first):
     right = np.arange(600) < 300
     result = HEADS(model, data=asking(model, 600, right=right if first else ~right))
     found = head(result, "induction", 1, 0)
-    assert found.causal == "carries"
+    assert found.causal == "major"
     assert 0.5 <= found.cut.effect.low <= found.cut.effect.mean <= 1
 
 
@@ -87,12 +87,12 @@ def test_twins_back_each_other_up():
         getattr(attn, name).data[1] = getattr(attn, name).data[0]
     result = HEADS(model, data=asking(model))
     group = next(g for g in result.groups if g.detector == "induction")
-    assert group.word == "carries"
+    assert group.word == "major"
     assert group.structure == "backed up"
     for number in (0, 1):
         twin = head(result, "induction", 1, number)
         assert twin.detected
-        assert twin.causal == "carries"
+        assert twin.causal == "major"
         assert least(twin.cut.own).high < 0.5
         assert twin.cut.claim is twin.cut.restored
     assert "with the rest of its group cut it restores" in result.verdict
