@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from interp_toolkit.options import Options
@@ -104,16 +104,27 @@ def records(
     title: str,
     caption: str = "",
     highlight: Callable[[Any], bool] = lambda record: False,
+    *,
+    key: str = "",
+    least: int = 0,
+    cells: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
+
+    The field is a sequence of records, a mapping of records by name, one record, or None.
 
     Args:
         record: the records' class, a dataclass whose fields are `column`s.
         title: of the table.
         caption: below the title.
         highlight: which records the headline speaks of.
+        key: heading of a mapping's names.
+        least: number of records below which the table is left out.
+        cells: headings, and what makes a record's cell below each, where cells are no fields of the
+            record; None: the record's columns.
     """
-    return field(metadata={"table": _Records(record, title, caption, highlight)})
+    table = _Records(record, title, caption, highlight, key, least, cells)
+    return field(metadata={"table": table})
 
 
 @dataclass(frozen=True)
@@ -122,23 +133,47 @@ class _Records:
     title: str
     caption: str
     highlight: Callable[[Any], bool]
+    key: str
+    least: int
+    cells: Mapping[str, Callable[[Any], Any]] | None
 
-    def table(self, values: Sequence[Any]) -> Table:
-        shown = [f for f in dataclasses.fields(self.record) if f.metadata.get("heading")]
-        rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in values]
-        bold: Collection[int] = [n for n, value in enumerate(values) if self.highlight(value)]
-        return Table(self.title, [f.metadata["heading"] for f in shown], rows, self.caption, bold)
+    def table(self, values: Any) -> Table:
+        columns = list((self.cells or {}).items()) or [
+            (heading, partial(_cell, f))
+            for f in dataclasses.fields(self.record)
+            if (heading := f.metadata.get("heading"))
+        ]
+        listed = self.listed(values)
+        rows = [[cell(value) for _, cell in columns] for value in listed]
+        headings = [heading for heading, _ in columns]
+        if self.key:
+            headings = [self.key, *headings]
+            rows = [[name, *row] for name, row in zip(values, rows, strict=True)]
+        bold: Collection[int] = [n for n, value in enumerate(listed) if self.highlight(value)]
+        return Table(self.title, headings, rows, self.caption, bold)
 
-    def frame(self, values: Sequence[Any]) -> pd.DataFrame:
+    def frame(self, values: Any) -> pd.DataFrame:
         import pandas as pd
 
         names = [f.name for f in dataclasses.fields(self.record)]
-        return pd.DataFrame([[getattr(v, name) for name in names] for v in values], columns=names)
+        rows = [[getattr(v, name) for name in names] for v in self.listed(values)]
+        frame = pd.DataFrame(rows, columns=names)
+        if self.key:
+            frame.insert(0, self.key, list(values))
+        return frame
+
+    def listed(self, values: Any) -> list[Any]:
+        if values is None:
+            return []
+        if isinstance(values, Mapping):
+            return list(values.values())
+        return list(values) if isinstance(values, Sequence) else [values]
 
 
 def _cell(of: dataclasses.Field[Any], value: Any) -> Any:
+    number = getattr(value, of.name)
     make = of.metadata["format"]
-    return value if make is None else make(value)
+    return number if make is None else make(number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,14 +204,15 @@ class Finding(Result):
 
     def tables(self) -> list[Table]:
         """Every field of records as a table, in their order."""
-        return [of.table(values) for of, values in self._records()]
+        tabled = self._records()
+        return [of.table(values) for of, values in tabled if len(of.listed(values)) >= of.least]
 
     def to_frame(self) -> pd.DataFrame:
         """The records of the first table, one row each."""
         of, values = self._records()[0]
         return of.frame(values)
 
-    def _records(self) -> list[tuple[_Records, Sequence[Any]]]:
+    def _records(self) -> list[tuple[_Records, Any]]:
         tabled = [f for f in dataclasses.fields(self) if "table" in f.metadata]
         return [(f.metadata["table"], getattr(self, f.name)) for f in tabled]
 
