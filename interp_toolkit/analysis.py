@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.qk_ov import OVFinding, QKFinding
     from interp_toolkit.circuits.roles.result import RolesResult
     from interp_toolkit.circuits.skip_bigrams.result import SkipBigramResult
-    from interp_toolkit.circuits.sorting.result import SortingResult
+    from interp_toolkit.circuits.sorting.analysis import SortingFinding
     from interp_toolkit.circuits.universal_keys.result import UniversalKeysResult
     from interp_toolkit.probes.boolean.result import BooleanResult
     from interp_toolkit.probes.uand.result import UANDResult
@@ -55,7 +55,7 @@ def analyze(
 @overload
 def analyze(
     model: Any, name: Literal["sorting"], *, data: Any = None, **options: Any
-) -> SortingResult: ...
+) -> SortingFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["skip-bigrams"], *, data: Any = None, **options: Any

@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from interp_toolkit.options import Options
@@ -113,10 +113,13 @@ def records(
     key: str = "",
     show: Callable[[Any], bool] = lambda record: True,
     most: int | None = None,
+    least: int = 0,
+    cells: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
 
-    The field is a sequence of records, or a mapping to them whose keys are the first column.
+    The field is a sequence of records, a mapping to them whose keys are the first column, one
+    record, or None.
 
     Args:
         record: the records' class, a dataclass whose fields are `column`s.
@@ -126,11 +129,12 @@ def records(
         key: heading of a mapping's keys.
         show: which records the table shows; JSON and `to_frame` have all.
         most: of these, how many, the first ones; None: all.
+        least: number of records below which the table is left out.
+        cells: headings, and what makes a record's cell below each, where cells are no fields of the
+            record; None: the record's columns.
     """
-    return field(metadata={"table": _Records(record, title, caption, highlight, key, show, most)})
-
-
-Values = Sequence[Any] | Mapping[str, Any]  # of a field of records
+    table = _Records(record, title, caption, highlight, key, show, most, least, cells)
+    return field(metadata={"table": table})
 
 
 @dataclass(frozen=True)
@@ -142,33 +146,47 @@ class _Records:
     key: str
     show: Callable[[Any], bool]
     most: int | None
+    least: int
+    cells: Mapping[str, Callable[[Any], Any]] | None
 
-    def table(self, values: Values) -> Table:
-        shown = [f for f in dataclasses.fields(self.record) if f.metadata.get("heading")]
-        columns = [f.metadata["heading"] for f in shown]
-        keyed: dict[Any, Any] = dict(values if isinstance(values, Mapping) else enumerate(values))
-        keyed = dict([(k, v) for k, v in keyed.items() if self.show(v)][: self.most])
-        rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in keyed.values()]
+    def table(self, values: Any) -> Table:
+        columns = list((self.cells or {}).items()) or [
+            (heading, partial(_cell, f))
+            for f in dataclasses.fields(self.record)
+            if (heading := f.metadata.get("heading"))
+        ]
+        shown = [(key, value) for key, value in self.keyed(values) if self.show(value)][: self.most]
+        headings = [heading for heading, _ in columns]
+        rows = [[cell(value) for _, cell in columns] for _, value in shown]
         if isinstance(values, Mapping):
-            columns = [self.key, *columns]
-            rows = [[key, *row] for key, row in zip(keyed, rows, strict=True)]
-        bold = [n for n, value in enumerate(keyed.values()) if self.highlight(value)]
-        return Table(self.title, columns, rows, self.caption, bold)
+            headings = [self.key, *headings]
+            rows = [[key, *row] for (key, _), row in zip(shown, rows, strict=True)]
+        bold = [n for n, (_, value) in enumerate(shown) if self.highlight(value)]
+        return Table(self.title, headings, rows, self.caption, bold)
 
-    def frame(self, values: Values) -> pd.DataFrame:
+    def frame(self, values: Any) -> pd.DataFrame:
         import pandas as pd
 
         names = [f.name for f in dataclasses.fields(self.record)]
-        items = values.values() if isinstance(values, Mapping) else values
-        frame = pd.DataFrame([[getattr(v, name) for name in names] for v in items], columns=names)
+        keyed = self.keyed(values)
+        rows = [[getattr(value, name) for name in names] for _, value in keyed]
+        frame = pd.DataFrame(rows, columns=names)
         if isinstance(values, Mapping):
-            frame.insert(0, self.key, list(values))
+            frame.insert(0, self.key, [key for key, _ in keyed])
         return frame
+
+    def keyed(self, values: Any) -> list[tuple[Any, Any]]:
+        """Key, or number, and record."""
+        if isinstance(values, Mapping):
+            return list(values.items())
+        several = [] if values is None else values if isinstance(values, Sequence) else [values]
+        return list(enumerate(several))
 
 
 def _cell(of: dataclasses.Field[Any], value: Any) -> Any:
+    number = getattr(value, of.name)
     make = of.metadata["format"]
-    return value if make is None else make(value)
+    return number if make is None else make(number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,14 +207,15 @@ class Finding(Result):
 
     def tables(self) -> list[Table]:
         """Every field of records as a table, in their order."""
-        return [of.table(values) for of, values in self._records()]
+        tabled = self._records()
+        return [of.table(values) for of, values in tabled if len(of.keyed(values)) >= of.least]
 
     def to_frame(self) -> pd.DataFrame:
         """The records of the first table, one row each."""
         of, values = self._records()[0]
         return of.frame(values)
 
-    def _records(self) -> list[tuple[_Records, Values]]:
+    def _records(self) -> list[tuple[_Records, Any]]:
         tabled = [f for f in dataclasses.fields(self) if "table" in f.metadata]
         return [(f.metadata["table"], getattr(self, f.name)) for f in tabled]
 
