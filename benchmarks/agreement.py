@@ -34,7 +34,7 @@ from rich.progress import track
 from rich.table import Table
 
 import interp_toolkit as it
-from interp_toolkit.circuits.heads.result import HeadsResult
+from interp_toolkit.circuits.heads.result import HeadsFinding
 from interp_toolkit.results import STATUS_TONES
 
 MODELS = (
@@ -119,7 +119,7 @@ def said(model: str, analysis: str, loaded: dict[str, Any], given: dict[str, Any
     except it.InputError:
         return None
     heads = tuple(sorted(set(re.findall(r"L\d+H\d+", result.verdict))))
-    if not isinstance(result, HeadsResult):
+    if not isinstance(result, HeadsFinding):
         return Said(result.status, heads)
     named = [f"{h.name} {h.detector}" for h in result.heads if h.detected]
     denied = [f"{h.name} {h.detector}" for h in result.heads if h.causal in DENIALS]

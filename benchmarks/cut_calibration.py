@@ -205,7 +205,7 @@ class _Tally:
         both_ways: bool = False,
     ) -> None:
         """A model's result; `spared`: heads that do something."""
-        self.at_home += bool(result.at_home)
+        self.at_home += bool(result.performs_task)
         for head in result.heads:
             if (head.layer, head.head) in spared:
                 continue
@@ -213,7 +213,7 @@ class _Tally:
             self.cut += head.cut is not None
             # on rows the model is not at home on, attention alone detects: a label, not a claim
             if head.detected:
-                self.named.append({**entry, "at_home": result.at_home})
+                self.named.append({**entry, "at_home": result.performs_task})
             if matters(head.causal) or (both_ways and head.causal not in SILENT):
                 self.said.append({**entry, "word": head.causal})
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.collapse import CollapseFinding
     from interp_toolkit.circuits.composition import CompositionFinding
     from interp_toolkit.circuits.edges.result import CircuitResult
-    from interp_toolkit.circuits.heads.result import HeadsResult
+    from interp_toolkit.circuits.heads.result import HeadsFinding
     from interp_toolkit.circuits.logit_attribution import LogitAttributionFinding
     from interp_toolkit.circuits.qk_ov import OVFinding, QKFinding
     from interp_toolkit.circuits.roles.result import RolesResult
@@ -39,7 +39,7 @@ Heads = Literal["heads", "induction", "previous-token", "duplicate-token", "k-ho
 @overload
 def analyze(model: Any, name: Functions, *, data: Any = None, **options: Any) -> BooleanResult: ...
 @overload
-def analyze(model: Any, name: Heads, *, data: Any = None, **options: Any) -> HeadsResult: ...
+def analyze(model: Any, name: Heads, *, data: Any = None, **options: Any) -> HeadsFinding: ...
 @overload
 def analyze(model: Any, name: Literal["qk"], *, data: Any = None, **options: Any) -> QKFinding: ...
 @overload

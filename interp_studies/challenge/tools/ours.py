@@ -89,7 +89,7 @@ class Ours:
     def _relations(self, model: Model, question: Question) -> Answer:
         result = self._result(model, "heads", question.data)
         words = {(h.layer, h.head): h.causal for h in result.heads if h.detector == question.about}
-        if not result.evidence.at_home:
+        if not result.evidence.performs_task:
             return None
         return [BY_WORD[words.get(tuple(head), "not_tested")] for head in question.items]
 

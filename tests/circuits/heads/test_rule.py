@@ -75,9 +75,9 @@ def test_what_could_not_be_cut_is_not_denied():
     data = asking(model)
     model.blocks[1].attn.hook_z.add_hook(lambda z, hook: 1.01 * z + 0.3, is_permanent=True)
     result = HEADS(model, data=data, detectors=["induction"])
-    if result.at_home:
+    if result.performs_task:
         assert result.status == "not_tested"
-        assert "No head is detected" not in result.verdict
+        assert "No head is" not in result.headline
 
 
 def test_twins_back_each_other_up():
@@ -95,7 +95,7 @@ def test_twins_back_each_other_up():
         assert twin.causal == "major"
         assert least(twin.cut.own).high < 0.5
         assert twin.cut.claim is twin.cut.restored
-    assert "with the rest of its group cut it restores" in result.verdict
+    assert "once it is knocked out in the others too" in result.verdict
 
 
 @pytest.fixture(scope="module")
