@@ -146,8 +146,8 @@ class _Records:
     def table(self, values: Values) -> Table:
         shown = [f for f in dataclasses.fields(self.record) if f.metadata.get("heading")]
         columns = [f.metadata["heading"] for f in shown]
-        keyed = dict(values if isinstance(values, Mapping) else enumerate(values))
-        keyed = dict([(k, v) for k, v in keyed.items() if self.show(v)][: self.most])
+        pairs = values.items() if isinstance(values, Mapping) else enumerate(values)
+        keyed: dict[Any, Any] = dict([(k, v) for k, v in pairs if self.show(v)][: self.most])
         rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in keyed.values()]
         if isinstance(values, Mapping):
             columns = [self.key, *columns]
