@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.roles.result import RolesResult
     from interp_toolkit.circuits.skip_bigrams.result import SkipBigramResult
     from interp_toolkit.circuits.sorting.analysis import SortingFinding
-    from interp_toolkit.circuits.universal_keys.result import UniversalKeysResult
+    from interp_toolkit.circuits.universal_keys.analysis import UniversalKeysFinding
     from interp_toolkit.probes.boolean.result import BooleanResult
     from interp_toolkit.probes.uand.result import UANDResult
 
@@ -63,7 +63,7 @@ def analyze(
 @overload
 def analyze(
     model: Any, name: Literal["universal-keys"], *, data: Any = None, **options: Any
-) -> UniversalKeysResult: ...
+) -> UniversalKeysFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["uand"], *, data: Any = None, **options: Any

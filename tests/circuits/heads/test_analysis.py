@@ -90,7 +90,7 @@ def test_a_decoy_attends_like_one_and_is_not_named(decoys):
     assert decoys.status == "detected"  # the true one
     alone = HEADS(toys.decoy(d_vocab=40, n_ctx=60), detectors=["induction"])
     assert by_name(alone, "induction", 1, 1).causal == "not_tested"
-    assert alone.headline.startswith("Attention only, as the prompts ask nothing")
+    assert alone.headline.startswith("Attention only, as the model is not seen")
 
 
 def test_the_trained_model_has_both_kinds_and_the_edge(trained):
@@ -378,8 +378,8 @@ def test_attention_alone_is_described_and_never_detected():
     assert [h.name for h in result.heads if h.detected] == ["L1H1", "L0H1"]
     assert all(h.causal == "not_tested" for h in result.heads)
     assert result.headline == (
-        "Attention only, as the prompts ask nothing of the model that can be measured: induction "
-        "head L1H1; previous-token head L0H1."
+        "Attention only, as the model is not seen to perform the task: induction head L1H1; "
+        "previous-token head L0H1."
     )
 
 
