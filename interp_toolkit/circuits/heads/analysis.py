@@ -56,6 +56,8 @@ from interp_toolkit.circuits.heads.rule import (
 from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
 from interp_toolkit.circuits.heads.verdict import (
     DEFINED_BY_EFFECT,
+    NO_TASK,
+    QUICK,
     evidence_of,
     findings,
     headline,
@@ -96,6 +98,11 @@ class HeadKindOptions(Options):
     """Options of the analysis of one kind of head."""
 
     hops: int = Field(2, ge=2, le=16, description="Of the k-hop detector.")
+    effort: Literal["quick", "standard", "thorough"] = Field(
+        "standard",
+        description="quick: attention and weights only, no knockouts; standard: knockouts too, of "
+        "a large model on fewer prompts and heads; thorough: on all of them.",
+    )
     ablate: Literal["mean", "resample", "zero"] = Field(
         "mean",
         description="What an ablated head is replaced with: the mean of the other rows, another "
@@ -156,7 +163,7 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
     looked = _look(model, rows, scores, described, options, progress)
     ablations, ablation_notes = _ablate(model, looked, options, progress)
     heads = _with_ablations(looked.heads, ablations)
-    readers, reader_notes = _readers(model, looked, heads, options.memory, progress)
+    readers, reader_notes = _readers(model, looked, heads, options, progress)
     progress("scores from weights alone")
     from_weights, weight_notes = _from_weights(model)
     data_used = {
@@ -165,12 +172,13 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         "sha256": digest_of_tokens(scores.prompts.tokens) if data is None else data.digest(),
     }
     progress("figures")
+    untested = QUICK if options.effort == "quick" else NO_TASK
     settings = options.settings(detectors=[s.detector for s in scores.scores])
     notes = [*rows.notes, *scores.notes, *looked.notes, *ablation_notes, *reader_notes]
     return HeadsFinding(
-        headline=headline(heads, looked.home),
-        findings=findings(heads, readers, looked.groups, looked.home),
-        evidence=evidence_of(heads, looked.groups, looked.home, ablations),
+        headline=headline(heads, looked.home, untested),
+        findings=findings(heads, readers, looked.groups, looked.home, untested),
+        evidence=evidence_of(heads, looked.groups, looked.home, ablations, untested),
         provenance=provenance(model, data_used, settings, options.seed),
         heads=heads,
         readers=readers,
@@ -184,6 +192,9 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
             *figures.patterns(model, scores.prompts, heads, token_words(model)),
         ],
     )
+
+
+QUICK_NOTE = f"{QUICK}; --effort standard tests what heads do"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,10 +212,13 @@ def _rows(
     options: HeadKindOptions,
     progress: Callable[[str], None],
 ) -> _Rows:
+    quick = options.effort == "quick"
     if data is not None:
         given = prompts_from_data(data, model)
         prompts = given.distinct()
         copies = copies_note(given, prompts)
+        if quick:
+            return _Rows(prompts, None, tuple(n for n in (copies, QUICK_NOTE) if n))
         task, reason = task_of(model, prompts)
         asked = "give rows with answers, or rows that repeat"
         untested = f"what heads do is not tested: {reason}; {asked}" if task is None else None
@@ -217,7 +231,10 @@ def _rows(
         seed=options.seed,
         memory=options.memory,
         progress=progress,
+        search=not quick,
     )
+    if quick:
+        return _Rows(prompts, None, tuple(n for n in (note, QUICK_NOTE) if n))
     repeats = bool((prompts.periods > 0).all())
     more = made(model, way, rows=CUT_ROWS, seed=options.seed + 1) if repeats else prompts
     task, reason = task_of(model, more)
@@ -262,7 +279,7 @@ def _look(
         progress("does the model do its task here?")
         home = measured_home(model, rows.task, options.memory)
         if home.yes:
-            task = _looked_at(model, rows.task)
+            task = _looked_at(model, rows.task, options)
             cutter = _cutter(model, task, scores, options, progress)
             most = LARGE_MEMBERS if task is not rows.task else MOST_MEMBERS
             groups, notes = _groups(cutter, scores, home, most)
@@ -275,8 +292,10 @@ def _look(
     return _Looked(heads, groups, home, rows.task, tuple(notes))
 
 
-def _looked_at(model: Any, task: RowTask) -> RowTask:
+def _looked_at(model: Any, task: RowTask, options: HeadKindOptions) -> RowTask:
     """The task, on fewer prompts where a look at a large model takes LARGE operations."""
+    if options.effort == "thorough":
+        return task
     parameters = float(sum(p.numel() for p in model.parameters()))
     rows = min(task.first_look, len(task.rows))
     if 2 * parameters * rows * task.prompts.n_pos < LARGE:
@@ -384,7 +403,7 @@ def _ablate(
     heads = list(dict.fromkeys(Head(head.layer, head.head) for head in found))
     if not heads or looked.task is None or looked.home is None or not looked.home.yes:
         return None, []
-    notes, task = [], _looked_at(model, looked.task)
+    notes, task = [], _looked_at(model, looked.task, options)
     most = MOST_ABLATED if task is looked.task else LARGE_ABLATED
     if len(heads) > most:
         notes.append(
@@ -426,7 +445,7 @@ def _readers(
     model: Any,
     looked: _Looked,
     heads: Sequence[HeadVerdict],
-    memory: int | str | None,
+    options: HeadKindOptions,
     progress: Callable[[str], None],
 ) -> tuple[list[Reader], list[str]]:
     """What feeds the keys of the detected induction heads."""
@@ -436,7 +455,7 @@ def _readers(
     )
     if not found or looked.task is None or looked.home is None or not looked.home.yes:
         return [], []
-    task = _looked_at(model, looked.task)
+    task = _looked_at(model, looked.task, options)
     most = MOST_READERS if task is looked.task else LARGE_READERS
     task = first_rows(task, PARTNER_ROWS)
     readers, notes = [], list[str]()
@@ -449,14 +468,14 @@ def _readers(
         try:
             if composition is None:
                 progress("composition of all pairs of heads")
-                composition = composition_scores(model, memory)
+                composition = composition_scores(model, options.memory)
             feeding = partners(
                 model,
                 task.prompts,
                 at,
                 task=task,
                 composition=composition,
-                memory=memory,
+                memory=options.memory,
                 progress=_told(progress, f"what feeds {head_name(*at)}"),
             )
         except (InputError, InterventionError) as error:

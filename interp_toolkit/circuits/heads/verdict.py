@@ -52,12 +52,13 @@ def evidence_of(
     groups: Sequence[Group],
     home: AtHome | None,
     ablations: Ablations | None,
+    untested: str = "",
 ) -> HeadsEvidence:
     """Counts, controls and the task."""
     said = status(heads, home)
     return HeadsEvidence(
         status=said,
-        reason=reason_of(said, heads, home),
+        reason=reason_of(said, heads, home, untested),
         looks=sum(head.p_value is not None for head in heads),
         detected=sum(head.detected for head in heads),
         null=NULL,
@@ -81,14 +82,22 @@ def status(heads: Sequence[HeadVerdict], home: AtHome | None) -> Status:
     return "undecided" if _open(heads) or _uncompared(heads) else "not_detected"
 
 
-def reason_of(said: Status, heads: Sequence[HeadVerdict], home: AtHome | None) -> str | None:
-    """Why no head is detected; None where one is."""
+def reason_of(
+    said: Status, heads: Sequence[HeadVerdict], home: AtHome | None, untested: str = ""
+) -> str | None:
+    """Why no head is detected; None where one is.
+
+    Args:
+        said: the status.
+        heads: every head under every detector.
+        home: task performance; None where no task was tested.
+        untested: why not.
+    """
     if said == "detected":
         return None
     if home is None or not home.yes:
-        return (
-            NO_TASK if home is None else f"the model is not seen to perform the task: {home.said}"
-        )
+        failed = None if home is None else f"the model is not seen to perform the task: {home.said}"
+        return failed or untested or NO_TASK
     if said == "described":
         return (
             "attention alone: it could not be knocked out on prompts that the task is measured on"
@@ -109,7 +118,8 @@ def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     return (_open(heads) or _uncompared(heads) or [nearest(heads)])[0]
 
 
-NO_TASK = "the prompts ask nothing of the model that could be measured"
+NO_TASK = "the prompts ask nothing of the model that can be measured"
+QUICK = "heads were not knocked out (effort: quick)"
 NO_CONTROL = "too few matched controls in these prompts"
 
 
@@ -187,12 +197,12 @@ def nearest(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     return max(heads, key=lambda head: head.excess if head.excess is not None else -1.0)
 
 
-def headline(heads: Sequence[HeadVerdict], home: AtHome | None) -> str:
+def headline(heads: Sequence[HeadVerdict], home: AtHome | None, untested: str = "") -> str:
     """The kinds of head and which heads are of them; at most 20 words."""
     detected = [head for head in heads if head.detected]
     detectors = list(dict.fromkeys(head.detector for head in heads))
     if home is None or not home.yes:
-        why = "the prompts ask nothing of the model that can be measured"
+        why = untested or NO_TASK
         why = why if home is None else "the model is not seen to perform the task"
         if not detected:
             return f"Not tested: {why}; no head stands out by attention alone."
@@ -242,12 +252,13 @@ def findings(
     readers: Sequence[Reader],
     groups: Sequence[Group],
     home: AtHome | None,
+    untested: str = "",
 ) -> list[str]:
     """What knocking out each pattern costs, patterns without effect, K-composition, the task."""
     if home is None or not home.yes:
-        why = (
-            NO_TASK if home is None else f"the model is not seen to perform the task ({home.said})"
-        )
+        why = untested or NO_TASK
+        if home is not None:
+            why = f"the model is not seen to perform the task ({home.said})"
         attending = [head for head in heads if head.detected][:NAMED]
         shown = _listed([f"{h.name} as {h.detector} ({_attention(h)})" for h in attending], "and")
         return [

@@ -372,6 +372,35 @@ def test_a_large_model_is_given_fewer_prompts_and_names_the_same_head(monkeypatc
     assert {group.rows for group in after.groups} == {head_analysis.LARGE_ROWS}
 
 
+def test_quick_effort_looks_at_attention_alone_in_a_few_passes(trained):
+    model = it.load("toy:induction-trained")
+    passes = []
+    counter = model.register_forward_pre_hook(lambda module, args: passes.append(len(args[0])))
+    quick = HEADS(model, effort="quick")
+    counter.remove()
+    assert sum(passes) <= 6 * quick.provenance.data["rows"]
+    assert quick.status == "described"
+    assert "effort: quick" in quick.headline
+    assert quick.evidence.reason == "heads were not knocked out (effort: quick)"
+    assert {h.causal for h in quick.heads} == {"not_tested"}
+    assert quick.performs_task is None
+    assert (quick.groups, quick.readers) == ([], [])
+    attending = [{(h.detector, h.name) for h in r.heads if h.attends} for r in (quick, trained)]
+    assert attending[0] == attending[1]
+    nothing = HEADS(random_model(3, d_vocab=30, n_ctx=40, n_layers=2), effort="quick")
+    assert nothing.status == "not_tested"
+
+
+def test_thorough_effort_leaves_out_no_prompts_of_a_large_model(monkeypatch):
+    model = toys.induction(d_vocab=40, n_ctx=32)
+    monkeypatch.setattr(head_analysis, "LARGE", 0.0)
+    few, all_ = (HEADS(model, detectors=["induction"], effort=e) for e in ("standard", "thorough"))
+    assert {g.rows for g in few.groups} == {head_analysis.LARGE_ROWS}
+    monkeypatch.undo()
+    as_small = HEADS(model, detectors=["induction"])
+    assert all_.groups == as_small.groups
+
+
 def test_attention_alone_is_described_and_never_detected():
     result = HEADS(toys.decoy(d_vocab=40, n_ctx=60))
     assert result.status == "described"
