@@ -111,8 +111,7 @@ def records(
     highlight: Callable[[Any], bool] = lambda record: False,
     *,
     key: str = "",
-    show: Callable[[Any], bool] = lambda record: True,
-    most: int | None = None,
+    shown: Callable[[Sequence[Any]], Sequence[Any]] = lambda values: values,
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
 
@@ -124,10 +123,9 @@ def records(
         caption: below the title.
         highlight: which records the headline speaks of.
         key: heading of a mapping's keys.
-        show: which records the table shows; JSON and `to_frame` have all.
-        most: of these, how many, the first ones; None: all.
+        shown: those of a sequence that the table shows; JSON and `to_frame` have all.
     """
-    return field(metadata={"table": _Records(record, title, caption, highlight, key, show, most)})
+    return field(metadata={"table": _Records(record, title, caption, highlight, key, shown)})
 
 
 Values = Sequence[Any] | Mapping[str, Any]  # of a field of records
@@ -140,20 +138,15 @@ class _Records:
     caption: str
     highlight: Callable[[Any], bool]
     key: str
-    show: Callable[[Any], bool]
-    most: int | None
+    shown: Callable[[Sequence[Any]], Sequence[Any]]
 
     def table(self, values: Values) -> Table:
-        shown = [f for f in dataclasses.fields(self.record) if f.metadata.get("heading")]
-        columns = [f.metadata["heading"] for f in shown]
-        pairs = values.items() if isinstance(values, Mapping) else enumerate(values)
-        keyed: dict[Any, Any] = dict([(k, v) for k, v in pairs if self.show(v)][: self.most])
-        rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in keyed.values()]
-        if isinstance(values, Mapping):
-            columns = [self.key, *columns]
-            rows = [[key, *row] for key, row in zip(keyed, rows, strict=True)]
-        bold = [n for n, value in enumerate(keyed.values()) if self.highlight(value)]
-        return Table(self.title, columns, rows, self.caption, bold)
+        shown = list(values.values()) if isinstance(values, Mapping) else self.shown(values)
+        table = table_of(self.record, self.title, shown, self.caption, self.highlight)
+        if not isinstance(values, Mapping):
+            return table
+        rows = [[key, *row] for key, row in zip(values, table.rows, strict=True)]
+        return dataclasses.replace(table, columns=[self.key, *table.columns], rows=rows)
 
     def frame(self, values: Values) -> pd.DataFrame:
         import pandas as pd
@@ -164,6 +157,20 @@ class _Records:
         if isinstance(values, Mapping):
             frame.insert(0, self.key, list(values))
         return frame
+
+
+def table_of(
+    record: type[Any],
+    title: str,
+    values: Sequence[Any],
+    caption: str = "",
+    highlight: Callable[[Any], bool] = lambda record: False,
+) -> Table:
+    """A table of records, for a finding whose titles depend on what it found; see `records`."""
+    shown = [f for f in dataclasses.fields(record) if f.metadata.get("heading")]
+    rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in values]
+    bold = [n for n, value in enumerate(values) if highlight(value)]
+    return Table(title, [f.metadata["heading"] for f in shown], rows, caption, bold)
 
 
 def _cell(of: dataclasses.Field[Any], value: Any) -> Any:
