@@ -13,7 +13,7 @@ PIP    := install --quiet --disable-pip-version-check
 # A few tests of every package: what `make quick` runs, after style and types, and `make few` alone.
 QUICK := $(addprefix tests/, \
 	circuits/heads/test_controls.py circuits/heads/test_significance.py \
-	circuits/skip_bigrams/test_cliques.py circuits/sorting/measures/test_ov_shapes.py \
+	circuits/skip_bigrams/test_cliques.py circuits/sorting/test_weights.py \
 	circuits/sorting/test_criteria.py circuits/weights/test_token_scores.py \
 	cli/test_features.py data/test_files.py data/test_truth.py models/about \
 	models/loading/test_checkpoint.py models/transformer/test_transformer.py \

@@ -18,9 +18,8 @@ import time
 
 import torch
 
-from interp_toolkit.circuits.sorting.measures.attention import above_scores
-from interp_toolkit.circuits.sorting.measures.measure import measure
-from interp_toolkit.circuits.sorting.measures.reading import read
+from interp_toolkit.circuits.sorting.activations import above_scores, read
+from interp_toolkit.circuits.sorting.measures import measure
 from interp_toolkit.data.lists.draws import ListSource
 from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.files import replacing

@@ -246,8 +246,9 @@ def sorting_of(folder: Path, truth: dict[str, Any]) -> dict[str, Any]:
     """Whether the algorithm named is the one that their swap test names."""
     result: Any = it.analyze(folder / "model.pt", "sorting", layout=truth["sorting"]["layout"])
     swap = truth["sorting"]["swap"]
-    theirs = "(algorithm 1)" if swap["least_above"] > swap["kth"] else "(algorithm 2)"
-    right = result.status == "detected" and theirs in result.verdict
+    first = swap["least_above"] > swap["kth"]
+    theirs = "min_greater_than_previous" if first else "argmax_piecewise_linear"
+    right = result.status == "detected" and result.algorithm == theirs
     return {"counts": {"as swapped": int(right)}, "verdict": result.verdict}
 
 

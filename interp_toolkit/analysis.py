@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.collapse import CollapseFinding
     from interp_toolkit.circuits.composition import CompositionFinding
     from interp_toolkit.circuits.edges.result import CircuitResult
-    from interp_toolkit.circuits.heads.result import HeadsResult
+    from interp_toolkit.circuits.heads.result import HeadsFinding
     from interp_toolkit.circuits.logit_attribution import LogitAttributionFinding
     from interp_toolkit.circuits.qk_ov import OVFinding, QKFinding
     from interp_toolkit.circuits.roles.result import RolesResult
     from interp_toolkit.circuits.skip_bigrams.analysis import SkipBigramFinding
-    from interp_toolkit.circuits.sorting.result import SortingResult
+    from interp_toolkit.circuits.sorting.analysis import SortingFinding
     from interp_toolkit.circuits.universal_keys.analysis import UniversalKeysFinding
     from interp_toolkit.probes.boolean.result import BooleanResult
     from interp_toolkit.probes.uand.result import UANDResult
@@ -39,7 +39,7 @@ Heads = Literal["heads", "induction", "previous-token", "duplicate-token", "k-ho
 @overload
 def analyze(model: Any, name: Functions, *, data: Any = None, **options: Any) -> BooleanResult: ...
 @overload
-def analyze(model: Any, name: Heads, *, data: Any = None, **options: Any) -> HeadsResult: ...
+def analyze(model: Any, name: Heads, *, data: Any = None, **options: Any) -> HeadsFinding: ...
 @overload
 def analyze(model: Any, name: Literal["qk"], *, data: Any = None, **options: Any) -> QKFinding: ...
 @overload
@@ -55,7 +55,7 @@ def analyze(
 @overload
 def analyze(
     model: Any, name: Literal["sorting"], *, data: Any = None, **options: Any
-) -> SortingResult: ...
+) -> SortingFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["skip-bigrams"], *, data: Any = None, **options: Any

@@ -25,7 +25,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from interp_toolkit.options import Options
@@ -91,6 +91,7 @@ def column(
     unit: str = "",
     format: Callable[[Any], Any] | None = None,
     default: Any = dataclasses.MISSING,
+    optional: bool = False,
 ) -> Any:
     """A field of a record, or of evidence, that people see under this heading.
 
@@ -99,9 +100,11 @@ def column(
         unit: written behind the heading.
         format: makes the table's cell of the value; None: the value itself.
         default: of the field.
+        optional: the table leaves the column out where no record has a value (all cells None).
     """
     heading = f"{heading} ({unit})" if heading and unit else heading
-    return field(default=default, metadata={"heading": heading, "format": format})
+    about = {"heading": heading, "format": format, "optional": optional}
+    return field(default=default, metadata=about)
 
 
 def records(
@@ -111,11 +114,15 @@ def records(
     highlight: Callable[[Any], bool] = lambda record: False,
     *,
     key: str = "",
-    shown: Callable[[Sequence[Any]], Sequence[Any]] = lambda values: values,
+    show: Callable[[Any], bool] = lambda record: True,
+    most: int | None = None,
+    least: int = 0,
+    cells: Mapping[str, Callable[[Any], Any]] | None = None,
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
 
-    The field is a sequence of records, or a mapping to them whose keys are the first column.
+    The field is a sequence of records, a mapping to them whose keys are the first column, one
+    record, or None.
 
     Args:
         record: the records' class, a dataclass whose fields are `column`s.
@@ -123,12 +130,14 @@ def records(
         caption: below the title.
         highlight: which records the headline speaks of.
         key: heading of a mapping's keys.
-        shown: those of a sequence that the table shows; JSON and `to_frame` have all.
+        show: which records the table shows; JSON and `to_frame` have all.
+        most: of these, how many, the first ones; None: all.
+        least: number of records below which the table is left out.
+        cells: headings, and what makes a record's cell below each, where cells are no fields of the
+            record; None: the record's columns.
     """
-    return field(metadata={"table": _Records(record, title, caption, highlight, key, shown)})
-
-
-Values = Sequence[Any] | Mapping[str, Any]  # of a field of records
+    table = _Records(record, title, caption, highlight, key, show, most, least, cells)
+    return field(metadata={"table": table})
 
 
 @dataclass(frozen=True)
@@ -138,25 +147,44 @@ class _Records:
     caption: str
     highlight: Callable[[Any], bool]
     key: str
-    shown: Callable[[Sequence[Any]], Sequence[Any]]
+    show: Callable[[Any], bool]
+    most: int | None
+    least: int
+    cells: Mapping[str, Callable[[Any], Any]] | None
 
-    def table(self, values: Values) -> Table:
-        shown = list(values.values()) if isinstance(values, Mapping) else self.shown(values)
-        table = table_of(self.record, self.title, shown, self.caption, self.highlight)
-        if not isinstance(values, Mapping):
-            return table
-        rows = [[key, *row] for key, row in zip(values, table.rows, strict=True)]
-        return dataclasses.replace(table, columns=[self.key, *table.columns], rows=rows)
+    def table(self, values: Any) -> Table:
+        shown = [(key, value) for key, value in self.keyed(values) if self.show(value)][: self.most]
+        columns = list((self.cells or {}).items()) or [
+            (heading, partial(_cell, f))
+            for f in dataclasses.fields(self.record)
+            if (heading := f.metadata.get("heading"))
+            if not f.metadata["optional"] or any(_cell(f, v) is not None for _, v in shown)
+        ]
+        headings = [heading for heading, _ in columns]
+        rows = [[cell(value) for _, cell in columns] for _, value in shown]
+        if isinstance(values, Mapping):
+            headings = [self.key, *headings]
+            rows = [[key, *row] for (key, _), row in zip(shown, rows, strict=True)]
+        bold = [n for n, (_, value) in enumerate(shown) if self.highlight(value)]
+        return Table(self.title, headings, rows, self.caption, bold)
 
-    def frame(self, values: Values) -> pd.DataFrame:
+    def frame(self, values: Any) -> pd.DataFrame:
         import pandas as pd
 
         names = [f.name for f in dataclasses.fields(self.record)]
-        items = values.values() if isinstance(values, Mapping) else values
-        frame = pd.DataFrame([[getattr(v, name) for name in names] for v in items], columns=names)
+        keyed = self.keyed(values)
+        rows = [[getattr(value, name) for name in names] for _, value in keyed]
+        frame = pd.DataFrame(rows, columns=names)
         if isinstance(values, Mapping):
-            frame.insert(0, self.key, list(values))
+            frame.insert(0, self.key, [key for key, _ in keyed])
         return frame
+
+    def keyed(self, values: Any) -> list[tuple[Any, Any]]:
+        """Key, or number, and record."""
+        if isinstance(values, Mapping):
+            return list(values.items())
+        several = [] if values is None else values if isinstance(values, Sequence) else [values]
+        return list(enumerate(several))
 
 
 def table_of(
@@ -166,16 +194,15 @@ def table_of(
     caption: str = "",
     highlight: Callable[[Any], bool] = lambda record: False,
 ) -> Table:
-    """A table of records, for a finding whose titles depend on what it found; see `records`."""
-    shown = [f for f in dataclasses.fields(record) if f.metadata.get("heading")]
-    rows = [[_cell(f, getattr(value, f.name)) for f in shown] for value in values]
-    bold = [n for n, value in enumerate(values) if highlight(value)]
-    return Table(title, [f.metadata["heading"] for f in shown], rows, caption, bold)
+    """A table of records whose title, caption or choice depends on the finding; see `records`."""
+    table: Table = records(record, title, caption, highlight).metadata["table"].table(values)
+    return table
 
 
 def _cell(of: dataclasses.Field[Any], value: Any) -> Any:
+    number = getattr(value, of.name)
     make = of.metadata["format"]
-    return value if make is None else make(value)
+    return number if make is None else make(number)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,14 +223,15 @@ class Finding(Result):
 
     def tables(self) -> list[Table]:
         """Every field of records as a table, in their order."""
-        return [of.table(values) for of, values in self._records()]
+        tabled = self._records()
+        return [of.table(values) for of, values in tabled if len(of.keyed(values)) >= of.least]
 
     def to_frame(self) -> pd.DataFrame:
         """The records of the first table, one row each."""
         of, values = self._records()[0]
         return of.frame(values)
 
-    def _records(self) -> list[tuple[_Records, Values]]:
+    def _records(self) -> list[tuple[_Records, Any]]:
         tabled = [f for f in dataclasses.fields(self) if "table" in f.metadata]
         return [(f.metadata["table"], getattr(self, f.name)) for f in tabled]
 
@@ -226,7 +254,7 @@ def analysis(
 ) -> Analysis:
     """An analysis to register, from `analyze(run) -> Finding`; see `registry.Analysis`."""
 
-    @wraps(analyze)
+    @wraps(getattr(analyze, "func", analyze))  # of a partial, what it calls
     def run(
         model: Any, data: FeatureData | None, chosen: Chosen, progress: Callable[[str], None]
     ) -> Found:

@@ -26,16 +26,16 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert (tmp_path / "report.html").stat().st_size > 1e6
     if script.stem == "induction_heads":
         said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-        assert "L1H1 attends as induction (100%), but no effect found" in said
-        assert "L0H2 feeds the keys of" in said
+        assert "L1H1 has the induction pattern (100 % of its attention), but its effect is" in said
+        assert "K-composition: L0H2 feeds the keys of" in said
         assert "L0H2->L1H0<k>" in said
         assert (tmp_path / "heads.html").stat().st_size > 1e6
         assert (tmp_path / "circuit.graphml").exists()
     if script.stem == "sorting":
         said = " ".join(capsys.readouterr().out.split())
-        assert said.count("by taking the least value above the previous one") == 2
-        assert said.count("by taking the largest of f(x) + (k + 0.5) x") == 2
-        assert said.count("by a mix of two algorithms") == 1
+        assert said.count("by emitting the smallest value above the previous output") == 2
+        assert said.count("by taking the argmax of the piecewise-linear f(x) + (k + 0.5) x") == 2
+        assert said.count("The model mixes two sorting algorithms") == 1
         assert "gives [" in said
         assert (tmp_path / "sorting.html").stat().st_size > 1e6
     if script.stem == "superposition":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 
 import numpy as np
 import pytest
@@ -124,6 +126,34 @@ def test_records_fill_tables_frames_and_json(finding) -> None:
     assert none.tables()[0].rows == []
 
 
+@dataclass(frozen=True, kw_only=True)
+class NamedFinding(CountFinding):
+    named: dict[str, TokenCount] = records(TokenCount, "By name", key="prompt")
+    doubled: Sequence[TokenCount] = records(
+        TokenCount, "Doubled", cells={"token": lambda t: t.token, "twice": lambda t: 2 * t.count}
+    )
+    one: TokenCount | None = records(TokenCount, "One", least=1)
+    several: Sequence[TokenCount] = records(TokenCount, "Several", least=2)
+
+
+def test_records_may_be_named_computed_one_or_too_few_to_show(finding) -> None:
+    first, second = finding.tokens[:2]
+    fields = {name: getattr(finding, name) for name in ("headline", "findings", "evidence")}
+    more = NamedFinding(
+        **fields, provenance=finding.provenance, tokens=[], named={"a": first, "b": second},
+        doubled=[first, second], one=first, several=[first],
+    )  # fmt: skip
+    _, named, doubled, one = more.tables()
+    assert list(named.columns) == ["prompt", "token", "count (times)", "share"]
+    assert [row[:3] for row in named.rows] == [["a", 0, 2], ["b", 1, 3]]
+    assert (doubled.columns, doubled.rows) == (["token", "twice"], [[0, 4], [1, 6]])
+    assert one.rows == [[0, 2, "33%"]]
+    assert more.to_dict()["named"]["b"]["count"] == 3
+    assert [table.title for table in dataclasses.replace(more, one=None).tables()][2:] == [
+        "Doubled"
+    ]
+
+
 def test_the_terminal_shows_headline_findings_notes_tables(finding) -> None:
     text = shown(finding)
     parts = [
@@ -159,7 +189,7 @@ def test_records_by_name_and_the_first_of_many() -> None:
     class ByKind(Finding):
         kinds: Mapping[str, TokenCount] = records(TokenCount, "Kinds", key="kind")
         most: Sequence[TokenCount] = records(
-            TokenCount, "Most", shown=lambda tokens: [t for t in tokens if t.token > 4][:1]
+            TokenCount, "Most", show=lambda token: token.token > 4, most=1
         )
 
     ones = [TokenCount(token, 3, 0.5, ()) for token in (5, 6)]
@@ -193,8 +223,11 @@ def ported() -> list[str]:
     return [name for name, found in ours.items() if issubclass(returned(found), Finding)]
 
 
-@pytest.mark.parametrize("name", ported())
-@pytest.mark.parametrize("toy", ["toy:induction", "toy:xor-2head", "toy:uand-trained"])
+TOYS = ("toy:induction", "toy:xor-2head", "toy:uand-trained")
+ON_ITS_OWN_TOY = [("sorting", "toy:sort-distinct-trained")]
+
+
+@pytest.mark.parametrize(("name", "toy"), [*product(ported(), TOYS), *ON_ITS_OWN_TOY])
 def test_every_finding_is_short_and_whole(name: str, toy: str) -> None:
     model = it.load(toy)
     reason = registry.find("probes", name).unfit(model, None)

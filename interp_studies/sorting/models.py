@@ -8,10 +8,9 @@ from typing import Any
 
 from interp_studies.jobs.attempt import Outcome
 from interp_studies.train_seed import train_seed
-from interp_toolkit.circuits.sorting.evaluation import counterexamples, hardest
-from interp_toolkit.circuits.sorting.evolution import sorting_evolution
-from interp_toolkit.circuits.sorting.fingerprint import sorting_fingerprint
-from interp_toolkit.circuits.sorting.kinds import hard_lists
+from interp_toolkit.circuits.sorting.analysis import sorting_fingerprint
+from interp_toolkit.circuits.sorting.evaluation import counterexamples, hard_lists, hardest
+from interp_toolkit.circuits.sorting.measures import sorting_evolution
 from interp_toolkit.training.engine.run_files import end_run, kept_checkpoints
 from interp_toolkit.training.sorting import TESTED_ON, held_out_right
 

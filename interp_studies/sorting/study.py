@@ -26,8 +26,8 @@ from interp_studies.result import (
 )
 from interp_studies.sorting.experiments import EXPERIMENTS, SEARCHED, Experiment
 from interp_studies.sorting.figures import accuracy_by_seed, loss_curves
-from interp_toolkit.circuits.sorting.evidence_figures import evolution, qk_along_training
-from interp_toolkit.circuits.sorting.evolution import EvolutionStep
+from interp_toolkit.circuits.sorting.figures import evolution, qk_along_training
+from interp_toolkit.circuits.sorting.measures import EvolutionStep
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.stats import clopper_pearson

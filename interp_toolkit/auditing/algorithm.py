@@ -15,6 +15,7 @@ from __future__ import annotations
 from interp_toolkit.auditing.claims.kinds import AlgorithmClaim
 from interp_toolkit.auditing.ground import Ground
 from interp_toolkit.auditing.parts import Answer, Part
+from interp_toolkit.circuits.sorting.analysis import NULLS, SortingFinding, sorting_fingerprint
 from interp_toolkit.circuits.sorting.criteria import (
     ARGMAX,
     MIN_GREATER,
@@ -22,11 +23,6 @@ from interp_toolkit.circuits.sorting.criteria import (
     count_there,
     shown,
     sorts,
-)
-from interp_toolkit.circuits.sorting.fingerprint import (
-    NULLS,
-    SortingFingerprint,
-    sorting_fingerprint,
 )
 
 _OTHER: dict[Algorithm, Algorithm] = {ARGMAX: MIN_GREATER, MIN_GREATER: ARGMAX}
@@ -61,14 +57,14 @@ def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
     own, other = claim.algorithm, _OTHER[claim.algorithm]
     said = (
         f"the marks name {first.algorithm.replace('_', ' ')}: of this one "
-        f"{count_there(first.marks, own)} of {_known(first, own)} are there, of the other "
-        f"{count_there(first.marks, other)} of {_known(first, other)}"
+        f"{count_there(first.criteria, own)} of {_known(first, own)} are there, of the other "
+        f"{count_there(first.criteria, other)} of {_known(first, other)}"
     )
-    alike = first.alike
+    alike, copies = first.evidence.nulls_alike, first.evidence.nulls
     special = Part(
         "special",
-        "refuted" if alike.models else "confirmed" if alike.of else "undecided",
-        f"the marks of {alike.models} of {alike.of} re-initialised models name the same",
+        "refuted" if alike else "confirmed" if copies else "undecided",
+        f"the marks of {alike} of {copies} re-initialised models name the same",
         "intervened",
         True,
     )
@@ -82,19 +78,19 @@ def audit_algorithm(claim: AlgorithmClaim, ground: Ground) -> list[Part]:
     return [there, Part("matters", answer, said, "intervened", True), special, stable]
 
 
-def _sorts(found: SortingFingerprint) -> bool:
+def _sorts(found: SortingFinding) -> bool:
     right, guess = (found.metrics[name] for name in ("items_right", "items_guessed"))
     return sorts(right or 0.0, guess or 0.0)
 
 
-def _answer(claimed: Algorithm, found: SortingFingerprint) -> Answer:
+def _answer(claimed: Algorithm, found: SortingFinding) -> Answer:
     other = _OTHER[claimed]
     if found.algorithm == claimed:
         return "confirmed"
-    none = not count_there(found.marks, claimed)
-    other_only = found.algorithm == other and not shown(found.marks, claimed)
+    none = not count_there(found.criteria, claimed)
+    other_only = found.algorithm == other and not shown(found.criteria, claimed)
     return "refuted" if other_only or none else "undecided"
 
 
-def _known(found: SortingFingerprint, algorithm: Algorithm) -> int:
-    return sum(m.algorithm == algorithm and m.state != "unknown" for m in found.marks)
+def _known(found: SortingFinding, algorithm: Algorithm) -> int:
+    return sum(m.algorithm == algorithm and m.state != "unknown" for m in found.criteria)

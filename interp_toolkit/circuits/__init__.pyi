@@ -6,7 +6,7 @@ from .heads.partner import partners as partners
 from .heads.scores import score_heads as score_heads
 from .skip_bigrams.find import find_skip_bigrams as find_skip_bigrams
 from .skip_bigrams.head import skip_bigrams_of as skip_bigrams_of
-from .sorting.fingerprint import sorting_fingerprint as sorting_fingerprint
+from .sorting.analysis import sorting_fingerprint as sorting_fingerprint
 from .weights.composition import composition_scores as composition_scores
 from .weights.ov import ov_circuit as ov_circuit
 from .weights.qk import qk_circuit as qk_circuit

@@ -54,7 +54,9 @@ NOT_COMPARED = (
     "jobs",
     "tables",
 )
-READABLE = (SCHEMA, "interp-toolkit/2")
+BEFORE = "interp-toolkit/2"
+#: causal words of files of schema 2
+RENAMED = {"carries": "major", "no_effect_found": "negligible", "works_against": "suppresses"}
 LARGEST = 256 * 2**20  # bytes of a file
 
 
@@ -329,12 +331,24 @@ def _read(path: Path) -> bytes:
 def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
     """What a file of results holds; raises InputError where it is none."""
     document = parsed(text, str(path))
-    if not isinstance(document, dict) or document.get("schema") not in READABLE:
+    if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, BEFORE):
         raise InputError(f"{path} is no file of results: its schema is not {SCHEMA!r}")
     results = document.get("results")
     if not isinstance(results, list) or not all(map(_is_result, results)):
         raise InputError(f"{path}: results must be a list of results (docs/results.schema.json)")
-    return results
+    return results if document["schema"] == SCHEMA else list(map(_in_words_of_now, results))
+
+
+def _in_words_of_now(value: Any) -> Any:
+    """A value of a file of schema 2 with causal words as they are called in schema 3."""
+    if isinstance(value, dict):
+        return {
+            key: RENAMED.get(item, item)
+            if key == "causal" and isinstance(item, str)
+            else _in_words_of_now(item)
+            for key, item in value.items()
+        }
+    return list(map(_in_words_of_now, value)) if isinstance(value, list) else value
 
 
 def _is_result(found: Any) -> bool:

@@ -57,7 +57,7 @@ def test_a_changed_verdict_and_a_changed_head_are_found(compared: Any) -> None:
     second = copy.deepcopy(first)
     [changed] = second["results"]
     changed["evidence"]["status"] = "not_detected"
-    head = next(h for h in changed["heads"] if h["causal"] == "carries")
+    head = next(h for h in changed["heads"] if h["causal"] == "major")
     head |= {"causal": "no effect found", "effect": 0.0, "effect_low": -0.01, "effect_high": 0.01}
     found = compared(first, second)
     assert found.status == "differs"
@@ -132,6 +132,20 @@ def test_what_one_file_has_not_is_told(compared: Any) -> None:
     assert "In one file only: 1 entries." in found.findings
     assert "Not compared, as they have no unique name: 3 entries." in found.findings
     assert [table.title for table in found.tables()][-1] == "In one file only"
+
+
+def test_files_of_schema_2_are_read_and_their_causal_words_are_the_same(compared: Any) -> None:
+    def of(word: str, schema: str) -> dict[str, Any]:
+        head = {"detector": "induction", "layer": 1, "head": 0, "causal": word}
+        return document(result(heads=[head])) | {"schema": schema}
+
+    for old, new in [("carries", "major"), ("works_against", "suppresses"), ("undecided",) * 2]:
+        found = compared(of(old, "interp-toolkit/2"), of(new, "interp-toolkit/3"))
+        assert (found.status, found.differences) == ("described", [])
+    changed = compared(of("carries", "interp-toolkit/2"), of("negligible", "interp-toolkit/3"))
+    assert [(d.first, d.second) for d in changed.differences] == [("major", "negligible")]
+    with pytest.raises(InputError, match="schema is not"):
+        compared(of("carries", "interp-toolkit/1"), of("major", "interp-toolkit/3"))
 
 
 def test_files_of_one_name_are_matched_by_what_they_are(compared: Any) -> None:

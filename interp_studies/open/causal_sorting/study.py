@@ -45,7 +45,7 @@ from interp_studies.open.causal_sorting.plan import (
 from interp_studies.open.result import FRESH, OpenResult, open_result
 from interp_studies.train_seed import train_seed
 from interp_toolkit.circuits.sorting.evaluation import counterexamples
-from interp_toolkit.circuits.sorting.evolution import sorting_evolution
+from interp_toolkit.circuits.sorting.measures import sorting_evolution
 from interp_toolkit.registry import Artefact
 from interp_toolkit.training.engine.run_files import end_run
 from interp_toolkit.training.sorting import evaluate

@@ -44,26 +44,29 @@ from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.described import Described, describe_heads
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector
 from interp_toolkit.circuits.heads.partner import partners
-from interp_toolkit.circuits.heads.result import HeadsResult, HeadVerdict, Reader
+from interp_toolkit.circuits.heads.result import HeadsFinding, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.rule import (
     MOST_MEMBERS,
     Group,
     candidates,
     displaced_name,
     group_effects,
+    least,
 )
 from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
 from interp_toolkit.circuits.heads.verdict import (
     DEFINED_BY_EFFECT,
     evidence_of,
+    findings,
+    headline,
     rival_of,
-    verdict,
     why_not,
 )
 from interp_toolkit.circuits.weights.composition import CompositionScores, composition_scores
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.finding import Run, analysis
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.formats.headless import without_logits
@@ -120,30 +123,19 @@ class HeadsOptions(HeadKindOptions):
     )
 
 
-def run(
-    model: Any,
-    data: FeatureData | None,
-    options: HeadKindOptions,
-    progress: Callable[[str], None],
-    *,
-    probe: str = "heads",
-    detectors: Sequence[Any] | None = None,
-) -> HeadsResult:
+def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFinding:
     """Which heads are of which kind, with what certainty, and to what effect.
 
     Args:
-        model: any TransformerLens model.
-        data: rows to look at instead of those made for the model; with answers, or where they
-            repeat, what heads do there is asked.
-        options: see `HeadsOptions`; detectors are as `score_heads` takes them.
-        progress: told what is being done.
-        probe: the name the result goes by.
+        run: its prompts are looked at in place of synthetic ones; with answers, or where they
+            repeat, the effect of heads is tested there. Detectors are as `score_heads` takes them.
         detectors: those to look for; None: the options'.
 
     Raises:
         InputError: a model without visible patterns, a context too short, unfit data, another way
             to ablate.
     """
+    model, data, options, progress = run.model, run.data, run.options, run.progress
     if isinstance(options, HeadsOptions):
         detectors = options.detectors
     rows = _rows(model, data, options, progress)
@@ -175,9 +167,9 @@ def run(
     progress("figures")
     settings = options.settings(detectors=[s.detector for s in scores.scores])
     notes = [*rows.notes, *scores.notes, *looked.notes, *ablation_notes, *reader_notes]
-    return HeadsResult(
-        probe=probe,
-        verdict=verdict(heads, readers, looked.groups, looked.home),
+    return HeadsFinding(
+        headline=headline(heads, looked.home),
+        findings=findings(heads, readers, looked.groups, looked.home),
         evidence=evidence_of(heads, looked.groups, looked.home, ablations),
         provenance=provenance(model, data_used, settings, options.seed),
         heads=heads,
@@ -365,7 +357,8 @@ def _head(
     group = groups.get(known["detector"])
     cut = next((m for m in group.members if m.head == at), None) if group else None
     own = next(s for s in scores.scores if s.detector == known["detector"])
-    head = HeadVerdict(**known, detected=False, attends=attends, cut=cut)
+    control = least(group.control).mean if group is not None and group.control else None
+    head = HeadVerdict(**known, detected=False, attends=attends, cut=cut, control_effect=control)
     if cut is not None:
         return dataclasses.replace(head, detected=cut.named, reason=cut.reason)
     own_keys = next((d for d in described if d.head == at), None)
@@ -503,20 +496,20 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
 
 
 def _one(name: str, summary: str) -> Analysis:
-    return Analysis(
+    return analysis(
         name,
         summary,
         HeadKindOptions,
-        partial(run, detectors=(name,), probe=name),
+        partial(analyze, detectors=(name,)),
         lambda model, data: "part of heads",
     )
 
 
-HEADS = Analysis(
+HEADS = analysis(
     "heads",
     "every head under every detector, ablated, with its partners",
     HeadsOptions,
-    run,
+    analyze,
     _unfit,
 )
 INDUCTION = _one("induction", "which heads are induction heads, and what feeds them")

@@ -30,7 +30,7 @@ from interp_toolkit.circuits.skip_bigrams.head import (
     alternatives_text,
 )
 from interp_toolkit.data import FeatureData
-from interp_toolkit.finding import Finding, Run, analysis, column, records, table_of
+from interp_toolkit.finding import Finding, Run, analysis, column, table_of
 from interp_toolkit.formatting import listed
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.options import FeatureOptions
@@ -166,15 +166,7 @@ class SkipBigramFinding(Finding):
     """
 
     evidence: SkipBigramEvidence
-    heads: Sequence[HeadRecord] = records(
-        HeadRecord,
-        "Heads",
-        "Capacity: d_resid x d_head, the order of how many a head can check for. Blocks: complete "
-        "sets keys x queries that the bigrams fall into, each of which costs one rank of the head; "
-        "found greedily, so fewer may do. Estimate: of those about as strong as the found.",
-        lambda head: head.bigrams,
-        shown=lambda heads: clearest(heads)[:SHOWN],
-    )
+    heads: Sequence[HeadRecord]
     found: Sequence[HeadBigrams] = field(repr=False)
 
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"found"})
@@ -197,9 +189,19 @@ class SkipBigramFinding(Finding):
         return pd.DataFrame(rows, columns=names)
 
     def tables(self) -> list[Table]:
-        """Heads; the clearest head's bigrams and its shared features, in titles that name it."""
+        """Heads, the clearest first; its bigrams and shared features, in titles that name it."""
+        heads = table_of(
+            HeadRecord,
+            "Heads",
+            clearest(self.heads)[:SHOWN],
+            "Capacity: d_resid x d_head, the order of how many a head can check for. Blocks: "
+            "complete sets keys x queries that the bigrams fall into, each of which costs one rank "
+            "of the head; found greedily, so fewer may do. Estimate: of those about as strong as "
+            "the found.",
+            lambda head: head.bigrams,
+        )
         first = clearest(self.found)[0]
-        return [*super().tables(), *([*bigram_tables(first)] if first.bigrams else [])]
+        return [heads, *(bigram_tables(first) if first.bigrams else [])]
 
 
 def bigram_tables(head: HeadBigrams) -> list[Table]:
@@ -209,13 +211,9 @@ def bigram_tables(head: HeadBigrams) -> list[Table]:
         "Score: of the unit directions, divided by the attention scale. Strength: this pair's own "
         "part, fitted with all others. z: given all others."
     )
-    table = table_of(Bigram, f"Skip-bigrams of {head.name}", shown, caption)
     if any(bigram.alternatives for bigram in shown):
         caption += " Or: features so much like these that they may be meant instead."
-        table = dataclasses.replace(table, caption=caption)
-    else:
-        rows = [row[:-1] for row in table.rows]
-        table = dataclasses.replace(table, columns=table.columns[:-1], rows=rows)
+    table = table_of(Bigram, f"Skip-bigrams of {head.name}", shown, caption)
     hubs = sorted(head.graph.degree, key=lambda pair: (-pair[1], pair[0]))
     rows = [
         [name, {"q": "query", "k": "key"}[side], degree]

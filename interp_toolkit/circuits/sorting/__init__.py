@@ -1,13 +1,10 @@
 """Which algorithm a sorting transformer uses: `--probe sorting`, for any model, given its layout.
 
-- `kinds`: which lists the model sorts: all, or those without repeats only
-- `evaluation`: how often it sorts, and on which lists it fails
-- `measures`: every number that the verdict rests on
+- `analysis`: the analysis from end to end, `sorting_fingerprint`, what it returns
+- `evaluation`: how often a model sorts, which lists it sorts, and on which it fails
+- `activations`: attention, the form of logits and outputs after a swap, on lists
+- `weights`: QK and OV tables by value and output item, their form, how much positions matter
+- `measures`: all of these numbers of a model, of each head, and of checkpoints along training
 - `criteria`: the evidence for each algorithm, with thresholds, and the rule
-- `fingerprint`: `sorting_fingerprint`, the steps for one model
-- `evolution`: the same numbers at checkpoints along training
-- `analysis`: runs all of this for one model
-- `result` and `verdict`: what it returns, in tables and words
-- `figures`: pictures of weights and attention
-- `evidence_figures`: pictures of the criteria against their thresholds, and along training
+- `figures`: pictures of weights and attention, of criteria against thresholds, along training
 """

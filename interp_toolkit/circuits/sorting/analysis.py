@@ -1,44 +1,80 @@
-"""The sorting analysis: `interp analyze MODEL --probe sorting --layout "10 list10 11 sorted10"`.
+"""Which algorithm a one-layer model sorts by: `--probe sorting`, `sorting_fingerprint`.
 
-Steps: decide by which algorithm the model sorts (`fingerprint`); follow the same numbers along
-training where there are checkpoints (`evolution`); draw what the weights and attention show.
+Steps: find out which lists the model sorts (`evaluation`); read its logits and attention on lists
+(`activations`); measure the criteria of both algorithms on it, on each head, and on copies with
+shuffled weights (`measures`, `weights`); decide (`criteria`); follow the same numbers along
+training where there are checkpoints; draw weights and attention (`figures`). Source: "How do tiny
+transformers sort lists of small integers?" (Qi and Zhong 2023).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
+import numpy as np
+from jaxtyping import Float
 from pydantic import Field
 
-from interp_toolkit.circuits.sorting import evidence_figures, figures
-from interp_toolkit.circuits.sorting.evaluation import hardest
-from interp_toolkit.circuits.sorting.evolution import (
+from interp_toolkit.circuits.sorting import figures
+from interp_toolkit.circuits.sorting.activations import ListReading, Swaps, read, require_one_layer
+from interp_toolkit.circuits.sorting.criteria import (
+    ARGMAX,
+    MIN_GREATER,
+    Algorithm,
+    Controls,
+    Criterion,
+    State,
+    criteria_of,
+    decide,
+    sorts,
+    status_of,
+)
+from interp_toolkit.circuits.sorting.evaluation import (
+    ListAccuracy,
+    SortedList,
+    accuracies,
+    hard_lists,
+    hardest,
+)
+from interp_toolkit.circuits.sorting.measures import (
     EvolutionStep,
+    HeadFingerprint,
+    Measures,
+    Region,
     checkpoint_files,
+    find_layout,
+    guessed,
+    head_parts,
+    measure,
+    read_lists,
     sorting_evolution,
 )
-from interp_toolkit.circuits.sorting.fingerprint import (
-    SortingFingerprint,
-    find_layout,
-    sorting_fingerprint,
+from interp_toolkit.circuits.sorting.weights import (
+    PositionShares,
+    WeightTables,
+    position_shares,
+    separator_line_of_weights,
+    weight_tables,
 )
-from interp_toolkit.circuits.sorting.measures.reading import ListReading, read
-from interp_toolkit.circuits.sorting.measures.weight_tables import separator_line_of_weights
-from interp_toolkit.circuits.sorting.result import SortingResult
-from interp_toolkit.circuits.sorting.verdict import evidence_of
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.lists.draws import Lists
 from interp_toolkit.data.lists.layout import ListLayout
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.about.record import digest_of_tokens, provenance, record_of
+from interp_toolkit.finding import Finding, Run, analysis, column, records
+from interp_toolkit.models.about.record import digest_of_tokens, record_of
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.options import Flag, Options, Words
-from interp_toolkit.registry import Analysis
-from interp_toolkit.results import Figure
+from interp_toolkit.results import Evidence, Figure, Table, head_name
 
 MOST_HEADS = 4  # whose weights and patterns are drawn
-NULLS = 20  # re-initialised models to compare with
+NULLS = 20  # weight-shuffled models to compare with
+LISTS = 2_000
+EXAMPLES = 4  # lists kept for pictures
 SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
 
 
@@ -60,92 +96,325 @@ class SortingOptions(Options):
     )
 
 
-def run(
-    model: Any,
-    data: FeatureData | None,
-    options: SortingOptions,
-    progress: Callable[[str], None],
-) -> SortingResult:
-    """By which algorithm a one-layer model sorts, with the evidence for each.
+@dataclass(frozen=True, eq=False)
+class Lines:
+    """What is drawn against the output item.
 
-    Args:
-        model: any one-layer TransformerLens model.
-        data: none; the lists are drawn.
-        options: see `SortingOptions`.
-        progress: told what is being done.
+    Attributes:
+        gamma_over_beta: of the logits; algorithm 2 has k + 0.5.
+        fit_r2: of the logits' regression.
+        separator_ratio: each head's attention to the first separator over that to values; None
+            without a separator before the list.
+    """
+
+    gamma_over_beta: Float[np.ndarray, " item"]
+    fit_r2: Float[np.ndarray, " item"]
+    separator_ratio: Float[np.ndarray, "head item"] | None
+
+
+@dataclass(frozen=True)
+class SortingEvidence(Evidence):
+    """What the status of a sorting model rests on.
+
+    Attributes:
+        null: what every number is compared with; None without any.
+        nulls: how many of them.
+        nulls_alike: how many of these have criteria that name the same algorithm.
+        causal: the interventions.
+        weights_residual: share of the logits' variance that tables of weights do not rebuild.
+    """
+
+    null: str | None = column()
+    nulls: int = column("weight-shuffled models")
+    nulls_alike: int = column("of these, meeting the criteria of the same algorithm")
+    causal: str = column("interventions")
+    weights_residual: float = column("variance of the logits that the weight tables leave")
+
+
+def _count(state: State) -> Callable[[HeadFingerprint], int]:
+    return lambda head: sum(c.state == state for c in head.criteria)
+
+
+def _of_swaps(get: Callable[[Swaps], float]) -> Callable[[Region], float | None]:
+    return lambda region: None if region.swaps is None else get(region.swaps)
+
+
+def _end(metric: str, end: int) -> Callable[[Region], float | None]:
+    return _of_swaps(lambda swaps: swaps.intervals[metric][end])
+
+
+LISTS_CAPTION = "Token ids; loss: nats an item, on the right prefix."
+
+
+@dataclass(frozen=True, kw_only=True)
+class SortingFinding(Finding):
+    """How a model sorts.
+
+    Attributes:
+        algorithm: that the criteria name: "min_greater_than_previous", "argmax_piecewise_linear",
+            "mixed" or "neither"; the status says whether that is informative.
+        metrics: the numbers by name (see `measures.measure`); None where one cannot be told.
+        null: mean and extreme of each over weight-shuffled models.
+        criteria: the evidence for either algorithm.
+        accuracy: by set of test lists (see `evaluation.accuracies`).
+        given: the list that was asked for, and what the model makes of it.
+        heads: each head's part.
+        regions: attention and swaps by halves of the previous values.
+        positions: how much positions matter to each head's weights.
+        hardest: the test lists with the greatest loss, of the sets or of lists of two values.
+        distinct: whether the lists were of distinct values.
+        layout: of the rows, in words.
+        lines: what is drawn against the output item.
+        evolution: the metrics at checkpoints along training, if there were any.
+        weights: the tables of weights; not in the JSON.
+    """
+
+    evidence: SortingEvidence
+    algorithm: Algorithm
+    metrics: Mapping[str, float | None]
+    null: Mapping[str, tuple[float, float]]
+    criteria: Sequence[Criterion] = records(
+        Criterion,
+        "Criteria of the two algorithms",
+        "Algorithm 1: the smallest value above the previous one. Algorithm 2: the argmax of f(x) + "
+        "(k + 0.5) x. Null: the weight-shuffled model nearest to the strong threshold. Where "
+        "strong is below weak, small values meet the criterion; low and high: the 95 % interval of "
+        "shares of swaps, both of whose ends a strong or absent criterion takes. γ/β being a line "
+        "of slope 1 is no evidence without the other criteria.",
+        lambda criterion: criterion.state == "strong",
+    )
+    accuracy: Mapping[str, ListAccuracy] = records(
+        ListAccuracy,
+        "Accuracy",
+        "Low and high: the 95 % interval of whole lists right. Loss: nats an item.",
+        key="lists",
+    )
+    given: SortedList | None = records(SortedList, "The list", LISTS_CAPTION, least=1)
+    heads: Sequence[HeadFingerprint] = records(
+        HeadFingerprint,
+        "Heads",
+        "Each head by its own attention and what it alone adds to the logits; without it: its "
+        'output replaced by its mean. "neither" also of a head without which the model sorts as '
+        "well: its criteria say what it does.",
+        least=2,
+        cells={
+            "head": lambda head: head_name(0, head.head),
+            "algorithm": lambda head: head.algorithm,
+            "lists right without it": lambda head: head.lists_right_without,
+            "strong criteria": _count("strong"),
+            "weak": _count("weak"),
+            "undecided": _count("undecided"),
+            "absent": _count("absent"),
+        },
+    )
+    regions: Sequence[Region] = records(
+        Region,
+        "By previous value",
+        "The lower and the upper half of the values apart. Above, lift: attention to values above "
+        "the previous one, 0 as uniform attention, 1 all of it. Swaps: of the previous token, to a "
+        "value of this half; the shares that follow it or the position, with 95 % intervals.",
+        least=1,
+        cells={
+            "previous value": lambda region: f"{region.lowest} to {region.highest}",
+            "above, lift": lambda region: region.above_lift,
+            "swaps": _of_swaps(lambda swaps: swaps.n),
+            "follow token": _of_swaps(lambda swaps: swaps.token),
+            "low": _end("follows_token", 0),
+            "high": _end("follows_token", 1),
+            "follow position": _of_swaps(lambda swaps: swaps.position),
+            "low ": _end("follows_position", 0),
+            "high ": _end("follows_position", 1),
+        },
+    )
+    positions: Sequence[PositionShares] = records(
+        PositionShares,
+        "What tokens and positions matter",
+        "From the weights: shares of the variance of attention scores (what all keys share is left "
+        "out) and of what values write to the logits. Order kept: of two keys' order for a query, "
+        "how often it is that of the average over the positions where the query stands.",
+    )
+    hardest: Sequence[SortedList] = records(
+        SortedList, "Lists with the greatest loss", LISTS_CAPTION
+    )
+    distinct: bool
+    layout: str
+    lines: Lines
+    evolution: Sequence[EvolutionStep]
+    weights: WeightTables = field(repr=False)
+
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"weights"})
+
+    @property
+    def marks(self) -> Sequence[Criterion]:
+        """Former name of `criteria`."""
+        return self.criteria
+
+    def tables(self) -> list[Table]:
+        """The records' tables, and all numbers: of these, outside code reads the two mappings."""
+        rows = [
+            [name, value, *self.null.get(name, (None, None))]
+            for name, value in self.metrics.items()
+        ]
+        columns = ["metric", "value", "null, mean", "null, extreme"]
+        caption = "Null: the same of weight-shuffled models, its mean and its largest size."
+        return [*super().tables(), Table("All numbers", columns, rows, caption)]
+
+
+def analyze(run: Run[SortingOptions]) -> SortingFinding:
+    """By which algorithm a one-layer model sorts, with the evidence for each.
 
     Raises:
         InputError: data; a model of several layers; no layout, or one that does not fit; a folder
             without checkpoints.
     """
-    if data is not None:
+    if run.data is not None:
         raise InputError("the sorting analysis draws its own lists; give --layout and no --data")
+    return _fingerprint(run, LISTS, NULLS)
+
+
+def sorting_fingerprint(
+    model: Model,
+    layout: str | Sequence[str] | ListLayout | None = None,
+    *,
+    distinct: bool | None = None,
+    lists: int = LISTS,
+    nulls: int = NULLS,
+    seed: int = 0,
+    memory: int | str | None = None,
+    progress: Callable[[str], None] = lambda step: None,
+) -> SortingFinding:
+    """Which of the two algorithms a one-layer model sorts by, or a mix, or neither.
+
+    Args:
+        model: any one-layer TransformerLens model.
+        layout: its rows, as `data.lists.layout` reads them; None: what its task record says.
+        distinct: whether lists have distinct values; None: what the record says, or else what the
+            model sorts.
+        lists: how many lists to measure on; fewer where they are long.
+        nulls: weight-shuffled models to compare with.
+        seed: of lists, swaps and weight-shuffled models.
+        memory: bound for batches of the accuracy, such as "4GiB".
+        progress: told what is being done.
+
+    Raises:
+        InputError: a model of several layers, no layout, or one that does not fit the model.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> sorting_fingerprint(it.load("toy:sort-argmax"), lists=200, nulls=2).algorithm
+        'argmax_piecewise_linear'
+    """
+    words: Any = str(layout) if isinstance(layout, ListLayout) else layout
+    options = SortingOptions(layout=words, distinct=distinct, seed=seed, memory=memory)
+    finding = _fingerprint(Run(model, None, options, progress), lists, nulls)
+    return dataclasses.replace(finding, probe="sorting")
+
+
+def _fingerprint(run: Run[SortingOptions], n_lists: int, n_nulls: int) -> SortingFinding:
+    model, options, seed, progress = run.model, run.options, run.seed, run.progress
+    require_one_layer(model)
     checkpoints = options.checkpoints
     if checkpoints is not None:
         checkpoint_files(checkpoints)  # a wrong folder should not wait for the analysis
-    if options.given is not None:  # nor should a wrong list
-        _lists_of(options.given, find_layout(model, options.layout))
-    found = sorting_fingerprint(
-        model,
-        options.layout,
-        distinct=options.distinct,
-        nulls=NULLS,
-        seed=options.seed,
-        memory=options.memory,
-        progress=progress,
-    )
-    own = None
-    if options.given is not None:
-        lists = _lists_of(options.given, found.layout)
-        own = hardest(model, found.layout, lists)[0], read(model, found.layout, lists)
+    task, layout = record_of(model).made_for, find_layout(model, options.layout)
+    own_list = None if options.given is None else one_list(options.given, layout)
+    distinct = options.distinct
+    if distinct is None and str(task.layout) == str(layout):
+        distinct = task.distinct
+    progress("accuracy on test lists")
+    distinct, accuracy = accuracies(model, layout, distinct, run.memory)
+    progress("logits and attention on lists")
+    reading = read_lists(model, layout, distinct, n_lists, seed)
+    tables = weight_tables(model, layout, reading)
+    measured = measure(model, reading, tables, seed=seed)
+    others = []
+    for i in range(n_nulls):
+        progress(f"weight-shuffled model {i + 1} of {n_nulls}")
+        with reinitialised(model, seed=seed + i):
+            others.append(measure(model, read(model, layout, reading.lists), seed=seed))
+    null = {
+        name: [value for other in others if (value := other.metrics[name]) is not None]
+        for name in measured.metrics
+    }
+
+    def criteria_in(measures: Measures, null: Mapping[str, Sequence[float]]) -> list[Criterion]:
+        follows = layout.autoregressive
+        return criteria_of(
+            measures.metrics, null, autoregressive=follows, intervals=measures.intervals
+        )
+
+    criteria, guess = criteria_in(measured, null), guessed(reading)
+    sorting = sorts(measured.metrics["items_right"] or 0.0, guess)
+    algorithm = decide(criteria, sorting)
+    named = [decide(criteria_in(other, {}), sorts=True) for other in others]
+    controls = Controls(named.count(algorithm) if algorithm != "neither" else 0, len(named))
+    whole = algorithm, criteria, measured, sorting
+    heads, per_head = head_parts(model, reading, tables, whole, seed, progress)
+    separators = [m.separator.ratio for m in per_head if m.separator is not None]
+    ratios = np.stack(separators) if separators else None
+    lines = Lines(measured.line.ratio, measured.line.r2, ratios)
+    status, reason = status_of(algorithm, criteria, sorting, controls)
+    swapped = "outputs after the previous token is swapped; " if layout.autoregressive else ""
+    metrics = {
+        **measured.metrics,
+        "items_guessed": guess,
+        **{f"lists_right_{name}": found.lists_right for name, found in accuracy.items()},
+    }
+    given, example = None, _first(reading, EXAMPLES)
+    if own_list is not None:
+        given, example = hardest(model, layout, own_list)[0], read(model, layout, own_list)
     steps: list[EvolutionStep] = []
     if checkpoints is not None:
         steps = sorting_evolution(
-            checkpoints,
-            found.layout,
-            distinct=found.distinct,
-            seed=options.seed,
-            progress=progress,
+            checkpoints, layout, distinct=distinct, seed=seed, progress=progress
         )
-    described = {
-        "source": f"drawn lists; {found.layout.describe()}",
-        "rows": sum(accuracy.n for accuracy in found.accuracy.values()),
-        "sha256": digest_of_tokens(found.example.rows.tokens),
-    }
-    settings = options.settings(layout=str(found.layout), distinct=found.distinct)
-    return SortingResult(
-        probe="sorting",
-        verdict=found.verdict,
-        evidence=evidence_of(
-            found.algorithm,
-            found.marks,
-            found.sorting,
-            autoregressive=found.layout.autoregressive,
-            alike=found.alike,
-            weights_residual=found.weights.residual,
+    notes = [tables.note] if tables.note else []
+    if layout.autoregressive and measured.swaps is None:
+        notes.append("too few swaps of the previous token tell the algorithms apart")
+    evidence = SortingEvidence(
+        status,
+        "the same numbers of weight-shuffled models" if controls.models else None,
+        controls.models,
+        controls.alike,
+        f"{swapped}heads replaced by their mean",
+        tables.residual,
+        reason=reason,
+    )
+    resolved = options.model_copy(update={"layout": str(layout), "distinct": distinct})
+    return SortingFinding(
+        headline=headline(algorithm, evidence, measured.swaps),
+        findings=sentences(evidence, criteria, accuracy, metrics, measured.swaps, distinct),
+        evidence=evidence,
+        provenance=dataclasses.replace(run, options=resolved).provenance(
+            source=f"drawn lists; {layout.describe()}",
+            rows=sum(found.n for found in accuracy.values()),
+            sha256=digest_of_tokens(_first(reading, EXAMPLES).rows.tokens),
         ),
-        provenance=provenance(model, described, settings, options.seed),
-        algorithm=found.algorithm,
-        metrics=found.metrics,
-        null=found.null,
-        marks=found.marks,
-        heads=found.heads,
-        accuracy=found.accuracy,
-        distinct=found.distinct,
-        layout=str(found.layout),
-        lines=found.lines,
+        algorithm=algorithm,
+        metrics=metrics,
+        null={
+            name: (float(np.mean(values)), float(max(values, key=abs)))
+            for name, values in null.items()
+            if values
+        },
+        criteria=criteria,
+        accuracy=accuracy,
+        given=given,
+        heads=heads,
+        regions=measured.regions,
+        positions=position_shares(model, layout),
+        hardest=hardest(model, layout, hard_lists(layout, distinct), memory=run.memory),
+        distinct=distinct,
+        layout=str(layout),
+        lines=lines,
         evolution=steps,
-        regions=found.regions,
-        positions=found.positions,
-        hardest=found.hardest,
-        given=own and own[0],
-        notes=found.notes,
-        weights=found.weights,
-        plots=_plots(found, steps, own and own[1]),
+        weights=tables,
+        notes=notes,
+        plots=_plots(layout, criteria, heads, lines, tables, example, steps),
     )
 
 
-def _lists_of(words: Sequence[str], layout: ListLayout) -> Lists:
+def one_list(words: Sequence[str], layout: ListLayout) -> Lists:
     """The one list that the words are; raises InputError where the layout has no such list."""
     values = dict(zip(map(layout.token_name, layout.values), range(layout.n_values), strict=True))
     unknown = [word for word in words if word not in values]
@@ -160,17 +429,128 @@ def _lists_of(words: Sequence[str], layout: ListLayout) -> Lists:
     return Lists.from_rows([[values[word] for word in words]], layout.n_values)
 
 
+def _first(reading: ListReading, n: int) -> ListReading:
+    return dataclasses.replace(
+        reading,
+        lists=reading.lists.take(slice(n)),
+        rows=type(reading.rows)(*(part[:n] for part in reading.rows)),
+        logits=reading.logits[:n],
+        undivided=reading.undivided[:n],
+        scale=reading.scale[:n],
+        pattern=reading.pattern[:n],
+        outside=None if reading.outside is None else reading.outside[:n],
+    )
+
+
+PHRASES = {
+    MIN_GREATER: "emitting the smallest value above the previous output",
+    ARGMAX: "taking the argmax of the piecewise-linear f(x) + (k + 0.5) x",
+}
+SHORT = {MIN_GREATER: "smallest value above the previous", ARGMAX: "piecewise-linear argmax"}
+KINDS = {  # by the name of a test set, and whether its lists are distinct
+    ("random", False): "random lists",
+    ("hard", False): "hard lists",
+    ("two_values", False): "lists of two values",
+    ("distinct", False): "random lists without repeats",
+    ("random", True): "random lists without repeats",
+    ("sets", True): "sets",
+    ("repeats", True): "random lists with repeats",
+}
+
+
+def headline(algorithm: Algorithm, evidence: SortingEvidence, swaps: Swaps | None) -> str:
+    """Which algorithm it is, as far as the status allows."""
+    if evidence.status == "not_tested":
+        return "The model does not sort, so no algorithm is named."
+    if evidence.status == "not_detected":
+        return "The model sorts by neither of the two algorithms that were tested."
+    if evidence.status == "uninformative":
+        return (
+            "The model sorts; its algorithm is not identified: weight-shuffled models do as much."
+        )
+    if evidence.status == "undecided":
+        if algorithm == "neither":
+            return "The model sorts; by which algorithm is undecided."
+        if algorithm == "mixed":
+            return "The model sorts, perhaps by a mix of two algorithms: undecided."
+        return f"The model sorts, perhaps by {PHRASES[algorithm]}: undecided."
+    if algorithm in PHRASES:
+        return f"The model sorts by {PHRASES[algorithm]}."
+    mostly = ""
+    if swaps is not None:
+        token, position = swaps.intervals.values()
+        if token[0] > position[1]:
+            mostly = ", mostly the first"
+        elif position[0] > token[1]:
+            mostly = ", mostly the second"
+    return f"The model mixes two sorting algorithms: {' and '.join(SHORT.values())}{mostly}."
+
+
+def sentences(
+    evidence: SortingEvidence,
+    criteria: Sequence[Criterion],
+    accuracy: Mapping[str, ListAccuracy],
+    metrics: Mapping[str, float | None],
+    swaps: Swaps | None,
+    distinct: bool,
+) -> list[str]:
+    """The findings: reason, swaps, criteria, weight-shuffled models, accuracy."""
+    shares = ", ".join(
+        f"{a.lists_right:.2%} [{a.low:.2%}, {a.high:.2%}] of {a.n:,} {KINDS[name, distinct]}"
+        for name, a in accuracy.items()
+    )
+    sorted_lists = f"Sorted correctly: {shares}."
+    if evidence.status == "not_tested":
+        right, guess = metrics["items_right"] or 0.0, metrics["items_guessed"] or 0.0
+        return [
+            sorted_lists,
+            f"It gets {right:.1%} of items right and a guess {guess:.1%}; a model sorts if it "
+            "closes half of the gap between a guess and all right.",
+        ]
+    listed = []
+    if evidence.status in ("undecided", "uninformative"):
+        listed.append(f"{evidence.status.capitalize()}: {evidence.reason}.")
+    if swaps is not None:
+        token, position = (
+            f"{share:.1%} [{low:.1%}, {high:.1%}]"
+            for share, (low, high) in zip(
+                (swaps.token, swaps.position), swaps.intervals.values(), strict=True
+            )
+        )
+        listed.append(
+            f"With the previous token swapped, {token} of outputs follow the token and {position} "
+            f"the position, n = {swaps.n:,}."
+        )
+    tallies = []
+    for name, short in SHORT.items():
+        states = [c.state for c in criteria if c.algorithm == name and c.state != "unknown"]
+        if states:
+            strong, weak = states.count("strong"), states.count("weak")
+            tallies.append(f"{short}, {strong} strong and {weak} weak of {len(states)}")
+    listed.append(f"Criteria met: {'; '.join(tallies)}.")
+    if evidence.nulls and evidence.status == "detected":
+        listed.append(
+            "Weight-shuffled models that meet the criteria of the same algorithm: "
+            f"{evidence.nulls_alike} of {evidence.nulls}."
+        )
+    return [*listed, sorted_lists]
+
+
 def _plots(
-    found: SortingFingerprint, steps: Sequence[EvolutionStep], own: ListReading | None
+    layout: ListLayout,
+    criteria: Sequence[Criterion],
+    heads: Sequence[HeadFingerprint],
+    lines: Lines,
+    tables: WeightTables,
+    example: ListReading,
+    steps: Sequence[EvolutionStep],
 ) -> list[Figure]:
-    tables, n_values = found.weights, found.layout.n_values
     plots = [
-        evidence_figures.mark_scale(found.marks),
-        figures.logit_line(found.lines.gamma_over_beta, found.lines.fit_r2),
+        figures.criteria_scale(criteria),
+        figures.logit_line(lines.gamma_over_beta, lines.fit_r2),
     ]
-    example = found.example if own is None else own
     longest = int(example.lists.lengths.argmax())
-    needed = sorted(found.heads, key=lambda head: head.lists_right_without)[:MOST_HEADS]
+    needed = sorted(heads, key=lambda head: head.lists_right_without)[:MOST_HEADS]
     for head in sorted(h.head for h in needed):
         plots += [
             figures.qk_by_item(tables, head),
@@ -178,18 +558,18 @@ def _plots(
             figures.ov_curves(tables, head),
             figures.pattern(example, head, longest),
         ]
-    if len(tables.source_names) > n_values:
-        line = separator_line_of_weights(tables, found.layout)
-        ratio = found.lines.separator_ratio
-        plots.append(figures.separator_lines(ratio, line, tables.source_names[n_values:]))
+    if len(tables.source_names) > layout.n_values:
+        line = separator_line_of_weights(tables, layout)
+        names = tables.source_names[layout.n_values :]
+        plots.append(figures.separator_lines(lines.separator_ratio, line, names))
     if steps:
-        plots.append(evidence_figures.evolution(steps))
+        plots.append(figures.evolution(steps))
         if any(step.qk for step in steps):
-            plots.append(evidence_figures.qk_along_training(steps))
+            plots.append(figures.qk_along_training(steps))
     return plots
 
 
-def _unfit(model: Any, data: FeatureData | None) -> str | None:
+def unfit(model: Any, data: FeatureData | None) -> str | None:
     """Why the analysis cannot run without further options; None when it can."""
     if int(model.cfg.n_layers) != 1:
         return "the model has not one layer"
@@ -201,11 +581,11 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
     return None
 
 
-SORTING = Analysis(
+SORTING = analysis(
     "sorting",
     "by which algorithm a one-layer model sorts lists",
     SortingOptions,
-    run,
-    _unfit,
-    SOURCE,
+    analyze,
+    unfit,
+    source=SOURCE,
 )

@@ -1,10 +1,10 @@
-"""The evidence for each sorting algorithm, and the rule that makes a verdict of it.
+"""The evidence for each sorting algorithm, and the rule that makes a status of it.
 
 Each *criterion* is a number that an algorithm must show, with two thresholds and beside them the
-value among re-initialised models (the same weights, each tensor's entries shuffled) that comes
+value among weight-shuffled models (the same weights, each tensor's entries shuffled) that comes
 nearest. The thresholds are conventions, set between what trained models of the source's three
-experiments show and what re-initialised ones show: `strong` is shown by every model of these that
-does the algorithm. Two criteria are no evidence by themselves, as re-initialised models can show
+experiments show and what weight-shuffled ones show: `strong` is shown by every model of these that
+does the algorithm. Two criteria are no evidence by themselves, as weight-shuffled models can show
 them strongly: that γ/β is a line, and its slope. With few values, or a layout far from the
 source's, they can show others too: so the null beside each criterion is to be read with it.
 
@@ -15,13 +15,13 @@ source's, they can show others too: so the null beside each criterion is to be r
 
 An algorithm is *shown* when all its criteria are strong. It is *there* when the causal one among
 them, what the output follows when the previous token is swapped, and at least one more are weak or
-strong, and beyond every re-initialised model; copying does not count for that, since the second
+strong, and beyond every weight-shuffled model; copying does not count for that, since the second
 algorithm's heads copy as well. Criteria that cannot be told, as on lists of two, are left out, if
 enough remain. A criterion with an interval (the swaps', of a few hundred answers) is strong or
 absent only if both its ends are: one that reaches from weak to strong is weak, one that reaches
 below weak is undecided, which counts as no evidence.
 The algorithm: one shown and not the other: that one. Both shown, or both there: mixed. Anything
-else, or a model that does not sort: neither. What that is worth is `verdict.judged`'s to say.
+else, or a model that does not sort: neither. `status_of` says what that is worth.
 A model sorts when it closes half the gap between the better of two guesses (the most frequent value
 at each place; the previous output again) and all items right.
 """
@@ -30,13 +30,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
+
+from interp_toolkit.evidence import Control, control_of_p, effect_status
+from interp_toolkit.finding import column
+from interp_toolkit.results import Status
+from interp_toolkit.stats import LEVEL
 
 Algorithm = Literal["min_greater_than_previous", "argmax_piecewise_linear", "mixed", "neither"]
 State = Literal["strong", "weak", "undecided", "absent", "unknown"]
 Interval = tuple[float, float]
 MIN_GREATER: Algorithm = "min_greater_than_previous"
 ARGMAX: Algorithm = "argmax_piecewise_linear"
+NUMBERS = {MIN_GREATER: "1", ARGMAX: "2"}  # of the algorithms, in tables
 CAUSAL = {MIN_GREATER: "follows_token", ARGMAX: "follows_position"}
 SHARED = "copy_score"  # which the other algorithm's heads show too
 FEWEST = {MIN_GREATER: 3, ARGMAX: 2}  # known criteria; of the first's, copying is the second's too
@@ -101,28 +107,28 @@ class Criterion:
     Attributes:
         algorithm: for which.
         name: of the metric.
+        says: the criterion in a phrase.
         value: on this model; None where it cannot be told.
-        null: the re-initialised models' value that is nearest to `strong`; None without any.
+        low, high: the value's interval at 95 %; None where it has none.
+        null: the weight-shuffled models' value that is nearest to `strong`; None without any.
         weak, strong: the thresholds.
         state: which of them is reached.
-        says: the criterion in a phrase.
-        low, high: the value's interval at 95 %; None where it has none.
     """
 
-    algorithm: Algorithm
-    name: str
-    value: float | None
-    null: float | None
-    weak: float
-    strong: float
-    state: State
-    says: str
-    low: float | None = None
-    high: float | None = None
+    algorithm: Algorithm = column("algorithm", format=lambda name: NUMBERS[name])
+    name: str = column()
+    says: str = column("criterion")
+    value: float | None = column("value")
+    low: float | None = column("low")
+    high: float | None = column("high")
+    null: float | None = column("null")
+    weak: float = column("weak")
+    strong: float = column("strong")
+    state: State = column("state")
 
     @property
     def beyond_null(self) -> bool:
-        """Whether it is nearer to strong than in every re-initialised model, its interval too.
+        """Whether it is nearer to strong than in every weight-shuffled model, its interval too.
 
         Where there are none to compare with, nothing is beyond them.
         """
@@ -144,7 +150,7 @@ def criteria_of(
 
     Args:
         metrics: the numbers by name.
-        null: the same of re-initialised models.
+        null: the same of weight-shuffled models.
         autoregressive: whether outputs follow one another.
         intervals: of those metrics that have one.
     """
@@ -155,17 +161,19 @@ def criteria_of(
         value, others = metrics.get(rule.name), null.get(rule.name, ())
         nearest = max if rule.strong >= rule.weak else min
         interval = (intervals or {}).get(rule.name)
+        low, high = interval or (None, None)
         criteria.append(
             Criterion(
                 rule.algorithm,
                 rule.name,
+                rule.says,
                 value,
+                low,
+                high,
                 nearest(others) if others else None,
                 rule.weak,
                 rule.strong,
                 rule.shown_by(value, interval),
-                rule.says,
-                *(interval or (None, None)),
             )
         )
     return criteria
@@ -213,3 +221,61 @@ def decide(criteria: Sequence[Criterion], sorts: bool) -> Algorithm:
 
 def _known(criteria: Sequence[Criterion], algorithm: Algorithm) -> list[State]:
     return [m.state for m in criteria if m.algorithm == algorithm and m.state != "unknown"]
+
+
+class Controls(NamedTuple):
+    """Weight-shuffled models: how many, and how many whose criteria name the same algorithm."""
+
+    alike: int
+    models: int
+
+
+def status_of(
+    algorithm: Algorithm, criteria: Sequence[Criterion], sorting: bool, controls: Controls
+) -> tuple[Status, str | None]:
+    """The status by the rule of evidence, and why it is not "detected".
+
+    An algorithm is *detected* where weight-shuffled models' criteria do not name it and outputs
+    follow a swap as it says, certainly more often than theirs. That there is neither is said only
+    where swaps could have shown either, and both shares certainly lie below the weak thresholds.
+    """
+    if not sorting:
+        return "not_tested", "the model does not sort"
+    swaps = [c for c in criteria if c.name in CAUSAL.values() and c.value is not None]
+    if algorithm == "neither":
+        return _status_of_neither(criteria, swaps, controls)
+    smallest = 1 / (1 + controls.models)
+    name = "weight-shuffled models"
+    p_value = (1 + controls.alike) / (1 + controls.models)
+    compared = [control_of_p(name, p_value, LEVEL, smallest)]
+    if controls.alike and p_value > LEVEL:
+        reason = f"{controls.alike} of {controls.models} {name} meet the criteria of it too"
+        compared = [Control(name, "failed", reason)]
+    for swap in swaps:
+        if algorithm in ("mixed", swap.algorithm) and swap.null is not None:
+            # beyond all of them is as likely by chance as that the criteria of none are alike
+            reason = f"after a swap the outputs of {name} follow as often as the model's own"
+            passed = control_of_p("swaps", smallest, LEVEL, smallest)
+            compared.append(passed if swap.beyond_null else Control("swaps", "failed", reason))
+    return effect_status(1, 1, 1, compared)
+
+
+def _status_of_neither(
+    criteria: Sequence[Criterion], swaps: Sequence[Criterion], controls: Controls
+) -> tuple[Status, str | None]:
+    """The status of a model that sorts by an algorithm that its criteria do not name."""
+    if not swaps:
+        return "undecided", "too few criteria are strong, and the previous token cannot be swapped"
+    if not controls.models:
+        return "undecided", "no weight-shuffled models were compared"
+    if all(swap.high is not None and swap.high < swap.weak for swap in swaps):
+        return "not_detected", "outputs follow neither the swapped token nor the position"
+    followed = [swap for swap in swaps if swap.low is not None and swap.low >= swap.weak]
+    if not followed:
+        return "undecided", "how many outputs follow the swapped token or the position is not sure"
+    most = max(followed, key=lambda swap: swap.value or 0.0)
+    missing = [c.says for c in criteria if c.algorithm == most.algorithm and c.state != "strong"]
+    return "undecided", (
+        f"after a swap {most.value:.1%} of outputs follow as in algorithm "
+        f"{NUMBERS[most.algorithm]}, but not strong are: {', '.join(missing) or 'enough criteria'}"
+    )

@@ -7,14 +7,14 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from interp_toolkit.circuits.sorting import analysis, evidence_figures, figures
+from interp_toolkit.circuits.sorting import analysis, figures
 from interp_toolkit.circuits.sorting.analysis import SORTING
 from interp_toolkit.circuits.sorting.criteria import Criterion
-from interp_toolkit.circuits.sorting.evolution import (
+from interp_toolkit.circuits.sorting.measures import (
     EvolutionStep,
     sorting_evolution,
 )
-from interp_toolkit.circuits.sorting.measures.weight_tables import WeightTables
+from interp_toolkit.circuits.sorting.weights import WeightTables
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.formats.checkpoint import save
@@ -75,7 +75,7 @@ def test_another_model_with_the_same_layout_is_neither():
     assert result.status == "not_tested"
     assert [table.title for table in result.tables()][2] == "Heads"
     assert len(result.tables()[2].rows) == 2
-    assert set(result.to_frame()["head"].dropna()) == {0, 1}
+    assert [row[0] for row in result.tables()[2].rows] == ["L0H0", "L0H1"]
 
 
 @pytest.mark.parametrize("which", ["min_greater", "argmax"])
@@ -84,7 +84,7 @@ def test_json_and_page(which, request):
     document = json.loads(json.dumps(to_json([result]), allow_nan=False))["results"][0]
     assert document["algorithm"] == result.algorithm
     assert document["metrics"] == json.loads(json.dumps(dict(result.metrics)))
-    assert {mark["name"] for mark in document["marks"]} == {mark.name for mark in result.marks}
+    assert {one["name"] for one in document["criteria"]} == {one.name for one in result.criteria}
     assert len(document["lines"]["fit_r2"]) == 10
     assert "weights" not in document
     page = to_html([result])
@@ -92,7 +92,7 @@ def test_json_and_page(which, request):
         go.Figure(data=list(figure.data), layout=dict(figure.layout))  # plotly checks names
         assert figure.caption
         assert figure.title in page
-    assert len(result.to_frame()) == len(result.marks)
+    assert len(result.to_frame()) == len(result.criteria)
 
 
 def test_qk_shows_the_filter(min_greater):
@@ -142,17 +142,16 @@ def test_attention_to_separators_is_the_same_from_weights_and_from_rows(argmax):
 
 
 def mark(name="copy_score", **fields):
-    told = {"algorithm": "min_greater_than_previous", "value": 0.5, "null": 0.1, "weak": 0.2}
-    return Criterion(
-        **({"name": name, "strong": 0.6, "state": "weak", "says": name} | told | fields)
-    )
+    defaults = {"algorithm": "min_greater_than_previous", "value": 0.5, "null": 0.1, "weak": 0.2}
+    defaults |= {"name": name, "strong": 0.6, "state": "weak", "says": name}
+    return Criterion(**(defaults | {"low": None, "high": None} | fields))
 
 
 def test_marks_lie_between_their_thresholds():
     small_is_good = mark("slope", algorithm="argmax_piecewise_linear", weak=0.5, strong=0.25)
     marks = [mark(), mark("far", value=9.0), small_is_good, mark("unknown", value=None, null=None)]
-    first, second, nulls = evidence_figures.mark_scale(marks).data
-    assert first["x"] == [pytest.approx(0.75), evidence_figures.HIGH]
+    first, second, nulls = figures.criteria_scale(marks).data
+    assert first["x"] == [pytest.approx(0.75), figures.HIGH]
     assert second["x"] == [pytest.approx(0.0)]
     assert nulls["x"] == [pytest.approx(-0.25), pytest.approx(-0.25), pytest.approx(1.6)]
     assert first["customdata"][0] == ["0.5", "0.1", "0.2", "0.6"]
@@ -180,7 +179,7 @@ def test_evolution_from_a_folder(checkpoints):
     assert all(s.metrics["items_right"] == 1 for s in steps if s.step)
     assert all(s.metrics["items_right"] < 0.7 for s in steps if not s.step)
     assert all(s.metrics["logit_fit_r2"] > 0.95 for s in steps if s.step)
-    figure = evidence_figures.evolution(steps)
+    figure = figures.evolution(steps)
     right = [trace for trace in figure.data if trace["name"] == "items right"]
     assert [trace["x"] for trace in right] == [[50.0, 100], [50.0, 100]]
     assert [trace["showlegend"] for trace in right] == [True, False]
@@ -221,7 +220,7 @@ def test_checkpoints_are_part_of_the_analysis(checkpoints):
 
 def test_a_metric_that_is_never_known_has_no_curve():
     steps = [EvolutionStep(0, step, {"items_right": 0.5, "above_lift": None}) for step in (1, 2)]
-    figure = evidence_figures.evolution(steps)
+    figure = figures.evolution(steps)
     assert [trace["name"] for trace in figure.data] == ["items right"]
 
 
@@ -274,9 +273,7 @@ def test_a_list_of_ones_own_is_sorted_and_drawn(argmax, monkeypatch):
     assert table.rows[0][:4] == ["3 1 4 1 5", "1 1 3 4 5", "1 1 3 4 5", True]
     assert "on the list 3 1 4 1 5" in titled(found, "Pattern").caption
     assert argmax.given is None
-    monkeypatch.setattr(
-        analysis, "sorting_fingerprint", None
-    )  # a wrong list is told before the work
+    monkeypatch.setattr(analysis, "accuracies", None)  # a wrong list is told before the work
     for words, message in (("3 x", "'x' is no value"), (" ".join("1" * 11), "11 items")):
         with pytest.raises(InputError, match=message):
             SORTING(load("toy:sort-argmax"), given=words)
@@ -303,6 +300,6 @@ def test_the_trained_causal_model_fails_lists_of_two_values():
 
 def test_qk_along_training_is_drawn_from_checkpoints(checkpoints):
     steps = sorting_evolution(checkpoints, lists=50)
-    figure = evidence_figures.qk_along_training(steps)
+    figure = figures.qk_along_training(steps)
     assert len(figure.data) == 2  # of the first seed
     assert all(np.shape(trace["z"]) == (10, 10) for trace in figure.data)

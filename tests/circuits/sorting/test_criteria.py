@@ -23,7 +23,7 @@ def marks(first: str, second: str) -> list[Criterion]:
     """Marks of algorithm 1 and of algorithm 2 by their states' initials."""
     states = {s[0]: s for s in STATES}
     return [
-        Criterion(algorithm, rule.name, 1.0, 0.0, 0.5, 0.5, states[letter], "")
+        Criterion(algorithm, rule.name, "", 1.0, None, None, 0.0, 0.5, 0.5, states[letter])
         for algorithm, letters in ((MIN_GREATER, first), (ARGMAX, second))
         for rule, letter in zip(
             (r for r in RULES if r.algorithm == algorithm), letters, strict=False
@@ -126,7 +126,7 @@ def test_an_undecided_criterion_is_known_and_no_evidence() -> None:
     """Left out, as one that cannot be told, it would leave three strong ones: enough."""
     found = [
         *marks("sss", "aaaaa"),
-        Criterion(MIN_GREATER, "m", 0.3, None, 0.2, 0.5, "undecided", ""),
+        Criterion(MIN_GREATER, "m", "", 0.3, None, None, None, 0.2, 0.5, "undecided"),
     ]
     assert decide(found, sorts=True) == "neither"
 

@@ -7,12 +7,8 @@ import torch
 from not_sorting import copy_list, echo_previous, reverse_list, sort_descending
 from rewritten import rewritten
 
-from interp_toolkit.circuits.sorting.fingerprint import (
-    find_layout,
-    guessed,
-    read_lists,
-    sorting_fingerprint,
-)
+from interp_toolkit.circuits.sorting.analysis import sorting_fingerprint
+from interp_toolkit.circuits.sorting.measures import find_layout, guessed, read_lists
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.transformer.config import TransformerConfig
@@ -58,7 +54,7 @@ QUICK = {"lists": 400, "nulls": 2}
 )
 def test_hand_set_models_are_called_what_they_are(build, layout: str, algorithm: str) -> None:
     found = sorting_fingerprint(build(), layout, **QUICK)
-    assert found.algorithm == algorithm, found.marks
+    assert found.algorithm == algorithm, found.criteria
 
 
 @pytest.mark.parametrize(
@@ -94,7 +90,7 @@ def test_heads_that_replace_each_other_have_the_marks_but_not_the_name() -> None
     assert found.algorithm == FIRST
     for head in found.heads:
         assert (head.algorithm, head.lists_right_without) == ("neither", 1.0)
-        states = {m.name: m.state for m in head.marks if m.algorithm == FIRST}
+        states = {m.name: m.state for m in head.criteria if m.algorithm == FIRST}
         assert states.pop("follows_token") in ("weak", "strong")  # half of the answers follow it
         assert set(states.values()) == {"strong"}
 
@@ -113,7 +109,7 @@ def test_a_head_that_writes_the_negative_of_an_algorithm_does_not_do_it() -> Non
     found = sorting_fingerprint(sort_argmax(8, 6, shares=(2.0, -1.0)), "8 list1-6 9 pad10", **QUICK)
     assert found.algorithm == SECOND
     assert [head.algorithm for head in found.heads] == [SECOND, "neither"]
-    assert {m.name: m.state for m in found.heads[1].marks}["kink_r2"] == "absent"
+    assert {m.name: m.state for m in found.heads[1].criteria}["kink_r2"] == "absent"
 
 
 def test_a_model_that_answers_with_a_separator_does_not_sort() -> None:
@@ -132,10 +128,11 @@ def test_a_model_that_answers_with_a_separator_does_not_sort() -> None:
 def test_lists_of_two_do_not_tell_how_they_are_sorted(build) -> None:
     """One value at most is above the first output, so none is preferred; nor is there a swap."""
     found = sorting_fingerprint(build(2, 2), "2 list2 3 sorted2", **QUICK)
-    states = {m.name: m.state for m in found.marks}
+    states = {m.name: m.state for m in found.criteria}
     assert states["smallest_lift"] == states["follows_token"] == "unknown"
     assert found.algorithm == "neither"
-    assert "but how is undecided: too few marks are strong" in found.verdict
+    assert found.headline == "The model sorts; by which algorithm is undecided."
+    assert found.findings[0].startswith("Undecided: too few criteria are strong")
 
 
 def test_fifty_random_models_are_neither() -> None:
@@ -189,7 +186,7 @@ def test_with_a_norm_the_tables_are_approximate_and_said_to_be() -> None:
     assert not found.weights.exact
     assert found.weights.residual < 1e-6  # of the logits before the norm divides them
     assert any("a final norm divides" in note for note in found.notes)
-    states = {m.name: m.state for m in found.marks}
+    states = {m.name: m.state for m in found.criteria}
     assert states["logit_slope_error"] == states["kink_r2"] == "strong"
     assert set(states.values()) <= {"weak", "strong"}
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
-from interp_toolkit.circuits.sorting.fingerprint import sorting_fingerprint
-from interp_toolkit.circuits.sorting.kinds import accuracies, distinct_only, with_repeats
+from interp_toolkit.circuits.sorting.analysis import sorting_fingerprint
+from interp_toolkit.circuits.sorting.evaluation import (
+    ListAccuracy,
+    accuracies,
+    distinct_only,
+    with_repeats,
+)
 from interp_toolkit.data.lists.draws import Lists
 from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.stats import clopper_pearson
@@ -15,8 +19,8 @@ from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
 FEW_REPEATS = "30 list3 31 sorted3"  # one in ten uniform lists of 3 of 30 values has one
 
 
-def share(right: int, n: int) -> ListAccuracy:
-    return ListAccuracy(right / n, *clopper_pearson(right, n), right / n, 0.0, n)
+def accuracy(right: int, n: int) -> ListAccuracy:
+    return ListAccuracy(n, right / n, *clopper_pearson(right, n), right / n, 0.0)
 
 
 def test_a_sorter_of_distinct_lists_is_told_where_few_lists_have_repeats() -> None:
@@ -28,8 +32,9 @@ def test_a_sorter_of_distinct_lists_is_told_where_few_lists_have_repeats() -> No
     others = found.accuracy["repeats"]
     assert others.lists_right == pytest.approx(0.5, abs=0.1)
     assert 300 < others.n < 500
-    assert "100.00% of 4,000 random lists without repeats" in found.verdict
-    assert f"{others.lists_right:.2%} of {others.n} random lists with repeats" in found.verdict
+    assert "100.00% [99.91%, 100.00%] of 4,000 random lists without repeats" in found.findings[-1]
+    share = f"{others.lists_right:.2%} [{others.low:.2%}, {others.high:.2%}]"
+    assert f"{share} of {others.n} random lists with repeats" in found.findings[-1]
 
 
 def test_a_sorter_of_all_lists_is_measured_on_them() -> None:
@@ -50,12 +55,12 @@ def test_what_is_told_is_not_asked() -> None:
 @pytest.mark.parametrize(
     ("apart", "repeating", "expected"),
     [
-        (share(4000, 4000), share(3600, 4000), True),
-        (share(3998, 4000), share(400, 584), True),
-        (share(4000, 4000), share(3880, 4000), False),  # the source's first experiment
-        (share(4000, 4000), share(9, 10), False),  # too few to tell
-        (share(3600, 4000), share(4000, 4000), False),
-        (share(0, 4000), share(0, 4000), False),
+        (accuracy(4000, 4000), accuracy(3600, 4000), True),
+        (accuracy(3998, 4000), accuracy(400, 584), True),
+        (accuracy(4000, 4000), accuracy(3880, 4000), False),  # the source's first experiment
+        (accuracy(4000, 4000), accuracy(9, 10), False),  # too few to tell
+        (accuracy(3600, 4000), accuracy(4000, 4000), False),
+        (accuracy(0, 4000), accuracy(0, 4000), False),
     ],
 )
 def test_the_rule(apart: ListAccuracy, repeating: ListAccuracy, expected: bool) -> None:

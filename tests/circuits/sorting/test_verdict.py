@@ -1,34 +1,48 @@
-"""The words of a verdict say what the numbers beside them say."""
+"""The status and the words of a finding say what the numbers beside them say."""
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 import pytest
 
+from interp_toolkit.circuits.sorting import analysis
+from interp_toolkit.circuits.sorting.activations import Swaps
+from interp_toolkit.circuits.sorting.analysis import (
+    SortingEvidence,
+    headline,
+    sentences,
+    sorting_fingerprint,
+)
 from interp_toolkit.circuits.sorting.criteria import (
     MIN_GREATER,
     Algorithm,
+    Controls,
     Criterion,
     Interval,
     criteria_of,
     decide,
+    status_of,
 )
 from interp_toolkit.circuits.sorting.evaluation import ListAccuracy
-from interp_toolkit.circuits.sorting.fingerprint import sorting_fingerprint
-from interp_toolkit.circuits.sorting.measures.swap import Swaps
-from interp_toolkit.circuits.sorting.verdict import Alike, evidence_of, judged, sentence
 from interp_toolkit.toys.sorting.sorters import sort_min_greater
 
-ACCURACY = {"random": ListAccuracy(0.9995, 0.998, 1.0, 1.0, 0.0, 4000)}
+ACCURACY = {"random": ListAccuracy(4000, 0.9995, 0.998, 1.0, 1.0, 0.0)}
 
 
-def said(algorithm: Algorithm, swaps: Swaps | None, alike: Alike, marks=()) -> str:
-    return sentence(algorithm, marks, ACCURACY, True, distinct=True, swaps=swaps, alike=alike)
+def words(algorithm: Algorithm, swaps: Swaps | None, controls: Controls, criteria=()) -> str:
+    status, reason = status_of(algorithm, criteria, True, controls)
+    evidence = SortingEvidence(
+        status, None, controls.models, controls.alike, "", 0.0, reason=reason
+    )
+    found = sentences(evidence, criteria, ACCURACY, {}, swaps, True)
+    return " ".join([headline(algorithm, evidence, swaps), *found])
 
 
 def swapped(
     token: Interval, position: Interval, null: float | None = 0.1, **values: float
 ) -> list[Criterion]:
-    """Marks of a model of whose swapped outputs these shares follow."""
+    """Criteria of a model of whose swapped outputs these shares follow."""
     intervals = {"follows_token": token, "follows_position": position}
     values |= {name: sum(ends) / 2 for name, ends in intervals.items()}
     nulls = {} if null is None else {name: [null] for name in intervals}
@@ -39,84 +53,94 @@ LOW, HIGH = (0.02, 0.05), (0.94, 0.97)
 
 
 @pytest.mark.parametrize(
-    ("token", "position", "alike", "status", "says"),
+    ("token", "position", "controls", "status", "says"),
     [
-        (HIGH, LOW, Alike(0, 20), "undecided", "95.5% of outputs follow as in algorithm 1"),
-        (LOW, HIGH, Alike(0, 20), "undecided", "95.5% of outputs follow as in algorithm 2"),
-        (LOW, LOW, Alike(0, 20), "not_detected", "neither the swapped token nor the position"),
-        ((0.1, 0.4), LOW, Alike(0, 20), "undecided", "not sure"),
-        (LOW, LOW, Alike(0, 0), "undecided", "no re-initialised models"),
+        (HIGH, LOW, Controls(0, 20), "undecided", "95.5% of outputs follow as in algorithm 1"),
+        (LOW, HIGH, Controls(0, 20), "undecided", "95.5% of outputs follow as in algorithm 2"),
+        (LOW, LOW, Controls(0, 20), "not_detected", "neither the swapped token nor the position"),
+        ((0.1, 0.4), LOW, Controls(0, 20), "undecided", "not sure"),
+        (LOW, LOW, Controls(0, 0), "undecided", "no weight-shuffled models"),
     ],
 )
-def test_neither_is_said_only_where_swaps_show_neither(token, position, alike, status, says):
-    marks = swapped(token, position, above_lift=0.0, kink_r2=0.0)
-    assert decide(marks, sorts=True) == "neither"
-    found = judged("neither", marks, True, alike)
+def test_neither_is_said_only_where_swaps_show_neither(token, position, controls, status, says):
+    criteria = swapped(token, position, above_lift=0.0, kink_r2=0.0)
+    assert decide(criteria, sorts=True) == "neither"
+    found = status_of("neither", criteria, True, controls)
     assert found[0] == status
     assert says in found[1]
-    words = said("neither", None, alike, marks)
-    assert ("by neither algorithm" in words) == (status == "not_detected")
-    assert ("how is undecided" in words) == (status == "undecided")
+    text = words("neither", None, controls, criteria)
+    assert ("by neither of the two algorithms" in text) == (status == "not_detected")
+    assert ("by which algorithm is undecided" in text) == (status == "undecided")
     if "as in algorithm 1" in says:
         assert "attention goes to values above the previous" in found[1]
-    assert judged("neither", marks, False, alike)[0] == "not_tested"
-    assert judged("neither", [], True, alike)[0] == "undecided"
+    assert status_of("neither", criteria, False, controls)[0] == "not_tested"
+    assert status_of("neither", [], True, controls)[0] == "undecided"
 
 
-def test_an_algorithm_is_detected_only_beyond_re_initialised_models():
-    for null, alike, status in (
-        (0.1, Alike(0, 20), "detected"),
-        (0.95, Alike(0, 20), "uninformative"),
-        (0.1, Alike(0, 5), "undecided"),
-        (None, Alike(0, 0), "undecided"),
-        (0.1, Alike(1, 5), "uninformative"),
+def test_an_algorithm_is_detected_only_beyond_weight_shuffled_models():
+    for null, controls, status in (
+        (0.1, Controls(0, 20), "detected"),
+        (0.95, Controls(0, 20), "uninformative"),
+        (0.1, Controls(0, 5), "undecided"),
+        (None, Controls(0, 0), "undecided"),
+        (0.1, Controls(1, 5), "uninformative"),
     ):
-        marks = swapped(HIGH, LOW, null)
-        assert judged(MIN_GREATER, marks, True, alike)[0] == status
-        words = said(MIN_GREATER, None, alike, marks)
-        assert ("undecided, as" in words) == (status == "undecided")
-        assert ("how is not told" in words) == (status == "uninformative")
+        criteria = swapped(HIGH, LOW, null)
+        assert status_of(MIN_GREATER, criteria, True, controls)[0] == status
+        text = words(MIN_GREATER, None, controls, criteria)
+        assert ("undecided. Undecided: " in text) == (status == "undecided")
+        assert ("its algorithm is not identified" in text) == (status == "uninformative")
 
 
 def test_shares_of_swaps_have_their_intervals() -> None:
-    words = said(MIN_GREATER, Swaps(338, 268 / 338, 52 / 338), Alike(0, 20))
-    assert (
-        "Of 338 outputs after a swap of the previous token, 79.3% (74.6% to 83.5%) follow" in words
-    )
-    assert "15.4% (11.7% to 19.7%) the position" in words
+    text = words(MIN_GREATER, Swaps(338, 268 / 338, 52 / 338), Controls(0, 20))
+    assert "79.3% [74.6%, 83.5%] of outputs follow the token" in text
+    assert "15.4% [11.7%, 19.7%] the position, n = 338." in text
 
 
 @pytest.mark.parametrize(
-    ("algorithm", "alike", "status"),
+    ("token", "position", "ends"),
     [
-        (MIN_GREATER, Alike(0, 20), "detected"),
-        (MIN_GREATER, Alike(3, 20), "uninformative"),
-        (MIN_GREATER, Alike(0, 0), "undecided"),
-        ("mixed", Alike(1, 20), "uninformative"),
-        ("neither", Alike(0, 20), "undecided"),
+        (200, 90, "argmax, mostly the first."),
+        (90, 200, "argmax, mostly the second."),
+        (150, 140, "argmax."),
     ],
 )
-def test_what_re_initialised_models_show_too_is_uninformative(
-    algorithm: Algorithm, alike: Alike, status: str
+def test_of_a_mix_the_prevailing_algorithm_is_named_beyond_the_intervals(token, position, ends):
+    evidence = SortingEvidence("detected", None, 20, 0, "", 0.0)
+    swaps = Swaps(300, token / 300, position / 300)
+    assert headline("mixed", evidence, swaps).endswith(f"piecewise-linear {ends}")
+    assert headline("mixed", evidence, Swaps(300, 0.5, 0.45)).endswith("piecewise-linear argmax.")
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "controls", "status"),
+    [
+        (MIN_GREATER, Controls(0, 20), "detected"),
+        (MIN_GREATER, Controls(3, 20), "uninformative"),
+        (MIN_GREATER, Controls(0, 0), "undecided"),
+        ("mixed", Controls(1, 20), "uninformative"),
+        ("neither", Controls(0, 20), "undecided"),
+    ],
+)
+def test_what_weight_shuffled_models_show_too_is_uninformative(
+    algorithm: Algorithm, controls: Controls, status: str
 ) -> None:
-    found = evidence_of(algorithm, [], True, autoregressive=True, alike=alike, weights_residual=0.0)
-    assert (found.status, found.nulls, found.nulls_alike) == (status, alike.of, alike.models)
-    words = said(algorithm, None, alike)
-    assert ("how is not told" in words) == (status == "uninformative")
-    assert (f"{alike.models} of {alike.of}" in words) == (status == "uninformative")
+    assert status_of(algorithm, [], True, controls)[0] == status
+    text = words(algorithm, None, controls)
+    assert ("its algorithm is not identified" in text) == (status == "uninformative")
+    assert (f"{controls.alike} of {controls.models} weight-shuffled models meet" in text) == (
+        status == "uninformative"
+    )
 
 
-def test_models_that_are_the_same_when_re_initialised_are_counted(monkeypatch) -> None:
-    """The null taken away: the re-initialised model is the model itself."""
-    from contextlib import nullcontext
-
-    from interp_toolkit.circuits.sorting import fingerprint
-
-    monkeypatch.setattr(fingerprint, "reinitialised", lambda model, seed: nullcontext())
+def test_models_that_are_the_same_when_weight_shuffled_are_counted(monkeypatch) -> None:
+    """The null taken away: the weight-shuffled model is the model itself."""
+    monkeypatch.setattr(analysis, "reinitialised", lambda model, seed: nullcontext())
     found = sorting_fingerprint(sort_min_greater(9, 5), "9 list5 10 sorted5", lists=300, nulls=2)
     assert found.algorithm == MIN_GREATER
-    assert found.alike == (2, 2)
-    assert "the marks of 2 of 2 re-initialised models name it too" in found.verdict
+    assert (found.evidence.nulls_alike, found.evidence.nulls) == (2, 2)
+    assert "2 of 2 weight-shuffled models meet the criteria of it too" in found.verdict
 
 
 def test_a_sorter_is_detected_with_models_enough_to_compare_with() -> None:
@@ -125,4 +149,4 @@ def test_a_sorter_is_detected_with_models_enough_to_compare_with() -> None:
     for nulls, status in ((19, "detected"), (18, "undecided")):
         found = sorting_fingerprint(model, layout, lists=300, nulls=nulls)
         assert found.algorithm == MIN_GREATER
-        assert judged(found.algorithm, found.marks, found.sorting, found.alike)[0] == status
+        assert found.status == status

@@ -1,15 +1,26 @@
-"""Tables of weights against what the model does when it is made to look at one place only."""
+"""Weight tables, their form and their positions: against hooks, and what is planted."""
+
+from __future__ import annotations
 
 import importlib.util
 import itertools
 
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import lsq_linear
 
-from interp_toolkit.circuits.sorting.measures.logit_line import sources
-from interp_toolkit.circuits.sorting.measures.reading import read
-from interp_toolkit.circuits.sorting.measures.weight_tables import (
+from interp_toolkit.circuits.sorting.activations import read
+from interp_toolkit.circuits.sorting.weights import (
+    copy_score,
+    piecewise_fits,
+    position_shares,
     separator_line_of_weights,
+    sources,
+    split_scores,
+    split_written,
     weight_tables,
 )
 from interp_toolkit.data.lists.draws import Lists, ListSource
@@ -17,6 +28,174 @@ from interp_toolkit.data.lists.layout import parse_layout
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.toys.sorting.sorters import sort_argmax, sort_min_greater
+
+
+def kinked(n, slope, seed=0):
+    """c + b x + slope min(0, i - x), with c and b of each row's own."""
+    generator = torch.Generator().manual_seed(seed)
+    i, x = torch.arange(n, dtype=torch.float64)[:, None], torch.arange(n, dtype=torch.float64)
+    c, b = torch.randn(2, n, 1, generator=generator, dtype=torch.float64)
+    return c + b * x + slope * (i - x).clamp(max=0)
+
+
+@pytest.mark.parametrize("n", [4, 10, 15])
+def test_exact_shapes_have_their_kink_and_slope(n):
+    fits = piecewise_fits(kinked(n, 2.5))
+    np.testing.assert_allclose(fits.r2, 1)
+    assert fits.kink[1:-1].tolist() == list(range(1, n - 1))
+    assert np.isnan(fits.kink[[0, -1]]).all()
+    assert (fits.mean_r2, fits.kink_at_value) == (pytest.approx(1), 1)
+    assert fits.kink_r2 == pytest.approx(1)
+    assert fits.slope == pytest.approx(2.5)
+
+
+def test_a_vector_that_all_rows_share_changes_nothing():
+    table = torch.randn(9, 9, generator=torch.Generator().manual_seed(5), dtype=torch.float64)
+    shared = torch.randn(9, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+    for bare in (table, kinked(9, 2.0)):
+        first, second = piecewise_fits(bare), piecewise_fits(bare + 10 * shared)
+        np.testing.assert_allclose(first.r2, second.r2)
+        np.testing.assert_array_equal(first.kink, second.kink)
+        assert first.slope == pytest.approx(second.slope)
+
+
+def test_the_bare_functions_of_algorithm_2_fit():
+    i = torch.arange(10, dtype=torch.float64)
+    fits = piecewise_fits((i[:, None] - i).clamp(max=0))
+    assert fits.mean_r2 == pytest.approx(1)
+    assert fits.slope == pytest.approx(1)
+
+
+def test_kinks_the_other_way_are_none():
+    fits = piecewise_fits(-kinked(10, 1.0))
+    assert fits.slope == 0
+    assert np.isnan(fits.kink).all()
+    assert fits.kink_at_value == 0
+    assert fits.mean_r2 < 1 - 1e-3
+    assert fits.kink_r2 == 0
+
+
+def test_lines_alone_have_no_kink():
+    """The fit explains them all, by its lines."""
+    fits = piecewise_fits(kinked(10, 0.0))
+    assert fits.mean_r2 == pytest.approx(1)
+    assert fits.kink_r2 == 0
+
+
+def test_kinks_elsewhere_are_found_there():
+    table = kinked(10, 3.0)[[0, 4, 1, 2, 3, 5, 6, 7, 8, 9]]
+    fits = piecewise_fits(table)
+    assert fits.r2[1] < 0.999
+    assert fits.kink_at_value == pytest.approx(4 / 8)
+
+
+def test_any_table_is_fitted_as_a_general_solver_does():
+    n = 7
+    table = torch.randn(n, n, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    table += 0.5 * kinked(n, 1.0)
+    fits = piecewise_fits(table)
+    x, one = np.arange(n), np.eye(n)
+    kink = np.minimum(0.0, x[:, None] - x)
+    columns = [np.outer(np.ones(n), row) for row in one]  # v(x)
+    columns += [np.outer(row, np.ones(n)) for row in one]  # c_i
+    columns += [np.outer(row, x) for row in one]  # b_i
+    low = [-np.inf] * len(columns) + [0]
+    design = np.stack([c.ravel() for c in [*columns, kink]], axis=1)
+    y = table.numpy()
+    solved = lsq_linear(design, y.ravel(), bounds=(low, np.inf), tol=1e-14)
+    centred = y - y.mean(0)
+    centred = centred - centred.mean(1, keepdims=True)
+    assert fits.slope == pytest.approx(solved.x[-1], abs=1e-6)
+    assert fits.slope > 0
+    assert fits.mean_r2 == pytest.approx(1 - 2 * solved.cost / (centred**2).sum(), abs=1e-6)
+    bare = lsq_linear(design[:, :-1], y.ravel(), tol=1e-14)  # without the kinks
+    assert fits.kink_r2 == pytest.approx(1 - solved.cost / bare.cost, abs=1e-6)
+    residual = (y.ravel() - design @ solved.x).reshape(n, n)
+    rows = 1 - (residual**2).sum(1) / (centred**2).sum(1)
+    np.testing.assert_allclose(fits.r2, rows, atol=1e-5)
+
+
+def test_what_cannot_be_told_is_not():
+    written = piecewise_fits(torch.ones(5, 5))
+    assert (written.mean_r2, written.kink_r2, written.kink_at_value) == (None, None, None)
+    assert np.isnan(written.r2).all()
+    assert piecewise_fits(kinked(3, 1.0)).mean_r2 is None
+    assert copy_score(torch.zeros(5, 5)) == 0
+
+
+def test_copying():
+    assert copy_score(torch.eye(6)) == 1
+    assert copy_score(torch.eye(6).roll(1, 0)) == 0
+    half = torch.eye(6)
+    half[:3] = half[:3].roll(1, 0)
+    assert copy_score(half, centre=False) == pytest.approx(4 / 6 - 1 / 6)
+    shared = torch.eye(6) + torch.tensor([0.0, 0, 5, 0, 0, 0])  # as a position embedding adds
+    assert copy_score(shared) == 1
+    assert copy_score(shared, centre=False) == pytest.approx(1 / 6)
+
+
+def test_one_value_has_no_shape():
+    with pytest.raises(InputError, match="two values"):
+        piecewise_fits(torch.zeros(1, 1))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.floats(0, 3), st.floats(0, 3), st.floats(0, 3))
+def test_planted_parts_come_back(seed: int, a: float, b: float, c: float) -> None:
+    """Key, key × query, and key × query's place, each drawn without the others' means."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def centred(*shape: int) -> torch.Tensor:
+        part = torch.randn(*shape, generator=draw, dtype=torch.float64)
+        for axis in range(len(shape)):
+            part = part - part.mean(axis, keepdim=True)
+        return part
+
+    key, query, place = a * centred(6), b * centred(5, 6), c * centred(4, 5, 6)
+    scores = (key + query + place)[:, :, None].expand(4, 5, 3, 6)
+    common = torch.randn(4, 5, 1, 1, generator=draw, dtype=torch.float64)  # of no pattern
+    shares, _ = split_scores(scores + 10 * common)
+    sizes = np.array([float((part**2).mean()) for part in (key, query, place)])
+    total = sizes.sum()
+    if total < 1e-6:
+        return
+    np.testing.assert_allclose(shares[:3], sizes / total, atol=1e-9)
+    assert shares[3] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_key_place_is_told_from_a_token() -> None:
+    draw = torch.Generator().manual_seed(0)
+    scores = torch.randn(1, 1, 7, 1, generator=draw, dtype=torch.float64).expand(4, 5, 7, 6)
+    shares, kept = split_scores(scores)
+    assert shares[3] == pytest.approx(1)
+    assert kept == 1.0  # no two keys differ but by place
+    written = torch.randn(7, 1, 6, generator=draw, dtype=torch.float64).expand(7, 5, 6)
+    token, place = split_written(written)
+    assert (token, place) == pytest.approx((0, 1))
+
+
+def test_an_order_that_turns_with_the_place_is_not_kept() -> None:
+    up = torch.arange(4, dtype=torch.float64)
+    scores = torch.stack([up, up, up, -up])[:, None, None, :]
+    _, kept = split_scores(scores)
+    assert kept == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize(
+    ("model", "words", "d_vocab_out"),
+    [
+        (sort_min_greater(), "15 list10 16 sorted10", 15),
+        (sort_argmax(), "10 list1-10 11 pad12", 10),
+    ],
+)
+def test_hand_set_sorters_do_not_look_at_where_keys_stand(model, words, d_vocab_out) -> None:
+    layout = parse_layout(words, d_vocab=model.cfg.d_vocab, d_vocab_out=d_vocab_out)
+    for found in position_shares(model, layout):
+        assert found.qk_key_place == pytest.approx(0, abs=1e-9)
+        assert found.ov_place == pytest.approx(0, abs=1e-9)
+        assert found.order_kept > 0.99
+
 
 HAS_HOOKED_TRANSFORMER = importlib.util.find_spec("transformer_lens.HookedTransformer") is not None
 BARE = {"attn_only": True, "normalization_type": None}

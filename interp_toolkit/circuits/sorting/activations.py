@@ -1,0 +1,573 @@
+"""What a sorting model does on lists: attention, the form of its logits, outputs after a swap.
+
+`read` runs the model on rows of the layout and keeps logits and attention patterns where the sorted
+list's items are read. From such a reading:
+
+- `above_scores`: attention to values above the previous output, relative to uniform attention;
+  whether those get more than the others (*filter*), and the smallest of them the most (algorithm 1,
+  min{> previous}, for outputs that follow the list);
+- `separator_line`: attention to the first separator over that to the values but the largest, by
+  output item: `exp(mean ln(separator / value))` (algorithm 2);
+- `logit_line`: whether logits are algorithm 2's, `β_k f(x) + γ_k x` with `f(x) = Σ_i min(0, a_i -
+  x)` and `γ_k / β_k = k + 0.5`, whose maximum is the k-th item of the sorted list. The logits of
+  many lists, centered over x, are regressed on f and x with β_k >= 0. Any model that sorts has its
+  largest logit at the right item, which draws γ/β towards k + 0.5: the line without the R² shows
+  little. Item 0, which the source found computed in another way, is left out of the line. Logits
+  are taken before a final norm's division;
+- `swap_previous`: whether the output follows the previous token (algorithm 1) or the position
+  (algorithm 2). On sorted prefixes the two agree. So the token where item k is read is replaced by
+  the item before another one, j, of the same list: a neighbor, or the next but one, as farther ones
+  make prefixes that no sorted list has. With repeats, algorithm 1 is the source's refined one: stay
+  at the previous value t unless at least `n - k` items are above it. For one head of several, the
+  head's output alone is taken from the changed row (activation patching at hook_z).
+
+Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.heads.patterns import pattern_points
+from interp_toolkit.data.lists.draws import Lists
+from interp_toolkit.data.lists.layout import ListLayout, ListRows
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.forward import cached_batches, device_of, run
+from interp_toolkit.models.running.hooks import hook_points
+from interp_toolkit.models.running.interventions import put_heads
+from interp_toolkit.models.running.streaming import collect
+from interp_toolkit.models.transformer.collapsed import at_positions, read_logits
+from interp_toolkit.models.weights.view import ModelWeights, weights
+from interp_toolkit.stats import clopper_pearson
+
+RESID = "blocks.0.hook_resid_post"
+HOOK_Z = "blocks.0.attn.hook_z"
+
+
+@dataclass(frozen=True, eq=False)
+class ListReading:
+    """A model's answers to some lists.
+
+    Attributes:
+        layout, lists, rows: what was asked.
+        logits: of the values, at each item.
+        undivided: the logits before a final norm's division, without the biases behind it; without
+            such a norm, the logits. Sums over attention are sums here.
+        scale: what that norm divides by; 1 without one.
+        pattern: attention paid where each item is read.
+        outside: the largest logit of a token that is no value; None where all are.
+    """
+
+    layout: ListLayout
+    lists: Lists
+    rows: ListRows
+    logits: Float[Tensor, "row item value"]
+    undivided: Float[Tensor, "row item value"]
+    scale: Float[Tensor, "row item"]
+    pattern: Float[Tensor, "row head item pos"]
+    outside: Float[Tensor, "row item"] | None = None
+
+    @property
+    def at_list(self) -> Float[Tensor, "row head item place"]:
+        """Attention to the list's own places, in the list's order."""
+        start = len(self.layout.before)
+        return self.pattern[..., start : start + self.layout.longest]
+
+    @property
+    def answers(self) -> Int[Tensor, "row item"]:
+        """The value with the largest logit; n_values where another token has a larger one."""
+        best, answers = self.logits.max(-1)
+        if self.outside is None:
+            return answers
+        return answers.masked_fill(self.outside > best, self.layout.n_values)
+
+
+def require_one_layer(model: Model) -> None:
+    """Raise InputError for a model of several layers."""
+    if int(model.cfg.n_layers) != 1:
+        raise InputError(
+            f"the sorting analysis reads one-layer models; this one has {model.cfg.n_layers} layers"
+        )
+
+
+@torch.no_grad()
+def read(model: Model, layout: ListLayout, lists: Lists) -> ListReading:
+    """One reading of these lists, a batch at a time, on the CPU in float64 afterwards.
+
+    Raises:
+        InputError: for a model of several layers, or whose attention patterns cannot be seen.
+    """
+    require_one_layer(model)
+    view = weights(model)
+    rows = layout.rows(lists.to(device_of(model)))
+    batches = cached_batches(model, rows.tokens)
+    seen = [_pass(model, view, layout, ListRows(*(part[b] for part in rows))) for b in batches]
+    logits, scale, pattern, outside = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    constant = view.b_U if view.final_norm.b is None else view.b_U + view.final_norm.b @ view.W_U
+    behind = constant[list(layout.values)].double().cpu()
+    return ListReading(
+        layout,
+        lists.to("cpu"),
+        ListRows(*(part.cpu() for part in rows)),
+        logits,
+        logits if view.final_norm.kind is None else (logits - behind) * scale[..., None],
+        scale,
+        pattern,
+        outside[..., 0] if outside.shape[-1] else None,
+    )
+
+
+class _Seen(NamedTuple):
+    """Of one batch, as in a reading; `outside` with an axis of one entry, or of none."""
+
+    logits: Float[Tensor, "row item value"]
+    scale: Float[Tensor, "row item"]
+    pattern: Float[Tensor, "row head item pos"]
+    outside: Float[Tensor, "row item any"]
+
+
+def _pass(model: Model, view: ModelWeights, layout: ListLayout, rows: ListRows) -> _Seen:
+    seen: dict[str, Tensor] = {}
+
+    def keep(pattern: Tensor, hook: Any) -> None:
+        at = rows.read[:, None, :, None].expand(-1, pattern.shape[1], -1, pattern.shape[3])
+        seen["pattern"] = pattern.gather(2, at).double().cpu()
+
+    def divide(x: Tensor, hook: Any) -> None:
+        x = at_positions(x, rows.read).double()
+        x = x - x.mean(-1, keepdim=True) if view.final_norm.kind == "LN" else x
+        seen["scale"] = (x.pow(2).mean(-1) + view.final_norm.eps).sqrt().cpu()
+
+    hooks: list[tuple[Any, Callable[..., None]]] = [(pattern_points(model)[0], keep)]
+    if view.final_norm.kind is not None:
+        hooks.append((hook_points(model)[RESID], divide))
+    logits = run(model, rows.tokens, hooks)
+    assert logits is not None
+    at_read = at_positions(logits, rows.read).double().cpu()
+    others = sorted(set(range(at_read.shape[-1])) - set(layout.values))
+    ones = torch.ones(at_read.shape[:2], dtype=torch.float64)
+    return _Seen(
+        at_read[..., list(layout.values)],
+        seen.get("scale", ones),
+        seen["pattern"],
+        at_read[..., others].amax(-1, keepdim=True) if others else at_read[..., :0],
+    )
+
+
+QUERIES = 2**12  # scored at once: more leave a CPU's caches
+SMALLEST_SHARE = 1e-30  # of attention: softmax underflows; below it, ln is cut off
+
+
+@dataclass(frozen=True)
+class AboveScores:
+    """How a head's attention follows the previous output.
+
+    Attributes:
+        above, above_uniform: share of attention to the list on values above the previous one, and
+            what uniform attention would put there.
+        filter_score: chance that a value above the previous one gets more than one that is not.
+        smallest_first, smallest_chance: how often the smallest value above gets the most attention
+            of those above, and how often a value picked at random is the smallest; None where
+            there never are two to choose from.
+    """
+
+    above: float
+    above_uniform: float
+    filter_score: float
+    smallest_first: float | None
+    smallest_chance: float | None
+
+    @property
+    def above_lift(self) -> float:
+        """`above` from 0 (uniform) to 1 (all)."""
+        return _lift(self.above, self.above_uniform)
+
+    @property
+    def smallest_lift(self) -> float | None:
+        """`smallest_first` from 0 (chance) to 1 (always)."""
+        if self.smallest_first is None or self.smallest_chance is None:
+            return None
+        return _lift(self.smallest_first, self.smallest_chance)
+
+
+def above_scores(
+    reading: ListReading,
+    attention: Float[Tensor, "row item place"],
+    previous: range | None = None,
+) -> AboveScores | None:
+    """Scores of attention to the list's places; None where no output follows another.
+
+    Args:
+        reading: the lists.
+        attention: to their places.
+        previous: count the outputs behind these values only; None: behind all.
+    """
+    if not reading.layout.autoregressive or reading.layout.longest < 2:
+        return None
+    asked = reading.rows.present[:, 1:]
+    if previous is not None:
+        before = reading.rows.answer[:, :-1]
+        asked = asked & (before >= previous.start) & (before < previous.stop)
+    at = torch.nonzero(asked)
+    tallies = [
+        _tally(reading, attention, *at[start : start + QUERIES].T)
+        for start in range(0, len(at), QUERIES)
+    ]
+    found = _Tally(*map(sum, zip(*tallies, strict=True))) if tallies else None
+    if found is None or not found.queries:
+        return None
+    return AboveScores(
+        above=found.share / found.queries,
+        above_uniform=found.uniform / found.queries,
+        filter_score=(1 + found.won / found.pairs) / 2,
+        smallest_first=found.first / found.several if found.several else None,
+        smallest_chance=found.chance / found.several if found.several else None,
+    )
+
+
+class _Tally(NamedTuple):
+    """Sums over queries, which come from several batches of them."""
+
+    queries: float
+    share: float
+    uniform: float
+    won: float  # pairs that the value above wins, less those that it loses
+    pairs: float
+    several: float  # queries with several values above
+    first: float
+    chance: float
+
+
+def _tally(
+    reading: ListReading,
+    attention: Float[Tensor, "row item place"],
+    row: Int[Tensor, " query"],
+    item: Int[Tensor, " query"],
+) -> _Tally:
+    """Sums over the items after these, those with values both above and not above them."""
+    previous, key = reading.rows.answer[row, item], reading.lists.values[row]
+    paid = attention[row, item + 1, : key.shape[1]]
+    held = key < reading.layout.n_values
+    above = held & (key > previous[:, None])
+    asked = above.any(1) & (held & ~above).any(1)
+    key, paid, above, held = key[asked], paid[asked], above[asked], held[asked]
+    n_above, n_held = above.sum(1), held.sum(1)
+    share = (paid * above).sum(1) / (paid * held).sum(1).clamp(min=SMALLEST_SHARE)
+    return _Tally(
+        len(key),
+        float(share.sum()),
+        float((n_above / n_held.double()).sum()),
+        _won(paid, above, held & ~above),
+        int((n_above * (n_held - n_above)).sum()),
+        *_smallest_first(key, paid, above),
+    )
+
+
+def _won(
+    paid: Float[Tensor, "query place"],
+    above: Bool[Tensor, "query place"],
+    below: Bool[Tensor, "query place"],
+) -> int:
+    """Pairs that those above win less those they lose, counted along the order of attention."""
+    order = paid.masked_fill(~(above | below), torch.inf).argsort(dim=1)
+    paid, above, below = (part.gather(1, order) for part in (paid, above, below))
+    starts = torch.ones_like(above)  # of a run of equal attention
+    starts[:, 1:] = paid[:, 1:] != paid[:, :-1]
+    first = (starts * torch.arange(paid.shape[1])).cummax(1).values
+    won = (_earlier(below).gather(1, first) * above).sum()
+    lost = (_earlier(above).gather(1, first) * below).sum()
+    return int(won - lost)
+
+
+def _earlier(counted: Bool[Tensor, "query place"]) -> Int[Tensor, "query place"]:
+    """How many there are at the places before each."""
+    return counted.cumsum(1) - counted.long()
+
+
+def _smallest_first(
+    key: Int[Tensor, "query place"],
+    paid: Float[Tensor, "query place"],
+    above: Bool[Tensor, "query place"],
+) -> tuple[int, float, float]:
+    """Queries with several values above; where the smallest has most attention; as by chance."""
+    if not len(key):
+        return 0, 0.0, 0.0
+    largest = int(key.max()) + 1
+    smallest = key.masked_fill(~above, largest).amin(1)
+    several = key.masked_fill(~above, -1).amax(1) > smallest
+    key, paid, above = key[several], paid[several], above[several]
+    top = paid.masked_fill(~above, -1.0).argmax(1)
+    chosen = key.gather(1, top[:, None])[:, 0]
+    kinds = torch.zeros(len(key), largest + 1, dtype=torch.bool)
+    kinds.scatter_(1, key.masked_fill(~above, largest), True)
+    first = (chosen == smallest[several]).sum()
+    chance = (1 / kinds[:, :largest].sum(1).double()).sum()
+    return len(key), float(first), float(chance)
+
+
+@dataclass(frozen=True, eq=False)
+class SeparatorLine:
+    """Attention to the first separator, relative to the list's values but the largest.
+
+    Attributes:
+        ratio: by output item; NaN where no list has such an item.
+        r2: of a straight line through the ratios of items 1 and on, None for fewer than three.
+        slope: of that line.
+        rising: share of steps from one item to the next that go up.
+    """
+
+    ratio: Float[np.ndarray, " item"]
+    r2: float | None
+    slope: float | None
+    rising: float | None
+
+
+def separator_line(
+    reading: ListReading, pattern: Float[Tensor, "row item pos"]
+) -> SeparatorLine | None:
+    """The line of one head's pattern; None for a layout without a separator before the list."""
+    layout = reading.layout
+    if not layout.before:
+        return None
+    start = len(layout.before)
+    logs = pattern.clamp(min=SMALLEST_SHARE).log()
+    values = reading.lists.values
+    width = values.shape[1]
+    counted = (values < layout.n_values - 1)[:, None, :] & reading.rows.present[..., None]
+    mean = (logs[..., start : start + width] * counted).sum(-1) / counted.sum(-1)
+    asked = counted.any(-1)
+    gap = torch.where(asked, logs[..., 0] - mean, 0.0)
+    ratio = torch.where(asked.any(0), (gap.sum(0) / asked.sum(0)).exp(), torch.nan).numpy()
+    fit = straight_line(np.arange(len(ratio))[1:], ratio[1:])
+    steps = np.diff(ratio[1:])
+    return SeparatorLine(
+        ratio=ratio,
+        r2=None if fit is None else fit[2],
+        slope=None if fit is None else fit[0],
+        rising=float(np.mean(steps > 0)) if len(steps) and np.isfinite(steps).all() else None,
+    )
+
+
+def straight_line(
+    x: Float[np.ndarray, " point"] | Int[np.ndarray, " point"], y: Float[np.ndarray, " point"]
+) -> tuple[float, float, float] | None:
+    """Slope, intercept and R² of the least-squares line; None for fewer than three points.
+
+    R² is 0 where y is constant: there is nothing to explain.
+    """
+    known = np.isfinite(y)
+    x, y = x[known].astype(np.float64), y[known]
+    if len(x) < 3:
+        return None
+    slope, intercept = np.polyfit(x, y, 1)
+    spread = float(((y - y.mean()) ** 2).sum())
+    left = float(((y - slope * x - intercept) ** 2).sum())
+    flat = spread <= 1e-24 * max(1.0, float((y**2).sum()))
+    return float(slope), float(intercept), 0.0 if flat else 1 - left / spread
+
+
+def _lift(share: float, chance: float) -> float:
+    return (share - chance) / (1 - chance) if chance < 1 else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class LogitLine:
+    """The regression by output item.
+
+    Attributes:
+        ratio: γ_k / β_k; NaN where it cannot be told, as where β_k is 0.
+        r2: share of the logits' variance over x that the form explains; NaN likewise.
+        fit: the median R² over items 1 and on (of all, if there is only one).
+        slope, intercept: of the line of the ratios; None for fewer than three of them.
+        line_r2: how straight it is.
+    """
+
+    ratio: Float[np.ndarray, " item"]
+    r2: Float[np.ndarray, " item"]
+    fit: float | None
+    slope: float | None
+    intercept: float | None
+    line_r2: float | None
+
+
+def concave_sum(lists: Lists) -> Float[Tensor, "row value"]:
+    """f(x) of each list, for every value x."""
+    x = torch.arange(lists.n_values, dtype=torch.float64)
+    total = torch.zeros(len(lists), lists.n_values, dtype=torch.float64)
+    for item in lists.values.T:  # what is beyond a list's end is n_values, which adds 0
+        total += (item[:, None] - x).clamp(max=0.0)
+    return total
+
+
+def logit_line(reading: ListReading, logits: Float[Tensor, "row item value"]) -> LogitLine:
+    """The regression of these logits (the model's, or what one head adds to them)."""
+    n_items, n_values = logits.shape[1:]
+    f = concave_sum(reading.lists)
+    f = f - f.mean(1, keepdim=True)
+    x = torch.arange(n_values, dtype=torch.float64) - (n_values - 1) / 2
+    ratio, r2 = np.full(n_items, np.nan), np.full(n_items, np.nan)
+    for item in range(n_items):
+        rows = reading.rows.present[:, item]
+        if int(rows.sum()) > 1:
+            y = logits[rows, item]
+            ratio[item], r2[item] = _regress(y - y.mean(1, keepdim=True), f[rows], x)
+    line = straight_line(np.arange(n_items)[1:], ratio[1:])
+    known = r2[1:] if n_items > 1 else r2
+    known = known[np.isfinite(known)]
+    return LogitLine(
+        ratio=ratio,
+        r2=r2,
+        fit=float(np.median(known)) if len(known) else None,
+        slope=None if line is None else line[0],
+        intercept=None if line is None else line[1],
+        line_r2=None if line is None else line[2],
+    )
+
+
+def _regress(
+    y: Float[Tensor, "row value"], f: Float[Tensor, "row value"], x: Float[Tensor, " value"]
+) -> tuple[float, float]:
+    """γ/β and R² of y = β f + γ x, β >= 0; NaN where f cannot be told from x, or y is constant."""
+    ff, fx, xx = (f * f).sum(), (f @ x).sum(), len(f) * (x @ x)
+    determinant = float(ff * xx - fx * fx)
+    spread = float((y * y).sum())
+    if determinant <= 1e-12 * float(ff * xx) or spread == 0:
+        return np.nan, np.nan
+    yf, yx = (y * f).sum(), (y @ x).sum()
+    beta = float(yf * xx - yx * fx) / determinant
+    if beta <= 0:
+        return np.nan, float(yx * yx / xx) / spread
+    gamma = float(yx * ff - yf * fx) / determinant
+    return gamma / beta, (beta * float(yf) + gamma * float(yx)) / spread
+
+
+FEWEST_SWAPS = 30  # below this a share means nothing
+OFFSETS = (-2, -1, 1, 2)  # of j from k
+
+
+@dataclass(frozen=True)
+class Swaps:
+    """What the model answered where the algorithms disagree.
+
+    Attributes:
+        n: how many such swaps.
+        token: share of answers that follow the swapped token (algorithm 1).
+        position: share that follow the position (algorithm 2); the rest follow neither.
+    """
+
+    n: int
+    token: float
+    position: float
+
+    @property
+    def intervals(self) -> dict[str, tuple[float, float]]:
+        """Clopper-Pearson intervals of both shares at 95 %, by metric; swaps are of other lists."""
+        shares = {"follows_token": self.token, "follows_position": self.position}
+        return {name: clopper_pearson(share * self.n, self.n) for name, share in shares.items()}
+
+
+class SwapAnswers(NamedTuple):
+    """Every swap that tells the algorithms apart, and what the model answered.
+
+    Attributes:
+        swapped: the value that was put in place of the previous one.
+        token, position: whether the answer follows it, or the position.
+    """
+
+    swapped: Int[Tensor, " swap"]
+    token: Bool[Tensor, " swap"]
+    position: Bool[Tensor, " swap"]
+
+    def summary(self, swapped: range | None = None) -> Swaps | None:
+        """The shares, of swaps to these values or to all; None of too few."""
+        asked = torch.ones_like(self.token)
+        if swapped is not None:
+            asked = (self.swapped >= swapped.start) & (self.swapped < swapped.stop)
+        if int(asked.sum()) < FEWEST_SWAPS:
+            return None
+        return Swaps(
+            n=int(asked.sum()),
+            token=float(self.token[asked].double().mean()),
+            position=float(self.position[asked].double().mean()),
+        )
+
+
+def swap_previous(
+    model: Model, reading: ListReading, *, head: int | None = None, seed: int = 0
+) -> SwapAnswers | None:
+    """One swap a list; None where no output follows another.
+
+    Args:
+        model: the model that was read.
+        reading: its lists.
+        head: change what this head adds only; None: the token itself.
+        seed: of the items that are swapped.
+    """
+    layout, rows = reading.layout, reading.rows
+    if not layout.autoregressive or layout.longest < 3:
+        return None
+    generator = torch.Generator().manual_seed(seed)
+    n, lengths = len(reading.lists), reading.lists.lengths
+    item = 1 + (torch.rand(n, generator=generator) * (lengths - 1)).long()
+    offset = torch.randint(len(OFFSETS), (n,), generator=generator)
+    other = item + torch.tensor(OFFSETS)[offset]
+    usable = torch.nonzero((lengths > 2) & (other >= 1) & (other < lengths))[:, 0]
+    item, other = item[usable], other[usable]
+    answer = rows.answer[usable]
+    previous = answer.gather(1, other[:, None] - 1)[:, 0]
+    by_position = answer.gather(1, item[:, None])[:, 0]
+    by_token = _by_token(reading, usable, previous, item)
+    tells = (by_token != by_position) & (by_token < layout.n_values)
+    if not bool(tells.any()):
+        return None
+    usable, item, previous = usable[tells], item[tells], previous[tells]
+    place = rows.read[usable].gather(1, item[:, None])
+    ids = torch.tensor(layout.values)
+    changed = rows.tokens[usable].scatter(1, place, ids[previous][:, None])
+    answers = _answers(model, rows.tokens[usable], changed, place, head)
+    return SwapAnswers(
+        previous, answers == ids[by_token[tells]], answers == ids[by_position[tells]]
+    )
+
+
+def _by_token(
+    reading: ListReading,
+    rows: Int[Tensor, " swap"],
+    previous: Int[Tensor, " swap"],
+    item: Int[Tensor, " swap"],
+) -> Int[Tensor, " swap"]:
+    """What algorithm 1 answers; n_values where nothing is above the previous value."""
+    n_values = reading.layout.n_values
+    values = reading.lists.values[rows]
+    above = (values > previous[:, None]) & (values < n_values)
+    smallest = values.masked_fill(~above, n_values).amin(1)
+    left = reading.lists.lengths[rows] - item
+    repeats = bool((reading.lists.sorted().diff(dim=1) == 0)[reading.rows.present[:, 1:]].any())
+    return torch.where(above.sum(1) >= left, smallest, previous) if repeats else smallest
+
+
+def _answers(
+    model: Model,
+    clean: Int[Tensor, "swap pos"],
+    changed: Int[Tensor, "swap pos"],
+    place: Int[Tensor, "swap 1"],
+    head: int | None,
+) -> Int[Tensor, " swap"]:
+    """The token with the largest logit, be it a value or not."""
+    device = device_of(model)
+    clean, changed, place = clean.to(device), changed.to(device), place.to(device)
+    if head is None:
+        logits = read_logits(model, changed, place)
+    else:
+        z = collect(model, changed, HOOK_Z, "all", device=device)[HOOK_Z]
+        with put_heads(model, {(0, head): z[:, :, head]}):
+            logits = read_logits(model, clean, place)
+    return logits[:, 0].argmax(-1).cpu()

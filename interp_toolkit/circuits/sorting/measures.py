@@ -1,0 +1,403 @@
+"""Every number that identifies a sorting algorithm: of a model, of each head, along training.
+
+The same numbers are taken of the model, of each head alone, of weight-shuffled models and of
+checkpoints. Of several heads together, attention and OV are averaged with the sizes of what the
+heads write as weights; of one head alone, the logits are what it adds to them.
+Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023), whose evidence
+that a causal model takes the slow route is that algorithm 1's triangular pattern comes early.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from interp_toolkit.circuits.sorting.activations import (
+    HOOK_Z,
+    ListReading,
+    LogitLine,
+    SeparatorLine,
+    SwapAnswers,
+    Swaps,
+    above_scores,
+    logit_line,
+    read,
+    separator_line,
+    swap_previous,
+)
+from interp_toolkit.circuits.sorting.criteria import Algorithm, Criterion, criteria_of, decide
+from interp_toolkit.circuits.sorting.weights import (
+    WeightTables,
+    copy_score,
+    piecewise_fits,
+    weight_tables,
+)
+from interp_toolkit.circuits.weights.token_scores import read_through
+from interp_toolkit.data.lists.draws import ListSource
+from interp_toolkit.data.lists.layout import ListLayout, fresh_generator, parse_layout
+from interp_toolkit.errors import InputError
+from interp_toolkit.models.about.record import record_of
+from interp_toolkit.models.loading.loader import load
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.running.forward import device_of
+from interp_toolkit.models.running.interventions import ablate
+from interp_toolkit.models.running.streaming import collect
+from interp_toolkit.models.transformer.collapsed import at_positions, read_logits
+from interp_toolkit.models.weights.view import weights
+
+ABOVE = (  # of `AboveScores`
+    *("above", "above_uniform", "above_lift", "filter_score"),
+    *("smallest_first", "smallest_chance", "smallest_lift"),
+)
+
+
+@dataclass(frozen=True)
+class Region:
+    """What a model does where the previous value is one of some.
+
+    Attributes:
+        lowest, highest: these values.
+        above_lift: of its attention there (see `AboveScores`); None where it cannot be told.
+        swaps: what the output follows when one of them is put there; None of too few.
+    """
+
+    lowest: int
+    highest: int
+    above_lift: float | None
+    swaps: Swaps | None
+
+
+@dataclass(frozen=True, eq=False)
+class Measures:
+    """What was measured, of a model or of one head.
+
+    Attributes:
+        metrics: the numbers by name; None where one cannot be told.
+        line: of the logits.
+        separator: attention to the separator before the list, if there is one.
+        swaps: what the output follows, for outputs that follow the list.
+        regions: attention and swaps by halves of the previous values; none where nothing follows.
+    """
+
+    metrics: Mapping[str, float | None]
+    line: LogitLine
+    separator: SeparatorLine | None
+    swaps: Swaps | None
+    regions: tuple[Region, ...] = ()
+
+    @property
+    def intervals(self) -> Mapping[str, tuple[float, float]]:
+        """Of those metrics that have one, at 95 %."""
+        return self.swaps.intervals if self.swaps else {}
+
+
+def measure(
+    model: Model,
+    reading: ListReading,
+    tables: WeightTables | None = None,
+    *,
+    head: int | None = None,
+    seed: int = 0,
+) -> Measures:
+    """Measure a model, or one head of it, on the lists of a reading.
+
+    Args:
+        model: the model that was read.
+        reading: its answers and attention.
+        tables: its weight tables, if they are at hand.
+        head: one head alone; None: the model.
+        seed: of the swaps.
+    """
+    tables = weight_tables(model, reading.layout, reading) if tables is None else tables
+    share = _shares(tables, head)
+    pattern = torch.einsum("h,rhip->rip", share, reading.pattern)
+    ov = torch.einsum("h,hsv->sv", share.to(tables.ov), tables.ov)
+    posted = torch.einsum("h,hsv->sv", share.to(tables.ov_posted), tables.ov_posted)
+    logits = reading.undivided if head is None else head_logits(model, reading, head)
+    at_list = torch.einsum("h,rhip->rip", share, reading.at_list)
+    above = above_scores(reading, at_list)
+    line = logit_line(reading, logits)
+    separator = separator_line(reading, pattern)
+    answers = swap_previous(model, reading, head=head, seed=seed)
+    swaps = None if answers is None else answers.summary()
+    fits = piecewise_fits(ov[: reading.layout.n_values])
+    right = (reading.answers == reading.rows.answer)[reading.rows.present]
+    metrics: dict[str, float | None] = {
+        "items_right": float(right.double().mean()),
+        **{name: getattr(above, name, None) for name in ABOVE},
+        "follows_token": swaps.token if swaps else None,
+        "follows_position": swaps.position if swaps else None,
+        "copy_score": copy_score(ov[: reading.layout.n_values]),
+        "copy_score_posted": copy_score(posted, centre=False),
+        "piecewise_r2": fits.mean_r2,
+        "piecewise_r2_posted": piecewise_fits(posted).mean_r2,
+        "kink_r2": fits.kink_r2,
+        "kink_at_value": fits.kink_at_value,
+        "logit_fit_r2": line.fit,
+        "logit_line_slope": line.slope,
+        "logit_line_intercept": line.intercept,
+        "logit_line_r2": line.line_r2,
+        "logit_slope_error": None if line.slope is None else abs(line.slope - 1),
+        "separator_line_r2": separator.r2 if separator else None,
+        "separator_line_slope": separator.slope if separator else None,
+        "separator_rising": separator.rising if separator else None,
+        "tables_residual": tables.residual,
+    }
+    return Measures(metrics, line, separator, swaps, _regions(reading, at_list, answers))
+
+
+def _regions(
+    reading: ListReading,
+    attention: Float[Tensor, "row item place"],
+    answers: SwapAnswers | None,
+) -> tuple[Region, ...]:
+    """The lower and the upper half of the previous values, apart."""
+    if answers is None:
+        return ()
+    n = reading.layout.n_values
+    found = []
+    for half in (range(n // 2), range(n // 2, n)):
+        above, swaps = above_scores(reading, attention, half), answers.summary(half)
+        found.append(Region(half[0], half[-1], above.above_lift if above else None, swaps))
+    return tuple(found)
+
+
+def _shares(tables: WeightTables, head: int | None) -> Float[Tensor, " head"]:
+    """How much each head counts: by the size of what it writes; or one head alone."""
+    n_heads = len(tables.ov)
+    if head is not None:
+        return torch.eye(n_heads, dtype=torch.float64)[head]
+    ov = tables.ov.double()
+    size = (ov - ov.mean(-1, keepdim=True)).flatten(1).norm(dim=1)
+    total = size.sum()
+    return size / total if total > 0 else torch.full_like(size, 1 / n_heads)
+
+
+@torch.no_grad()
+def head_logits(model: Model, reading: ListReading, head: int) -> Float[Tensor, "row item value"]:
+    """What one head adds to the values' logits where items are read.
+
+    A final norm's division, one number for each position, is left out.
+    """
+    view = weights(model)
+    z = collect(model, reading.rows.tokens, HOOK_Z, "all")[HOOK_Z][:, :, head].double()
+    values = torch.tensor(reading.layout.values, device=view.W_U.device)
+    logits = read_through(view.final_norm, view.W_U)[:, values].double()
+    return at_positions(z, reading.rows.read) @ (view.ov(0).W_O[head].double() @ logits).cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class HeadFingerprint:
+    """One head's part.
+
+    Attributes:
+        head: its number.
+        algorithm: by the head's own criteria; "neither" for a head whose ablation costs nothing.
+        metrics, criteria: of the head alone.
+        lists_right_without: share of lists sorted when the head's output is replaced by its mean.
+    """
+
+    head: int
+    algorithm: Algorithm
+    metrics: Mapping[str, float | None]
+    criteria: Sequence[Criterion]
+    lists_right_without: float
+
+    @property
+    def marks(self) -> Sequence[Criterion]:
+        """Former name of `criteria`."""
+        return self.criteria
+
+
+def head_parts(
+    model: Model,
+    reading: ListReading,
+    tables: WeightTables,
+    whole: tuple[Algorithm, Sequence[Criterion], Measures, bool],
+    seed: int,
+    progress: Callable[[str], None],
+) -> tuple[list[HeadFingerprint], list[Measures]]:
+    """Each head's part, and what was measured of it.
+
+    Args:
+        model: the model that was read.
+        reading: its answers and attention.
+        tables: its weight tables.
+        whole: algorithm, criteria and measures of the model, which are a single head's too; and
+            whether it sorts.
+        seed: of the swaps.
+        progress: told which head is measured.
+    """
+    algorithm, criteria, measured, sorting = whole
+    rows, layout, n_heads = reading.rows, reading.layout, int(model.cfg.n_heads)
+    tokens, read = rows.tokens.to(device_of(model)), rows.read.to(device_of(model))
+    answer = torch.tensor(layout.values)[rows.answer]
+
+    def lists_right(correct: Bool[Tensor, "row item"]) -> float:
+        return float((correct | ~rows.present).all(1).double().mean())
+
+    right = lists_right(reading.answers == rows.answer)
+    heads, measures = [], []
+    for head in range(n_heads):
+        with ablate(model, [(0, head)], how="mean", reference=rows.tokens):
+            without = lists_right(read_logits(model, tokens, read).argmax(-1).cpu() == answer)
+        if n_heads > 1:
+            progress(f"head {head + 1} of {n_heads}")
+            measured = measure(model, reading, tables, head=head, seed=seed)
+            criteria = criteria_of(
+                measured.metrics,
+                {},
+                autoregressive=layout.autoregressive,
+                intervals=measured.intervals,
+            )
+            algorithm = decide(criteria, sorting and without < right)
+        heads.append(HeadFingerprint(head, algorithm, measured.metrics, criteria, without))
+        measures.append(measured)
+    return heads, measures
+
+
+MOST_NUMBERS = 20_000_000  # attention weights held at once: fewer lists where they are long
+LISTS = 500
+CHECKPOINT = re.compile(r"seed-(\d+)-step-(\d+)\.(safetensors|pt)")
+
+
+@dataclass(frozen=True)
+class EvolutionStep:
+    """One checkpoint.
+
+    Attributes:
+        seed: of the training run.
+        step: updates done.
+        metrics: by name, as `measure` gives them; None where one cannot be told.
+        qk: of head 0, scores from each value to each value, the mean over output items.
+    """
+
+    seed: int
+    step: int
+    metrics: Mapping[str, float | None]
+    qk: Sequence[Sequence[float]] = ()
+
+
+def sorting_evolution(
+    checkpoints: str | Path | Iterable[tuple[int, Any]],
+    layout: str | Sequence[str] | ListLayout | None = None,
+    *,
+    distinct: bool | None = None,
+    lists: int = LISTS,
+    seed: int = 0,
+    progress: Callable[[str], None] = lambda step: None,
+) -> list[EvolutionStep]:
+    """The numbers behind the verdict at every checkpoint, by seed and step.
+
+    Args:
+        checkpoints: a folder of files named as in `seed-0-step-000100.safetensors`, or pairs of a
+            step and a model (of one run).
+        layout: of the rows; None: what the checkpoints' task record says.
+        distinct: whether lists have distinct values; None: what the record says, else they repeat.
+        lists: how many to measure on, the same at every checkpoint.
+        seed: of the lists.
+        progress: told what is being done.
+
+    Raises:
+        InputError: a folder without such files, models of several layers, no layout or another's.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> model = it.load("toy:sort-argmax")
+        >>> [(step.seed, step.step) for step in sorting_evolution([(0, model)], lists=50)]
+        [(0, 0)]
+    """
+    steps = []
+    for run, step, model in _models(checkpoints):
+        progress(f"checkpoint of step {step}, seed {run}")
+        found = find_layout(model, layout)
+        apart = bool(record_of(model).made_for.distinct) if distinct is None else distinct
+        reading = read_lists(model, found, apart, lists, seed)
+        tables = weight_tables(model, found, reading)
+        metrics = measure(model, reading, tables, seed=seed).metrics
+        qk = tables.average_qk(0)[:, : found.n_values]
+        steps.append(EvolutionStep(run, step, metrics, qk.tolist()))
+    return sorted(steps, key=lambda at: (at.seed, at.step))
+
+
+def _models(
+    checkpoints: str | Path | Iterable[tuple[int, Any]],
+) -> Iterator[tuple[int, int, Any]]:
+    """Seed, step and model, one at a time."""
+    if not isinstance(checkpoints, str | Path):
+        for step, model in checkpoints:
+            yield 0, step, model
+        return
+    for run, step, path in checkpoint_files(checkpoints):
+        yield run, step, load(path)
+
+
+def checkpoint_files(folder: str | Path) -> list[tuple[int, int, Path]]:
+    """Seed, step and file of every checkpoint in a folder.
+
+    Raises InputError when it is none or has none.
+    """
+    folder = Path(folder).expanduser()
+    if not folder.is_dir():
+        raise InputError(f"checkpoints: there is no folder {folder}")
+    found = []
+    for path in folder.iterdir():
+        match = CHECKPOINT.fullmatch(path.name)
+        if match is not None:
+            found.append((int(match[1]), int(match[2]), path))
+    if not found:
+        raise InputError(
+            f"checkpoints: {folder} has no files named as in seed-0-step-000100.safetensors"
+        )
+    return sorted(found)
+
+
+def find_layout(model: Model, layout: str | Sequence[str] | ListLayout | None) -> ListLayout:
+    """The layout that is given, or else what the model's task record says.
+
+    Raises:
+        InputError: there is neither, or it does not fit the model.
+    """
+    if isinstance(layout, ListLayout):
+        return layout
+    if layout is None:
+        task = record_of(model).made_for
+        layout = task.layout if task.name == "sorting" else None
+    if layout is None:
+        raise InputError(
+            "how the lists stand in a row is not known: give --layout, such as "
+            '"10 list10 11 sorted10"'
+        )
+    cfg = model.cfg
+    return parse_layout(
+        layout, d_vocab=int(cfg.d_vocab), d_vocab_out=int(cfg.d_vocab_out), n_ctx=int(cfg.n_ctx)
+    )
+
+
+def read_lists(
+    model: Model, layout: ListLayout, distinct: bool, lists: int, seed: int
+) -> ListReading:
+    """A reading of random lists, of the kind that the model was made for."""
+    size = int(model.cfg.n_heads) * layout.longest * layout.n_positions
+    n = max(min(lists, MOST_NUMBERS // size), 1)
+    source = ListSource(
+        "distinct" if distinct else "hard", layout.n_values, layout.shortest, layout.longest
+    )
+    return read(model, layout, source.draw(n, fresh_generator(seed)))
+
+
+def guessed(reading: ListReading) -> float:
+    """Share of items that the better guess gets: each place's most frequent value, or the last."""
+    answer, present = reading.rows.answer, reading.rows.present
+    counts = torch.stack([((answer == v) & present).sum(0) for v in range(reading.layout.n_values)])
+    guesses = [int(counts.amax(0).sum())]
+    if reading.layout.autoregressive:
+        guesses.append(int(((answer[:, 1:] == answer[:, :-1]) & present[:, 1:]).sum()))
+    return max(guesses) / int(present.sum())

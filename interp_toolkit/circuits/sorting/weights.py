@@ -1,0 +1,556 @@
+"""What the weights of a one-layer sorting model say: QK and OV tables, their form, their positions.
+
+`weight_tables` gives two tables a head, as the source draws them:
+- QK: attention scores by output item, from each value as the previous token (or as the token where
+  the item is read) to each value of the list and to each separator;
+- OV: what each of these, attended to alone, adds to the logits of the values.
+A value's entries are means over the list's positions, whether or not the query stands at one of
+them; a separator's are at its own. Lengths of lists count alike. Rows of OV hold what b_V writes,
+but not what does not depend on the head: b_O, b_U and the query's own residual stream. Without an
+MLP the logits are `direct + Σ attention x OV` (entries by position), divided by one number for each
+list and item where there is a final norm. The logits of a reading, before that division, are
+rebuilt in this way from its attention, and what is missing is reported. OV is given at the norm's
+mean scale.
+
+`copy_score` and `piecewise_fits` describe a head's OV table. Algorithm 2 sums `min(0, i - x)` over
+the list's values i, and softmax and separators leave room for any shift and multiple of x in each
+row: the table is fitted by least squares as `v(x) + c_i + b_i x + s min(0, i - x)` with one slope
+s >= 0. Lines alone explain most of many a table (nine tenths of the source's experiment 3), so the
+kinks' own part is reported apart. A vector v(x) that all rows share changes nothing that a model
+computes, since attention sums to 1: it is taken off first, which the source's formula does not do.
+
+`position_shares` splits the variance of scores, exactly and in this order, into what depends on the
+key's token alone, on the query's token as well, on the query's position as well, and on the key's
+position; what all keys of a query share does not reach the pattern and is taken out first. What
+values write to the logits, less what all logits share, is split into token and position.
+
+Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from interp_toolkit.circuits.sorting.activations import ListReading
+from interp_toolkit.circuits.weights.ov import ov_circuit
+from interp_toolkit.circuits.weights.qk import qk_circuit
+from interp_toolkit.circuits.weights.token_scores import read_through, written_through
+from interp_toolkit.data.lists.layout import ListLayout
+from interp_toolkit.errors import InputError
+from interp_toolkit.finding import column
+from interp_toolkit.formatting import Brief
+from interp_toolkit.models.model import Model
+from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
+from interp_toolkit.models.weights.view import ModelWeights, weights
+from interp_toolkit.results import head_name
+
+
+@dataclass(frozen=True)
+class Source:
+    """A value of the list, a separator or the padding.
+
+    Attributes:
+        name: on axes; separators of one id are told apart by their order, as "[10] 2nd".
+        token: its id.
+        places: the positions where it can stand, for each length of the list from the shortest;
+            none for padding that a length does not need.
+    """
+
+    name: str
+    token: int
+    places: tuple[tuple[int, ...], ...]
+
+
+def sources(layout: ListLayout) -> tuple[Source, ...]:
+    """The values at the list's positions, then the separators in their order, then the padding."""
+    lengths = range(layout.shortest, layout.longest + 1)
+    start = len(layout.before)
+    listed = tuple(tuple(range(start, start + length)) for length in lengths)
+    values = [Source(layout.token_name(token), token, listed) for token in layout.values]
+    separators = [*layout.before, *layout.between, *layout.after]
+    by_length = [_separator_places(layout, length) for length in lengths]
+    others = [
+        Source(_name(layout, separators, i), token, tuple((places[i],) for places in by_length))
+        for i, token in enumerate(separators)
+    ]
+    padding = tuple(tuple(range(_row_length(layout, n), layout.n_positions)) for n in lengths)
+    if layout.pad is not None and any(padding):
+        others.append(Source("padding", layout.pad, padding))
+    return (*values, *others)
+
+
+def _separator_places(layout: ListLayout, length: int) -> list[int]:
+    """Where each separator stands in a row whose list has this length."""
+    between = len(layout.before) + length
+    after = _row_length(layout, length) - len(layout.after)
+    return [
+        *range(len(layout.before)),
+        *range(between, between + len(layout.between)),
+        *range(after, after + len(layout.after)),
+    ]
+
+
+def _row_length(layout: ListLayout, length: int) -> int:
+    n_lists = 2 if layout.autoregressive else 1
+    separators = len(layout.before) + len(layout.between) + len(layout.after)
+    return n_lists * length + separators
+
+
+def _name(layout: ListLayout, separators: list[int], number: int) -> str:
+    """A separator's name, with its order where another has the same id."""
+    token = separators[number]
+    name = layout.token_name(token)
+    if separators.count(token) == 1:
+        return name
+    order = separators[: number + 1].count(token)
+    return f"{name} {order}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(order, 'th') }"
+
+
+EXACT = 1e-6  # share of the logits' variance; rounding in float32 leaves 1e-12
+MOST_ROWS = 256  # lists of the reading whose logits are rebuilt
+MOST_NUMBERS = 8_000_000  # held at once for it: fewer lists where they are long
+
+
+@dataclass(frozen=True, eq=False)
+class WeightTables(Brief):
+    """The tables; see the module.
+
+    Attributes:
+        qk: attention scores, divided by the attention scale; -inf where the mask hides the key.
+            Item 0 may be read at a separator in front of the sorted list; its rows are then all
+            that separator's.
+        ov: what each source adds to the logits of the values.
+        ov_posted: of the values alone, as the source's formula has it: without position
+            embeddings, b_O and b_U included.
+        query_names: of the queries, the values.
+        first_query: of the separator where item 0 is read; None where it is read at a value.
+        source_names: of keys and sources: the values, then separators, then padding.
+        exact: whether the rebuilt logits are the model's, and no norm divides them.
+        residual: share of the logits' variance over the values, before a final norm's division,
+            that the tables do not explain.
+        note: why they are not exact, "" where they are.
+    """
+
+    qk: Float[Tensor, "head item query source"]
+    ov: Float[Tensor, "head source value"]
+    ov_posted: Float[Tensor, "head value value"]
+    query_names: tuple[str, ...]
+    first_query: str | None
+    source_names: tuple[str, ...]
+    exact: bool
+    residual: float
+    note: str
+
+    def average_qk(self, head: int) -> Float[Tensor, "query source"]:
+        """A head's scores from each value, the mean over the items that are read at values."""
+        first = 0 if self.first_query is None else 1
+        scores = self.qk[head, first:] if self.qk.shape[1] > first else self.qk[head]
+        return scores.mean(0)
+
+
+@torch.no_grad()
+def weight_tables(model: Model, layout: ListLayout, reading: ListReading) -> WeightTables:
+    """The tables of a one-layer model.
+
+    Args:
+        model: any one-layer TransformerLens model.
+        layout: of its rows.
+        reading: what it does on lists, to check the tables against.
+
+    Raises:
+        InputError: weights that cannot be given exactly, or heads that do not add up.
+    """
+    view = weights(model)
+    listed = sources(layout)
+    written = _written(view, layout)
+    residual = _residual(view, layout, reading, written)
+    scale = float(reading.scale[reading.rows.present].mean())
+    values = torch.tensor(layout.values)
+    means = [
+        torch.stack(
+            [written[:, torch.tensor(at), source.token].mean(1) for at in source.places if at]
+        ).mean(0)
+        for source in listed
+    ]
+    exact = residual < EXACT and view.final_norm.kind is None
+    return WeightTables(
+        qk=_scores(view, layout, listed),
+        ov=torch.stack(means, dim=1) / scale,
+        ov_posted=_posted(view, values),
+        query_names=layout.value_names(),
+        first_query=None if _standing(layout, 0) == layout.values else _last_name(layout),
+        source_names=tuple(source.name for source in listed),
+        exact=exact,
+        residual=residual,
+        note="" if exact else _note(view, residual),
+    )
+
+
+def separator_line_of_weights(
+    tables: WeightTables, layout: ListLayout
+) -> Float[Tensor, "head separator item"]:
+    """Attention to each separator over that to the values but the largest, as the source draws it.
+
+    `exp(mean over queries of (QK to the separator - mean QK to values 0 to n - 2))`, from the
+    scores alone; 0 where the mask hides the separator.
+    """
+    n = layout.n_values
+    values = tables.qk[..., : n - 1].mean(-1, keepdim=True)
+    gap = (tables.qk[..., n:] - values).mean(2)
+    return gap.exp().transpose(1, 2)
+
+
+def _scores(
+    view: ModelWeights, layout: ListLayout, listed: tuple[Source, ...]
+) -> Float[Tensor, "head item query source"]:
+    """Mean scores over the lengths that have the item, and over a source's visible places."""
+    n, longest = layout.n_values, layout.longest
+    lengths = range(layout.shortest, longest + 1)
+    visible = view.layer(0).visible(layout.n_positions).cpu()
+    circuits = [qk_circuit(view, 0, head, view=view) for head in range(view.n_heads)]
+    cells = _keys(listed)
+    keys = view.embed(cells.tokens, cells.positions)
+    total = torch.zeros(view.n_heads, longest, n, len(listed), dtype=torch.float64)
+    count = torch.zeros(longest, len(listed))
+    asked: dict[tuple[int, tuple[int, ...]], list[tuple[int, int]]] = {}
+    for number, length in enumerate(lengths):
+        for item, read in enumerate(layout.read_positions(length)):
+            stands = _standing(layout, item)
+            asked.setdefault((read, stands), []).append((item, number))
+    for (read, stands), uses in asked.items():
+        at = torch.full((len(stands),), read)
+        queries = view.embed(torch.tensor(stands), at)
+        scores = torch.stack([c.score(queries, keys, at, cells.positions) for c in circuits])
+        scores = scores.double().cpu()
+        for item, number in uses:
+            seen = cells.stands[number] & visible[read, cells.positions]
+            places = cells.source[seen].bincount(minlength=len(listed))
+            sums = scores.new_zeros(*scores.shape[:2], len(listed))
+            sums.index_add_(2, cells.source[seen], scores[:, :, seen])
+            total[:, item] += sums / places.clamp(min=1)
+            count[item] += places > 0
+    mean = total / count.clamp(min=1)[:, None, :]
+    return mean.masked_fill((count == 0)[:, None, :], -torch.inf)
+
+
+def _standing(layout: ListLayout, item: int) -> tuple[int, ...]:
+    """The tokens that can stand where an item is read."""
+    if layout.autoregressive and item == 0 and layout.between:
+        return layout.between[-1:]
+    return layout.values
+
+
+def _last_name(layout: ListLayout) -> str:
+    return layout.token_name(layout.between[-1])
+
+
+class _Keys(NamedTuple):
+    """Every source at every place it has, and with which lengths (from the shortest) of a list."""
+
+    tokens: Int[Tensor, " cell"]
+    positions: Int[Tensor, " cell"]
+    source: Int[Tensor, " cell"]
+    stands: Bool[Tensor, "length cell"]
+
+
+def _keys(listed: tuple[Source, ...]) -> _Keys:
+    cells = [
+        (source.token, place, number, *(place in at for at in source.places))
+        for number, source in enumerate(listed)
+        for place in sorted(set().union(*source.places))
+    ]
+    tokens, positions, source, *stands = torch.tensor(cells).T
+    return _Keys(tokens, positions, source, torch.stack(stands).bool())
+
+
+def _written(view: ModelWeights, layout: ListLayout) -> Float[Tensor, "head pos token value"]:
+    """What each token at each position adds to the undivided logits; 0 where it never stands."""
+    cells = layout.key_cells()
+    x = view.embed(cells.tokens, cells.positions).double()
+    norm = view.layer(0).norm
+    x = NormWeights(norm.kind, eps=norm.eps)(x)
+    logits = read_through(view.final_norm, view.W_U)[:, list(layout.values)].double()
+    shape = (view.n_heads, layout.n_positions, view.d_vocab, layout.n_values)
+    table = torch.zeros(shape, dtype=torch.float64)
+    for head in range(view.n_heads):
+        ov = ov_circuit(view, 0, head, view=view)
+        out = (x @ ov.W_V.double()) @ (ov.W_O.double() @ logits) + ov.constant.double() @ logits
+        table[head, cells.positions, cells.tokens] = out.cpu()
+    return table
+
+
+def _direct(
+    view: ModelWeights,
+    tokens: Int[Tensor, "row item"],
+    positions: Int[Tensor, "row item"],
+    values: Int[Tensor, " value"],
+) -> Float[Tensor, "row item value"]:
+    """What the query's residual stream and b_O add, before a final norm's division."""
+    x = (view.embed(tokens, positions) + _bias(view.layer(0))).double()
+    return (x @ read_through(view.final_norm, view.W_U[:, values]).double()).cpu()
+
+
+def _residual(
+    view: ModelWeights,
+    layout: ListLayout,
+    reading: ListReading,
+    written: Float[Tensor, "head pos token value"],
+) -> float:
+    """Share of the variance of the undivided logits, centred over values, that is not rebuilt."""
+    n_heads, n_pos, _, n_values = written.shape
+    n_rows = max(1, min(MOST_ROWS, MOST_NUMBERS // (n_heads * n_pos * n_values)))
+    tokens, read, _, present = (part[:n_rows] for part in reading.rows)
+    values = torch.tensor(layout.values, device=view.W_U.device)
+    rebuilt = _direct(view, tokens.gather(1, read), read, values)
+    if view.final_norm.kind is None:
+        rebuilt = rebuilt + view.b_U[values].double().cpu()
+    pattern = reading.pattern[:n_rows]
+    for head in range(n_heads):
+        rebuilt = rebuilt + pattern[:, head] @ written[head, torch.arange(n_pos), tokens]
+    asked, found = reading.undivided[:n_rows][present], rebuilt[present]
+    asked, found = (y - y.mean(-1, keepdim=True) for y in (asked, found))
+    missing, spread = float(((asked - found) ** 2).sum()), float((asked**2).sum())
+    return missing / spread if spread > 0 else 0.0
+
+
+def _posted(view: ModelWeights, values: Int[Tensor, " value"]) -> Float[Tensor, "head value value"]:
+    """`((W_E W_V + b_V) W_O + b_O) W_U + b_U` of the values, norms as far as they are linear."""
+    w = view.layer(0)
+    x = view.embed_norm(view.W_E[values.to(view.W_E.device)]).double()
+    x = NormWeights(w.norm.kind, eps=w.norm.eps)(x)
+    W_U = read_through(view.final_norm, view.W_U)[:, values.to(view.W_U.device)].double()
+    b_U = view.b_U[values.to(view.b_U.device)].double()
+    b_O = _bias(w).double()
+    tables = []
+    for head in range(view.n_heads):
+        ov = ov_circuit(view, 0, head, view=view)
+        out = x @ ov.W_V.double() @ ov.W_O.double() + ov.constant.double()
+        tables.append((out + b_O) @ W_U + b_U)
+    return torch.stack(tables).cpu()
+
+
+def _bias(w: LayerWeights) -> Float[Tensor, " d_model"]:
+    """b_O as it reaches the residual stream."""
+    return written_through(w.post_norm, w.b_O[None])[0]
+
+
+def _note(view: ModelWeights, residual: float) -> str:
+    reasons = []
+    if view.final_norm.kind is not None:
+        reasons.append("a final norm divides the logits: OV is given at its mean")
+    if view.layer(0).post_norm.kind is not None:
+        reasons.append("the norm behind the heads is left out")
+    if view.mlp(0) is not None:
+        reasons.append("what the MLP writes is left out")
+    if view.logit_soft_cap is not None:
+        reasons.append("the soft cap of the logits is left out")
+    if view.W_U.dtype in (torch.bfloat16, torch.float16):
+        reasons.append(f"the model rounds to {str(view.W_U.dtype).removeprefix('torch.')}")
+    reasons = reasons or ["the model computes something that its weights do not show"]
+    return (
+        f"tables of weights are approximate ({'; '.join(reasons)}); checked against activations, "
+        f"{residual:.1g} of the variance of the undivided logits is not in them"
+    )
+
+
+FLAT = 1e-24  # of a table's sum of squares: less variance than rounding leaves
+FEWEST_VALUES = 4  # with three, a line and a shared vector leave nothing to tell a kink by
+
+
+@dataclass(frozen=True, eq=False)
+class PiecewiseFits:
+    """A table fitted by lines with kinks.
+
+    Attributes:
+        r2: share of each row's variance over x, without the shared vector, that the fit explains;
+            NaN for a row that has none.
+        slope: s, common to all rows.
+        kink: for each row, the inner value whose kink fits it best; NaN where s is 0, and for the
+            first and last row, where `min(0, i - x)` is a line.
+        mean_r2: of all rows together; None for fewer than four values, or a table without variance.
+        kink_r2: of what is left without kinks (s = 0), the share that they explain; None likewise.
+        kink_at_value: share of inner rows whose best kink is their own value; None likewise.
+    """
+
+    r2: Float[np.ndarray, " value"]
+    slope: float
+    kink: Float[np.ndarray, " value"]
+    mean_r2: float | None
+    kink_r2: float | None
+    kink_at_value: float | None
+
+
+def copy_score(ov: Float[Tensor, "value value"], *, centre: bool = True) -> float:
+    """Share of values whose own logit is the largest that they write; a tie is not.
+
+    Args:
+        ov: what each value writes to every value's logit.
+        centre: take off what all values write alike; False for a table as it is.
+    """
+    table = _square(ov)
+    table = table - table.mean(0) if centre else table
+    others = np.where(np.eye(len(table), dtype=bool), -np.inf, table).max(1)
+    return float((table.diagonal() > others).mean())
+
+
+def piecewise_fits(ov: Float[Tensor, "value value"]) -> PiecewiseFits:
+    """Fit the table by lines with kinks; see the module."""
+    table = _square(ov)
+    n = len(table)
+    x = np.arange(n, dtype=np.float64)
+    line = np.linalg.qr(np.stack([np.ones(n), x], axis=1))[0]
+    own = table - table.mean(0)
+    bent = own - own @ line @ line.T  # what no line explains
+    kinks = np.minimum(0.0, x[:, None] - x)
+    kinks = kinks - kinks @ line @ line.T
+    shared = kinks.mean(0)
+    shape = kinks - shared
+    size = float((shape**2).sum())
+    spread = ((own - own.mean(1, keepdims=True)) ** 2).sum(1)
+    rounding = FLAT * max(float((table**2).sum()), 1.0)
+    flat = spread <= rounding
+    beside_lines = float((bent**2).sum())
+    bends = size > FLAT and beside_lines > rounding
+    slope = max(float((bent * shape).sum()) / size, 0.0) if bends else 0.0
+    explained = min(slope**2 * size / beside_lines, 1.0) if bends else 0.0
+    left = ((bent - slope * shape) ** 2).sum(1)
+    told = n >= FEWEST_VALUES and not flat.all()
+    best = _best_kinks(bent + slope * shared, kinks) if slope > 0 else np.full(n, np.nan)
+    return PiecewiseFits(
+        r2=np.where(flat, np.nan, 1 - left / np.where(flat, 1.0, spread)),
+        slope=slope,
+        kink=best,
+        mean_r2=1 - float(left.sum() / spread.sum()) if told else None,
+        kink_r2=explained if told else None,
+        kink_at_value=float((best == x)[1:-1].mean()) if told else None,
+    )
+
+
+def shared_part(ov: Float[Tensor, "value value"]) -> Float[Tensor, " value"]:
+    """v(x) as the fit has it: what all values write alike, beside lines and kinks of their own."""
+    slope = piecewise_fits(ov).slope
+    x = torch.arange(len(ov), dtype=ov.dtype, device=ov.device)
+    return (ov - slope * (x[:, None] - x).clamp(max=0)).mean(0)
+
+
+def _best_kinks(
+    bent: Float[np.ndarray, "value value"], kinks: Float[np.ndarray, "value value"]
+) -> Float[np.ndarray, " value"]:
+    """For each row, the inner value whose kink, with a slope of its own, explains most of it."""
+    inner = kinks[1:-1]
+    along = np.maximum(bent @ inner.T, 0.0)
+    best: np.ndarray = 1.0 + (along**2 / (inner**2).sum(1)).argmax(1)
+    best[[0, -1]] = np.nan
+    best[along.max(1) ** 2 <= FLAT * (bent**2).sum() * (inner**2).sum(1).max()] = np.nan
+    return best
+
+
+def _square(ov: Tensor) -> Float[np.ndarray, "value value"]:
+    if ov.shape[0] < 2:
+        raise InputError("the shape of an OV table needs two values or more")
+    table: np.ndarray = ov.detach().double().cpu().numpy()
+    return table
+
+
+ROUNDING = 1e-9  # of the largest score: keys that differ by less are alike
+
+
+def _percent(share: float) -> float:
+    return 100 * share
+
+
+@dataclass(frozen=True)
+class PositionShares:
+    """Shares of variance of one head; each group adds up to 1.
+
+    Attributes:
+        head: which.
+        qk_key, qk_query, qk_query_place, qk_key_place: of the scores; see the module.
+        order_kept: of two keys' order for a query, on average over the places where the query
+            stands, how often it is that of the average over these places.
+        ov_token, ov_place: of what is written.
+    """
+
+    head: int = column("head", format=lambda head: head_name(0, head))
+    qk_key: float = column("QK: key", unit="%", format=_percent)
+    qk_query: float = column("+ query", unit="%", format=_percent)
+    qk_query_place: float = column("+ query's position", unit="%", format=_percent)
+    qk_key_place: float = column("+ key's position", unit="%", format=_percent)
+    order_kept: float = column("order kept", unit="%", format=_percent)
+    ov_token: float = column("OV: token", unit="%", format=_percent)
+    ov_place: float = column("position", unit="%", format=_percent)
+
+
+@torch.no_grad()
+def position_shares(model: Model, layout: ListLayout) -> list[PositionShares]:
+    """The shares of every head, for lists of the longest length."""
+    view = weights(model)
+    places = _places(layout)
+    read = layout.read_positions(layout.longest)
+    read = read[1:] if layout.autoregressive and layout.between else read
+    written = _written(view, layout)[:, places][:, :, list(layout.values)]
+    found = []
+    for head in range(view.n_heads):
+        scores = _scores_by_place(view, layout, head, list(read), places)
+        parts, kept = split_scores(scores)
+        token, place = split_written(written[head])
+        found.append(PositionShares(head, *parts, kept, token, place))
+    return found
+
+
+def split_scores(
+    scores: Float[Tensor, "place query key_place key"],
+) -> tuple[tuple[float, float, float, float], float]:
+    """The four shares, and how often two keys' order is kept."""
+    centred = scores - scores.mean((2, 3), keepdim=True)
+    by_place = centred.mean(2)  # place, query, key
+    by_query = by_place.mean(0)
+    by_key = by_query.mean(0)
+    sizes = [float((part**2).mean()) for part in (centred, by_place, by_query, by_key)]
+    total = sizes[0] or 1.0
+    parts = [sizes[3], sizes[2] - sizes[3], sizes[1] - sizes[2], sizes[0] - sizes[1]]
+    shares = tuple(max(0.0, part) / total for part in parts)
+    same = ROUNDING * float(centred.abs().max())
+    average = by_query[:, :, None] - by_query[:, None]
+    each = by_place[:, :, :, None] - by_place[:, :, None]
+    apart = average.abs() > same
+    average, each = average.sign(), torch.where(each.abs() > same, each.sign(), 0.0)
+    kept = float((each == average)[:, apart].double().mean()) if bool(apart.any()) else 1.0
+    return (shares[0], shares[1], shares[2], shares[3]), kept
+
+
+def split_written(written: Float[Tensor, "place token value"]) -> tuple[float, float]:
+    """The shares of token and place; what all sources write alike is neither."""
+    centred = written - written.mean(-1, keepdim=True)
+    centred = centred - centred.mean((0, 1), keepdim=True)
+    total, token = float((centred**2).mean()), float((centred.mean(0) ** 2).mean())
+    if total == 0:
+        return 1.0, 0.0
+    return token / total, max(0.0, total - token) / total
+
+
+def _places(layout: ListLayout) -> list[int]:
+    start = len(layout.before)
+    return list(range(start, start + layout.longest))
+
+
+def _scores_by_place(
+    view: ModelWeights, layout: ListLayout, head: int, read: list[int], places: list[int]
+) -> Float[Tensor, "place query key_place key"]:
+    """The head's scores, whatever the mask hides."""
+    circuit = qk_circuit(view, 0, head, view=view)
+    values = torch.tensor(layout.values)
+    keys, key_at = values.repeat(len(places)), torch.tensor(places).repeat_interleave(len(values))
+    embedded = view.embed(keys, key_at)
+    found = []
+    for at in read:
+        here = torch.full_like(values, at)
+        scores = circuit.score(view.embed(values, here), embedded, here, key_at)
+        found.append(scores.double().cpu().reshape(len(values), len(places), len(values)))
+    return torch.stack(found)
