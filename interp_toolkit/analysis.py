@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.logit_attribution import LogitAttributionFinding
     from interp_toolkit.circuits.qk_ov import OVFinding, QKFinding
     from interp_toolkit.circuits.roles.result import RolesResult
-    from interp_toolkit.circuits.skip_bigrams.result import SkipBigramResult
+    from interp_toolkit.circuits.skip_bigrams.analysis import SkipBigramFinding
     from interp_toolkit.circuits.sorting.analysis import SortingFinding
     from interp_toolkit.circuits.universal_keys.analysis import UniversalKeysFinding
     from interp_toolkit.probes.boolean.result import BooleanResult
@@ -59,7 +59,7 @@ def analyze(
 @overload
 def analyze(
     model: Any, name: Literal["skip-bigrams"], *, data: Any = None, **options: Any
-) -> SkipBigramResult: ...
+) -> SkipBigramFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["universal-keys"], *, data: Any = None, **options: Any

@@ -91,6 +91,7 @@ def column(
     unit: str = "",
     format: Callable[[Any], Any] | None = None,
     default: Any = dataclasses.MISSING,
+    optional: bool = False,
 ) -> Any:
     """A field of a record, or of evidence, that people see under this heading.
 
@@ -99,9 +100,11 @@ def column(
         unit: written behind the heading.
         format: makes the table's cell of the value; None: the value itself.
         default: of the field.
+        optional: the table leaves the column out where no record has a value (all cells None).
     """
     heading = f"{heading} ({unit})" if heading and unit else heading
-    return field(default=default, metadata={"heading": heading, "format": format})
+    about = {"heading": heading, "format": format, "optional": optional}
+    return field(default=default, metadata=about)
 
 
 def records(
@@ -150,12 +153,13 @@ class _Records:
     cells: Mapping[str, Callable[[Any], Any]] | None
 
     def table(self, values: Any) -> Table:
+        shown = [(key, value) for key, value in self.keyed(values) if self.show(value)][: self.most]
         columns = list((self.cells or {}).items()) or [
             (heading, partial(_cell, f))
             for f in dataclasses.fields(self.record)
             if (heading := f.metadata.get("heading"))
+            if not f.metadata["optional"] or any(_cell(f, v) is not None for _, v in shown)
         ]
-        shown = [(key, value) for key, value in self.keyed(values) if self.show(value)][: self.most]
         headings = [heading for heading, _ in columns]
         rows = [[cell(value) for _, cell in columns] for _, value in shown]
         if isinstance(values, Mapping):
@@ -181,6 +185,18 @@ class _Records:
             return list(values.items())
         several = [] if values is None else values if isinstance(values, Sequence) else [values]
         return list(enumerate(several))
+
+
+def table_of(
+    record: type[Any],
+    title: str,
+    values: Sequence[Any],
+    caption: str = "",
+    highlight: Callable[[Any], bool] = lambda record: False,
+) -> Table:
+    """A table of records whose title, caption or choice depends on the finding; see `records`."""
+    table: Table = records(record, title, caption, highlight).metadata["table"].table(values)
+    return table
 
 
 def _cell(of: dataclasses.Field[Any], value: Any) -> Any:
@@ -238,7 +254,7 @@ def analysis(
 ) -> Analysis:
     """An analysis to register, from `analyze(run) -> Finding`; see `registry.Analysis`."""
 
-    @wraps(analyze)
+    @wraps(getattr(analyze, "func", analyze))  # of a partial, what it calls
     def run(
         model: Any, data: FeatureData | None, chosen: Chosen, progress: Callable[[str], None]
     ) -> Found:
