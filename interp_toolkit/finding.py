@@ -108,10 +108,12 @@ def records(
     key: str = "",
     least: int = 0,
     cells: Mapping[str, Callable[[Any], Any]] | None = None,
+    select: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
 
-    The field is a sequence of records, a mapping of records by name, one record, or None.
+    The field is a sequence of records, a mapping of records by name (None: not there), one record,
+    or None.
 
     Args:
         record: the records' class, a dataclass whose fields are `column`s.
@@ -122,8 +124,9 @@ def records(
         least: number of records below which the table is left out.
         cells: headings, and what makes a record's cell below each, where cells are no fields of the
             record; None: the record's columns.
+        select: gives the records to show, of a field that holds more than these.
     """
-    table = _Records(record, title, caption, highlight, key, least, cells)
+    table = _Records(record, title, caption, highlight, key, least, cells, select)
     return field(metadata={"table": table})
 
 
@@ -136,6 +139,7 @@ class _Records:
     key: str
     least: int
     cells: Mapping[str, Callable[[Any], Any]] | None
+    select: Callable[[Any], Any]
 
     def table(self, values: Any) -> Table:
         columns = list((self.cells or {}).items()) or [
@@ -148,7 +152,7 @@ class _Records:
         headings = [heading for heading, _ in columns]
         if self.key:
             headings = [self.key, *headings]
-            rows = [[name, *row] for name, row in zip(values, rows, strict=True)]
+            rows = [[name, *row] for name, row in zip(self.names(values), rows, strict=True)]
         bold: Collection[int] = [n for n, value in enumerate(listed) if self.highlight(value)]
         return Table(self.title, headings, rows, self.caption, bold)
 
@@ -159,15 +163,18 @@ class _Records:
         rows = [[getattr(v, name) for name in names] for v in self.listed(values)]
         frame = pd.DataFrame(rows, columns=names)
         if self.key:
-            frame.insert(0, self.key, list(values))
+            frame.insert(0, self.key, self.names(values))
         return frame
 
+    def names(self, values: Any) -> list[str]:
+        return [name for name, value in self.select(values).items() if value is not None]
+
     def listed(self, values: Any) -> list[Any]:
-        if values is None:
-            return []
+        values = self.select(values)
         if isinstance(values, Mapping):
-            return list(values.values())
-        return list(values) if isinstance(values, Sequence) else [values]
+            values = list(values.values())
+        listed = list(values) if isinstance(values, Sequence) else [values]
+        return [value for value in listed if value is not None]
 
 
 def _cell(of: dataclasses.Field[Any], value: Any) -> Any:
