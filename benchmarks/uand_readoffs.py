@@ -24,8 +24,8 @@ import numpy as np
 from sklearn.linear_model import LinearRegression
 
 from interp_toolkit.files import replacing
-from interp_toolkit.probes import UANDReadoff
-from interp_toolkit.probes.uand.readoff import all_pairs
+from interp_toolkit.probes import UANDReadout
+from interp_toolkit.probes.uand.readout import all_pairs
 
 FITTED, HELD_OUT, NEURONS, RATE, DENSITY = 20_000, 4_000, 1_024, 0.02, 0.06
 
@@ -47,8 +47,8 @@ def ours(n_features: int) -> dict[str, Any]:
     before = peak()
     X, on = layer(n_features)
     start = time.perf_counter()
-    readoff = UANDReadoff().fit(X[:FITTED], on[:FITTED])
-    errors = readoff.errors(X[FITTED:], on[FITTED:])
+    readout = UANDReadout().fit(X[:FITTED], on[:FITTED])
+    errors = readout.errors(X[FITTED:], on[FITTED:])
     seconds = time.perf_counter() - start
     found = errors.epsilon()
     return {

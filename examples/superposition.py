@@ -14,11 +14,11 @@ from rich.console import Console
 
 import interp_toolkit as it
 from interp_toolkit.data.composites import all_composites
-from interp_toolkit.probes import UANDReadoff
+from interp_toolkit.probes import UANDReadout
 
 
 def main(folder: Path) -> None:
-    """A construction, a trained layer, a head; then the readoffs on plain arrays."""
+    """A construction, a trained layer, a head; then the readouts on plain arrays."""
     folder.mkdir(parents=True, exist_ok=True)
     console = Console(highlight=False)
     built, trained, heads = (it.load(f"toy:{n}") for n in ("uand", "uand-trained", "skip-bigrams"))
@@ -35,12 +35,12 @@ def main(folder: Path) -> None:
     found = {(int(b.key_feature), int(b.query_feature)) for b in results[-1].found[0].bigrams}
     console.print(f"{len(found & planted)} of the {len(found)} found are among those given.")
 
-    console.rule("The same readoffs on plain arrays")
+    console.rule("The same readouts on plain arrays")
     on = np.random.default_rng(0).permutation(all_composites(16, 4))  # booleans [input, feature]
     connections = built.ground_truth.connections[:16, :400].astype(float)  # [feature, neuron]
     neurons, fitted = (on @ connections - 1).clip(min=0), 2_000
-    readoff = UANDReadoff().fit(neurons[:fitted], on[:fitted])
-    console.print(f"120 pairs, held out: {readoff.epsilon(neurons[fitted:], on[fitted:])}")
+    readout = UANDReadout().fit(neurons[:fitted], on[:fitted])
+    console.print(f"120 pairs, held out: {readout.epsilon(neurons[fitted:], on[fitted:])}")
 
     it.write_report(results, folder / "superposition.html")
     console.print(f"The report, with the pictures: {folder / 'superposition.html'}")

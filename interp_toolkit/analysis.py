@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.sorting.analysis import SortingFinding
     from interp_toolkit.circuits.universal_keys.analysis import UniversalKeysFinding
     from interp_toolkit.probes.boolean.result import BooleanResult
-    from interp_toolkit.probes.uand.result import UANDResult
+    from interp_toolkit.probes.uand.result import UANDFinding
 
 # What each of our analyses returns, for type checkers; a plugin's is a `Result`.
 Functions = Literal["xor", "and", "or", "boolean"]
@@ -67,7 +67,7 @@ def analyze(
 @overload
 def analyze(
     model: Any, name: Literal["uand"], *, data: Any = None, **options: Any
-) -> UANDResult: ...
+) -> UANDFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["collapse"], *, data: Any = None, **options: Any

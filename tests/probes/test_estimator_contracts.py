@@ -16,7 +16,7 @@ from interp_toolkit import probes
 from interp_toolkit.probes import (
     BooleanProbe,
     LogisticProbe,
-    UANDReadoff,
+    UANDReadout,
     XORProbe,
 )
 
@@ -49,10 +49,10 @@ class XOR(Tabled, XORProbe):
     pass
 
 
-class Readoff(Tabled, UANDReadoff):
+class Readoff(Tabled, UANDReadout):
     def score(self, X, y=None):
         """Its score takes gates in place of labels."""
-        return UANDReadoff.score(self, X)
+        return UANDReadout.score(self, X)
 
 
 OURS = [

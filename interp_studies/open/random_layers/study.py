@@ -1,7 +1,7 @@
 """Which random layers compute universal AND, and from which width: `open/random-layers`.
 
 m features with an axis each, all inputs with up to three on. A random layer's neurons are read for
-the AND of every pair by fitted readoffs (`UANDReadoff`), fitted on four fifths of the inputs and
+the AND of every pair by fitted readoffs (`UANDReadout`), fitted on four fifths of the inputs and
 measured on the rest; its error is the mean over pairs of the worst error after the best gain and
 bias, and the width that it needs is where this mean crosses the 1/4 of an affine function, between
 two widths measured, on logarithms. At that width many a pair is still above 1/4. Nothing of the

@@ -14,7 +14,7 @@ from interp_studies.open.random_layers.layers import KINDS
 from interp_studies.power_law import LEAST
 from interp_toolkit.boolean_functions import AFFINE
 from interp_toolkit.data.composites import all_composites
-from interp_toolkit.probes import UANDReadoff
+from interp_toolkit.probes import UANDReadout
 
 
 def layers_job(
@@ -54,8 +54,8 @@ def mean_error(
     On one row in `held_out`, which the readoffs were not fitted on.
     """
     fitted = len(on) - len(on) // held_out
-    readoff = UANDReadoff(n_jobs=1).fit(activations[:fitted], on[:fitted])
-    worst = readoff.errors(activations[fitted:], on[fitted:]).worst_after_offset
+    readout = UANDReadout(n_jobs=1).fit(activations[:fitted], on[:fitted])
+    worst = readout.errors(activations[fitted:], on[fitted:]).worst_after_offset
     worst = worst[~np.isnan(worst)]
     return float(worst.mean()), float((worst < AFFINE).mean())
 

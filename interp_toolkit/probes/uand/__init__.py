@@ -2,12 +2,8 @@
 
 Arrays in, arrays out:
 
-- `inputs`: input arrays, checked
-- `whitening`: the factorisation that all readouts share
-- `readoff`: linear readouts of the AND of every pair
-- `tiles`: their scores, one feature's pairs at a time
-- `errors`: their errors by class of input
-- `claims`: the rule: which pairs are computed here, readable before, or absent
+- `readout`: `UANDReadout`, linear readouts of the AND of every pair
+- `errors`: their errors by class of input; which pairs are computed, readable before, or absent
 - `intersections`: the readout of the source's construction, from shared neurons
 
 Of a model:
@@ -15,6 +11,6 @@ Of a model:
 - `layers`: a layer's input, and the same layer with random weights
 - `site`: one layer beside its controls
 - `gates`: ANDs of ANDs and other boolean functions, layer by layer
-- `analysis`: runs all of this for one model
-- `result`, `verdict` and `figures`: what it returns, in tables, words and pictures
+- `analysis`: the analysis from end to end
+- `result` and `figures`: what it returns, in tables, words and pictures
 """

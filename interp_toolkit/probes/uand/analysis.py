@@ -1,8 +1,8 @@
 """Which ANDs of two features a model computes, and where: `interp analyze MODEL --probe uand`.
 
 Steps: label the data's places with features (columns, token sets, thresholded SAE latents); read
-each layer's activations and its input; fit and measure the readoffs of all pairs there and in the
-controls (`site`); sort the pairs by what can be said of them (`claims`); look for the source's own
+each layer's activations and its input; fit and measure the readouts of all pairs there and in the
+controls (`site`); sort the pairs by what can be said of them; look for the source's own
 construction in the weights (`intersections`).
 Three claims are kept apart: an AND is readable here and was not before; the layer reads ANDs better
 than random layers of the same weights; the layer is built by intersections.
@@ -12,7 +12,7 @@ Source: "Computation in superposition", sections 1 and 2.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from pydantic import Field, model_validator
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.task import task_data
 from interp_toolkit.errors import InputError
+from interp_toolkit.finding import MOST_FINDINGS, Run, analysis
 from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.features.options import FeatureOptions
 from interp_toolkit.models.features.samples import Samples, labelled_samples
@@ -28,22 +29,19 @@ from interp_toolkit.models.running.hooks import expand_hooks, hook_points
 from interp_toolkit.options import Flag, Names, Options, Position
 from interp_toolkit.probes.estimators.boolean import check_table
 from interp_toolkit.probes.uand import figures
-from interp_toolkit.probes.uand.claims import counts, main_claim
-from interp_toolkit.probes.uand.errors import PairErrors
-from interp_toolkit.probes.uand.gates import Composer, Depth, check_gates, measure_gates
+from interp_toolkit.probes.uand.errors import PairErrors, counts, main_claim
+from interp_toolkit.probes.uand.gates import Composer, check_gates, measure_gates
 from interp_toolkit.probes.uand.intersections import Intersections
-from interp_toolkit.probes.uand.layers import Layer, LayerReader
-from interp_toolkit.probes.uand.result import ComposedSummary, SiteSummary, UANDResult
-from interp_toolkit.probes.uand.site import (
-    FOLDS,
-    SiteErrors,
-    Split,
-    against_more,
-    measure_site,
-    split,
+from interp_toolkit.probes.uand.layers import LayerReader
+from interp_toolkit.probes.uand.result import (
+    ComposedSummary,
+    SiteSummary,
+    UANDFinding,
+    evidence_of,
+    findings,
+    headline,
 )
-from interp_toolkit.probes.uand.verdict import composed_words, evidence_of, joined, verdict
-from interp_toolkit.registry import Analysis
+from interp_toolkit.probes.uand.site import FOLDS, SiteErrors, against_more, measure_site, split
 
 NEURONS = "blocks.*.mlp.hook_post"
 SOURCE = "Computation in superposition, sections 1 and 2"
@@ -63,7 +61,7 @@ class UANDOptions(FeatureOptions, Options):
         None, description="Where to look; default: the data's own place in each row, else all."
     )
     gates: Annotated[Names, Flag("--gate", metavar="NAME,NAME")] = Field(
-        (), description="Features whose AND, or --table, is read off the readoffs of pairs."
+        (), description="Features whose AND, or --table, is read off the readouts of pairs."
     )
     table: Annotated[str | None, Flag(metavar="0110")] = Field(
         None, description="Truth table that the gates compute; default: their AND."
@@ -90,25 +88,15 @@ class UANDOptions(FeatureOptions, Options):
         return self
 
 
-def run(
-    model: Any,
-    data: FeatureData | None,
-    options: UANDOptions,
-    progress: Callable[[str], None],
-) -> UANDResult:
+def analyze(run: Run[UANDOptions]) -> UANDFinding:
     """Which pairs of features have an AND that can be read, at each layer, and which before it.
 
-    Args:
-        model: any TransformerLens model.
-        data: rows of tokens, with feature columns or (with `features`) without; None: inputs
-            of the model's own task.
-        options: see `UANDOptions`.
-        progress: told what is being done.
+    Without data the inputs are those of the model's own task.
 
     Raises:
-        InputError: no data, fewer than two features or fifty places, unknown hooks or gates.
+        InputError: no data, fewer than two features or fifty positions, unknown hooks or gates.
     """
-    seed = options.seed
+    model, options, seed, progress, data = run.model, run.options, run.seed, run.progress, run.data
     if data is None:
         if options.features is not None:
             raise InputError("--features says what to look for; give rows of tokens (--data FILE)")
@@ -123,7 +111,7 @@ def run(
         position=options.position,
         most=MOST_ROWS,
         seed=seed,
-        memory=options.memory,
+        memory=run.memory,
     )
     samples, left_out = _commonest(samples, options.most_features)
     if len(samples) < LEAST_ROWS or len(samples.names) < 2:
@@ -137,7 +125,7 @@ def run(
     summaries: list[SiteSummary] = []
     asked: list[list[dict[str, Any]]] = []
     composer, composed = Composer(samples.names, rows, MOST_ANDS), list[ComposedSummary]()
-    read = LayerReader(model, samples, names, options.memory)
+    read = LayerReader(model, samples, names, run.memory)
     for hook in names:
         layer = read(hook)
         progress(f"layer {len(sites) + 1} of {len(names)}: {hook}")
@@ -150,7 +138,11 @@ def run(
         )
         sites.append(site)
         summaries.append(_summary(site))
-        asked.append(_gates(wanted, samples, options.table, layer, rows))
+        asked.append(
+            measure_gates(
+                wanted, samples.names, options.table, layer.activations, layer.input, rows
+            )
+        )
         deeper = composer.follow(
             layer,
             site,
@@ -158,7 +150,10 @@ def run(
             reinitialisations=options.reinitialisations,
             progress=progress,
         )
-        composed += [_composed(found) for found in deeper]
+        composed += [
+            ComposedSummary(d.depth, d.names, d.left_out, d.computed(), _summary(d.site))
+            for d in deeper
+        ]
     focus = max(
         range(len(sites)),
         key=lambda k: (summaries[k].counts["computed"], -summaries[k].mean_worst),
@@ -168,31 +163,35 @@ def run(
         most = len(names) * (options.reinitialisations + 1)
         sites[focus] = against_more(read(names[focus]), rows, sites[focus], most, progress)
         summaries[focus] = _summary(sites[focus])
+    evidence = evidence_of(
+        summaries[focus], main, len(summaries), places=len(samples), held_out=FOLDS
+    )
+    sentences = findings(summaries, focus, main, evidence, composed, asked[focus])
     settings = options.settings(
         hooks=names,
         features=None if chosen is None else chosen.source,
     ) | {"features_sha256": None if chosen is None else chosen.sha256}
-    evidence = evidence_of(
-        summaries[focus], main, len(summaries), places=len(samples), held_out=FOLDS
-    )
-    return UANDResult(
-        probe="uand",
-        verdict=verdict(summaries[focus], main, evidence.status, len(summaries))
-        + joined(summaries, focus)
-        + composed_words(composed)
-        + "".join(f" {gate['said']}" for gate in asked[focus] if gate["said"]),
+    described = {
+        "source": samples.source,
+        "rows": len(data),
+        "places": len(samples),
+        "sha256": data.digest(),
+    }
+    return UANDFinding(
+        headline=headline(summaries[focus], main, evidence),
+        findings=sentences[:MOST_FINDINGS],
         evidence=evidence,
-        provenance=provenance(model, _described(data, samples), settings, seed),
+        provenance=provenance(model, described, settings, seed),
+        layers=summaries,
+        composed=composed,
+        epsilon=summaries[focus].epsilon,
+        pairs=_pairs(sites[focus], samples.names),
+        gates=asked[focus],
         features={"count": len(samples.names), "source": samples.source, "left_out": left_out},
         rows={"fitted": len(rows.fitted), "held_out": len(rows.held_out)},
-        pairs=_pairs(sites[focus], samples.names),
-        epsilon=summaries[focus].epsilon,
-        layers=summaries,
-        gates=asked[focus],
         focus=focus,
         every_pair=_every_pair(sites[focus], samples.names),
-        composed=composed,
-        notes=[f"left out: {left_out}"] if left_out else [],
+        notes=[*([f"left out: {left_out}"] if left_out else []), *sentences[MOST_FINDINGS:]],
         plots=_plots(sites[focus], summaries, samples.names),
     )
 
@@ -221,16 +220,6 @@ def _commonest(samples: Samples, most: int) -> tuple[Samples, str]:
     return kept, f"{never}, {rarer}" if never else rarer
 
 
-def _gates(
-    wanted: Sequence[Sequence[int]],
-    samples: Samples,
-    table: str | None,
-    layer: Layer,
-    rows: Split,
-) -> list[dict[str, Any]]:
-    return measure_gates(wanted, samples.names, table, layer.activations, layer.input, rows)
-
-
 def _summary(site: SiteErrors) -> SiteSummary:
     controls = {
         "layer": site.here,
@@ -257,12 +246,6 @@ def _summary(site: SiteErrors) -> SiteSummary:
         shuffled_read=site.shuffled_read,
         intersections=None if site.intersections is None else _described_sets(site.intersections),
         higher_fan_in=None if site.higher is None else dataclasses.asdict(site.higher),
-    )
-
-
-def _composed(found: Depth) -> ComposedSummary:
-    return ComposedSummary(
-        found.depth, found.names, found.left_out, found.computed(), _summary(found.site)
     )
 
 
@@ -351,16 +334,8 @@ def _plots(site: SiteErrors, summaries: Sequence[SiteSummary], names: Sequence[s
     return [*found, figures.random_layers(compared)] if compared else found
 
 
-def _described(data: FeatureData, samples: Samples) -> dict[str, Any]:
-    return {
-        "source": samples.source,
-        "rows": len(data),
-        "places": len(samples),
-        "sha256": data.digest(),
-    }
-
-
-def _unfit(model: Any, data: FeatureData | None) -> str | None:
+def unfit(model: Any, data: FeatureData | None) -> str | None:
+    """Why the analysis cannot run without further options; None where it can."""
     task = record_of(model).task or {}
     if data is None and task.get("function") != "uand":
         return "needs --data, with feature columns or --features"
@@ -369,11 +344,11 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
     return None
 
 
-UAND = Analysis(
+UAND = analysis(
     "uand",
-    "which ANDs of two features a layer computes: readoffs of all pairs, against their controls",
+    "which ANDs of two features a layer computes: readouts of all pairs, against their controls",
     UANDOptions,
-    run,
-    _unfit,
-    SOURCE,
+    analyze,
+    unfit,
+    source=SOURCE,
 )

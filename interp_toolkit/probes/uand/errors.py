@@ -1,21 +1,42 @@
-"""The errors of pairwise readoffs on inputs, gathered tile by tile, by class of input.
+"""The errors of pairwise readouts on inputs, and what they say of each pair.
 
 For a pair, an input has both features on, one of them, or none. Of each class a pair keeps how many
 inputs there are, the lowest and highest score and the sum of squared errors; of all pairs together
-there is a histogram of absolute errors, whose bins are 1 % wide, for quantiles.
+there is a histogram of absolute errors, whose bins are 1 % wide, for quantiles. One tile is a
+feature i with its partners j: its scores are looked at in two parts, inputs with i on (both on, or
+one) and inputs without (one on, or none).
+
+A pair counts as read where, held out, its worst error after the best gain and bias is below 1/4,
+which no affine function of two bits attains, so where every score with both on lies above all
+others by some distance. Were the labels unrelated to the activations, all k groups of rows with
+both on would come out on top of n in one out of C(n, k) orders: that is the p-value, adjusted for
+all pairs after Benjamini and Yekutieli, which holds whatever their dependence.
+
+- computed: read here, and neither at the layer's input nor from what enters its nonlinearity;
+- before: read at the layer's input, or from that, already;
+- absent: the worst error is 1/4 or more;
+- undecided: below 1/4, but on so few rows that chance is no worse an explanation, or on rows where
+  an affine function of the features is below 1/4 too (one of the two is never on without the
+  other, say), so that nothing follows;
+- unseen: never together in the rows fitted on, or in those held out: no error at all.
 """
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 from jaxtyping import Bool, Float, Int, Num
 from scipy import sparse
+from scipy.special import gammaln
 
-from interp_toolkit.boolean_functions import Epsilon, after_offset
+from interp_toolkit.boolean_functions import AFFINE, Epsilon, after_offset
 from interp_toolkit.formatting import Brief
 from interp_toolkit.probes.estimators.splits import Groups, group_codes
+from interp_toolkit.stats import benjamini_yekutieli
 
 Pairs = Int[np.ndarray, "pair 2"]
 
@@ -28,23 +49,23 @@ N_BINS = int(np.log(LARGEST / SMALLEST) / BIN)
 
 @dataclass(frozen=True, eq=False)
 class PairErrors(Brief):
-    """What the readoffs of some pairs do on some inputs.
+    """What the readouts of some pairs do on some inputs.
 
     Attributes:
         pairs: the two features of each pair.
-        fitted: inputs with both on that each readoff was fitted on; without any there is none.
+        fitted: inputs with both on that each readout was fitted on; without any there is none.
         together: of these inputs, those with both on; without any there is no error.
-        count: inputs by class and pair; 0 for pairs without a readoff or an error.
+        count: inputs by class and pair; 0 for pairs without a readout or an error.
         low, high: of the scores, by class and pair; NaN where there are none.
         squares: sums of squared errors, by class and pair.
         histogram: absolute errors by class, over pairs (see the module).
 
     Examples:
-        >>> from interp_toolkit.probes import UANDReadoff
+        >>> from interp_toolkit.probes import UANDReadout
         >>> rng = np.random.default_rng(0)
         >>> on = rng.random((200, 3)) < 0.5
         >>> X = np.column_stack([on, on[:, 0] & on[:, 1], rng.normal(size=200)]).astype(float)
-        >>> (UANDReadoff().fit(X, on).errors(X, on).worst < 0.25).tolist()
+        >>> (UANDReadout().fit(X, on).errors(X, on).worst < 0.25).tolist()
         [True, False, False]
     """
 
@@ -64,7 +85,7 @@ class PairErrors(Brief):
 
     @property
     def worst(self) -> Float[np.ndarray, " pair"]:
-        """The largest |readoff - AND| of each pair; NaN where it is not seen."""
+        """The largest |readout - AND| of each pair; NaN where it is not seen."""
         on, off = self._on(), self._off()
         sides = np.stack([np.abs(on - 1), np.abs(off)]).max(axis=(0, 1))
         return np.where(self.seen, sides, np.nan)
@@ -170,3 +191,231 @@ def groups_together(
         joint = (members.T @ members).tocoo()
         counts[joint.row, joint.col] += 1
     return np.asarray(counts[pairs[:, 0], pairs[:, 1]])
+
+
+class Tile(NamedTuple):
+    """The pairs of one feature.
+
+    Attributes:
+        first: the feature.
+        partners: the other features.
+        places: of the pairs in the list that they come from.
+    """
+
+    first: int
+    partners: Int[np.ndarray, " partner"]
+    places: Int[np.ndarray, " partner"]
+
+
+def tiles_of(pairs: Pairs, chosen: Int[np.ndarray, " chosen"]) -> list[Tile]:
+    """Some of the pairs, by their first feature."""
+    order = chosen[np.argsort(pairs[chosen, 0], kind="stable")]
+    starts = np.flatnonzero(np.diff(pairs[order, 0], prepend=-1))
+    parts = np.split(order, starts[1:]) if len(order) else []
+    return [Tile(int(pairs[part[0], 0]), pairs[part, 1], part) for part in parts]
+
+
+class TileErrors:
+    """What a tile's scores do on some inputs; two of them merge.
+
+    Attributes: as in `PairErrors`, for the partners.
+    """
+
+    def __init__(self, n_partners: int):
+        self.count = np.zeros((3, n_partners), dtype=np.int64)
+        self.low = np.full((3, n_partners), np.inf)
+        self.high = np.full((3, n_partners), -np.inf)
+        self.squares = np.zeros((3, n_partners))
+        self.histogram = np.zeros((3, N_BINS), dtype=np.int64)
+
+    def add(
+        self,
+        scores: Float[np.ndarray, "partner input"],
+        first: Bool[np.ndarray, " input"],
+        others: Bool[np.ndarray, "partner input"],
+        step: int,
+    ) -> None:
+        """Count in the scores of inputs with these features on.
+
+        Args:
+            scores: of each pair.
+            first: whether feature i is on.
+            others: whether feature j is.
+            step: of the scores of class none, every so-manieth input goes into the histogram.
+        """
+        with_first, without = scores[:, first], scores[:, ~first]
+        both, one = others[:, first], others[:, ~first]
+        self._add_few(BOTH, with_first, both, 1.0)
+        self._add_few(ONE, with_first, ~both, 0.0)
+        self._add_few(ONE, without, one, 0.0)
+        self._add_rest(without, one, step)
+
+    def _add_few(
+        self,
+        kind: int,
+        scores: Float[np.ndarray, "partner input"],
+        chosen: Bool[np.ndarray, "partner input"],
+        target: float,
+    ) -> None:
+        """The chosen scores, gathered."""
+        rows, columns = np.nonzero(chosen)
+        if not len(rows):
+            return
+        values = scores[rows, columns]
+        counts = np.bincount(rows, minlength=len(scores))
+        present = np.flatnonzero(counts)
+        starts = np.concatenate([[0], np.cumsum(counts[present])[:-1]])
+        self._extend(
+            kind,
+            present,
+            np.minimum.reduceat(values, starts),
+            np.maximum.reduceat(values, starts),
+        )
+        errors = values.astype(np.float64) - target
+        self.count[kind] += counts
+        self.squares[kind] += np.bincount(rows, errors**2, minlength=len(scores))
+        self.histogram[kind] += error_histogram(errors)
+
+    def _add_rest(
+        self,
+        scores: Float[np.ndarray, "partner input"],
+        left_out: Bool[np.ndarray, "partner input"],
+        step: int,
+    ) -> None:
+        """All scores but those left out; `scores` is overwritten."""
+        count = scores.shape[1] - left_out.sum(axis=1)
+        present = np.flatnonzero(count)
+        if not len(present):
+            return
+        self.count[NONE] += count
+        self.histogram[NONE] += error_histogram(scores[:, ::step][~left_out[:, ::step]])
+        scores[left_out] = 0.0
+        self.squares[NONE] += np.einsum("pi,pi->p", scores, scores, dtype=np.float64)
+        scores[left_out] = np.inf
+        low = scores.min(axis=1)
+        scores[left_out] = -np.inf
+        self._extend(NONE, present, low[present], scores.max(axis=1)[present])
+
+    def _extend(
+        self,
+        kind: int,
+        partners: Int[np.ndarray, " present"],
+        low: Float[np.ndarray, " present"],
+        high: Float[np.ndarray, " present"],
+    ) -> None:
+        self.low[kind, partners] = np.minimum(self.low[kind, partners], low)
+        self.high[kind, partners] = np.maximum(self.high[kind, partners], high)
+
+
+def gathered(
+    pairs: Pairs,
+    fitted: Int[np.ndarray, " pair"],
+    together: Int[np.ndarray, " pair"],
+    tiles: Sequence[Tile],
+    errors: Sequence[TileErrors],
+) -> PairErrors:
+    """All tiles' errors, in the order of the pairs."""
+    count, squares = np.zeros((3, len(pairs)), dtype=np.int64), np.zeros((3, len(pairs)))
+    low, high = np.full((2, 3, len(pairs)), np.nan)
+    histogram = np.zeros((3, N_BINS), dtype=np.int64)
+    for tile, found in zip(tiles, errors, strict=True):
+        count[:, tile.places], squares[:, tile.places] = found.count, found.squares
+        absent = found.count == 0
+        low[:, tile.places] = np.where(absent, np.nan, found.low)
+        high[:, tile.places] = np.where(absent, np.nan, found.high)
+        histogram += found.histogram
+    return PairErrors(pairs, fitted, together, count, low, high, squares, histogram)
+
+
+Claim = Literal["computed", "before", "absent", "undecided", "unseen"]
+CLAIMS: tuple[Claim, ...] = get_args(Claim)
+ROUNDING = 1e-3  # relative: an affine readout's 1/4 in float32 is not less than 1/4
+
+
+class PairEvidence(NamedTuple):
+    """Readouts of all pairs somewhere.
+
+    Attributes:
+        errors: on held-out rows.
+        q: of these, from `q_values`.
+    """
+
+    errors: PairErrors
+    q: Float[np.ndarray, " pair"]
+
+
+def q_values(
+    errors: PairErrors, together: Int[np.ndarray, " pair"], n_groups: int
+) -> Float[np.ndarray, " pair"]:
+    """Adjusted p-values of the pairs' separation (see the module); NaN of pairs never seen.
+
+    Args:
+        errors: on held-out rows.
+        together: independent groups of these rows in which both are on, by pair.
+        n_groups: groups of held-out rows.
+    """
+    log_orders = gammaln(n_groups + 1) - gammaln(together + 1) - gammaln(n_groups - together + 1)
+    p = np.where(errors.separated, np.exp(-log_orders), 1.0)
+    return benjamini_yekutieli(np.where(errors.seen, p, np.nan))
+
+
+def claims(
+    here: PairEvidence,
+    before: Sequence[PairEvidence],
+    affine: Bool[np.ndarray, " pair"],
+    level: float,
+) -> list[Claim]:
+    """What can be said of each pair; without anything before the layer nothing is computed there.
+
+    Args:
+        here: the readouts at the layer.
+        before: those at its input, and of what enters its nonlinearity.
+        affine: where an affine function of the features is the AND on these rows.
+        level: of the false discoveries.
+    """
+    read = is_read(here.errors)
+    sure = read & (here.q <= level) & ~affine
+    early = np.zeros(len(read), dtype=bool)
+    surely_early = early.copy()
+    for reading in before:
+        also = is_read(reading.errors)
+        early |= also
+        surely_early |= also & (reading.q <= level) & ~affine
+    named = np.where(read | early, "undecided", "absent")
+    named = np.where(sure & ~early & bool(before), "computed", named)
+    named = np.where(surely_early, "before", named)
+    found: list[Claim] = np.where(here.errors.seen, named, "unseen").tolist()
+    return found
+
+
+def never_apart(features: Bool[np.ndarray, "n m"], pairs: Pairs) -> Bool[np.ndarray, " pair"]:
+    """Pairs of which one of the four inputs (both, either alone, none) is not among the rows."""
+    together = groups_together(features, None, pairs)
+    alone = features.sum(axis=0)[pairs] - together[:, None]
+    neither = len(features) - together - alone.sum(axis=1)
+    return np.asarray((together == 0) | (alone == 0).any(axis=1) | (neither == 0))
+
+
+def counts(found: list[Claim]) -> dict[Claim, int]:
+    """How many pairs each claim is made of."""
+    counted = Counter(found)
+    return {claim: counted[claim] for claim in CLAIMS}
+
+
+def main_claim(found: list[Claim]) -> Claim:
+    """What the layer as a whole is said to do: computed or before, whichever more pairs are.
+
+    A layer may be built for a few pairs out of many, so only where there is none of these is it
+    absent or undecided, whichever more pairs are.
+    """
+    counted = counts(found)
+    rivals: tuple[tuple[Claim, Claim], ...] = (("computed", "before"), ("absent", "undecided"))
+    for one, other in rivals:
+        if counted[one] + counted[other]:
+            return one if counted[one] >= counted[other] else other
+    return "undecided"
+
+
+def is_read(errors: PairErrors) -> Bool[np.ndarray, " pair"]:
+    """Whether the worst error after offset is below what an affine function attains."""
+    return errors.seen & (errors.worst_after_offset < AFFINE * (1 - ROUNDING))

@@ -77,8 +77,8 @@ def random_layers(sites: Sequence[SiteSummary]) -> Figure:
         ("random layers", NEUTRAL, "line-ns-open", [s.random_mean_worst for s in sites]),
         ("the layer", CLASS_COLORS[1], "diamond", [[s.mean_worst] for s in sites]),
     ):
-        x = [v for mine in values for v in mine]
-        y = [s.hook for s, mine in zip(sites, values, strict=True) for _ in mine]
+        x = [v for group in values for v in group]
+        y = [s.hook for s, group in zip(sites, values, strict=True) for _ in group]
         marks = plots.markers(x, y, color, kind, symbol=symbol, size=13)
         marks["marker"]["line"] = {"width": 2}
         data.append(marks | plots.hover("%{y}<br>%{x:.4f}"))

@@ -3,10 +3,10 @@
 Also here:
 - aNDs of ANDs: what later layers compute of what earlier ones did.
 
-A circuit's second layer takes the first layer's gates as its features, which no readoff of two of
+A circuit's second layer takes the first layer's gates as its features, which no readout of two of
 the model's own features finds. So, layer by layer, the ANDs that earlier layers compute (see
-`claims`) are taken as features in their turn, and the layer is measured for their pairs, with the
-same controls; what is computed there may be a feature of the layers after it, and so on.
+`errors.claims`) are taken as features in their turn, and the layer is measured for their pairs,
+with the same controls; what is computed there may be a feature of the layers after it, and so on.
 Source: "Computation in superposition", section 1.3 (sparse boolean circuits).
 """
 
@@ -23,12 +23,12 @@ from interp_toolkit.boolean_functions import AFFINE, epsilon, mobius
 from interp_toolkit.errors import InputError, suggestion
 from interp_toolkit.probes.estimators.boolean import truth_values
 from interp_toolkit.probes.uand.layers import Layer
-from interp_toolkit.probes.uand.readoff import UANDReadoff
+from interp_toolkit.probes.uand.readout import UANDReadout
 from interp_toolkit.probes.uand.site import SiteErrors, Split, measure_site
 
-Readoff = tuple[Float[np.ndarray, " d"], float]
+Readout = tuple[Float[np.ndarray, " d"], float]
 
-MOST_FEATURES = 6  # of a gate: 2^k readoffs make one table
+MOST_FEATURES = 6  # of a gate: 2^k readouts make one table
 
 
 def check_gates(gates: Sequence[str], names: Sequence[str], table: str | None) -> list[list[int]]:
@@ -70,7 +70,7 @@ def measure_gates(
 
     An AND is read off the layer alone; other functions also need their single features, which a
     layer may not keep, so these are read off the layer and its input side by side: through their
-    ANDs, and, as "fitted", by one readoff fitted to the function itself. "said" is what follows.
+    ANDs, and, as "fitted", by one readout fitted to the function itself. "said" is what follows.
     """
     if not gates:
         return []
@@ -95,12 +95,12 @@ def _errors(
     table: str | None,
     rows: Split,
 ) -> list[dict[str, Any]]:
-    readoff = UANDReadoff().fit(X[rows.fitted], rows.labels[rows.fitted])
-    return [_gate_errors(readoff, X[rows.held_out], gate, table, rows) for gate in gates]
+    readout = UANDReadout().fit(X[rows.fitted], rows.labels[rows.fitted])
+    return [_gate_errors(readout, X[rows.held_out], gate, table, rows) for gate in gates]
 
 
 def _gate_errors(
-    readoff: UANDReadoff,
+    readout: UANDReadout,
     held_out: Float[np.ndarray, "held_out d"],
     gate: Sequence[int],
     table: str | None,
@@ -111,7 +111,7 @@ def _gate_errors(
         on.all(axis=1) if table is None else truth_values(table, on)
     )
 
-    def measured(read: Callable[[str, Sequence[int]], Readoff]) -> dict[str, float | None]:
+    def measured(read: Callable[[str, Sequence[int]], Readout]) -> dict[str, float | None]:
         try:
             direction, intercept = read(table or _and(len(gate)), gate)
         except InputError:  # never together in the rows fitted on
@@ -120,8 +120,8 @@ def _gate_errors(
         kept = found.worst, found.worst_after_offset, found.rms
         return dict(zip(("worst", "worst_after_offset", "rms"), kept, strict=True))
 
-    fitted = None if table is None else measured(readoff.fitted_readoff)
-    through = measured(readoff.truth_table_readoff)
+    fitted = None if table is None else measured(readout.fitted_readout)
+    through = measured(readout.truth_table_readout)
     return {**through, "true": int(truth.sum()), "fitted": fitted}
 
 

@@ -1,7 +1,7 @@
-"""The construction's own readoff: which neurons two features share.
+"""The construction's own readout: which neurons two features share.
 
 In the source's layer a neuron listens to a random set of features with weight 1 and has bias -1,
-and the AND of two features is read off the neurons that listen to both, with the readoff
+and the AND of two features is read off the neurons that listen to both, with the readout
 1[S_i ∩ S_j] / |S_i ∩ S_j|. Given what each feature adds to each neuron's input, and the neurons'
 typical bias -a, the sets are found where these numbers have two levels, 0 and a: cut at a/2, each
 side has its mean within NEAR of its level and scatters by no more than SCATTER, both in units of a.
@@ -27,8 +27,14 @@ from scipy import stats
 
 from interp_toolkit.boolean_functions import gate_after_offset
 from interp_toolkit.formatting import Brief
-from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
-from interp_toolkit.probes.uand.tiles import TileErrors, gathered, tiles_of
+from interp_toolkit.probes.uand.errors import (
+    PairErrors,
+    Pairs,
+    TileErrors,
+    gathered,
+    groups_together,
+    tiles_of,
+)
 from interp_toolkit.stats import benjamini_yekutieli
 
 NEAR = 0.2
@@ -49,7 +55,7 @@ class Intersections(Brief):
         connections: which neurons listen to which features.
         shared: neurons that each pair shares.
         targeted: pairs that share more than chance would have them share.
-        errors: of the readoffs along the shared neurons, on held-out rows.
+        errors: of the readouts along the shared neurons, on held-out rows.
     """
 
     level: float
@@ -125,7 +131,7 @@ def find_intersections(
         bias: what comes in without any feature.
         activations: of the neurons, on held-out rows.
         features: of these rows.
-        pairs: whose readoffs to measure.
+        pairs: whose readouts to measure.
         level: of the false discoveries among targeted pairs.
     """
     found = _two_levels(weights, bias, 2)
@@ -171,8 +177,8 @@ def find_higher(
             return None
         share = float(some.mean())
         kept = some & truth.any(axis=0)
-        readoffs = shared[kept] / shared[kept].sum(axis=1, keepdims=True)
-        scores = activations @ readoffs.T.astype(activations.dtype) / upper
+        readouts = shared[kept] / shared[kept].sum(axis=1, keepdims=True)
+        scores = activations @ readouts.T.astype(activations.dtype) / upper
         truth = truth[:, kept]
         least = gate_after_offset(scores, truth)
         on = np.where(truth, scores, np.inf).min(axis=0)
@@ -243,14 +249,14 @@ def _measure(
     features: Bool[np.ndarray, "n feature"],
     pairs: Pairs,
 ) -> PairErrors:
-    """Errors of the readoffs; a pair that shares no neuron reads 0."""
+    """Errors of the readouts; a pair that shares no neuron reads 0."""
     together = groups_together(features, None, pairs)
     tiles = tiles_of(pairs, np.flatnonzero(together))
     on = np.ascontiguousarray(features.T)
     found = [TileErrors(len(tile.partners)) for tile in tiles]
     for tile, errors in zip(tiles, found, strict=True):
         both = connected[tile.first] & connected[tile.partners]
-        readoffs = both / np.maximum(both.sum(axis=1), 1)[:, None]
-        scores = readoffs.astype(activations.dtype) @ activations.T
+        readouts = both / np.maximum(both.sum(axis=1), 1)[:, None]
+        scores = readouts.astype(activations.dtype) @ activations.T
         errors.add(scores, on[tile.first], on[tile.partners], step=1)
     return gathered(pairs, np.ones(len(pairs), dtype=np.int64), together, tiles, found)

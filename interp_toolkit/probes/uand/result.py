@@ -1,13 +1,21 @@
-"""What the universal-AND analysis returns: each layer's errors beside their controls."""
+"""What the universal-AND analysis returns: each layer beside its controls, in tables and words."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from interp_toolkit.boolean_functions import Epsilon
-from interp_toolkit.results import Evidence, Result, Table
+from interp_toolkit.evidence import Control, control_of_copies, control_of_p, effect_status
+from interp_toolkit.finding import Finding, column, records
+from interp_toolkit.probes.uand.errors import Claim
+from interp_toolkit.results import Evidence, Status, Table
+from interp_toolkit.stats import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -22,8 +30,8 @@ class SiteSummary:
     Attributes:
         hook: the hook point.
         input: what its input is called, or None.
-        counts: pairs by claim (see `probes.uand.claims`).
-        epsilon: the errors of the readoffs over all pairs that were seen together, on held-out
+        counts: pairs by claim (see `probes.uand.errors`).
+        epsilon: the errors of the readouts over all pairs that were seen together, on held-out
             rows: of the "layer", its "input", a "reinitialised" layer and "shuffled" labels.
         by_class: of the layer: "worst", "q99" and "rms" by what is on ("both", "one", "none").
         mean_worst: the layer's mean over pairs of the worst error after offset.
@@ -73,57 +81,148 @@ class ComposedSummary:
 
 @dataclass(frozen=True)
 class UANDEvidence(Evidence):
-    """What the verdict on ANDs rests on, at the layer that it is about.
+    """What the status rests on, at the layer that it is about.
 
     Attributes:
         site: the layer.
         input: what its input is called, or None.
         counts: pairs by claim.
         shuffled_read: pairs called read although their labels were shuffled.
-        random_layers: how many it was held against.
+        random_layers: how many it was compared with.
         p_better: the chance that one of them reads the pairs as well; None without any.
         behind_attention: whether attention may have brought ANDs from other positions.
-        places: looked at.
+        places: positions in rows that were looked at.
         held_out: one in so many of them, whole rows together.
     """
 
-    site: str
-    input: str | None
-    counts: Mapping[str, int]
-    shuffled_read: int
-    random_layers: int
-    p_better: float | None
-    behind_attention: bool
-    places: int
-    held_out: int
+    site: str = column("layer")
+    input: str | None = column("its input")
+    counts: Mapping[str, int] = column("pairs")
+    shuffled_read: int = column("pairs read with shuffled labels")
+    random_layers: int = column("random layers of the same weights")
+    p_better: float | None = column("p that one reads the pairs as well")
+    behind_attention: bool = column("attention may have brought them")
+    places: int = column("positions in rows")
+    held_out: int = column("of these held out, one in")
 
 
-@dataclass(frozen=True)
-class UANDResult(Result):
+CLAIM_COLUMNS = ("computed", "before", "absent", "undecided", "unseen")
+
+
+def _count(claim: str) -> Callable[[SiteSummary], int]:
+    return lambda site: site.counts[claim]
+
+
+def _composed_count(claim: str) -> Callable[[ComposedSummary], int]:
+    return lambda composed: composed.site.counts[claim]
+
+
+def _three_digits(value: float | None) -> float | None:
+    return None if value is None else float(f"{value:.3g}")
+
+
+def _random_mean(site: SiteSummary) -> float | None:
+    values = site.random_mean_worst
+    return _three_digits(sum(values) / len(values)) if values else None
+
+
+@dataclass(frozen=True, kw_only=True)
+class UANDFinding(Finding):
     """Which ANDs of two features can be read where, and what that means.
 
     Attributes:
-        features: how many, their names, where they come from, and what was left out.
-        rows: fitted and held out.
-        pairs: of the layer that the verdict is about: "counts" by claim, the "best" and "worst"
-            pairs, and the construction's "named" ones, if it is there.
-        epsilon: of that layer, as in `SiteSummary`.
         layers: every layer.
-        gates: readoffs asked for by name: ANDs of several features, or a truth table.
         composed: later layers, asked for ANDs of what earlier ones compute.
-        focus: the number of the layer that the verdict is about.
+        epsilon: the errors at the layer that the headline is about, as in `SiteSummary`.
+        pairs: of that layer: "counts" by claim, the "best" and "worst" pairs, and the
+            construction's "named" ones, if it is there.
+        gates: readouts asked for by name: ANDs of several features, or a truth table.
+        features: how many, where they come from, and what was left out.
+        rows: fitted and held out.
+        focus: the number of the layer that the headline is about.
         every_pair: all pairs of that layer, for `to_frame`.
     """
 
+    evidence: UANDEvidence
+    layers: Sequence[SiteSummary] = records(
+        SiteSummary,
+        "Pairs of features",
+        "Pairs by claim; computed: read here and not before, whatever random layers do. "
+        "ε: mean over pairs of the worst error on held-out inputs after the best gain and "
+        "bias; 1/4 is what an affine function of two bits has. Random: the same of random "
+        "layers, their mean; p: the chance that one reads the pairs as well, of each layer "
+        "alone.",
+        cells={
+            "layer": lambda site: site.hook,
+            **{claim: _count(claim) for claim in CLAIM_COLUMNS},
+            "ε": lambda site: _three_digits(site.mean_worst),
+            "random": _random_mean,
+            "p": lambda site: _three_digits(site.p_better),
+        },
+    )
+    composed: Sequence[ComposedSummary] = records(
+        ComposedSummary,
+        "ANDs of ANDs",
+        "ANDs that earlier layers compute, taken as features: pairs of these by claim. Depth "
+        "2: ANDs of ANDs of features.",
+        least=1,
+        cells={
+            "layer": lambda composed: composed.site.hook,
+            "depth": lambda composed: composed.depth,
+            "features": lambda composed: len(composed.features),
+            **{claim: _composed_count(claim) for claim in CLAIM_COLUMNS},
+        },
+    )
+    epsilon: Mapping[str, Epsilon | None] = records(
+        Epsilon,
+        "Errors at the layer and in its controls",
+        "Errors |readout - AND| over all pairs seen together and all held-out inputs: the worst, "
+        "the worst after each pair's best gain and bias, the 99 % quantile, the root mean square.",
+        key="readout at",
+        cells={
+            "worst": lambda error: error.worst,
+            "after offset": lambda error: error.worst_after_offset,
+            "99 %": lambda error: error.q99,
+            "rms": lambda error: error.rms,
+        },
+    )
+    pairs: Record = records(
+        dict,
+        "Best and worst pairs",
+        "The best and the worst pairs on held-out inputs; together: inputs with both on.",
+        select=lambda pairs: [*pairs["best"], *pairs["worst"]],
+        cells={
+            "first": itemgetter("first"),
+            "second": itemgetter("second"),
+            "claim": itemgetter("claim"),
+            "worst": itemgetter("worst"),
+            "after offset": itemgetter("worst_after_offset"),
+            "at the input": itemgetter("input"),
+            "together": itemgetter("together"),
+        },
+    )
+    gates: Sequence[Record] = records(
+        dict,
+        "Gates asked for",
+        "Readouts made of ANDs; true: held-out inputs on which the function is true; fitted to "
+        "itself: one readout for the whole function.",
+        least=1,
+        cells={
+            "gate": itemgetter("gate"),
+            "function": itemgetter("function"),
+            "worst": itemgetter("worst"),
+            "after offset": itemgetter("worst_after_offset"),
+            "rms": itemgetter("rms"),
+            "true": itemgetter("true"),
+            "at the input": itemgetter("input"),
+            "fitted to itself": lambda gate: (gate["fitted"] or {}).get("worst"),
+            "after offset ": lambda gate: (gate["fitted"] or {}).get("worst_after_offset"),
+        },
+    )
     features: Record
     rows: Record
-    pairs: Record
-    epsilon: Mapping[str, Epsilon | None]
-    layers: Sequence[SiteSummary]
-    gates: Sequence[Record]
     focus: int
     every_pair: Mapping[str, Sequence[Any]]
-    composed: Sequence[ComposedSummary] = ()
 
     omit_from_json: ClassVar[frozenset[str]] = frozenset({"every_pair"})
 
@@ -134,90 +233,262 @@ class UANDResult(Result):
         return pd.DataFrame(dict(self.every_pair))
 
     def tables(self) -> list[Table]:
-        """The layers; the errors by control; the best pairs; the gates asked for."""
-        site = self.layers[self.focus]
-        found = [self._layer_table(), _controls(site), _classes(site), self._pairs()]
-        if self.composed:
-            found.insert(1, self._composed())
-        return [*found, self._gates()] if self.gates else found
-
-    def _layer_table(self) -> Table:
-        columns = ["layer", "computed", "before", "absent", "undecided", "unseen"]
-        rows = [
-            [
-                s.hook,
-                *(s.counts[c] for c in columns[1:]),
-                *(_short(value) for value in (s.mean_worst, _mean(s), s.p_better)),
-            ]
-            for s in self.layers
-        ]
-        caption = (
-            "Pairs by claim; computed: read here and not before, whatever random layers do. "
-            "ε: mean over pairs of the worst error on held-out inputs after the best gain and "
-            "bias; 1/4 is what an affine function of two bits has. Random: the same of random "
-            "layers, their mean; p: the chance that one reads the pairs as well, of each layer "
-            "alone."
-        )
-        columns = [*columns, "ε", "random", "p"]
-        return Table("Pairs of features", columns, rows, caption, highlight=[self.focus])
-
-    def _composed(self) -> Table:
-        claims = ["computed", "before", "absent", "undecided", "unseen"]
-        rows = [
-            [c.site.hook, c.depth, len(c.features), *(c.site.counts[claim] for claim in claims)]
-            for c in self.composed
-        ]
-        caption = (
-            "ANDs that earlier layers compute, taken as features: pairs of these by claim. Depth "
-            "2: ANDs of ANDs of features."
-        )
-        return Table("ANDs of ANDs", ["layer", "depth", "features", *claims], rows, caption)
-
-    def _pairs(self) -> Table:
-        columns = ["first", "second", "claim", "worst", "after offset", "at the input", "together"]
-        keys = ["first", "second", "claim", "worst", "worst_after_offset", "input", "together"]
-        rows = [[pair[key] for key in keys] for pair in (*self.pairs["best"], *self.pairs["worst"])]
-        caption = "The best and the worst pairs on held-out inputs; together: inputs with both on."
-        return Table("Best and worst pairs", columns, rows, caption)
-
-    def _gates(self) -> Table:
-        columns = ["gate", "function", "worst", "after offset", "rms", "true", "at the input"]
-        keys = ["gate", "function", "worst", "worst_after_offset", "rms", "true", "input"]
-        rows = [[gate[key] for key in keys] for gate in self.gates]
-        caption = "Readoffs made of ANDs; true: held-out inputs on which the function is true."
-        if any(gate["fitted"] for gate in self.gates):
-            columns += ["fitted to itself", "after offset"]
-            for row, gate in zip(rows, self.gates, strict=True):
-                row += [gate["fitted"][key] for key in ("worst", "worst_after_offset")]
-            caption += " Fitted to itself: one readoff for the whole function."
-        return Table("Gates asked for", columns, rows, caption)
+        """The records' tables and, after the controls, a matrix: errors by class of input."""
+        layers, *more = super().tables()
+        measures, by_class = ("worst", "q99", "rms"), self.layers[self.focus].by_class
+        rows = [[f"{c} on", *(by_class[m][c] for m in measures)] for c in ("both", "one", "none")]
+        title = "The layer's errors by input"
+        more.insert(1 + bool(self.composed), Table(title, ["input", "worst", "99 %", "rms"], rows))
+        return [dataclasses.replace(layers, highlight=[self.focus]), *more]
 
 
-def _mean(site: SiteSummary) -> float | None:
-    values = site.random_mean_worst
-    return sum(values) / len(values) if values else None
+BELOW = "below 1/4 after the best gain and bias"
+_REASONS: Mapping[str, str] = {
+    "before": "the ANDs can be read off the layer's input too",
+    "absent": "the worst errors are above the 1/4 that an affine function has",
+    "undecided": "too few rows have both features on, an affine function of the features is their "
+    "AND on these rows, or nothing stands before the layer to compare with",
+}
 
 
-def _short(value: float | None) -> float | None:
-    return None if value is None else float(f"{value:.3g}")
+def evidence_of(
+    site: SiteSummary, main: Claim, n_layers: int, *, places: int, held_out: int
+) -> UANDEvidence:
+    """The status, and the numbers that it follows from.
 
+    ANDs are *computed* only where random layers of the same weights read them less well.
 
-def _controls(site: SiteSummary) -> Table:
-    keys = ["worst", "worst_after_offset", "q99", "rms"]
-    rows = [
-        [name, *(getattr(e, key) for key in keys)]
-        for name, e in site.epsilon.items()
-        if e is not None
-    ]
-    caption = (
-        "Errors |readoff - AND| over all pairs seen together and all held-out inputs: the worst, "
-        "the worst after each pair's best gain and bias, the 99 % quantile, the root mean square."
+    Args:
+        site: the layer.
+        main: the claim of most pairs (see `errors.main_claim`).
+        n_layers: how many were looked at, of which this one was chosen.
+        places: looked at.
+        held_out: one in so many of them.
+    """
+    drawn = len(site.random_mean_worst)
+    status: Status = main
+    reason = _REASONS.get(main)
+    if main == "computed":
+        n = site.counts["computed"]
+        status, reason = effect_status(n, n, 1, [_random_layers(site, n_layers)])
+        status = "computed" if status == "detected" else status
+    return UANDEvidence(
+        status=status,
+        reason=reason,
+        site=site.hook,
+        input=site.input,
+        counts=site.counts,
+        shuffled_read=site.shuffled_read,
+        random_layers=drawn,
+        p_better=site.p_better if drawn else None,
+        behind_attention=site.behind_attention,
+        places=places,
+        held_out=held_out,
     )
-    columns = ["readoff at", "worst", "after offset", "99 %", "rms"]
-    return Table(f"Errors at {site.hook}", columns, rows, caption)
 
 
-def _classes(site: SiteSummary) -> Table:
-    measures = ["worst", "q99", "rms"]
-    rows = [[f"{c} on", *(site.by_class[m][c] for m in measures)] for c in ("both", "one", "none")]
-    return Table("The layer's errors by input", ["input", "worst", "99 %", "rms"], rows)
+def _random_layers(site: SiteSummary, n_layers: int) -> Control:
+    """The control of random layers, corrected for the layers looked at (Bonferroni).
+
+    Its p is a rank, so in steps. The layer must also lie beyond the prediction limit of one more
+    random layer, at half the level: better and worse are both looked at.
+    """
+    name = "random layers of the same weights"
+    smallest = n_layers / (1 + len(site.random_mean_worst))
+    p_value = float(np.minimum(1, site.p_better * n_layers))
+    rank = control_of_p(name, p_value, LEVEL, smallest)
+    if rank.outcome != "passed":
+        return rank
+    others, own = -np.array(site.random_mean_worst), -site.mean_worst
+    control = control_of_copies(name, own, own, others, level=LEVEL / 2 / n_layers)
+    reason = f"{name}: one more may read the pairs as well"
+    return dataclasses.replace(control, reason=None if control.outcome == "passed" else reason)
+
+
+def headline(site: SiteSummary, main: Claim, evidence: UANDEvidence) -> str:
+    """What the layer does with the ANDs of two features, in one sentence.
+
+    Args:
+        site: the layer.
+        main: the claim of most pairs (see `errors.main_claim`).
+        evidence: with its status.
+    """
+    n, seen, hook = f"{site.counts[main]:,}", f"{_seen(site):,}", site.hook
+    if not _seen(site):
+        return f"Nothing can be said at {hook}: no two features are on together often enough."
+    if main == "undecided":
+        return f"Undecided at {hook}: whether the ANDs of {n} of {seen} feature pairs are computed."
+    if main == "before":
+        return f"The ANDs of {n} of {seen} feature pairs are readable before {hook} already."
+    if main == "absent":
+        return f"The ANDs of {n} of {seen} feature pairs are not readable at {hook}."
+    if evidence.status == "computed":
+        computed = f"The ANDs of {n} of {seen} feature pairs are computed at {hook}"
+        return f"{computed}, beyond what random layers give."
+    readable = f"The ANDs of {n} of {seen} feature pairs are readable at {hook}"
+    if evidence.status == "uninformative":
+        return f"{readable}, but no better than in random layers."
+    return f"{readable}; whether it computes them is undecided."
+
+
+def _seen(site: SiteSummary) -> int:
+    return sum(n for claim, n in site.counts.items() if claim != "unseen")
+
+
+def findings(
+    sites: Sequence[SiteSummary],
+    focus: int,
+    main: Claim,
+    evidence: UANDEvidence,
+    composed: Sequence[ComposedSummary],
+    gates: Sequence[Record],
+) -> list[str]:
+    """Sentences of facts, the most important first.
+
+    Args:
+        sites: every layer.
+        focus: the one that the headline is about.
+        main: the claim of most of its pairs.
+        evidence: with its status.
+        composed: layers asked for ANDs of ANDs.
+        gates: readouts asked for by name.
+    """
+    site, n_layers = sites[focus], len(sites)
+    listed = []
+    if evidence.status == "undecided":
+        reason = (evidence.reason or "").replace(": ", ", ")
+        listed.append(f"Undecided: {reason}.")
+    listed.append(_readable(site, main))
+    if main == "computed" or (main == "absent" and site.random_mean_worst):
+        listed.append(_random(site, n_layers))
+    if evidence.status == "uninformative":
+        listed.reverse()
+    listed += [gate["said"] for gate in gates if gate["said"]]
+    if site.intersections is not None:
+        listed.append(_construction(site.intersections))
+    if site.higher_fan_in is not None:
+        listed.append(higher_words(site.higher_fan_in))
+    for part in composed:
+        claim = _main(part.site)
+        own = evidence_of(part.site, claim, len(composed), places=0, held_out=0)
+        kind = "ANDs" if part.depth == 2 else f"ANDs of depth {part.depth - 1}"
+        text = headline(part.site, claim, own)
+        text = text[0].lower() + text[1:]
+        listed.append(
+            f"With the {len(part.features):,} {kind} of earlier layers as features, {text}"
+        )
+    others = [s.counts["computed"] > 0 for k, s in enumerate(sites) if k != focus]
+    if others:
+        listed.append(
+            "Other layers with an AND of two features that their input lacks: "
+            f"{sum(others)} of {len(others)}."
+        )
+    return listed
+
+
+def _readable(site: SiteSummary, main: Claim) -> str:
+    """How many pairs can be read, by the worst error, here and at the input."""
+    counts, unseen = site.counts, site.counts["unseen"]
+    if not _seen(site):
+        return (
+            f"None of the {unseen:,} pairs is on together both in the rows fitted on and in those "
+            "held out: give more rows."
+        )
+    kinds = {
+        "computed": "are readable here only",
+        "before": "are readable before",
+        "absent": "are not readable",
+        "undecided": "are undecided",
+        "unseen": "are never on together in the rows fitted on or held out",
+    }
+    others = [f"{n:,} {kinds[c]}" for c, n in counts.items() if n and c != main]
+    rest = f"; {', '.join(others)}" if others else ""
+    n = f"{counts[main]:,} pairs"
+    if main == "computed":
+        where = site.input or "input"
+        if site.behind_attention:
+            where += ", at this position (attention may have brought it from another)"
+        return f"The worst error on held-out rows is {BELOW} for {n}, and not so at {where}{rest}."
+    if main == "before":
+        return f"At {site.input} the worst error on held-out rows is {BELOW} for {n}{rest}."
+    if main == "absent":
+        return (
+            f"The worst error on held-out rows is 1/4 or more for {n}, no better than an affine "
+            f"function of two bits{rest}."
+        )
+    return f"Undecided are {n}{rest}."
+
+
+def _random(site: SiteSummary, n_layers: int) -> str:
+    """Whether random layers of the same weights read the pairs as well."""
+    values = sorted(site.random_mean_worst)
+    if not values:
+        return "No random layers were compared, so whether the layer computes them is undecided."
+    low, high = f"{values[0]:.3f}", f"{values[-1]:.3f}"
+    span = low if low == high else f"{low} to {high}"
+    numbers = (
+        f"mean worst error {site.mean_worst:.3f} against {span} in {len(values)} of them, "
+        f"p = {site.p_better:.2g}"
+    )
+    layers, control = "andom layers of the same weights", _random_layers(site, n_layers)
+    if control.outcome == "passed":
+        return f"R{layers} read them less well: {numbers}."
+    if site.p_worse <= LEVEL:
+        return f"R{layers} read them better: {numbers}."
+    if control.outcome == "powerless":
+        more = "compare more (--reinitialisations)"
+        return f"Whether r{layers} read them as well is undecided: {numbers}; {more}."
+    if site.p_better * n_layers <= LEVEL:
+        return f"One more of the r{layers} may read them as well: {numbers}."
+    if site.p_better <= LEVEL:
+        return (
+            f"R{layers} read them less well ({numbers} for this layer alone), but of {n_layers} "
+            "layers one may do so by chance."
+        )
+    return f"R{layers} read them as well: {numbers}."
+
+
+def _construction(found: Record) -> str:
+    """Whether the weights are the 0/1 construction, and what its readouts separate."""
+    kind = "the construction of universal AND" if found["universal"] else "a construction"
+    pairs = "targeted pairs" if found["targeted"] else "pairs that share a neuron"
+    text = (
+        f"The weights are {kind} by intersections: levels 0 and {found['level']:.3g}, "
+        f"{found['named_count']:,} {pairs}"
+    )
+    if found["worst"] is None:
+        return f"{text}, none on together in the rows held out."
+    but = "but" if 2 * found["separated"] < found["named_seen"] else "and"
+    only = "only " if but == "but" else ""
+    return (
+        f"{text}, {but} the readouts along shared neurons separate {only}{found['separated']:,} of "
+        f"the {found['named_seen']:,} seen (worst error {found['worst']:.3g}, "
+        f"{found['worst_after_offset']:.3g} after offset)."
+    )
+
+
+def higher_words(found: Mapping[str, Any]) -> str:
+    """The construction for more than two features."""
+    k, sampled = found["fan_in"], found["sampled"]
+    sets = f"{found['gates']:,} sets of {k} that share a neuron"
+    if sampled is not None:
+        sets = f"about {sets}, counted on {sampled:,} drawn"
+    text = (
+        f"The weights are the construction for ANDs of {k} features, not of two: levels 0 "
+        f"and {found['level']:.3g} under a bias of {found['bias']:.3g}, and {sets}"
+    )
+    if not found["measured"]:
+        return f"{text}, none of those looked at on together in the rows held out."
+    return (
+        f"{text}; the readouts along shared neurons separate {found['separated']:,} of the "
+        f"{found['measured']:,} measured (worst error {found['worst']:.3g}, "
+        f"{found['worst_after_offset']:.3g} after offset)."
+    )
+
+
+def _main(site: SiteSummary) -> Claim:
+    """The claim to begin with: as `errors.main_claim`, but computed before all."""
+    order: tuple[Claim, ...] = ("computed", "before", "absent", "undecided")
+    if site.counts["computed"]:
+        return "computed"
+    return max(order, key=lambda claim: site.counts[claim])

@@ -1,6 +1,6 @@
-"""One layer measured: the readoffs of all pairs there, and what they have to be held against.
+"""One layer measured: the readouts of all pairs there, and in its controls.
 
-Rows are split once, whole groups on one side. The readoffs are fitted on four fifths and measured
+Rows are split once, whole groups on one side. The readouts are fitted on four fifths and measured
 on the rest: at the layer, at its input, with shuffled labels, and in random layers of its shape.
 The layer's statistic is the mean over pairs of the worst error after the best gain and bias; a
 layer that is itself random has a smaller one than all but k of n random layers with chance (k + 1)
@@ -17,15 +17,17 @@ from jaxtyping import Bool, Float, Int
 
 from interp_toolkit.models.features.samples import Samples
 from interp_toolkit.probes.estimators.splits import grouped_folds, shuffled_labels
-from interp_toolkit.probes.uand.claims import (
+from interp_toolkit.probes.uand.errors import (
     Claim,
+    PairErrors,
     PairEvidence,
+    Pairs,
     claims,
+    groups_together,
     is_read,
     never_apart,
     q_values,
 )
-from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
 from interp_toolkit.probes.uand.intersections import (
     HigherFanIn,
     Intersections,
@@ -34,7 +36,7 @@ from interp_toolkit.probes.uand.intersections import (
     find_intersections,
 )
 from interp_toolkit.probes.uand.layers import Layer
-from interp_toolkit.probes.uand.readoff import UANDReadoff, all_pairs
+from interp_toolkit.probes.uand.readout import UANDReadout, all_pairs
 
 FOLDS = 5  # one is held out
 MOST_COMPARED = 2_000  # pairs that random layers are compared on
@@ -88,7 +90,7 @@ class SiteErrors:
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Which rows the readoffs are fitted on and which are held out.
+    """Which rows the readouts are fitted on and which are held out.
 
     Attributes:
         fitted, held_out: row numbers.
@@ -178,8 +180,8 @@ def against_more(
 def _errors(
     X: Float[np.ndarray, "n _"], labels: Bool[np.ndarray, "n m"], rows: Split, pairs: Pairs
 ) -> PairErrors:
-    readoff = UANDReadoff().fit(X[rows.fitted], labels[rows.fitted])
-    return readoff.errors(X[rows.held_out], labels[rows.held_out], pairs)
+    readout = UANDReadout().fit(X[rows.fitted], labels[rows.fitted])
+    return readout.errors(X[rows.held_out], labels[rows.held_out], pairs)
 
 
 def reading(
@@ -220,8 +222,8 @@ class _Comparison:
 
     def __call__(self, X: Float[np.ndarray, "n d"]) -> float:
         fitted, held_out = self._fitted, self._held_out
-        readoff = UANDReadoff().fit(X[fitted], self._labels[fitted])
-        errors = readoff.errors(X[held_out], self._labels[held_out], self._pairs)
+        readout = UANDReadout().fit(X[fitted], self._labels[fitted])
+        errors = readout.errors(X[held_out], self._labels[held_out], self._pairs)
         return float(np.nan_to_num(errors.worst_after_offset, nan=0.5).mean())
 
 

@@ -25,13 +25,12 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.models.weights.parts import neurons
 from interp_toolkit.models.weights.view import weights
-from interp_toolkit.probes import UANDReadoff
+from interp_toolkit.probes import UANDReadout
 from interp_toolkit.probes.uand import layers
 from interp_toolkit.probes.uand.analysis import UAND
 from interp_toolkit.probes.uand.layers import LayerReader, in_random_order
+from interp_toolkit.probes.uand.result import _random, evidence_of, headline
 from interp_toolkit.probes.uand.site import Split, reading, shuffled, split
-from interp_toolkit.probes.uand.verdict import evidence_of
-from interp_toolkit.probes.uand.verdict import verdict as sentence
 from interp_toolkit.report.files import to_json
 from interp_toolkit.toys.hand_set.untrained import random_model
 from interp_toolkit.toys.superposition.constructions.uand import universal_and
@@ -80,10 +79,13 @@ def test_the_construction_is_read_here_and_no_better_than_random(verdict):
     assert site.p_better > 0.05
     assert site.intersections["named_count"] == 66
     assert not site.intersections["targeted"]
-    assert "can be read here" in verdict.verdict
-    assert "computed here" not in verdict.verdict
-    assert "no better than a random layer" in verdict.verdict
-    assert "It is built by intersections" in verdict.verdict
+    n = site.counts["computed"]
+    assert verdict.headline == (
+        f"The ANDs of {n} of 66 feature pairs are readable at blocks.0.mlp.hook_post, but no "
+        "better than in random layers."
+    )
+    assert "Random layers of the same weights read them as well" in verdict.findings[0]
+    assert "The weights are the construction of universal AND" in verdict.verdict
 
 
 def test_plotly_takes_its_figures(verdict):
@@ -190,7 +192,7 @@ def test_shuffled_labels_are_not_found(constructed):
 
 
 def test_ands_that_the_input_has_are_present_before():
-    """The stream holds the readoffs of one layer; a random one reads them."""
+    """The stream holds the readouts of one layer; a random one reads them."""
     pairs = [(i, j) for i in range(9) for j in range(i)]
     connections = torch.zeros(9, len(pairs), dtype=torch.float64)
     for neuron, (i, j) in enumerate(pairs):
@@ -213,7 +215,9 @@ def test_ands_that_the_input_has_are_present_before():
     assert found.layers[0].counts == {
         "computed": 0, "before": 36, "absent": 0, "undecided": 0, "unseen": 0,
     }  # fmt: skip
-    assert "present before the layer" in found.verdict
+    assert found.headline == (
+        "The ANDs of 36 of 36 feature pairs are readable before blocks.1.mlp.hook_post already."
+    )
     first = UAND(model, data=data, hooks="blocks.0.mlp.hook_post")
     assert first.layers[0].counts["computed"] > 0
 
@@ -253,7 +257,7 @@ def test_a_construction_on_rows_that_never_join_is_named_without_errors():
     on = np.eye(9, dtype=bool)[np.random.default_rng(0).integers(0, 9, 400)][:, :8]
     W = (np.random.default_rng(1).random((8, 60)) < 0.3).astype(float)
     found = layer_on(on.astype(float), on, W, -np.ones(60), reinitialisations=0)
-    assert "nothing can be said" in found.verdict
+    assert found.headline.startswith("Nothing can be said at ")
     assert found.layers[0].intersections["worst"] is None
 
 
@@ -307,13 +311,13 @@ def test_quantiles_are_of_the_pairs_that_were_seen():
     rng = np.random.default_rng(0)
     on = rng.random((400, 60)) < 0.03
     X = np.maximum(on @ (rng.random((60, 100)) < 0.2) - 1.0, 0)
-    readoff = UANDReadoff().fit(X[:300], on[:300])
-    every = readoff.errors(X[300:], on[300:])
-    seen = readoff.errors(X[300:], on[300:], every.pairs[every.seen])
+    readout = UANDReadout().fit(X[:300], on[:300])
+    every = readout.errors(X[300:], on[300:])
+    seen = readout.errors(X[300:], on[300:], every.pairs[every.seen])
     assert 0 < every.seen.sum() < len(every.pairs) / 2
     assert every.epsilon() == seen.epsilon()
     assert every.q99_by_class == seen.q99_by_class
-    scores = readoff.score(X[300:], every.pairs[every.seen].tolist())
+    scores = readout.score(X[300:], every.pairs[every.seen].tolist())
     truth = np.stack([on[300:, i] & on[300:, j] for i, j in every.pairs[every.seen]], axis=1)
     assert seen.epsilon().q99 == pytest.approx(np.quantile(np.abs(scores - truth), 0.99), rel=0.03)
 
@@ -334,21 +338,22 @@ def test_several_layers_need_more_draws(constructed):
             better, random_mean_worst=others, p_better=p_better, mean_worst=mean_worst
         )
         found = evidence_of(of, "computed", n_layers, places=0, held_out=5)
-        return found.status, sentence(of, "computed", found.status, n_layers)
+        return found.status, headline(of, "computed", found), _random(of, n_layers)
 
-    status, words = judged(19, 0.05, 1)
+    status, first, words = judged(19, 0.05, 1)
     assert status == "computed"
-    assert "is computed here" in words
-    assert "better than random layers of the same weights (" in words
+    assert "are computed at" in first
+    assert words.startswith("Random layers of the same weights read them less well: ")
     for draws, p, n_layers in ((19, 0.05, 2), (3, 0.25, 1), (0, math.nan, 1)):
-        status, words = judged(draws, p, n_layers)
+        status, first, words = judged(draws, p, n_layers)
         assert status == "undecided"
+        assert "whether it computes them is undecided" in first
         assert "is undecided" in words
-        assert "is computed here" not in words
-    status, words = judged(19, 0.05, 1, mean_worst=0.389)
+    status, first, words = judged(19, 0.05, 1, mean_worst=0.389)
     assert status == "uninformative"
-    assert "hardly better than random layers" in words
-    status, words = judged(40, 2 / 41, 2)
+    assert "no better than in random layers" in first
+    assert words.startswith("One more of the random layers of the same weights may")
+    status, first, words = judged(40, 2 / 41, 2)
     assert status == "uninformative"
     assert "of 2 layers one may do so by chance" in words
 
@@ -378,7 +383,7 @@ def test_without_random_layers_nothing_is_computed(constructed):
     alone = UAND(constructed, data=inputs(), reinitialisations=0)
     assert alone.layers[0].counts["computed"] >= 60
     assert alone.status == "undecided"
-    assert "No random layers were drawn" in alone.verdict
+    assert "No random layers were compared" in alone.verdict
 
 
 def test_prompts_that_differ_after_the_place_are_one_group(constructed):
@@ -480,7 +485,7 @@ def test_a_trained_layer_is_held_against_its_own_re_initialisations():
     assert len(site.random_mean_worst) == 19
     assert site.p_better == 0.05
     assert site.mean_worst < min(site.random_mean_worst)
-    assert "better than random layers of the same weights" in found.verdict
+    assert "Random layers of the same weights read them less well" in found.verdict
     assert site.intersections is None
 
 
@@ -489,7 +494,7 @@ def test_pairs_that_never_meet_are_counted_and_nothing_is_said_of_them(construct
     found = UAND(constructed, data=composite_data(on, MOST_ON))
     assert found.status == "undecided"
     assert found.layers[0].counts["unseen"] == 66
-    assert "nothing can be said" in found.verdict
+    assert found.headline.startswith("Nothing can be said at ")
     assert found.epsilon["layer"].worst != found.epsilon["layer"].worst  # NaN, null in JSON
     json.dumps(found.to_dict(), allow_nan=False)
 
@@ -502,7 +507,7 @@ def test_truth_tables_of_chosen_features():
 
 
 def test_a_function_that_cannot_be_read_says_why():
-    """With at most 3 on, one input has any three features on: no readoff can be fitted to it."""
+    """With at most 3 on, one input has any three features on: no readout can be fitted to it."""
     model = universal_and(M, 400, 0.25).as_model(3, [(0, 1)])
     found = UAND(
         model, data=inputs(most_on=3), gates=("f0,f1,f2",), table="01101001", reinitialisations=0
@@ -513,7 +518,7 @@ def test_a_function_that_cannot_be_read_says_why():
     assert gate["said"] in found.verdict
     assert "weights of 10 in all, and the AND of f0, f1, f2, weight 4, is true on" in gate["said"]
     columns = found.tables()[-1].columns
-    assert list(columns[-2:]) == ["fitted to itself", "after offset"]
+    assert list(columns[-2:]) == ["fitted to itself", "after offset "]
 
 
 def test_any_hook_point_can_be_asked(constructed):

@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from interp_toolkit.probes.uand.claims import (
+from interp_toolkit.probes.uand.errors import (
+    N_BINS,
+    PairErrors,
     PairEvidence,
     claims,
+    groups_together,
     main_claim,
     never_apart,
     q_values,
 )
-from interp_toolkit.probes.uand.errors import N_BINS, PairErrors, groups_together
 from interp_toolkit.stats import benjamini_yekutieli
 
 

@@ -47,7 +47,7 @@ def test_the_second_layer_computes_the_circuits_ands_of_ands(circuit, found):
     assert deeper.site.counts["computed"] == len(deeper.computed)
     assert deeper.site.shuffled_read == 0
     assert len(deeper.site.random_mean_worst) == 1
-    assert "that earlier layers compute as features, blocks.1.mlp.hook_post" in found.verdict
+    assert "ANDs of earlier layers as features, the ANDs of 4 of 15 feature pairs" in found.verdict
     assert [table.title for table in found.tables()][1] == "ANDs of ANDs"
     json.dumps(found.to_dict(), allow_nan=False)
 

@@ -1,4 +1,4 @@
-"""The construction in weights: found where it is, not elsewhere, its readoff the source's."""
+"""The construction in weights: found where it is, not elsewhere, its readout the source's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from interp_toolkit.probes.uand.intersections import (
     find_higher,
     find_intersections,
 )
-from interp_toolkit.probes.uand.verdict import higher_words
+from interp_toolkit.probes.uand.result import higher_words
 
 
 def pairs_of(m):

@@ -1,51 +1,63 @@
-"""Linear readoffs of the AND of every pair of boolean features, all at once.
+"""Linear readouts of the AND of every pair of boolean features, all at once.
 
-The readoff of a gate is the direction of least output power for its answer to the gate's own
+The readout of a gate is the direction of least output power for its answer to the gate's own
 inputs (minimum variance, distortionless response; Capon 1969): least squares up to gain and bias,
 which are set so that the mean answer is 1 where the gate is true and 0 elsewhere. A plain fit
-shrinks towards 0, the more the rarer the gate. In whitened activations y (see `whitening`) the
-direction is the mean c of y over the rows with both features on, a share p of all rows, so that
+shrinks towards 0, the more the rarer the gate.
 
-    readoff(x) = p + (1 - p) y(x) . c / response,
+One factorization serves all readouts (`whiten`). Columns are brought to a standard deviation of 1,
+so that a ridge weighs on all alike. With mean m and covariance G = V Λ V^T of what that gives,
+y = (Λ + ridge)^(-1/2) V^T (x - m); of n rows there are at most n directions, and with fewer rows
+than columns they come from the rows' products with each other. In these coordinates the direction
+is the mean c of y over the rows with both features on, a share p of all rows, so that
 
-with one factorisation for all pairs and n rows of weights 0 or 1 each. The response is that to rows
-which were not fitted on: of each of the k rows with both on, its answer to the others' mean, as if
-it had been left out of the covariance too, y_a . (sum y - y_a) / ((k - 1) (1 - |y_a|^2 / n)) by
-Sherman and Morrison's formula, averaged. ANDs of any fan-in, single features and truth tables are
-read off alike.
+    readout(x) = p + (1 - p) y(x) . c / response,
+
+with n rows of weights 0 or 1 for each pair. The response is that to rows which were not fitted on:
+of each of the k rows with both on, its answer to the others' mean, as if it had been left out of
+the covariance too, y_a . (sum y - y_a) / ((k - 1) (1 - |y_a|^2 / n)) by Sherman and Morrison's
+formula, averaged. ANDs of any fan-in, single features and truth tables are read alike.
 Source: "Computation in superposition", sections 1.1, 1.2 and 1.4 (readoffs and their errors).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import joblib
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import sparse
+from scipy.linalg import cholesky, eigh, lapack
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from interp_toolkit.boolean_functions import Epsilon, mobius
 from interp_toolkit.errors import InputError
 from interp_toolkit.probes.estimators.boolean import truth_values
-from interp_toolkit.probes.uand.errors import PairErrors, Pairs, groups_together
-from interp_toolkit.probes.uand.inputs import checked, checked_gate, checked_pairs, numbers
-from interp_toolkit.probes.uand.tiles import Tile, TileErrors, gathered, tiles_of
-from interp_toolkit.probes.uand.whitening import whiten
+from interp_toolkit.probes.estimators.rows import checked_rows
+from interp_toolkit.probes.uand.errors import (
+    PairErrors,
+    Pairs,
+    Tile,
+    TileErrors,
+    gathered,
+    groups_together,
+    tiles_of,
+)
 
 RIDGE = 1e-3
-MOST_LEVERAGE = 0.99  # of a row on its own readoff: beyond, leaving it out says nothing
+MOST_LEVERAGE = 0.99  # of a row on its own readout: beyond, leaving it out says nothing
 LEAST_RESPONSE = 0.1  # to other rows, relative to that to itself: less is not told from none
 HISTOGRAM_SCORES = 20_000_000  # of inputs with neither feature on, about so many at most
 PRODUCTS_AT_ONCE = 2**29  # bytes of products of rows fitted on with held-out ones
 SPARSE_COST = 12.0  # of a multiplication in a sparse product, in those of a dense one; measured
 
 
-class UANDReadoff(BaseEstimator):
-    """Readoffs of the AND of every pair of features from activations.
+class UANDReadout(BaseEstimator):
+    """Readouts of the AND of every pair of features from activations.
 
     Args:
         ridge: added to the activations' covariance, their columns scaled to a variance of 1.
@@ -58,8 +70,8 @@ class UANDReadoff(BaseEstimator):
     Examples:
         >>> on = np.random.default_rng(0).random((200, 3)) < 0.5
         >>> X = np.column_stack([on, on[:, 0] & on[:, 1]]).astype(float)
-        >>> readoff = UANDReadoff().fit(X, on)
-        >>> readoff.score(X, [(0, 1), (1, 2)]).shape
+        >>> readout = UANDReadout().fit(X, on)
+        >>> readout.score(X, [(0, 1), (1, 2)]).shape
         (200, 2)
     """
 
@@ -67,8 +79,8 @@ class UANDReadoff(BaseEstimator):
         self.ridge = ridge
         self.n_jobs = n_jobs
 
-    def fit(self, X: Any, features: Any) -> UANDReadoff:
-        """Fit the readoffs of all pairs.
+    def fit(self, X: Any, features: Any) -> UANDReadout:
+        """Fit the readouts of all pairs.
 
         Args:
             X: [n, d] activations.
@@ -91,10 +103,10 @@ class UANDReadoff(BaseEstimator):
         self.n_together_ = (on.T @ on).toarray()
         return self
 
-    def readoffs(
+    def readouts(
         self, gates: Sequence[Sequence[int]] | None = None
     ) -> tuple[Float[np.ndarray, "gate d"], Float[np.ndarray, " gate"]]:
-        """Directions and intercepts: `readoff = X @ direction + intercept`.
+        """Directions and intercepts: `readout = X @ direction + intercept`.
 
         Args:
             gates: features by number, one or more a gate; None: all pairs i < j, in order.
@@ -105,35 +117,37 @@ class UANDReadoff(BaseEstimator):
         """
         check_is_fitted(self)
         chosen = all_pairs(self._features.shape[1]).tolist() if gates is None else gates
-        found = [self._whitened_readoff(gate) for gate in chosen]
-        readoffs, shares = (np.stack(part) for part in zip(*found, strict=True))
-        directions = self._whitening.directions(readoffs)
+        found = [self._whitened_readout(gate) for gate in chosen]
+        readouts, shares = (np.stack(part) for part in zip(*found, strict=True))
+        directions = self._whitening.directions(readouts)
         return directions, shares - directions @ self._whitening.mean
+
+    readoffs = readouts  # the former name
 
     def score(
         self, X: Any, gates: Sequence[Sequence[int]] | None = None
     ) -> Float[np.ndarray, "n gate"]:
-        """What the gates' readoffs say of these activations: near 1 for true, near 0 for false.
+        """What the gates' readouts say of these activations: near 1 for true, near 0 for false.
 
-        Raises InputError as `readoffs` does.
+        Raises InputError as `readouts` does.
         """
-        directions, intercepts = self.readoffs(gates)
+        directions, intercepts = self.readouts(gates)
         return np.asarray(numbers(X, self.n_features_in_) @ directions.T + intercepts)
 
-    def truth_table_readoff(
+    def truth_table_readout(
         self, table: str, features: Sequence[int]
     ) -> tuple[Float[np.ndarray, " d"], float]:
         """Direction and intercept of any boolean function of some features, through their ANDs.
 
         XOR is f_i + f_j - 2 AND_ij, and so on (`boolean_functions.mobius`); the errors of the ANDs
-        and of the single features' readoffs add up with these coefficients.
+        and of the single features' readouts add up with these coefficients.
 
         Args:
             table: 2^k bits, the first feature most significant.
             features: the k features by number.
 
         Raises:
-            InputError: a table that does not fit, or what `readoffs` raises.
+            InputError: a table that does not fit, or what `readouts` raises.
         """
         terms = {tuple(features[k] for k in chosen): c for chosen, c in mobius(table).items()}
         if 2 ** len(features) != len(table):
@@ -142,16 +156,18 @@ class UANDReadoff(BaseEstimator):
         gates = [gate for gate, coefficient in terms.items() if coefficient]
         if not gates:
             return np.zeros(self.n_features_in_), constant
-        directions, intercepts = self.readoffs(gates)
+        directions, intercepts = self.readouts(gates)
         weights = np.array([terms[gate] for gate in gates], dtype=float)
         return weights @ directions, float(constant + weights @ intercepts)
 
-    def fitted_readoff(
+    truth_table_readoff = truth_table_readout  # the former name
+
+    def fitted_readout(
         self, table: str, features: Sequence[int]
     ) -> tuple[Float[np.ndarray, " d"], float]:
         """Direction and intercept of a boolean function, fitted to its own values.
 
-        `truth_table_readoff` adds up its ANDs' errors; this takes the function as one gate, and
+        `truth_table_readout` adds up its ANDs' errors; this takes the function as one gate, and
         says nothing of inputs unlike those fitted on.
 
         Args:
@@ -173,12 +189,14 @@ class UANDReadoff(BaseEstimator):
         [direction] = self._whitening.directions(whitened[None])
         return direction, float(share - direction @ self._whitening.mean)
 
+    fitted_readoff = fitted_readout  # the former name
+
     def epsilon(self, X: Any, features: Any, pairs: Any = None) -> Epsilon:
         """The errors over all pairs; arguments and errors as `errors`, which has them by pair."""
         return self.errors(X, features, pairs).epsilon()
 
     def errors(self, X: Any, features: Any, pairs: Any = None) -> PairErrors:
-        """The errors of the pairs' readoffs on these inputs, which should not be those fitted on.
+        """The errors of the pairs' readouts on these inputs, which should not be those fitted on.
 
         Args:
             X: [n, d] activations.
@@ -239,7 +257,7 @@ class UANDReadoff(BaseEstimator):
         scores += share[:, None].astype(scores.dtype)
         errors.add(scores, on[tile.first], on[tile.partners], step)
 
-    def _whitened_readoff(
+    def _whitened_readout(
         self, gate: Sequence[int]
     ) -> tuple[Float[np.ndarray, " d"], np.floating[Any]]:
         """The direction in whitened activations, and the share of rows on which it is true."""
@@ -273,6 +291,9 @@ class UANDReadoff(BaseEstimator):
         return sparse_cost < dense_cost
 
 
+UANDReadoff = UANDReadout  # the former name
+
+
 def all_pairs(n_features: int) -> Pairs:
     """Every pair i < j, in order."""
     return np.stack(np.triu_indices(n_features, 1), axis=1)
@@ -303,3 +324,155 @@ def _response(
     others = (crossed - own) / np.maximum(n * (n - 1), 1)
     kept = np.where((count > 1) & (others > LEAST_RESPONSE * to_itself), others, to_itself)
     return np.where(kept > 0, kept, 1.0)
+
+
+def checked(
+    X: Any, features: Any, like: tuple[int, int] | None = None
+) -> tuple[Float[np.ndarray, "n d"], Bool[np.ndarray, "n m"]]:
+    """Activations as float32 or float64, and features as booleans.
+
+    Args:
+        X: [n, d] finite numbers.
+        features: [n, m] booleans, or the numbers 0 and 1, of at least two features.
+        like: d and m that they must have, those of the rows fitted on.
+
+    Raises:
+        InputError: anything else.
+    """
+    X = numbers(X, like[0] if like else None)
+    on = np.asarray(_array(features))
+    if on.ndim != 2 or on.shape[1] < 2:
+        raise InputError(f"features must be [n, m] of two features or more, not {list(on.shape)}")
+    if on.dtype != np.bool_:
+        if on.dtype.kind not in "iuf" or not np.isin(on, (0, 1)).all():
+            raise InputError("features must be booleans: threshold them first")
+        on = on.astype(bool)
+    if len(on) != len(X):
+        raise InputError(f"{len(X)} rows of activations and {len(on)} of features")
+    if like and on.shape[1] != like[1]:
+        raise InputError(f"there are {on.shape[1]} features; the readouts are of {like[1]}")
+    return X, on
+
+
+def numbers(X: Any, width: int | None = None) -> Float[np.ndarray, "n d"]:
+    """Activations as float32 or float64. Raises InputError for anything else."""
+    rows = checked_rows(X)
+    if width is not None and rows.shape[1] != width:
+        has = f"X has {rows.shape[1]} features"
+        raise InputError(f"{has}, but UANDReadout is expecting {width} features as input")
+    return rows
+
+
+def checked_pairs(pairs: Any, n_features: int) -> Pairs:
+    """Pairs of different features. Raises InputError for others, or none."""
+    chosen = np.asarray(pairs)
+    if chosen.ndim != 2 or chosen.shape[1] != 2 or not len(chosen) or chosen.dtype.kind not in "iu":
+        raise InputError(f"pairs must be features by number, [pair, 2], not {list(chosen.shape)}")
+    if chosen.min() < 0 or chosen.max() >= n_features or (chosen[:, 0] == chosen[:, 1]).any():
+        raise InputError(f"a pair is two different features out of 0 to {n_features - 1}")
+    return chosen.astype(np.int64)
+
+
+def checked_gate(gate: Sequence[int], n_features: int) -> list[int]:
+    """One feature or more, all different. Raises InputError for others."""
+    chosen = [int(k) for k in gate]
+    if not chosen or len(set(chosen)) < len(chosen) or not all(0 <= k < n_features for k in chosen):
+        raise InputError(f"gate {chosen}: give different features out of 0 to {n_features - 1}")
+    return chosen
+
+
+def _array(values: Any) -> np.ndarray:
+    if hasattr(values, "detach"):  # a torch tensor; numpy has no bfloat16
+        values = values.detach().cpu()
+        values = (
+            values.float() if "16" in str(values.dtype) and values.is_floating_point() else values
+        )
+        values = values.numpy()
+    return np.asarray(values)
+
+
+ROWS = 4096  # whose products are summed in the activations' precision; beyond, in float64
+CONSTANT = 1e-6  # a column that varies less, relative to its mean, does so by rounding
+
+
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """How some activations are turned: y = ((x - mean) * unit) @ turn.
+
+    Attributes:
+        mean: of the rows.
+        unit: one over the columns' standard deviations; 0 for columns that do not vary.
+        turn: of the scaled columns.
+    """
+
+    mean: Float[np.ndarray, " d"]
+    unit: Float[np.ndarray, " d"]
+    turn: Float[np.ndarray, "d k"]
+
+    def __call__(self, X: Float[np.ndarray, "n d"]) -> Float[np.ndarray, "n k"]:
+        """The rows whitened, in their own precision."""
+        return np.asarray(_scaled(X, self.mean, self.unit) @ self.turn.astype(X.dtype))
+
+    def directions(self, whitened: Float[np.ndarray, "gate k"]) -> Float[np.ndarray, "gate d"]:
+        """Directions among the activations, from those among whitened ones."""
+        return np.asarray((whitened.astype(np.float64) @ self.turn.T) * self.unit)
+
+
+def whiten(X: Float[np.ndarray, "n d"], ridge: float) -> Whitening:
+    """The whitening of these rows.
+
+    Args:
+        X: activations.
+        ridge: what is added to the covariance of the columns, scaled to a variance of 1.
+
+    Activations that do not vary at all become zeros.
+
+    Raises:
+        InputError: a covariance that needs a larger ridge.
+    """
+    n, d = X.shape
+    mean = X.mean(axis=0, dtype=np.float64)
+    deviation = X.std(axis=0, dtype=np.float64)
+    least = np.finfo(X.dtype).tiny  # one over a smaller number can be infinite
+    varies = deviation > np.maximum(CONSTANT * np.abs(mean), least)
+    if not varies.any():
+        return Whitening(mean, np.zeros(d), np.eye(d))
+    unit = np.where(varies, 1 / np.where(varies, deviation, 1.0), 0.0)
+    turn = _from_rows(X, mean, unit, ridge) if n < d else _from_columns(X, mean, unit, ridge)
+    return Whitening(mean, unit, turn)
+
+
+def _from_columns(
+    X: Float[np.ndarray, "n d"], mean: np.ndarray, unit: np.ndarray, ridge: float
+) -> Float[np.ndarray, "d d"]:
+    """L^-T of G + ridge = L L^T."""
+    n, d = X.shape
+    gram = np.zeros((d, d))
+    for start in range(0, n, ROWS):
+        scaled = _scaled(X[start : start + ROWS], mean, unit)
+        gram += scaled.T @ scaled
+    gram /= n
+    gram[np.diag_indices(d)] += np.where(unit > 0, ridge, 1.0)  # constant columns: a pivot
+    try:
+        factor = cholesky(gram, lower=True, overwrite_a=True)
+    except np.linalg.LinAlgError as error:
+        raise InputError(
+            f"the activations' covariance is singular with ridge={ridge}; give a larger ridge"
+        ) from error
+    inverse, _ = lapack.dtrtri(factor, lower=1)
+    return np.asarray(inverse.T)
+
+
+def _from_rows(
+    X: Float[np.ndarray, "n d"], mean: np.ndarray, unit: np.ndarray, ridge: float
+) -> Float[np.ndarray, "d k"]:
+    """V (Λ + ridge)^(-1/2), from the rows' products; directions without any variance left out."""
+    scaled = _scaled(X, mean, unit).astype(np.float64)
+    sizes, U = eigh(scaled @ scaled.T / len(X))
+    kept = sizes > len(X) * np.finfo(X.dtype).eps * sizes[-1]
+    V = scaled.T @ U[:, kept] / np.sqrt(len(X) * sizes[kept])
+    return np.asarray(V / np.sqrt(sizes[kept] + ridge))
+
+
+def _scaled(X: Float[np.ndarray, "n d"], mean: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    return np.asarray((X - mean.astype(X.dtype)) * unit.astype(X.dtype))

@@ -1,4 +1,4 @@
-"""Readoffs of all pairs, against the same directions worked out one by one."""
+"""Readouts of all pairs, against the same directions worked out one by one."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from sklearn.base import clone
 from interp_toolkit.boolean_functions import epsilon, gate_after_offset
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.errors import InputError
-from interp_toolkit.probes import UANDReadoff
-from interp_toolkit.probes.uand import readoff as readoff_module
-from interp_toolkit.probes.uand.whitening import whiten
+from interp_toolkit.probes import UANDReadout
+from interp_toolkit.probes.uand import readout as readout_module
+from interp_toolkit.probes.uand.readout import whiten
 
 RIDGE = 1e-3
 
@@ -39,7 +39,7 @@ def halves(X, on, seed=0):
     return (X[order[:cut]], on[order[:cut]]), (X[order[cut:]], on[order[cut:]])
 
 
-def brute_readoff(X, rows):
+def brute_readout(X, rows):
     """The direction from the normal equations, scaled on rows left out of mean and covariance."""
     centred = X - X.mean(0)
     gram = centred.T @ centred / len(X)
@@ -65,32 +65,32 @@ def test_a_neuron_that_varies_by_less_than_a_normal_number_is_constant(dtype) ->
     X, on = layer(8, 24, 0.5, seed=0)
     rng = np.random.default_rng(1)
     faint = (rng.random(len(X)) * 64 * np.finfo(dtype).smallest_subnormal).astype(dtype)
-    without = UANDReadoff(ridge=RIDGE).fit(X.astype(dtype), on)
-    found = UANDReadoff(ridge=RIDGE).fit(np.column_stack([X, faint]).astype(dtype), on)
+    without = UANDReadout(ridge=RIDGE).fit(X.astype(dtype), on)
+    found = UANDReadout(ridge=RIDGE).fit(np.column_stack([X, faint]).astype(dtype), on)
     pairs = list(combinations(range(8), 2))
     np.testing.assert_allclose(
-        found.readoffs(pairs)[0][:, :-1], without.readoffs(pairs)[0], rtol=1e-3, atol=1e-4
+        found.readouts(pairs)[0][:, :-1], without.readouts(pairs)[0], rtol=1e-3, atol=1e-4
     )
-    assert not found.readoffs(pairs)[0][:, -1].any()
+    assert not found.readouts(pairs)[0][:, -1].any()
 
 
-def test_readoffs_are_those_of_the_normal_equations_and_left_out_rows():
+def test_readouts_are_those_of_the_normal_equations_and_left_out_rows():
     X, on = layer(6, 9, 0.5, seed=1)
     X = X[:, X.std(0) > 0]
     gates = [(0, 1), (2, 5), (0, 1, 3), (4,)]
-    directions, intercepts = UANDReadoff(ridge=RIDGE).fit(X, on).readoffs(gates)
+    directions, intercepts = UANDReadout(ridge=RIDGE).fit(X, on).readouts(gates)
     for gate, direction, intercept in zip(gates, directions, intercepts, strict=True):
         rows = np.flatnonzero(on[:, list(gate)].all(1)).tolist()
-        wanted, constant = brute_readoff(X, rows)
+        wanted, constant = brute_readout(X, rows)
         np.testing.assert_allclose(direction, wanted, rtol=1e-8, atol=1e-10)
         assert intercept == pytest.approx(constant, rel=1e-8)
 
 
 def test_a_single_row_answers_to_itself():
     X, on = layer(5, 20, 0.4, seed=2, most_on=2)
-    readoff = UANDReadoff(ridge=RIDGE).fit(X, on)
+    readout = UANDReadout(ridge=RIDGE).fit(X, on)
     pairs = list(combinations(range(5), 2))
-    scores = readoff.score(X, pairs)
+    scores = readout.score(X, pairs)
     np.testing.assert_allclose(scores[truth_of(on, pairs)], 1.0, rtol=1e-9)
 
 
@@ -98,17 +98,17 @@ def test_a_single_row_answers_to_itself():
 @pytest.mark.parametrize("sparsely", [True, False])
 @pytest.mark.parametrize("at_once", [2**29, 6_000])
 def test_errors_of_all_pairs_are_those_of_their_scores(monkeypatch, dtype, sparsely, at_once):
-    monkeypatch.setattr(UANDReadoff, "_sparse_pays", lambda *_: sparsely)
-    monkeypatch.setattr(readoff_module, "PRODUCTS_AT_ONCE", at_once)
+    monkeypatch.setattr(UANDReadout, "_sparse_pays", lambda *_: sparsely)
+    monkeypatch.setattr(readout_module, "PRODUCTS_AT_ONCE", at_once)
     X, on = layer(9, 40, 0.4, seed=3, most_on=4)
     (X, on), (held_X, held_on) = halves(X.astype(dtype), on)
     pairs = list(combinations(range(9), 2))
-    readoff = UANDReadoff(n_jobs=2).fit(X, on)
-    found = readoff.errors(held_X, held_on)
+    readout = UANDReadout(n_jobs=2).fit(X, on)
+    found = readout.errors(held_X, held_on)
     assert found.seen.sum() > 30
     pairs = [pair for pair, seen in zip(pairs, found.seen, strict=True) if seen]
-    found = readoff.errors(held_X, held_on, pairs)
-    scores, truth = readoff.score(held_X, pairs), truth_of(held_on, pairs)
+    found = readout.errors(held_X, held_on, pairs)
+    scores, truth = readout.score(held_X, pairs), truth_of(held_on, pairs)
     tolerance = 1e-9 if dtype == np.float64 else 2e-4
     wanted = epsilon(scores, truth)
     summary = found.epsilon()
@@ -137,15 +137,15 @@ def test_errors_of_all_pairs_are_those_of_their_scores(monkeypatch, dtype, spars
 
 def test_chosen_pairs_come_in_their_order():
     X, on = layer(8, 30, 0.4, seed=4)
-    readoff = UANDReadoff().fit(X, on)
-    every = readoff.errors(X, on)
+    readout = UANDReadout().fit(X, on)
+    every = readout.errors(X, on)
     place = {tuple(pair): k for k, pair in enumerate(every.pairs.tolist())}
     chosen = [(6, 7), (0, 3), (2, 4), (0, 1), (2, 3)]
-    some = readoff.errors(X, on, np.array(chosen))
+    some = readout.errors(X, on, np.array(chosen))
     wanted = [place[pair] for pair in chosen]
     np.testing.assert_allclose(some.worst, every.worst[wanted], rtol=1e-10)
     np.testing.assert_array_equal(some.count, every.count[:, wanted])
-    flipped = readoff.errors(X, on, np.array([(j, i) for i, j in chosen]))
+    flipped = readout.errors(X, on, np.array([(j, i) for i, j in chosen]))
     np.testing.assert_allclose(flipped.worst, some.worst, rtol=1e-9)
 
 
@@ -154,12 +154,12 @@ def test_chosen_pairs_come_in_their_order():
 def test_orders_units_and_offsets_do_not_matter(seed):
     rng = np.random.default_rng(seed)
     X, on = layer(6, 15, 0.5, seed=seed)
-    found = UANDReadoff(n_jobs=1).fit(X, on).errors(X, on)
+    found = UANDReadout(n_jobs=1).fit(X, on).errors(X, on)
     rows, features = rng.permutation(len(X)), rng.permutation(6)
     units, axes = np.exp(rng.normal(size=15)), rng.permutation(15)
     X2, on2 = (X * units + rng.normal(size=15))[rows][:, axes], on[rows][:, features]
     pairs = np.argsort(features)[found.pairs]
-    again = UANDReadoff(n_jobs=1).fit(X2, on2).errors(X2, on2, pairs)
+    again = UANDReadout(n_jobs=1).fit(X2, on2).errors(X2, on2, pairs)
     np.testing.assert_allclose(again.worst, found.worst, rtol=1e-6, atol=1e-9)
 
 
@@ -168,7 +168,7 @@ def test_least_squares_rescaled_on_the_source_construction():
     worst, after = [], []
     for seed in range(3):
         X, on = layer(64, 1024, 0.2, seed, most_on=2)
-        found = UANDReadoff().fit(X, on).epsilon(X, on)
+        found = UANDReadout().fit(X, on).epsilon(X, on)
         worst.append(found.worst)
         after.append(found.worst_after_offset)
     assert np.median(worst) == pytest.approx(0.19, abs=0.04)
@@ -176,11 +176,11 @@ def test_least_squares_rescaled_on_the_source_construction():
 
 
 def test_the_mean_answers_are_1_and_0_without_a_fit_to_noise():
-    """So many rows that what is left out of a readoff makes no difference."""
+    """So many rows that what is left out of a readout makes no difference."""
     rng = np.random.default_rng(1)
     on = rng.random((20_000, 3)) < 0.5
     X = on + 0.5 * rng.normal(size=on.shape)
-    scores = UANDReadoff().fit(X, on).score(X, [(0,), (0, 1), (0, 1, 2)])
+    scores = UANDReadout().fit(X, on).score(X, [(0,), (0, 1), (0, 1, 2)])
     for score, truth in zip(scores.T, (on[:, 0], on[:, :2].all(1), on.all(1)), strict=True):
         assert score[truth].mean() == pytest.approx(1, abs=0.01)
         assert score[~truth].mean() == pytest.approx(0, abs=0.01)
@@ -189,7 +189,7 @@ def test_the_mean_answers_are_1_and_0_without_a_fit_to_noise():
 def test_the_input_itself_has_an_epsilon_of_a_quarter_at_best():
     on = all_composites(8, 3)
     X = on.astype(float)
-    found = UANDReadoff().fit(X, on).errors(X, on)
+    found = UANDReadout().fit(X, on).errors(X, on)
     assert found.worst_after_offset.min() >= 0.25 - 1e-9
 
 
@@ -209,9 +209,9 @@ def test_few_rows_give_what_many_columns_would():
 @pytest.mark.parametrize("size", [1e-30, 1e20])
 def test_activations_of_any_size(size):
     X, on = layer(6, 15, 0.5, seed=12)
-    plain = UANDReadoff().fit(X, on).errors(X, on)
+    plain = UANDReadout().fit(X, on).errors(X, on)
     huge = (size * X).astype(np.float32)
-    again = UANDReadoff().fit(huge, on).errors(huge, on)
+    again = UANDReadout().fit(huge, on).errors(huge, on)
     np.testing.assert_allclose(again.worst, plain.worst, rtol=1e-3)
 
 
@@ -221,29 +221,29 @@ def test_a_large_coordinate_hides_no_small_ones():
     on = rng.random((3000, 5)) < 0.3
     ands = np.stack([on[:, i] & on[:, j] for i, j in combinations(range(5), 2)], axis=1)
     X = np.column_stack([on, ands, 1e3 * rng.normal(size=3000)])
-    found = UANDReadoff().fit(X[:2000], on[:2000]).epsilon(X[2000:], on[2000:])
+    found = UANDReadout().fit(X[:2000], on[:2000]).epsilon(X[2000:], on[2000:])
     assert found.worst_after_offset < 0.01
 
 
 def test_pairs_that_are_never_together_have_no_error():
     X, on = layer(6, 20, 0.4, seed=5)
     apart = ~(on[:, 0] & on[:, 1])
-    readoff = UANDReadoff().fit(X[apart], on[apart])
-    found = readoff.errors(X, on)
+    readout = UANDReadout().fit(X[apart], on[apart])
+    found = readout.errors(X, on)
     assert not found.seen[0]
     assert found.seen[1:].all()
     assert np.isnan(found.worst[0])
     assert np.isnan(found.worst_after_offset[0])
     assert np.isfinite(found.epsilon().worst)
-    assert readoff.n_together_[0, 1] == 0
+    assert readout.n_together_[0, 1] == 0
     with pytest.raises(InputError, match="features 0, 1 are never on together"):
-        readoff.readoffs([(0, 1)])
+        readout.readouts([(0, 1)])
 
 
 def test_truth_tables_are_sums_of_ands():
     X, on = layer(6, 200, 0.4, seed=6, most_on=6)
     wide = np.concatenate([X, on.astype(float)], axis=1)
-    readoff = UANDReadoff().fit(wide, on)
+    readout = UANDReadout().fit(wide, on)
     a, b, c = on[:, 1], on[:, 4], on[:, 2]
     for table, features, truth in (
         ("0110", (1, 4), a ^ b),
@@ -251,28 +251,28 @@ def test_truth_tables_are_sums_of_ands():
         ("1001", (1, 4), ~(a ^ b)),
         ("01101001", (1, 4, 2), a ^ b ^ c),
     ):
-        direction, intercept = readoff.truth_table_readoff(table, features)
+        direction, intercept = readout.truth_table_readout(table, features)
         gate = gate_after_offset((wide @ direction + intercept)[:, None], truth[:, None])
         assert gate[0] < 0.4  # no affine function of the features is below 1/2 on XOR
-    direction, intercept = readoff.truth_table_readoff("0110", (1, 4))
-    parts, constants = readoff.readoffs([(1,), (4,), (1, 4)])
+    direction, intercept = readout.truth_table_readout("0110", (1, 4))
+    parts, constants = readout.readouts([(1,), (4,), (1, 4)])
     np.testing.assert_allclose(direction, parts[0] + parts[1] - 2 * parts[2])
     assert intercept == pytest.approx(constants[0] + constants[1] - 2 * constants[2])
 
 
 def test_activations_that_do_not_vary_read_nothing():
     _, on = layer(5, 4, 0.5, seed=7)
-    found = UANDReadoff().fit(np.ones((len(on), 4)), on).errors(np.ones((len(on), 4)), on)
+    found = UANDReadout().fit(np.ones((len(on), 4)), on).errors(np.ones((len(on), 4)), on)
     np.testing.assert_allclose(found.worst_after_offset, 0.5, rtol=1e-12)
 
 
 def test_it_takes_tensors_and_is_an_estimator():
     X, on = layer(5, 12, 0.5, seed=8)
-    plain = UANDReadoff(ridge=0.01).fit(X, on).errors(X, on)
+    plain = UANDReadout(ridge=0.01).fit(X, on).errors(X, on)
     tensors = torch.from_numpy(X), torch.from_numpy(on)
-    again = clone(UANDReadoff(ridge=0.01)).fit(*tensors).errors(*tensors)
+    again = clone(UANDReadout(ridge=0.01)).fit(*tensors).errors(*tensors)
     np.testing.assert_allclose(again.worst, plain.worst)
-    half = UANDReadoff(ridge=0.01).fit(tensors[0].bfloat16(), on).errors(X, on)
+    half = UANDReadout(ridge=0.01).fit(tensors[0].bfloat16(), on).errors(X, on)
     np.testing.assert_allclose(half.worst, plain.worst, atol=0.1)
 
 
@@ -290,24 +290,24 @@ def test_it_takes_tensors_and_is_an_estimator():
 )
 def test_bad_input_is_one_clear_line(X, features, what):
     with pytest.raises(InputError, match=what):
-        UANDReadoff().fit(X, features)
+        UANDReadout().fit(X, features)
 
 
-def test_what_does_not_fit_the_readoffs_is_said():
+def test_what_does_not_fit_the_readouts_is_said():
     X, on = layer(5, 12, 0.5, seed=9)
-    readoff = UANDReadoff().fit(X, on)
+    readout = UANDReadout().fit(X, on)
     for call, what in (
-        (lambda: readoff.errors(X[:, :5], on), "X has 5 features"),
-        (lambda: readoff.errors(X, on[:, :3]), "3 features"),
-        (lambda: readoff.errors(X, on, [[0, 0]]), "two different"),
-        (lambda: readoff.errors(X, on, [[0, 9]]), "0 to 4"),
-        (lambda: readoff.errors(X, on, [0, 1]), "pairs"),
-        (lambda: readoff.readoffs([(0, 0)]), "different features"),
-        (lambda: readoff.readoffs([()]), "different features"),
-        (lambda: readoff.score(X[:, :3], [(0, 1)]), "X has 3 features"),
-        (lambda: readoff.truth_table_readoff("0110", (0, 1, 2)), "does not fit 3"),
-        (lambda: UANDReadoff(ridge=-1.0).fit(X, on), "ridge"),
-        (lambda: UANDReadoff(ridge=0.0).fit(X * (np.arange(12) > 0), on), "larger ridge"),
+        (lambda: readout.errors(X[:, :5], on), "X has 5 features"),
+        (lambda: readout.errors(X, on[:, :3]), "3 features"),
+        (lambda: readout.errors(X, on, [[0, 0]]), "two different"),
+        (lambda: readout.errors(X, on, [[0, 9]]), "0 to 4"),
+        (lambda: readout.errors(X, on, [0, 1]), "pairs"),
+        (lambda: readout.readouts([(0, 0)]), "different features"),
+        (lambda: readout.readouts([()]), "different features"),
+        (lambda: readout.score(X[:, :3], [(0, 1)]), "X has 3 features"),
+        (lambda: readout.truth_table_readout("0110", (0, 1, 2)), "does not fit 3"),
+        (lambda: UANDReadout(ridge=-1.0).fit(X, on), "ridge"),
+        (lambda: UANDReadout(ridge=0.0).fit(X * (np.arange(12) > 0), on), "larger ridge"),
     ):
         with pytest.raises(InputError, match=what):
             call()
