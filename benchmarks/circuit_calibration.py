@@ -33,8 +33,8 @@ from interp_studies.challenge.families.layouts import Layout
 from interp_studies.challenge.families.shared_work import Work, shared_work
 from interp_toolkit.circuits.behaviour.prompts import Prompts, prompts_from_data
 from interp_toolkit.circuits.edges import screened, search
+from interp_toolkit.circuits.edges.analysis import status_of
 from interp_toolkit.circuits.edges.circuit import Circuit
-from interp_toolkit.circuits.edges.verdict import status_of
 from interp_toolkit.files import replacing
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -119,7 +119,7 @@ def on_untrained(count: int) -> dict[str, Any]:
                 large = search.find_circuit(model, prompts, seed=seed)
             at_home += large.nothing is None
             each = search.find_circuit(model, prompts, seed=seed) if large.nothing is None else None
-            ticks += any(c is not None and status_of(c) == "detected" for c in (large, each))
+            ticks += any(c is not None and status_of(c)[0] == "detected" for c in (large, each))
         found[architecture] = [n, at_home, ticks]
     total, past, ticks = np.sum(list(found.values()), axis=0).tolist()
     return {
@@ -148,7 +148,7 @@ def on_planted(works: list[tuple[str, Work]]) -> dict[str, dict[str, list[int]]]
             circuits["attribution"] = search.find_circuit(model, prompts)
         for name, circuit in circuits.items():
             heads = _heads(circuit)
-            tick = status_of(circuit) == "detected"
+            tick = status_of(circuit)[0] == "detected"
             row = counts[name].setdefault(kind, [0] * 5)
             new = [len(truth & heads), len(truth), len(heads), int(tick), 1]
             counts[name][kind] = [a + b for a, b in zip(row, new, strict=True)]

@@ -20,7 +20,7 @@ from interp_toolkit.state import as_found
 if TYPE_CHECKING:
     from interp_toolkit.circuits.collapse import CollapseFinding
     from interp_toolkit.circuits.composition import CompositionFinding
-    from interp_toolkit.circuits.edges.result import CircuitResult
+    from interp_toolkit.circuits.edges.analysis import CircuitFinding
     from interp_toolkit.circuits.heads.result import HeadsFinding
     from interp_toolkit.circuits.logit_attribution import LogitAttributionFinding
     from interp_toolkit.circuits.qk_ov import OVFinding, QKFinding
@@ -51,7 +51,7 @@ def analyze(
 @overload
 def analyze(
     model: Any, name: Literal["circuit"], *, data: Any = None, **options: Any
-) -> CircuitResult: ...
+) -> CircuitFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["sorting"], *, data: Any = None, **options: Any

@@ -10,6 +10,6 @@
 - `circuit`: the records of a circuit: each edge, its effect, how it was judged
 - `graph`: the circuit as a networkx graph
 - `export`: that graph as GraphML, node-link JSON or EAP-IG's JSON
-- `analysis`: runs all of this for one model
-- `result`, `verdict` and `figures`: what it returns, in tables, words and pictures
+- `analysis`: the probe: status, the finding, its sentences and tables
+- `figures`: the graph, the map of heads, the fraction kept by size
 """

@@ -1,23 +1,33 @@
-"""The analysis behind `--probe circuit`: find the circuit, judge it on held-out rows, draw it."""
+"""`--probe circuit`: find the circuit, judge it on held-out prompts, say what it does alone.
+
+Cutting an edge shows that the behaviour needs it; that the edges carry the behaviour is shown by
+what they keep when all others are cut, on held-out prompts: *detected* where the model performs the
+task, the interval of that fraction lies within EQUAL of 1 (equivalence), the circuit is not most of
+the model and other circuits of the same size keep less; *uninformative* where they keep as much;
+*partial* where the interval is above 0. Where no task is known that the model performs (prompts
+without answers or repeats, a metric of one's own), a circuit is *described*. Where the model does
+not perform the task it is *not tested*. All else is *undecided*: what could be lost is not certain,
+there are too few other circuits, or no edge matters alone while all together do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import networkx as nx
 from pydantic import Field
 
 from interp_toolkit.circuits.behaviour.at_home import assumption_note
-from interp_toolkit.circuits.behaviour.prompts import (
-    Prompts,
-    prompts_from_data,
-    repeated_prompts,
-)
-from interp_toolkit.circuits.edges.checks import Checks
+from interp_toolkit.circuits.behaviour.prompts import prompts_from_data, repeated_prompts
+from interp_toolkit.circuits.edges.checks import EQUAL, MOST, STABLE, equivalent
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
-from interp_toolkit.circuits.edges.export import FORMATS, node_link
-from interp_toolkit.circuits.edges.faithfulness import SHARE
+from interp_toolkit.circuits.edges.export import FORMATS, node_link, write_graph
+from interp_toolkit.circuits.edges.faithfulness import SHARE, Faithfulness
 from interp_toolkit.circuits.edges.figures import circuit_figure, head_map, size_figure
 from interp_toolkit.circuits.edges.graph import (
     LONGEST,
@@ -28,19 +38,26 @@ from interp_toolkit.circuits.edges.graph import (
 )
 from interp_toolkit.circuits.edges.passes.patched_pass import PatchedModel
 from interp_toolkit.circuits.edges.passes.patching import patching_figure
-from interp_toolkit.circuits.edges.result import CircuitResult, EdgeRow
+from interp_toolkit.circuits.edges.passes.stand_in import WORDS
+from interp_toolkit.circuits.edges.screened import EDGES_KEEP, NODES_KEEP, Screening
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
-from interp_toolkit.circuits.edges.verdict import evidence_of, verdict
+from interp_toolkit.circuits.edges.wiring import label_of
 from interp_toolkit.circuits.weights.composition import CompositionScores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import effect_status
+from interp_toolkit.finding import Finding, Run, analysis, column, records, table_of
+from interp_toolkit.formatting import listed
 from interp_toolkit.models.about.info import token_words
-from interp_toolkit.models.about.record import digest_of_tokens, provenance
+from interp_toolkit.models.about.record import digest_of_tokens
 from interp_toolkit.options import Options
-from interp_toolkit.registry import Analysis
-from interp_toolkit.results import Figure
+from interp_toolkit.results import Evidence, Status, Table
+from interp_toolkit.stats import COVERAGE
 
-MOST_HEADS = 64  # of a model that is looked at without being asked: a few hundred passes
+MOST_HEADS = 64  # of a model that is analysed without being named: a few hundred passes
+LISTED = 60  # edges in the table
+NAMED = 6  # edges that a sentence names
+NODES_NAMED = 4  # nodes that the headline names, and heads of a large circuit
 
 
 class CircuitOptions(Options):
@@ -57,92 +74,511 @@ class CircuitOptions(Options):
     )
 
 
-def run(
-    model: Any,
-    data: FeatureData | None,
-    options: CircuitOptions,
-    progress: Callable[[str], None],
-) -> CircuitResult:
-    """The circuit graph of a model as a result; see `composition_graph`.
+@dataclass(frozen=True)
+class CircuitEvidence(Evidence):
+    """What the circuit keeps alone, on held-out prompts, and what it is compared with.
 
-    Args:
-        model: any TransformerLens model.
-        data: rows of tokens of one length, with answers or without; None: repeated random tokens.
-        options: see `CircuitOptions`.
-        progress: told what is being done.
+    Attributes:
+        measured: the metric and its definition; `unit`: its unit.
+        intact: its mean in the whole model; `every_edge_cut`: with every edge cut.
+        faithfulness: the fraction that the circuit keeps alone, on held-out prompts, and its
+            interval; `faithfulness_where_chosen`: on the prompts that edges were chosen on.
+        rule: what an edge had to show to be kept.
+        equivalent: whether the interval of the faithfulness lies within `equivalent_within` of 1.
+        rest_keeps: the fraction that the model keeps without the circuit's edges; its interval.
+        edges_taken_out: edges of the circuit taken out of it one by one; `edges_needed`: how many
+            of them change more than nearly all edges outside do when put in.
+        jaccard_of_bootstraps: of the edges that the rule chose with those it chooses on bootstraps.
+        edges_chosen: how many it chose, without those added because others make up for them;
+            `edges_chosen_again`: how many of them four of five bootstraps choose.
+        rivals: other circuits of the same size; `rivals_as_good`: how many keep as much;
+            `best_rival_keeps`: the most that one of them keeps.
+        runner_up_keeps: what the best edges outside the circuit keep, as many.
+        keeps_with: what the circuit keeps with another ablation value over cut edges.
+        jaccard_with: of the circuit with one chosen so.
+        screening: see `edges.screened.Screening`; None where every edge could be cut.
+    """
+
+    measured: str = column("metric")
+    unit: str = column("unit")
+    intact: float = column("intact")
+    every_edge_cut: float = column("every edge cut")
+    edges: int = column("edges of the model")
+    cut_edges_get: str = column("cut edges get")
+    edges_cut_one_by_one: int | None = column("edges cut one by one", default=None)
+    edges_estimated_only: int | None = column("edges estimated only", default=None)
+    faithfulness: float | None = column("faithfulness", default=None)
+    faithfulness_low: float | None = column("its 95 % CI, from", default=None)
+    faithfulness_high: float | None = column("to", default=None)
+    faithfulness_where_chosen: float | None = column("faithfulness where chosen", default=None)
+    rule: str | None = column("rule", default=None)
+    equivalent: bool | None = column("equivalent", default=None)
+    equivalent_within: float | None = column("equivalent within", default=None)
+    rest_keeps: float | None = column("the rest keeps", default=None)
+    rest_keeps_low: float | None = column("its 95 % CI, from", default=None)
+    rest_keeps_high: float | None = column("to", default=None)
+    edges_taken_out: int | None = column("edges taken out", default=None)
+    edges_needed: int | None = column("edges needed", default=None)
+    jaccard_of_bootstraps: float | None = column("Jaccard of bootstraps", default=None)
+    edges_chosen: int | None = column("edges chosen", default=None)
+    edges_chosen_again: int | None = column("edges chosen again", default=None)
+    rivals: int | None = column("other circuits", default=None)
+    rivals_as_good: int | None = column("other circuits as good", default=None)
+    best_rival_keeps: float | None = column("the best of them keeps", default=None)
+    runner_up_keeps: float | None = column("the runner-up keeps", default=None)
+    keeps_with: Mapping[str, float] | None = column("the circuit keeps with", default=None)
+    jaccard_with: Mapping[str, float] | None = column("Jaccard with", default=None)
+    screening: Mapping[str, Any] | None = column("screening", default=None)
+
+
+@dataclass(frozen=True)
+class EdgeRow:
+    """An edge of the circuit, as EAP-IG names it: `a0.h1->a1.h0<k>`.
+
+    Attributes:
+        effect: mean loss of the metric when it alone is cut, with its interval.
+        p_value: of that, Holm-adjusted over all edges of the model.
+        estimate: of the effect, by attribution; None where every edge was cut.
+        chosen_again: the fraction of bootstraps of the prompts that choose it again.
+        composition: of the two heads' weights by this channel; None where there are not two heads.
+        composition_p: the chance that permuted coordinates compose as much, Holm-adjusted.
+        added: gain when it, or its node with it, was added to the circuit, all else cut: others
+            make up for it when it alone is cut; None where its own effect is why it is there.
+    """
+
+    edge: str = column("edge", format=label_of)
+    effect: float | None = column("effect", optional=True)
+    low: float | None = column("low", optional=True)
+    high: float | None = column("high", optional=True)
+    p_value: float | None = column("p", optional=True)
+    estimate: float | None = column("estimate", optional=True)
+    chosen_again: float | None = column("chosen again", optional=True)
+    composition: float | None = column("composition", optional=True)
+    composition_p: float | None = column("composition p", optional=True)
+    added: float | None = column()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CircuitFinding(Finding):
+    """The circuit of a model's behaviour.
+
+    Attributes:
+        edges: the circuit's, the largest effect first.
+        nodes: name -> effect, of the circuit's nodes that write.
+        node_intervals: name -> the ends of its effect's interval.
+        graph: the circuit as node-link data.
+        network: the same as `composition_graph` gives it, for `write_graph`.
+    """
+
+    evidence: CircuitEvidence
+    edges: Sequence[EdgeRow] = records(EdgeRow, "Edges")
+    nodes: Mapping[str, float]
+    node_intervals: Mapping[str, tuple[float, float]]
+    graph: Mapping[str, Any] = field(repr=False)
+    network: nx.DiGraph = field(repr=False)
+
+    omit_from_json = frozenset({"network"})
+
+    def tables(self) -> list[Table]:
+        """Edges and nodes, in captions that name the unit, and checks of the circuit, if any."""
+        if not self.edges:
+            return []
+        unit, more = self.evidence.unit, len(self.edges) - LISTED
+        edges = table_of(EdgeRow, "Edges", self.edges[:LISTED])
+        caption = [
+            f"Effect: {unit} lost when the edge alone is cut, with its interval; p: Holm-adjusted "
+            "over all edges.",
+            "Estimate: by attribution." if "estimate" in edges.columns else "",
+            "Chosen again: the fraction of bootstraps of the prompts that choose it; below 80 % it "
+            "is not stable.",
+            "Composition: of the two heads' weights, 0 to 1; its p: with coordinates in random "
+            "order."
+            if "composition" in edges.columns
+            else "",
+            f"{more:,} more are in the JSON and the graph." if more > 0 else "",
+        ]
+        nodes = Table(
+            "Nodes",
+            ["node", "effect", "low", "high"],
+            [
+                [label_of(name), self.nodes[name], *self.node_intervals[name]]
+                for name in sorted(self.nodes, key=lambda name: -abs(self.nodes[name]))
+            ],
+            f"Effect: {unit} lost when all that the node writes is cut, with its interval.",
+        )
+        edges = dataclasses.replace(edges, caption=" ".join(filter(None, caption)))
+        return [edges, nodes, check_table(self.evidence)]
+
+    def write_graph(self, path: Path) -> None:
+        """Write the graph: `.graphml`, `.json` (node-link) or `.eap.json`."""
+        write_graph(self.network, path)
+
+
+def check_table(e: CircuitEvidence) -> Table:
+    """What the circuit was checked for; see `edges.checks`."""
+
+    def fraction(part: int | None, whole: int | None) -> float | None:
+        return part / whole if part is not None and whole else None
+
+    rows: list[list[Any]] = [
+        ["the circuit keeps", e.faithfulness],
+        ["  interval from", e.faithfulness_low],
+        ["  to", e.faithfulness_high],
+        ["the rest keeps", e.rest_keeps],
+        *[[f"the circuit keeps, cut edges at {k}", v] for k, v in (e.keeps_with or {}).items()],
+        ["the best rival keeps", e.best_rival_keeps],
+        ["the runner-up keeps", e.runner_up_keeps],
+        ["edges needed, of those taken out", fraction(e.edges_needed, e.edges_taken_out)],
+        ["edges chosen again", fraction(e.edges_chosen_again, e.edges_chosen)],
+        ["Jaccard with bootstraps' circuits", e.jaccard_of_bootstraps],
+        *[[f"Jaccard, cut edges at {kind}", v] for kind, v in (e.jaccard_with or {}).items()],
+    ]
+    return Table(
+        "Checks of the circuit",
+        ["check", "fraction"],
+        [row for row in rows if row[1] is not None],
+        "Fractions of what cutting every edge costs, on held-out prompts; of edges; and how alike "
+        "choices are (Jaccard), on the prompts that edges were chosen on.",
+    )
+
+
+def analyze(run: Run[CircuitOptions]) -> CircuitFinding:
+    """Find and judge the circuit; see `composition_graph`.
+
+    Without data the prompts are repeated random tokens; given ones need one length.
 
     Raises:
-        InputError: as `composition_graph`; rows of different lengths.
+        InputError: as `composition_graph`; prompts of different lengths.
     """
+    model, data, options = run.model, run.data, run.options
     given = None if data is None else prompts_from_data(data, model)
-    prompts = circuit_prompts(model, given, options.seed)
-    given_rows, prompts = len(prompts), different_prompts(model, prompts)
+    prompts = circuit_prompts(model, given, run.seed)
+    n_given, prompts = len(prompts), different_prompts(model, prompts)
     circuit = find_circuit(
         model,
         prompts,
-        seed=options.seed,
+        seed=run.seed,
         level=options.level,
         max_edges=options.max_edges,
-        memory=options.memory,
+        memory=run.memory,
         metric=options.metric,
-        progress=progress,
+        progress=run.progress,
     )
-    composition = composition_of(model, circuit, options.memory)
+    composition = composition_of(model, circuit, run.memory)
     graph = as_graph(circuit, prompts, composition, options.level)
     notes = [] if data is None else [assumption_note(model, data)]
-    if len(prompts) < given_rows:
-        notes.append(f"{given_rows - len(prompts)} rows repeat others, and do not count again")
-    described = {
-        "source": prompts.source,
-        "rows": given_rows,
-        "sha256": digest_of_tokens(prompts.tokens) if data is None else data.digest(),
-    }
-    settings = options.settings() | {"share": SHARE}
-    return CircuitResult(
-        probe="circuit",
-        verdict=verdict(circuit),
+    if len(prompts) < n_given:
+        notes.append(f"{n_given - len(prompts)} rows repeat others, and do not count again")
+    figures = []
+    if circuit.kept:
+        figures.append(circuit_figure(graph))
+        if circuit.patching is not None:
+            figures.append(patching_figure(circuit.patching, token_words(model)))
+        if circuit.screening is not None:
+            figures += [head_map(circuit), size_figure(circuit.screening)]
+    sha256 = digest_of_tokens(prompts.tokens) if data is None else data.digest()
+    about = run.provenance(source=prompts.source, rows=n_given, sha256=sha256)
+    return CircuitFinding(
+        headline=headline(circuit),
+        findings=sentences(circuit),
         evidence=evidence_of(circuit),
-        provenance=provenance(model, described, settings, options.seed),
-        edges=[_row(e, composition, circuit.checks) for e in circuit.kept],
+        provenance=dataclasses.replace(about, settings={**about.settings, "share": SHARE}),
+        edges=[edge_row(effect, composition, circuit) for effect in circuit.kept],
         nodes={node.name: effect.mean for node, effect in circuit.node_effects.items()},
         node_intervals={n.name: (e.low, e.high) for n, e in circuit.node_effects.items()},
         graph=node_link(graph),
         network=graph,
         notes=[note for note in notes if note is not None],
-        plots=_plots(circuit, graph, token_words(model)),
+        plots=figures,
     )
 
 
-def _plots(circuit: Circuit, graph: nx.DiGraph, words: Callable[[int], str]) -> list[Figure]:
-    if not circuit.kept:
-        return []
-    found = [circuit_figure(graph)]
-    if circuit.patching is not None:
-        found.append(patching_figure(circuit.patching, words))
-    if circuit.screening is not None:
-        found += [head_map(circuit), size_figure(circuit.screening)]
-    return found
-
-
-def _row(
-    effect: EdgeEffect, composition: CompositionScores | None, checks: Checks | None
+def edge_row(
+    effect: EdgeEffect, composition: CompositionScores | None, circuit: Circuit
 ) -> EdgeRow:
+    """The record of an edge of the circuit."""
     score, p = composition_of_edge(effect, composition) or (None, None)
+    checks = circuit.checks
     return EdgeRow(
         edge=effect.edge.name,
         effect=effect.effect,
+        low=effect.low,
+        high=effect.high,
         p_value=effect.p_value,
+        estimate=effect.attribution,
+        chosen_again=None if checks is None else checks.chosen_again.get(effect.edge),
         composition=score,
         composition_p=p,
         added=effect.added,
-        low=effect.low,
-        high=effect.high,
-        estimate=effect.attribution,
-        chosen_again=None if checks is None else checks.chosen_again.get(effect.edge),
     )
 
 
-def _unfit(model: Any, data: FeatureData | None) -> str | None:
+def status_of(circuit: Circuit) -> tuple[Status, str | None]:
+    """The status by the rule of evidence, and why it is not "detected" (see the module)."""
+    held_out, checks = circuit.held_out, circuit.checks
+    if circuit.nothing is not None:
+        return circuit.nothing.status, circuit.nothing.reason
+    if not circuit.kept or held_out is None:
+        return "undecided", _no_edge(circuit)
+    if (because := only_output(circuit)) is not None:
+        return "described", because
+    if _is_uncertain(held_out):
+        reason = "cutting every edge is not certain to cost anything on the held-out rows"
+        return "undecided", reason
+    if not equivalent(held_out):
+        if held_out.low > 0:
+            within = f"{1 - EQUAL:.0%} to {1 + EQUAL:.0%}"
+            return "partial", f"the interval of what the edges keep alone reaches beyond {within}"
+        if held_out.high < 0:
+            return "undecided", "alone, the edges do worse than with every edge cut"
+        return "undecided", "the interval of what the edges keep alone includes 0"
+    if len(circuit.kept) > MOST * len(circuit.edges):
+        return "described", "the circuit is most of the model, so nothing is singled out"
+    controls = [] if checks is None else [checks.control(held_out.share)]
+    return effect_status(held_out.low, held_out.high, 1 - EQUAL, controls)
+
+
+def only_output(circuit: Circuit) -> str | None:
+    """Why no behaviour is measured, so that a circuit of it cannot be confirmed; else None."""
+    if circuit.objective.because is not None:
+        return circuit.objective.because
+    if circuit.home is None:
+        return "without answers or repeats there is no task that the model is seen to perform"
+    return None
+
+
+def _no_edge(circuit: Circuit) -> str:
+    if circuit.screening is not None:
+        return "the estimates chosen lie on no path from input to logits"
+    left = len(circuit.edges) - circuit.n_measured
+    uncut = f"; {left:,} edges, with smaller estimates, were not cut" if left else ""
+    return (
+        "cutting every edge at once costs the behaviour, but no edge, cut alone, both matters and "
+        f"lies on a path of such edges{uncut}: paths may be redundant, or rows too few"
+    )
+
+
+def _is_uncertain(held_out: Faithfulness) -> bool:
+    """Whether cutting every edge is not certain to cost anything, so that there is no fraction."""
+    return math.isinf(held_out.low) or math.isnan(held_out.share)
+
+
+def evidence_of(circuit: Circuit) -> CircuitEvidence:
+    """Status, reason, and what they rest on."""
+    held_out, chosen_on, checks = circuit.held_out, circuit.chosen_on, circuit.checks
+    known: dict[str, Any] = {}
+    if circuit.nothing is None and held_out is not None and chosen_on is not None:
+        test = "Holm-adjusted p at most the level, " if circuit.objective.is_behaviour else ""
+        rule = f"{test}effect at least {SHARE:.0%} of what cutting every edge costs"
+        if circuit.screening is not None:
+            rule = (
+                f"the fewest nodes that with all edges between them keep {NODES_KEEP:.0%}, then "
+                f"the fewest of these edges that keep {EDGES_KEEP:.0%}, largest estimates first"
+            )
+        known |= {
+            "edges_cut_one_by_one": circuit.n_measured,
+            "edges_estimated_only": len(circuit.edges) - circuit.n_measured,
+            "faithfulness": held_out.share,
+            "faithfulness_low": _finite(held_out.low),
+            "faithfulness_high": _finite(held_out.high),
+            "faithfulness_where_chosen": chosen_on.share,
+            "rule": rule,
+        }
+    if held_out is not None and checks is not None:
+        rivals = [*checks.exchanged, *checks.drawn]
+        known |= {
+            "equivalent": equivalent(held_out),
+            "equivalent_within": EQUAL,
+            "rest_keeps": checks.rest.share,
+            "rest_keeps_low": _finite(checks.rest.low),
+            "rest_keeps_high": _finite(checks.rest.high),
+            "edges_taken_out": checks.tested,
+            "edges_needed": checks.needed,
+            "jaccard_of_bootstraps": checks.jaccard,
+            "edges_chosen": len(checks.chosen_again),
+            "edges_chosen_again": checks.n_stable,
+            "rivals": len(rivals),
+            "rivals_as_good": checks.as_good(held_out.share),
+            "best_rival_keeps": max(rivals, default=None),
+            "runner_up_keeps": None if checks.runner_up is None else checks.runner_up.share,
+            "keeps_with": {kind: kept.share for kind, kept in checks.by_kind.items()},
+            "jaccard_with": dict(checks.jaccard_by_kind),
+        }
+    if circuit.screening is not None:
+        known["screening"] = vars(circuit.screening)
+    status, reason = status_of(circuit)
+    return CircuitEvidence(
+        status=status,
+        reason=reason,
+        measured=f"{circuit.objective.name}: {circuit.objective.definition}",
+        unit=circuit.objective.unit,
+        intact=circuit.intact,
+        every_edge_cut=circuit.all_cut,
+        edges=len(circuit.edges),
+        cut_edges_get=WORDS[circuit.stand_in],
+        **known,
+    )
+
+
+def _finite(end: float) -> float | None:
+    return None if math.isinf(end) else end
+
+
+def headline(circuit: Circuit) -> str:
+    """How many edges there are, of which nodes, and what they carry alone."""
+    status, name, kept = status_of(circuit)[0], circuit.objective.name, circuit.kept
+    if circuit.nothing is not None:
+        return {
+            "not_tested": "No circuit is tested: the model is not seen to perform the task.",
+            "undecided": "Whether there is a circuit is undecided.",
+        }.get(status, "No circuit: the edges make no difference here.")
+    held_out = circuit.held_out
+    if not kept or held_out is None:
+        return "No circuit is found: no edge that matters alone lies on a path to the logits."
+    writers = dict.fromkeys(e.edge.source for e in kept if e.edge.source.kind != "input")
+    through = f", through {listed([label_of(n.name) for n in writers], NODES_NAMED)}"
+    start = f"{len(kept):,} of {len(circuit.edges):,} edges"
+    if status == "detected":
+        return f"{start} alone carry the {name}{through if writers else ''}."
+    if status == "described" and only_output(circuit) is not None:
+        return f"{start} form a circuit for the {name}; no task is tested."
+    if status == "described":
+        return f"{start}, most of the model, carry the {name}: nothing is singled out."
+    if status == "uninformative":
+        return f"{start} carry the {name}, but other circuits of the same size do too."
+    if status == "partial" and held_out.low > 1:
+        return f"{start} alone keep more of the {name} than the whole model has."
+    if status == "partial" and held_out.high < 1:
+        return f"{start} matter for the {name}, but alone carry only a part of it."
+    if status == "partial":
+        return f"{start} matter for the {name}; how much of it they carry alone is not settled."
+    return f"{start} matter for the {name}; whether they carry it alone is undecided."
+
+
+def sentences(circuit: Circuit) -> list[str]:
+    """What limits the claim, what the edges keep alone, comparisons, the edges, the search."""
+    status, reason = status_of(circuit)
+    held_out, checks = circuit.held_out, circuit.checks
+    first = []
+    if status in ("undecided", "uninformative", "not_tested"):
+        named = {"undecided": "Undecided", "uninformative": "Not informative"}
+        first = [f"{named.get(status, 'Not tested')}: {reason}."]
+    elif circuit.nothing is not None:
+        first = [f"{circuit.nothing.reason[0].upper()}{circuit.nothing.reason[1:]}."]
+    elif (because := only_output(circuit)) is not None:
+        first = [f"The metric is the model's output, whatever it is worth: {because}."]
+    if circuit.nothing is not None or not circuit.kept or held_out is None:
+        return first
+    if not _is_uncertain(held_out):
+        first.append(
+            f"Alone, with all other edges replaced by {WORDS[circuit.stand_in]}, they keep "
+            f"{_with_interval(held_out)} of what cutting every edge costs, n = {held_out.n_rows} "
+            "held-out prompts."
+        )
+    compared = []
+    if checks is not None and not _is_uncertain(held_out):
+        if not math.isinf(checks.rest.low):
+            compared.append(f"without them the model keeps {_with_interval(checks.rest)}")
+        n_rivals, as_good = (
+            len(checks.exchanged) + len(checks.drawn),
+            checks.as_good(held_out.share),
+        )
+        compared.append(
+            f"{as_good or 'none'} of {n_rivals} other circuits of the same size keep as much"
+            if n_rivals
+            else "there is no other circuit of the same size"
+        )
+    large = circuit.screening is not None
+    facts = [*first, _and(compared)]
+    facts += [_largest_heads(circuit) if large else _largest_edges(circuit), _search(circuit)]
+    return [fact for fact in facts if fact]
+
+
+def _and(parts: Sequence[str]) -> str:
+    """The parts as one sentence; "" without any."""
+    sentence = "; ".join(parts)
+    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+
+
+def _largest_edges(circuit: Circuit) -> str:
+    """Edges with the largest effects; those that work against the metric or are backed up."""
+    own = [e for e in circuit.kept if e.added is None]
+    added = len(circuit.kept) - len(own)
+    against = sum((e.effect or 0.0) < 0 for e in own)
+    parts = [f"largest: {listed([label_of(e.edge.name) for e in circuit.kept], NAMED)}"]
+    if added:
+        matter = "matters" if added == 1 else "matter"
+        parts.append(f"{added} of them {matter} only where others are cut too")
+    if against:
+        parts.append(f"{against} work{'s' if against == 1 else ''} against it")
+    return _and(parts)
+
+
+def _largest_heads(circuit: Circuit) -> str:
+    """The heads of a large circuit that cost most when cut one at a time."""
+    heads = [(n, e) for n, e in circuit.node_effects.items() if n.kind == "head"]
+    certain = sorted((item for item in heads if item[1].low > 0), key=lambda item: -item[1].mean)
+    if not certain:
+        return ""
+    named = ", ".join(
+        f"{label_of(n.name)} {e.mean:.2g} [{e.low:.2g}, {e.high:.2g}]"
+        for n, e in certain[:NODES_NAMED]
+    )
+    whole = circuit.intact - circuit.all_cut
+    return (
+        f"Of its {len({e.edge.source for e in circuit.kept if e.edge.source.kind == 'head'})} "
+        f"heads {len(heads)} were cut one at a time; largest losses: {named}, of {whole:.2g} "
+        f"{circuit.objective.unit}."
+    )
+
+
+def _search(circuit: Circuit) -> str:
+    """How far the search went, what it may have missed, and how stable its choice is."""
+    parts, checks, screening = [], circuit.checks, circuit.screening
+    if screening is not None:
+        parts.append(_screened(screening))
+    elif left := len(circuit.edges) - circuit.n_measured:
+        parts.append(f"{left} edges were estimated only")
+    chosen = {} if checks is None else checks.chosen_again
+    if checks is not None and (unstable := len(chosen) - checks.n_stable):
+        of = "edges" if len(chosen) == len(circuit.kept) else "edges that were chosen by themselves"
+        are = "is" if unstable == 1 else "are"
+        parts.append(
+            f"{unstable:,} of its {len(chosen):,} {of} {are} chosen in fewer than {STABLE:.0%} of "
+            "bootstraps of the prompts"
+        )
+    return _and(parts)
+
+
+def _screened(screening: Screening) -> str:
+    ended = (
+        "of the last of them none is seen to matter"
+        if screening.last_block_idle
+        else "the search stopped for its cost while some still mattered"
+    )
+    cut = f"{screening.in_order} edges were cut one by one, largest estimates first: {ended}"
+    if not screening.sampled:
+        return cut
+    seen = "none is" if not screening.sample_matters else f"{screening.sample_matters} are"
+    return (
+        f"{cut}; of {screening.sampled} sampled from the rest {seen} seen to (at most "
+        f"{screening.missed_at_most:.0%} of the rest, one-sided {COVERAGE:.0%})"
+    )
+
+
+def _with_interval(kept: Faithfulness) -> str:
+    """A decimal where a bound of the verdict is so near that whole percents would hide it."""
+    bounds = (1 - EQUAL, 1, 1 + EQUAL)
+    near = any(abs(end - bound) < 0.01 for end in (kept.low, kept.high) for bound in bounds)
+    share, low, high = (
+        f"{100 * value:.1f}" if near else f"{round(100 * value):d}"
+        for value in (kept.share, kept.low, kept.high)
+    )
+    return f"{share} % [{low}, {high}]"
+
+
+def unfit(model: Any, data: FeatureData | None) -> str | None:
+    """Why the analysis does not run unless it is named, or cannot; None where it does."""
     if data is not None and data.answers is None:
         return "looks at repeated tokens of its own; ask for it by name: --probe circuit"
     n_heads = int(model.cfg.n_layers) * int(model.cfg.n_heads)
@@ -150,22 +586,18 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
         return f"{n_heads} heads take many passes; ask for it by name: --probe circuit"
     try:
         if data is None:
-            _prompts_fit(model)
+            repeated_prompts(model, rows=2, n_pos=min(int(model.cfg.n_ctx), LONGEST))
         PatchedModel(model)
     except InputError as error:
         return str(error)
     return None
 
 
-def _prompts_fit(model: Any) -> Prompts:
-    return repeated_prompts(model, rows=2, n_pos=min(int(model.cfg.n_ctx), LONGEST))
-
-
-CIRCUIT = Analysis(
+CIRCUIT = analysis(
     "circuit",
     "which heads, MLPs and edges between them carry the answers, or the use of repeated tokens",
     CircuitOptions,
-    run,
-    _unfit,
+    analyze,
+    unfit,
     graph_formats=FORMATS,
 )

@@ -13,7 +13,7 @@ from scipy import stats
 import interp_toolkit as it
 from interp_toolkit.circuits.behaviour.objective import Closeness
 from interp_toolkit.circuits.behaviour.prompts import Prompts, repeated_prompts
-from interp_toolkit.circuits.edges import search, verdict
+from interp_toolkit.circuits.edges import analysis, search
 from interp_toolkit.circuits.edges.analysis import CIRCUIT
 from interp_toolkit.circuits.edges.exhaustive import kept_edges, measured_edges
 from interp_toolkit.circuits.edges.faithfulness import SHARE
@@ -29,6 +29,11 @@ from interp_toolkit.results import jsonable
 from interp_toolkit.stats import holm, ratio_interval
 from interp_toolkit.toys.hand_set import induction as toys
 from interp_toolkit.toys.hand_set.untrained import random_model
+
+
+def told(circuit) -> str:
+    return " ".join([analysis.headline(circuit), *analysis.sentences(circuit)])
+
 
 TRUE_EDGES = {
     "input->a0.h1<v>",  # the token that the previous-token head passes on
@@ -130,7 +135,8 @@ def test_a_decoy_alone_carries_no_behaviour():
 def test_a_model_that_does_not_do_what_its_rows_ask_has_no_circuit():
     data = asked(toys.induction(n_ctx=32), wrong=True)
     result = CIRCUIT(toys.induction(n_ctx=32), data=data)
-    assert result.verdict.startswith("Not tested: the model is not seen to do the task")
+    assert result.headline == "No circuit is tested: the model is not seen to perform the task."
+    assert result.findings[0].startswith("Not tested: the model is not seen to do the task")
     assert result.status == "not_tested"
     assert (result.tables(), result.figures(), list(result.to_frame()["edge"])) == ([], [], [])
 
@@ -298,8 +304,9 @@ def test_faithfulness_is_the_share_that_is_left(induction):
 
 def test_the_analysis_says_it(induction):
     result = CIRCUIT(induction)
-    assert result.verdict.startswith("5 of 29 edges carry the in-context advantage: ")
-    assert "they keep 100% of what cutting every edge costs" in result.verdict
+    assert result.headline.startswith("5 of 29 edges alone carry the in-context advantage, through")
+    assert {"L0H1", "L1H0"} <= set(result.headline.replace(",", "").rstrip(".").split())
+    assert "they keep 100.0 % [100.0, 100.0] of what cutting every edge costs" in result.findings[0]
     assert "against" not in result.verdict
     assert "L0H1->L1H0<k>" in result.verdict
     assert set(result.to_frame()["edge"]) == TRUE_EDGES
@@ -319,7 +326,7 @@ def test_the_analysis_says_it(induction):
 
 def test_what_was_not_measured_is_said(induction):
     result = CIRCUIT(induction, max_edges=5)
-    assert "; 24 edges were estimated only. " in result.verdict
+    assert "24 edges were estimated only" in result.findings[-1]
     assert result.evidence.edges_cut_one_by_one == 5
 
 
@@ -369,9 +376,9 @@ def test_p_values_are_adjusted_over_all_edges(induction, monkeypatch):
 def test_most_of_the_model_is_no_circuit_that_singles_something_out(circuit):
     everything = [dataclasses.replace(e, kept=True, effect=1.0) for e in circuit.edges]
     whole = dataclasses.replace(circuit, edges=everything)
-    assert verdict.status_of(whole) == "described"
-    assert "nothing is singled out" in verdict.verdict(whole)
-    assert "most of the model" in verdict.reason_of(whole)
+    assert analysis.status_of(whole)[0] == "described"
+    assert "nothing is singled out" in told(whole)
+    assert "most of the model" in analysis.status_of(whole)[1]
 
 
 def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
@@ -379,21 +386,21 @@ def test_rivals_that_keep_as_much_explain_a_circuit(circuit):
     share = circuit.held_out.share
     for rivals, status, says in (
         ([0.0] * 20, "detected", "carry the"),
-        ([0.0] * 19 + [share], "uninformative", "others of the same size carry as much"),
+        ([0.0] * 19 + [share], "uninformative", "other circuits of the same size do too"),
         ([0.0] * 18, "undecided", "too few other circuits of the same size (18)"),
         ([], "undecided", "too few other circuits of the same size (0)"),
     ):
         checked = dataclasses.replace(circuit.checks, exchanged=[], drawn=rivals)
         of = dataclasses.replace(circuit, checks=checked)
-        assert verdict.status_of(of) == status
-        assert says in verdict.verdict(of)
-        assert (verdict.reason_of(of) is None) == (status == "detected")
+        assert analysis.status_of(of)[0] == status
+        assert says in told(of)
+        assert (analysis.status_of(of)[1] is None) == (status == "detected")
 
 
 def test_without_a_task_a_circuit_is_described(circuit):
     of = dataclasses.replace(circuit, home=None)
-    assert verdict.status_of(of) == "described"
-    assert "no task that the model is seen to perform" in verdict.verdict(of)
+    assert analysis.status_of(of)[0] == "described"
+    assert "no task that the model is seen to perform" in told(of)
 
 
 def test_untrained_models_have_no_circuit_whatever_their_prompts():
@@ -403,7 +410,7 @@ def test_untrained_models_have_no_circuit_whatever_their_prompts():
         for rows in (tokens, np.tile(tokens[:, :5], 2)):
             result = it.analyze(model, "circuit", data=rows)
             assert result.status in ("described", "undecided", "not_tested")
-            assert "This is the output, whatever it is worth" in result.verdict
+            assert "the model's output, whatever it is worth" in result.verdict
 
 
 def test_equal_prompts_are_on_one_side():
@@ -441,13 +448,13 @@ def test_prompts_that_are_given_twice_count_once(induction):
 def test_nothing_is_denied_of_edges_that_were_not_cut(circuit):
     none = [dataclasses.replace(e, kept=False) for e in circuit.edges]
     empty = dataclasses.replace(circuit, edges=none)
-    assert verdict.status_of(empty) == "undecided"  # all together matter on these rows
-    assert "paths may be redundant" in verdict.reason_of(empty)
-    assert "paths may be redundant" in verdict.verdict(empty)
+    assert analysis.status_of(empty)[0] == "undecided"  # all together matter on these rows
+    assert "paths may be redundant" in analysis.status_of(empty)[1]
+    assert "paths may be redundant" in told(empty)
     some = [dataclasses.replace(e, effect=None) if i else e for i, e in enumerate(none)]
     left = dataclasses.replace(empty, edges=some)
-    assert verdict.status_of(left) == "undecided"
-    assert f"{len(none) - 1} with smaller estimates were not cut" in verdict.verdict(left)
+    assert analysis.status_of(left)[0] == "undecided"
+    assert f"{len(none) - 1} edges, with smaller estimates, were not cut" in told(left)
 
 
 def test_edges_that_were_added_are_not_said_to_matter_alone(circuit):
@@ -457,9 +464,11 @@ def test_edges_that_were_added_are_not_said_to_matter_alone(circuit):
         for e in circuit.edges
     ]
     part = dataclasses.replace(circuit.held_out, share=0.6, low=0.5, high=0.7)
-    said = verdict.verdict(dataclasses.replace(circuit, edges=edges, held_out=part))
-    assert said.startswith("Cutting any one of 1 of 29 edges changes the in-context advantage, but")
-    assert "for 4 of them others make up when they alone are cut" in said
+    said = told(dataclasses.replace(circuit, edges=edges, held_out=part))
+    assert said.startswith(
+        "5 of 29 edges matter for the in-context advantage, but alone carry only a"
+    )
+    assert "4 of them matter only where others are cut too" in said
 
 
 def test_what_cutting_everything_costs_must_be_certain():
@@ -491,7 +500,11 @@ def circuit(induction):
         ((0.6, 0.4, 0.8), "partial", "only a part"),
         ((0.97, 0.45, 1.3), "partial", "how much of it they carry alone is not settled"),
         ((-0.6, -0.9, -0.3), "undecided", "whether they carry it alone is undecided"),
-        ((1.2, 1.1, 1.3), "partial", "alone they keep more than the whole model has"),
+        (
+            (1.2, 1.1, 1.3),
+            "partial",
+            "alone keep more of the in-context advantage",
+        ),
         ((1.0, -math.inf, math.inf), "undecided", "not certain to cost anything"),
     ],
 )
@@ -499,10 +512,10 @@ def test_a_circuit_is_as_strong_as_what_it_keeps_alone(circuit, kept, status, sa
     share, low, high = kept
     held_out = dataclasses.replace(circuit.held_out, share=share, low=low, high=high)
     circuit = dataclasses.replace(circuit, held_out=held_out)
-    evidence = verdict.evidence_of(circuit)
+    evidence = analysis.evidence_of(circuit)
     assert evidence.status == status
     assert (evidence.reason is None) == (status == "detected")
-    assert says in verdict.verdict(circuit)
-    assert not {"nan", "inf%"} & set(verdict.verdict(circuit).split())
+    assert says in told(circuit)
+    assert not {"nan", "inf%"} & set(told(circuit).split())
     if high < 0:
         assert "worse than with every edge cut" in evidence.reason
