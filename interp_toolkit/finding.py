@@ -109,6 +109,7 @@ def records(
     least: int = 0,
     cells: Mapping[str, Callable[[Any], Any]] | None = None,
     select: Callable[[Any], Any] = lambda value: value,
+    sparse: bool = False,
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
 
@@ -125,8 +126,9 @@ def records(
         cells: headings, and what makes a record's cell below each, where cells are no fields of the
             record; None: the record's columns.
         select: gives the records to show, of a field that holds more than these.
+        sparse: leave out columns in which every record has None.
     """
-    table = _Records(record, title, caption, highlight, key, least, cells, select)
+    table = _Records(record, title, caption, highlight, key, least, cells, select, sparse)
     return field(metadata={"table": table})
 
 
@@ -140,6 +142,7 @@ class _Records:
     least: int
     cells: Mapping[str, Callable[[Any], Any]] | None
     select: Callable[[Any], Any]
+    sparse: bool
 
     def table(self, values: Any) -> Table:
         columns = list((self.cells or {}).items()) or [
@@ -148,6 +151,8 @@ class _Records:
             if (heading := f.metadata.get("heading"))
         ]
         listed = self.listed(values)
+        if self.sparse:
+            columns = [(h, cell) for h, cell in columns if any(cell(v) is not None for v in listed)]
         rows = [[cell(value) for _, cell in columns] for value in listed]
         headings = [heading for heading, _ in columns]
         if self.key:
