@@ -34,7 +34,7 @@ from rich.progress import track
 from rich.table import Table
 
 import interp_toolkit as it
-from interp_toolkit.circuits.heads.result import HeadsResult
+from interp_toolkit.circuits.heads.result import HeadsFinding
 from interp_toolkit.results import STATUS_TONES
 
 MODELS = (
@@ -48,7 +48,7 @@ ANALYSES = (
 OF_ANY_MODEL = ("heads", "circuit", "composition", "qk", "ov", "collapse")
 WITH_ANSWERS = ("heads", "circuit")  # of these
 MEMORY = "8MiB"
-DENIALS = ("no_effect_found", "works_against")
+DENIALS = ("negligible", "suppresses")
 OTHER_MAJOR = Path(".venv-tl4/bin/python")
 COLUMNS = [
     *("circumstance", "verdicts", "same status", "same status and heads", "contradictions"),
@@ -119,7 +119,7 @@ def said(model: str, analysis: str, loaded: dict[str, Any], given: dict[str, Any
     except it.InputError:
         return None
     heads = tuple(sorted(set(re.findall(r"L\d+H\d+", result.verdict))))
-    if not isinstance(result, HeadsResult):
+    if not isinstance(result, HeadsFinding):
         return Said(result.status, heads)
     named = [f"{h.name} {h.detector}" for h in result.heads if h.detected]
     denied = [f"{h.name} {h.detector}" for h in result.heads if h.causal in DENIALS]

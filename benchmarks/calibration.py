@@ -43,11 +43,11 @@ from rich.table import Table
 from scipy import stats
 
 import interp_toolkit as it
-from interp_toolkit.circuits.composition.scores import MODES, composition_scores
 from interp_toolkit.circuits.heads.scores import detect
 from interp_toolkit.circuits.roles.flips import flip_p_values
-from interp_toolkit.circuits.skip_bigrams.null import p_values
+from interp_toolkit.circuits.skip_bigrams.scores import p_values
 from interp_toolkit.circuits.universal_keys.function import chance_to_fit, least_function
+from interp_toolkit.circuits.weights.composition import MODES, composition_scores
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.results import STATUS_TONES
 from interp_toolkit.stats import holm

@@ -3,7 +3,7 @@
 Four nulls, each with the Clopper-Pearson upper bound at 95 % on the share that goes wrong:
 
 - random answers: untrained models, asked for random answers on rows of their own. Wrong: a model
-  with any detected head, or with any head that "carries" or "contributes".
+  with any detected head, or with any head that is "major" or "contributes".
 - shuffled twins: models that do a task (`shared_work`), with every weight tensor's entries in
   random order, on the task's rows. Wrong: as above.
 - idle heads: models that do a task, in which other heads attend at random, or as the work heads do,
@@ -56,7 +56,7 @@ INTACT_RIGHT = (0.6, 0.9, 0.98)  # share of rows that are right without a cut
 CHANCE = 0.1
 NULL_ROWS = (64, 256, 1024)
 NULL_GROUPS = 5  # to each model: they take no model's time
-SILENT = ("no_effect_found", "undecided", "not_tested")
+SILENT = ("negligible", "undecided", "not_tested")
 
 
 def random_answers(count: int, seed: int = 3) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class _Tally:
         both_ways: bool = False,
     ) -> None:
         """A model's result; `spared`: heads that do something."""
-        self.at_home += bool(result.at_home)
+        self.at_home += bool(result.performs_task)
         for head in result.heads:
             if (head.layer, head.head) in spared:
                 continue
@@ -213,7 +213,7 @@ class _Tally:
             self.cut += head.cut is not None
             # on rows the model is not at home on, attention alone detects: a label, not a claim
             if head.detected:
-                self.named.append({**entry, "at_home": result.at_home})
+                self.named.append({**entry, "at_home": result.performs_task})
             if matters(head.causal) or (both_ways and head.causal not in SILENT):
                 self.said.append({**entry, "word": head.causal})
 

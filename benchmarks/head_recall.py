@@ -144,10 +144,10 @@ def contradicts(word: str, cost: Cost) -> bool:
     """Whether the oracle says otherwise than a causal word; see the module for what is allowed."""
     best, both = cost.largest, (cost.alone, cost.restored)
     return {
-        "carries": best < 0.5 - SLACK,
+        "major": best < 0.5 - SLACK,
         "contributes": best <= 0,
-        "no_effect_found": max(abs(s) for s in both) > 0.05 + SLACK,
-        "works_against": min(both) >= 0 or best > SLACK,
+        "negligible": max(abs(s) for s in both) > 0.05 + SLACK,
+        "suppresses": min(both) >= 0 or best > SLACK,
     }.get(word, False)
 
 
@@ -172,7 +172,7 @@ def look(sharing: str, work: Work) -> Found:
 
 def _on_own_rows(found: Found, model: Any, oracle: Oracle, work: Work) -> None:
     result = it.analyze(model, "heads", data=work.layout.rows(ROWS, 2))
-    found.at_home = result.at_home
+    found.at_home = result.performs_task
     heads = {(h.detector, h.layer, h.head): h for h in result.heads}
     groups = {g.detector: [tuple(h) for h in g.heads] for g in result.groups}
     truth: set[Place] = model.ground_truth.true
@@ -210,7 +210,7 @@ def _kind(word: str) -> str:
 
 def _on_made_rows(found: Found, model: Any, plain: PlainModel) -> None:
     result = it.analyze(model, "heads")
-    found.made_home = result.at_home
+    found.made_home = result.performs_task
     relations = sorted({h.detector for h in result.heads})
     shares = attention_on_repeats(plain, relations, model.cfg.d_vocab, model.cfg.n_ctx)
     truth = {at for at in model.ground_truth.true if at[0] in relations}

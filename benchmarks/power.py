@@ -38,9 +38,9 @@ from rich.table import Table
 from scipy import stats
 
 import interp_toolkit as it
-from interp_toolkit.circuits.composition.scores import MODES, composition_scores
 from interp_toolkit.circuits.roles.flips import flip_p_values
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
+from interp_toolkit.circuits.weights.composition import MODES, composition_scores
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.stats import clopper_pearson, holm
 from interp_toolkit.toys.hand_set.untrained import random_model

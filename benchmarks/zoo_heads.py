@@ -86,11 +86,11 @@ def heads_of(line: Line, folder: Path, rows: str, truth: dict[str, Any]) -> None
     line.counts.named += len(named)
     line.counts.right += len(named & true)
     line.counts.found += len(named & true)
-    line.counts.causal += sum(entries[at].causal in ("carries", "contributes") for at in named)
+    line.counts.causal += sum(entries[at].causal in ("major", "contributes") for at in named)
     line.false = [f"{head} {kind}" for head, kind in sorted(named - true)]
     for at in sorted(true - named):
         entry = entries.get(at)
-        asked = entry is not None and bool(result.at_home)
+        asked = entry is not None and bool(result.performs_task)
         word = entry.causal if asked and entry.cut is not None else result.status
         word = word if asked else "not_tested"
         open_ = word in ("undecided", "not_tested")

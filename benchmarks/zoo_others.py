@@ -235,9 +235,8 @@ def ov_of(folder: Path, truth: dict[str, Any]) -> dict[str, Any]:
     must = {h["head"] for h in truth["heads"] if h["kind"] in ("answer", "induction")}
     counts: Counter[str] = Counter()
     for head in result.heads:
-        name = f"L{head['layer']}H{head['head']}"
-        kind = "copies" if name in must else "other"
-        p = head["ov_p_adjusted"]
+        kind = "copies" if head.name in must else "other"
+        p = head.ov_p_adjusted
         counts[kind] += 1
         counts[f"{kind}, significant"] += p is not None and p <= 0.05
     return {"counts": dict(counts)}

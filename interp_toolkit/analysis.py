@@ -19,15 +19,15 @@ from interp_toolkit.state import as_found
 
 if TYPE_CHECKING:
     from interp_toolkit.circuits.collapse import CollapseFinding
-    from interp_toolkit.circuits.composition.result import CompositionResult
+    from interp_toolkit.circuits.composition import CompositionFinding
     from interp_toolkit.circuits.edges.result import CircuitResult
-    from interp_toolkit.circuits.heads.result import HeadsResult
+    from interp_toolkit.circuits.heads.result import HeadsFinding
     from interp_toolkit.circuits.logit_attribution import LogitAttributionFinding
-    from interp_toolkit.circuits.qk_ov.result import HeadCircuitResult
+    from interp_toolkit.circuits.qk_ov import OVFinding, QKFinding
     from interp_toolkit.circuits.roles.result import RolesResult
-    from interp_toolkit.circuits.skip_bigrams.result import SkipBigramResult
+    from interp_toolkit.circuits.skip_bigrams.analysis import SkipBigramFinding
     from interp_toolkit.circuits.sorting.analysis import SortingFinding
-    from interp_toolkit.circuits.universal_keys.result import UniversalKeysResult
+    from interp_toolkit.circuits.universal_keys.analysis import UniversalKeysFinding
     from interp_toolkit.probes.boolean.result import BooleanFinding
     from interp_toolkit.probes.uand.result import UANDFinding
 
@@ -39,15 +39,15 @@ Heads = Literal["heads", "induction", "previous-token", "duplicate-token", "k-ho
 @overload
 def analyze(model: Any, name: Functions, *, data: Any = None, **options: Any) -> BooleanFinding: ...
 @overload
-def analyze(model: Any, name: Heads, *, data: Any = None, **options: Any) -> HeadsResult: ...
+def analyze(model: Any, name: Heads, *, data: Any = None, **options: Any) -> HeadsFinding: ...
 @overload
-def analyze(
-    model: Any, name: Literal["qk", "ov"], *, data: Any = None, **options: Any
-) -> HeadCircuitResult: ...
+def analyze(model: Any, name: Literal["qk"], *, data: Any = None, **options: Any) -> QKFinding: ...
+@overload
+def analyze(model: Any, name: Literal["ov"], *, data: Any = None, **options: Any) -> OVFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["composition"], *, data: Any = None, **options: Any
-) -> CompositionResult: ...
+) -> CompositionFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["circuit"], *, data: Any = None, **options: Any
@@ -59,11 +59,11 @@ def analyze(
 @overload
 def analyze(
     model: Any, name: Literal["skip-bigrams"], *, data: Any = None, **options: Any
-) -> SkipBigramResult: ...
+) -> SkipBigramFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["universal-keys"], *, data: Any = None, **options: Any
-) -> UniversalKeysResult: ...
+) -> UniversalKeysFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["uand"], *, data: Any = None, **options: Any

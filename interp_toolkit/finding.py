@@ -23,7 +23,7 @@ of the terminal and the page, `to_frame` and JSON are all made here, from the re
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -86,7 +86,12 @@ class Run(Generic[Chosen]):
 
 
 def column(
-    heading: str | None = None, *, unit: str = "", format: Callable[[Any], Any] | None = None
+    heading: str | None = None,
+    *,
+    unit: str = "",
+    format: Callable[[Any], Any] | None = None,
+    default: Any = dataclasses.MISSING,
+    optional: bool = False,
 ) -> Any:
     """A field of a record, or of evidence, that people see under this heading.
 
@@ -94,9 +99,12 @@ def column(
         heading: of the table's column; None: in the JSON and in `to_frame` only.
         unit: written behind the heading.
         format: makes the table's cell of the value; None: the value itself.
+        default: of the field.
+        optional: the table leaves the column out where no record has a value (all cells None).
     """
     heading = f"{heading} ({unit})" if heading and unit else heading
-    return field(metadata={"heading": heading, "format": format})
+    about = {"heading": heading, "format": format, "optional": optional}
+    return field(default=default, metadata=about)
 
 
 def records(
@@ -106,6 +114,8 @@ def records(
     highlight: Callable[[Any], bool] = lambda record: False,
     *,
     key: str = "",
+    show: Callable[[Any], bool] = lambda record: True,
+    most: int | None = None,
     least: int = 0,
     cells: Mapping[str, Callable[[Any], Any]] | None = None,
     select: Callable[[Any], Any] = lambda value: value,
@@ -113,22 +123,26 @@ def records(
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
 
-    The field is a sequence of records, a mapping of records by name (None: not there), one record,
-    or None.
+    The field is a sequence of records, a mapping to them whose keys are the first column (None:
+    not there), one record, or None.
 
     Args:
         record: the records' class, a dataclass whose fields are `column`s.
         title: of the table.
         caption: below the title.
         highlight: which records the headline speaks of.
-        key: heading of a mapping's names.
+        key: heading of a mapping's keys.
+        show: which records the table shows; JSON and `to_frame` have all.
+        most: of these, how many, the first ones; None: all.
         least: number of records below which the table is left out.
         cells: headings, and what makes a record's cell below each, where cells are no fields of the
             record; None: the record's columns.
         select: gives the records to show, of a field that holds more than these.
         sparse: leave out columns in which every record has None.
     """
-    table = _Records(record, title, caption, highlight, key, least, cells, select, sparse)
+    table = _Records(
+        record, title, caption, highlight, key, show, most, least, cells, select, sparse
+    )
     return field(metadata={"table": table})
 
 
@@ -139,47 +153,66 @@ class _Records:
     caption: str
     highlight: Callable[[Any], bool]
     key: str
+    show: Callable[[Any], bool]
+    most: int | None
     least: int
     cells: Mapping[str, Callable[[Any], Any]] | None
     select: Callable[[Any], Any]
     sparse: bool
 
     def table(self, values: Any) -> Table:
+        values = self.select(values)
+        shown = [(key, value) for key, value in self.keyed(values) if self.show(value)][: self.most]
         columns = list((self.cells or {}).items()) or [
             (heading, partial(_cell, f))
             for f in dataclasses.fields(self.record)
             if (heading := f.metadata.get("heading"))
+            if not f.metadata["optional"] or any(_cell(f, v) is not None for _, v in shown)
         ]
-        listed = self.listed(values)
         if self.sparse:
-            columns = [(h, cell) for h, cell in columns if any(cell(v) is not None for v in listed)]
-        rows = [[cell(value) for _, cell in columns] for value in listed]
+            columns = [
+                (heading, cell)
+                for heading, cell in columns
+                if any(cell(value) is not None for _, value in shown)
+            ]
         headings = [heading for heading, _ in columns]
-        if self.key:
+        rows = [[cell(value) for _, cell in columns] for _, value in shown]
+        if isinstance(values, Mapping):
             headings = [self.key, *headings]
-            rows = [[name, *row] for name, row in zip(self.names(values), rows, strict=True)]
-        bold: Collection[int] = [n for n, value in enumerate(listed) if self.highlight(value)]
+            rows = [[key, *row] for (key, _), row in zip(shown, rows, strict=True)]
+        bold = [n for n, (_, value) in enumerate(shown) if self.highlight(value)]
         return Table(self.title, headings, rows, self.caption, bold)
 
     def frame(self, values: Any) -> pd.DataFrame:
         import pandas as pd
 
+        values = self.select(values)
         names = [f.name for f in dataclasses.fields(self.record)]
-        rows = [[getattr(v, name) for name in names] for v in self.listed(values)]
+        keyed = self.keyed(values)
+        rows = [[getattr(value, name) for name in names] for _, value in keyed]
         frame = pd.DataFrame(rows, columns=names)
-        if self.key:
-            frame.insert(0, self.key, self.names(values))
+        if isinstance(values, Mapping):
+            frame.insert(0, self.key, [key for key, _ in keyed])
         return frame
 
-    def names(self, values: Any) -> list[str]:
-        return [name for name, value in self.select(values).items() if value is not None]
-
-    def listed(self, values: Any) -> list[Any]:
-        values = self.select(values)
+    def keyed(self, values: Any) -> list[tuple[Any, Any]]:
+        """Key, or number, and record; of the field's value or what `select` made of it."""
         if isinstance(values, Mapping):
-            values = list(values.values())
-        listed = list(values) if isinstance(values, Sequence) else [values]
-        return [value for value in listed if value is not None]
+            return [(key, value) for key, value in values.items() if value is not None]
+        several = values if isinstance(values, Sequence) else [values]
+        return list(enumerate(value for value in several if value is not None))
+
+
+def table_of(
+    record: type[Any],
+    title: str,
+    values: Sequence[Any],
+    caption: str = "",
+    highlight: Callable[[Any], bool] = lambda record: False,
+) -> Table:
+    """A table of records whose title, caption or choice depends on the finding; see `records`."""
+    table: Table = records(record, title, caption, highlight).metadata["table"].table(values)
+    return table
 
 
 def _cell(of: dataclasses.Field[Any], value: Any) -> Any:
@@ -193,10 +226,7 @@ class Finding(Result):
     """Base of what analyses return; an analysis' own adds fields, those with records as tables.
 
     Attributes:
-        headline: answers the question, in at most 20 words.
-        findings: at most five sentences, each a fact with its number, 95 % CI and n; the most
-            important first.
-        verdict: headline and findings joined.
+        headline, findings, verdict: see `Result`; the most important finding first.
     """
 
     probe: str = ""  # `analysis` fills it in
@@ -207,17 +237,14 @@ class Finding(Result):
     def __post_init__(self) -> None:
         object.__setattr__(self, "verdict", " ".join([self.headline, *self.findings]))
 
-    def to_dict(self) -> dict[str, Any]:
-        """The finding as JSON data, its status at the top too."""
-        plain = super().to_dict()
-        first = ("probe", "status", "headline", "findings")
-        plain["status"] = self.status
-        return {name: plain.pop(name) for name in first} | plain
-
     def tables(self) -> list[Table]:
         """Every field of records as a table, in their order."""
         tabled = self._records()
-        return [of.table(values) for of, values in tabled if len(of.listed(values)) >= of.least]
+        return [
+            of.table(values)
+            for of, values in tabled
+            if len(of.keyed(of.select(values))) >= of.least
+        ]
 
     def to_frame(self) -> pd.DataFrame:
         """The records of the first table, one row each."""
@@ -227,16 +254,6 @@ class Finding(Result):
     def _records(self) -> list[tuple[_Records, Any]]:
         tabled = [f for f in dataclasses.fields(self) if "table" in f.metadata]
         return [(f.metadata["table"], getattr(self, f.name)) for f in tabled]
-
-
-def headline_of(result: Result) -> str:
-    """What a result says first: a finding's headline, the verdict of any other result."""
-    return result.headline if isinstance(result, Finding) else result.verdict
-
-
-def findings_of(result: Result) -> Sequence[str]:
-    """A finding's sentences; none of any other result."""
-    return result.findings if isinstance(result, Finding) else ()
 
 
 def headings_of(record: Any) -> Mapping[str, str]:
@@ -257,7 +274,7 @@ def analysis(
 ) -> Analysis:
     """An analysis to register, from `analyze(run) -> Finding`; see `registry.Analysis`."""
 
-    @wraps(analyze)
+    @wraps(getattr(analyze, "func", analyze))  # of a partial, what it calls
     def run(
         model: Any, data: FeatureData | None, chosen: Chosen, progress: Callable[[str], None]
     ) -> Found:

@@ -1,4 +1,4 @@
-"""What an analysis returns: numbers, a verdict in one sentence, its evidence, its provenance.
+"""What an analysis returns: headline and findings, numbers, evidence, provenance.
 
 A `Result` is a frozen dataclass. It knows its tables and figures as plain data; `report/` turns
 a list of results into a terminal table, JSON or one HTML page without knowing any analysis.
@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -24,10 +25,11 @@ if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
 
-SCHEMA = "interp-toolkit/2"
+SCHEMA = "interp-toolkit/3"
 #: where a result is displayed; by name, as results know nothing of reports
 NOTEBOOK = "interp_toolkit.report.notebook"
-SAID = 90  # letters of a verdict in a `repr`
+SHOWN = 90  # letters of a headline in a `repr`
+_SENTENCES = re.compile(r"(?<=[.!?])\s+(?=[A-Z])")
 TITLE_HEIGHT = 44  # pixels
 
 Tone = Literal["yes", "no", "none", "open", "against"]
@@ -201,7 +203,10 @@ class Result(OneRepr, ABC):
 
     Attributes:
         probe: the analysis' registered name.
-        verdict: one sentence that says what the numbers mean and no more.
+        verdict: what the numbers mean and no more: headline and findings joined.
+        headline: answers the question that was asked, in at most 20 words.
+        findings: at most five sentences, each a fact with its number, 95 % CI and n. A result
+            that was made of a verdict alone has its first sentence as headline, and the others.
         evidence: what the verdict rests on: status, witness, null, causal effect.
         provenance: see `Provenance`.
         notes: what a reader must know beside: what was left out, what is approximate.
@@ -212,16 +217,23 @@ class Result(OneRepr, ABC):
     verdict: str
     evidence: Evidence
     provenance: Provenance
+    headline: str = field(init=False)
+    findings: Sequence[str] = field(init=False)
     notes: Sequence[str] = field(default=(), kw_only=True)
     plots: Sequence[Figure] = field(default=(), kw_only=True, repr=False)
 
     #: fields that `to_dict` leaves out (large arrays that a file should not hold)
     omit_from_json: ClassVar[frozenset[str]] = frozenset()
 
+    def __post_init__(self) -> None:
+        headline, *findings = _SENTENCES.split(self.verdict)
+        object.__setattr__(self, "headline", headline)
+        object.__setattr__(self, "findings", findings)
+
     def __repr__(self) -> str:
-        said = printable(self.verdict)
-        said = said if len(said) <= SAID else f"{said[: SAID - 1]}…"
-        return f"{type(self).__name__}({self.status}: {said})"
+        headline = printable(self.headline)
+        headline = headline if len(headline) <= SHOWN else f"{headline[: SHOWN - 1]}…"
+        return f"{type(self).__name__}({self.status}: {headline})"
 
     def _repr_html_(self) -> str:
         shown: str = importlib.import_module(NOTEBOOK).html_of(self)
@@ -239,11 +251,9 @@ class Result(OneRepr, ABC):
     def to_dict(self) -> dict[str, Any]:
         """The result as JSON data: numbers as numbers, missing and non-finite as None."""
         left_out = self.omit_from_json | {"plots"}
-        return {
-            f.name: jsonable(getattr(self, f.name))
-            for f in dataclasses.fields(self)
-            if f.name not in left_out
-        }
+        first = ("probe", "status", "headline", "findings", "verdict")
+        names = [f.name for f in dataclasses.fields(self) if f.name not in {*left_out, *first}]
+        return {name: jsonable(getattr(self, name)) for name in (*first, *names)}
 
     @abstractmethod
     def to_frame(self) -> pd.DataFrame:

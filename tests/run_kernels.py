@@ -22,10 +22,10 @@ ROOT = Path(__file__).resolve().parents[1]
 #: packages whose tests compare numbers, without what is slow there
 TESTS = (
     "tests/circuits/behaviour",
-    "tests/circuits/composition",
+    "tests/circuits/test_composition.py",
     "tests/circuits/edges/test_patched_pass.py",
     "tests/circuits/heads",
-    "tests/circuits/qk_ov",
+    "tests/circuits/test_qk_ov.py",
     "tests/circuits/skip_bigrams",
     "tests/circuits/sorting/test_activations.py",
     "tests/circuits/sorting/test_weights.py",

@@ -26,8 +26,8 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert (tmp_path / "report.html").stat().st_size > 1e6
     if script.stem == "induction_heads":
         said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-        assert "L1H1 attends as induction (100%), but no effect found" in said
-        assert "L0H2 feeds the keys of" in said
+        assert "L1H1 has the induction pattern (100 % of its attention), but its effect is" in said
+        assert "K-composition: L0H2 feeds the keys of" in said
         assert "L0H2->L1H0<k>" in said
         assert (tmp_path / "heads.html").stat().st_size > 1e6
         assert (tmp_path / "circuit.graphml").exists()

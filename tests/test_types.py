@@ -62,7 +62,7 @@ def test_mypy_follows_an_installed_package_and_finds_a_slip(tmp_path: Path) -> N
         text=True,
     )
     revealed = re.findall(r'Revealed type is "([^"]+)"', done.stdout)
-    assert [kind.rsplit(".", 1)[-1] for kind in revealed[:2]] == ["LoadedModel", "HeadsResult"]
+    assert [kind.rsplit(".", 1)[-1] for kind in revealed[:2]] == ["LoadedModel", "HeadsFinding"]
     assert "SiteVerdict" in revealed[2]
     assert revealed[3].endswith("results.Result")
     assert revealed[5].endswith("collapse.CollapseFinding")

@@ -31,7 +31,7 @@ from torch import Tensor
 
 from interp_studies.jobs.attempt import Job, Outcome
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.open.result import FRESH, OpenResult, open_result
 from interp_studies.open.seed_claim import SeedClaim, judged, outcome_in_words
 from interp_toolkit import plots
@@ -225,7 +225,7 @@ def fit(values: Sequence[Values]) -> Fitted:
     return found
 
 
-def judge(fitted: Fitted) -> list[Finding]:
+def judge(fitted: Fitted) -> list[JudgedClaim]:
     """The claims, fixed on seeds 0 to 5."""
     claims: list[tuple[str, str, dict[str, Any], str]] = [
         (
@@ -275,7 +275,7 @@ def judge(fitted: Fitted) -> list[Finding]:
     )
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence[JudgedClaim]) -> str:
     """A clause for each claim, by its judgement; whether they pass it first, where it is known."""
     svd, logistic, attention, gain, full = findings
     outcomes = {logistic.judgement, attention.judgement}

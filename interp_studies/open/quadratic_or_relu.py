@@ -28,7 +28,7 @@ from jaxtyping import Float
 
 from interp_studies.jobs.attempt import Job, Outcome
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.open.result import FRESH, OpenResult, open_result
 from interp_studies.open.seed_claim import SeedClaim, judged, outcome_in_words
 from interp_toolkit import plots
@@ -183,7 +183,7 @@ def fit(values: Sequence[Values]) -> Ratios:
     return found
 
 
-def judge(ratios: Ratios) -> list[Finding]:
+def judge(ratios: Ratios) -> list[JudgedClaim]:
     """The claims, fixed on seeds 0 to 7."""
     claims: list[tuple[str, str, dict[str, Any], str]] = [
         (
@@ -234,7 +234,7 @@ def judge(ratios: Ratios) -> list[Finding]:
     )
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence[JudgedClaim]) -> str:
     """A clause for each claim, by its judgement."""
     none, some, many, random, gap = findings
     own = outcome_in_words(

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from interp_studies.open.finding import Finding, findings_table
+from interp_studies.open.claim import JudgedClaim, claims_table
 from interp_studies.result import study_provenance
 from interp_toolkit.results import Evidence, Figure, Result, Status, Table
 
@@ -35,7 +35,7 @@ class OpenEvidence(Evidence):
     in_tables = frozenset({"judgements"})
 
 
-def open_evidence(findings: Sequence[Finding], seeds: Iterable[int] = ()) -> OpenEvidence:
+def open_evidence(findings: Sequence[JudgedClaim], seeds: Iterable[int] = ()) -> OpenEvidence:
     """The status of a study with these findings.
 
     Args:
@@ -63,13 +63,13 @@ class OpenResult(Result):
 
     Attributes:
         question: in one sentence.
-        findings: the claims that were fixed before, and what came of them.
+        claims: fixed before the numbers were seen, and what came of them.
         jobs: what each job found, by its name: every seed's numbers.
         details: tables of what was measured.
     """
 
     question: str
-    findings: Sequence[Finding]
+    claims: Sequence[JudgedClaim]
     jobs: Mapping[str, Mapping[str, Any]]
     details: Sequence[Table] = ()
 
@@ -79,12 +79,12 @@ class OpenResult(Result):
         """One row a claim."""
         import pandas as pd
 
-        rows = [dataclasses.asdict(f) | {"judgement": f.judgement} for f in self.findings]
+        rows = [dataclasses.asdict(f) | {"judgement": f.judgement} for f in self.claims]
         return pd.DataFrame(rows)
 
     def tables(self) -> list[Table]:
         """The claims; what was measured."""
-        return [findings_table(self.findings), *self.details]
+        return [claims_table(self.claims), *self.details]
 
 
 def open_result(
@@ -92,7 +92,7 @@ def open_result(
     source: str,
     question: str,
     verdict: str,
-    findings: Sequence[Finding],
+    findings: Sequence[JudgedClaim],
     jobs: Mapping[str, Mapping[str, Any]],
     *,
     settings: Mapping[str, Any],
@@ -122,7 +122,7 @@ def open_result(
         evidence=open_evidence(findings, seeds),
         provenance=study_provenance(name, source, {**settings, "seeds": len(seeds)}, seeds.start),
         question=question,
-        findings=findings,
+        claims=findings,
         jobs=jobs,
         details=details,
         notes=notes,

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from interp_studies.open.finding import Finding, coverage_of_each
+from interp_studies.open.claim import JudgedClaim, coverage_of_each
 from interp_studies.seed_interval import Interval, over_seeds, over_seeds_contrast
 
 UNKNOWN = "not known"
@@ -93,13 +93,13 @@ def contrast(
     )
 
 
-def judged(claims: Sequence[SeedClaim]) -> list[Finding]:
+def judged(claims: Sequence[SeedClaim]) -> list[JudgedClaim]:
     """Every claim with its interval; of one seed it says nothing, and nothing is decided."""
     level = coverage_of_each(len(claims))
-    return [finding_of(claim, level) for claim in claims]
+    return [judged_claim(claim, level) for claim in claims]
 
 
-def finding_of(claim: SeedClaim, level: float) -> Finding:
+def judged_claim(claim: SeedClaim, level: float) -> JudgedClaim:
     """What came of a claim by an interval of this coverage (see `coverage_of_each`).
 
     Where a seed has no finite value nothing is known of the mean.
@@ -110,7 +110,7 @@ def finding_of(claim: SeedClaim, level: float) -> Finding:
         low, value, high = interval.low, interval.value, interval.high
     if claim.factor:
         low, value, high = math.exp(low), math.exp(value), math.exp(high)
-    return Finding(
+    return JudgedClaim(
         claim.claim,
         value,
         low,
@@ -123,7 +123,7 @@ def finding_of(claim: SeedClaim, level: float) -> Finding:
     )
 
 
-def counted(findings: Sequence[Finding]) -> str:
+def counted(findings: Sequence[JudgedClaim]) -> str:
     """How many claims are confirmed and refuted, and apart from them how many checks hold."""
     claims, checks = ([f for f in findings if f.check is kind] for kind in (False, True))
     confirmed, refuted = (
@@ -136,7 +136,7 @@ def counted(findings: Sequence[Finding]) -> str:
     return text
 
 
-def in_words(finding: Finding, digits: int = 2) -> str:
+def in_words(finding: JudgedClaim, digits: int = 2) -> str:
     """The estimate with its interval; that it is not known where the interval is everything."""
     ends = finding.value, finding.low, finding.high
     if not all(math.isfinite(x) for x in ends):
@@ -145,7 +145,7 @@ def in_words(finding: Finding, digits: int = 2) -> str:
     return f"{value} ({low} to {high})"
 
 
-def outcome_in_words(finding: Finding, confirmed: str, refuted: str, subject: str) -> str:
+def outcome_in_words(finding: JudgedClaim, confirmed: str, refuted: str, subject: str) -> str:
     """A clause that says no more than the finding's judgement, with the estimate.
 
     Args:

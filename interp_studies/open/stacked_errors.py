@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.open.result import FRESH, OpenResult, open_result
 from interp_studies.open.seed_claim import SeedClaim, judged, outcome_in_words
 from interp_studies.power_law import exponent, exponential_residual, power_residual
@@ -120,7 +120,7 @@ def _layers(values: Sequence[Values]) -> range:
     return range(1, len(values[0]["plain"]) + 1)
 
 
-def judge(exponents: Exponents) -> list[Finding]:
+def judge(exponents: Exponents) -> list[JudgedClaim]:
     """The claims, fixed on seeds 0 to 11."""
     some = exponents[OWN, "plain", "neurons"]
     units = f"{len(some)} circuits"
@@ -191,7 +191,7 @@ def judge(exponents: Exponents) -> list[Finding]:
     return judged(claims)
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence[JudgedClaim]) -> str:
     """A clause for each claim, by its judgement."""
     own, width, random, law, spread, saved, rounded = findings
     axes = outcome_in_words(

@@ -1,6 +1,6 @@
 """A study of the source whose outcome is claims with intervals, beside quantities over seeds.
 
-Claims are stated before the numbers are looked at, by the rules of `open.finding`; all
+Claims are stated before the numbers are looked at, by the rules of `open.claim`; all
 intervals of a study hold together at 95 % (see `open.seed_claim`).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from interp_studies.open.finding import Finding, findings_table
+from interp_studies.open.claim import JudgedClaim, claims_table
 from interp_studies.result import StudyResult
 from interp_toolkit.results import Table
 
@@ -19,11 +19,11 @@ class ClaimsResult(StudyResult):
     """A study of the source with claims.
 
     Attributes:
-        findings: the claims and what came of them.
+        claims: what was claimed and what came of it.
     """
 
-    findings: Sequence[Finding] = field(kw_only=True)
+    claims: Sequence[JudgedClaim] = field(kw_only=True)
 
     def tables(self) -> list[Table]:
         """The claims, then as every study has them."""
-        return [findings_table(self.findings), *super().tables()]
+        return [claims_table(self.claims), *super().tables()]

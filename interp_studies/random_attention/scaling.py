@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.open.seed_claim import SeedClaim, contrast, in_words
 from interp_studies.random_attention.cells import TableCell
 from interp_studies.random_attention.entries import Entry, tasks_down, written
@@ -278,7 +278,7 @@ def _fall_claims(entries: Entries) -> list[SeedClaim]:
     ]
 
 
-def _said_of_falls(findings: Sequence[Finding]) -> str:
+def _said_of_falls(findings: Sequence[JudgedClaim]) -> str:
     said = " and ".join(
         f"{f.judgement} against {other} (its accuracy falls by {in_words(f)} more; {f.units})"
         for other, f in zip(AGAINST[PAPER], findings, strict=False)

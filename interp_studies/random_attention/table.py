@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding, findings_table
+from interp_studies.open.claim import JudgedClaim, claims_table
 from interp_studies.open.seed_claim import SeedClaim, judged
 from interp_studies.random_attention.cells import SOURCE, TableCell
 from interp_studies.random_attention.entries import (
@@ -51,17 +51,17 @@ class TableResult(StudyResult):
 
     Attributes:
         shaped: the table as the source prints it, theirs / ours.
-        findings: claims with an interval over seeds, where the study makes any.
+        claims: those with an interval over seeds, where the study makes any.
     """
 
     shaped: Table = field(kw_only=True)
-    findings: Sequence[Finding] = field(default=(), kw_only=True)
+    claims: Sequence[JudgedClaim] = field(default=(), kw_only=True)
 
     omit_from_json: ClassVar[frozenset[str]] = StudyResult.omit_from_json | {"shaped"}
 
     def tables(self) -> list[Table]:
         """As the source prints it, then as every study has them."""
-        claims = [findings_table(self.findings)] if self.findings else []
+        claims = [claims_table(self.claims)] if self.claims else []
         return [self.shaped, *claims, *super().tables()]
 
 
@@ -79,7 +79,7 @@ class SeedClaims:
     about: Callable[[str, TableCell], bool]
     seeds: Mapping[str, int]
     make: Callable[[Entries], list[SeedClaim]]
-    say: Callable[[Sequence[Finding]], str]
+    say: Callable[[Sequence[JudgedClaim]], str]
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class TableStudy:
             examples=[*self.beside(entries), ordering_table(pairs), *self._known()],
             plots=self.figures(entries),
             shaped=self.shape(entries),
-            findings=findings,
+            claims=findings,
         )
 
     def _models(self, preset: str) -> str:
@@ -189,7 +189,7 @@ class TableStudy:
             return own
         return max(own, self.over_seeds.seeds[preset])
 
-    def _findings(self, preset: str, entries: Entries) -> list[Finding]:
+    def _findings(self, preset: str, entries: Entries) -> list[JudgedClaim]:
         """What came of the claims over seeds."""
         if self.over_seeds is None:
             return []
@@ -220,7 +220,7 @@ class TableStudy:
         entries: Entries,
         pairs: Sequence[Judged],
         exact: Sequence[Quantity],
-        findings: Sequence[Finding],
+        findings: Sequence[JudgedClaim],
     ) -> str:
         claims = self.over_seeds.say(findings) if self.over_seeds else ""
         parts = [sentence(pairs), _counts(exact), claims, self.remark(entries), self.limits[preset]]
@@ -264,7 +264,7 @@ def _evidence(
     pairs: Sequence[Judged],
     exact: Sequence[Quantity],
     notes: Mapping[str, str],
-    findings: Sequence[Finding],
+    findings: Sequence[JudgedClaim],
 ) -> TableEvidence:
     groups = list(dict.fromkeys(pair.claim.group for pair in pairs))
     ordering = {g: of_group([pair for pair in pairs if pair.claim.group == g]) for g in groups}

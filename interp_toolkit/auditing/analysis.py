@@ -36,10 +36,11 @@ from interp_toolkit.auditing.pair import audit_pair
 from interp_toolkit.auditing.parts import Part, of_claim
 from interp_toolkit.auditing.result import (
     AuditedClaim,
-    AuditResult,
+    AuditFinding,
     evidence_of,
+    findings,
+    headline,
     interval_figure,
-    verdict,
 )
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
@@ -57,7 +58,7 @@ def audit(
     sealed: Sealed | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
-) -> AuditResult:
+) -> AuditFinding:
     """Test claims about a model.
 
     Args:
@@ -108,9 +109,10 @@ def audit(
             elif number == before:
                 ground = ground.correcting(len(every) - before)
             tested.append(_tested(claim, ground, sealed=number < before))
-        return AuditResult(
+        return AuditFinding(
             probe="audit",
-            verdict=verdict(tested),
+            headline=headline(tested),
+            findings=findings(tested),
             evidence=evidence_of(tested, ground, sealed),
             provenance=provenance(model, _described(ground), _settings(ground, every), seed),
             claims=tested,

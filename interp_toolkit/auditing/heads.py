@@ -41,7 +41,7 @@ from interp_toolkit.auditing.parts import (
     percent,
 )
 from interp_toolkit.auditing.threshold import stable_part
-from interp_toolkit.circuits.behaviour.words import CARRIES, NO_EFFECT, Share
+from interp_toolkit.circuits.behaviour.words import MAJOR, NEGLIGIBLE, Share
 from interp_toolkit.circuits.heads.ablation import ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
@@ -64,7 +64,7 @@ from interp_toolkit.models.running.interventions import HOWS
 from interp_toolkit.results import head_name
 from interp_toolkit.stats import LEVEL
 
-BOUNDS = {"attends": LEAST_EXCESS, "contributes": NO_EFFECT, "carries": CARRIES}
+BOUNDS = {"attends": LEAST_EXCESS, "contributes": NEGLIGIBLE, "carries": MAJOR}
 ASSERTED = {
     "attends": ("there",),
     "contributes": ("there", "matters", "special"),
@@ -110,7 +110,7 @@ class _HeadAudit:
     @property
     def bound(self) -> float:
         """Of the behaviour."""
-        return NO_EFFECT if self.claim.says == "attends" else self.claimed
+        return NEGLIGIBLE if self.claim.says == "attends" else self.claimed
 
     @property
     def asserted(self) -> tuple[str, ...]:

@@ -38,8 +38,8 @@ from interp_toolkit.auditing.parts import (
 )
 from interp_toolkit.auditing.threshold import stable_part
 from interp_toolkit.circuits.behaviour.words import Share
-from interp_toolkit.circuits.skip_bigrams.null import p_values
-from interp_toolkit.circuits.skip_bigrams.pair_score import token_pair_score
+from interp_toolkit.circuits.skip_bigrams.find import token_pair_score
+from interp_toolkit.circuits.skip_bigrams.scores import p_values
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.streaming import collect

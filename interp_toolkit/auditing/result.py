@@ -1,7 +1,7 @@
 """The result of an audit: each claim with its answer, and each of its parts with its figures.
 
 Also here:
-- the verdict of an audit in a sentence or two, and what it rests on;
+- the headline and findings of an audit, and its evidence;
 - the figure of an audit: every interval beside the bound that it is held against.
 """
 
@@ -15,8 +15,9 @@ from interp_toolkit import plots
 from interp_toolkit.auditing.claims.seal import Sealed
 from interp_toolkit.auditing.ground import Ground
 from interp_toolkit.auditing.parts import ASKED, Answer, Part
+from interp_toolkit.finding import MOST_FINDINGS, Finding
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
-from interp_toolkit.results import Evidence, Figure, Result, Status, Table
+from interp_toolkit.results import Evidence, Figure, Status, Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,18 +68,19 @@ class AuditEvidence(Evidence):
     sealed_at: str | None
 
 
-@dataclass(frozen=True)
-class AuditResult(Result):
+@dataclass(frozen=True, kw_only=True)
+class AuditFinding(Finding):
     """Claims about a model, tested.
 
     Attributes:
-        claims: in the order given; of several heads one each.
+        claims: in the order given; a claim about several heads is one claim per head.
     """
 
+    evidence: AuditEvidence
     claims: Sequence[AuditedClaim]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a question."""
+        """One row per claim and question."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -104,20 +106,11 @@ class AuditResult(Result):
         )
 
     def tables(self) -> list[Table]:
-        """The claims; then each with its questions."""
-        columns = ["claim", "answer", *(("sealed",) if self.evidence_of_audit.seal else ())]
-        rows = [
-            [c.about, c.answer, *((c.sealed,) if self.evidence_of_audit.seal else ())]
-            for c in self.claims
-        ]
-        found = [Table("Claims", columns, rows)]
-        return [*found, *(_parts_table(claim) for claim in self.claims)]
-
-    @property
-    def evidence_of_audit(self) -> AuditEvidence:
-        """The evidence, as what it is."""
-        assert isinstance(self.evidence, AuditEvidence)
-        return self.evidence
+        """The claims; then one table per claim with its questions."""
+        sealed = bool(self.evidence.seal)
+        columns = ["claim", "answer", *(["sealed"] if sealed else [])]
+        rows = [[c.about, c.answer, *([c.sealed] if sealed else [])] for c in self.claims]
+        return [Table("Claims", columns, rows), *map(_parts_table, self.claims)]
 
 
 def _parts_table(claim: AuditedClaim) -> Table:
@@ -146,34 +139,50 @@ def _rounded(value: float | None) -> str | None:
     return "< 0.001" if value < 0.001 else f"{value:.2g}"
 
 
-NAMED = 4  # claims of each answer, in the verdict
 _ORDER: tuple[Answer, ...] = ("confirmed", "refuted", "undecided", "not_testable")
 
 
-def verdict(claims: Sequence[AuditedClaim]) -> str:
-    """What the claims came to, and why where one failed.
+def headline(claims: Sequence[AuditedClaim]) -> str:
+    """The answer to a single claim; how many of several have each answer."""
+    if len(claims) == 1:
+        return f"{_word(claims[0].answer)}: {claims[0].about}."
+    counts = [(answer, sum(c.answer == answer for c in claims)) for answer in _ORDER]
+    listing = ", ".join(f"{n} {answer.replace('_', ' ')}" for answer, n in counts if n)
+    return f"Of {len(claims)} claims, {listing}."
 
-    One claim is told with its figures; of several how many have each answer, and which.
+
+def findings(claims: Sequence[AuditedClaim]) -> list[str]:
+    """The figures that decided a single claim; of several, one sentence per claim.
+
+    Refuted claims come first, and of several claims that did not all come out confirmed those
+    that did are last.
     """
     if len(claims) == 1:
-        return _one(claims[0])
-    parts = []
-    for answer in _ORDER:
-        found = [claim for claim in claims if claim.answer == answer]
-        if found:
-            names = ", ".join(claim.about for claim in found[:NAMED])
-            more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-            parts.append(f"{len(found)} {answer.replace('_', ' ')} ({names}{more})")
-    return f"Of {len(claims)} claims {'; '.join(parts)}."
+        return [_capital(f"{part.said.rstrip('.')}.") for part in _deciding(claims[0])]
+    order = ("refuted", "undecided", "not_testable", "confirmed")
+    ranked = sorted(claims, key=lambda claim: order.index(claim.answer))
+    shown = ranked if len(ranked) <= MOST_FINDINGS else ranked[: MOST_FINDINGS - 1]
+    sentences = [f"{_word(c.answer)}: {c.about}{_why(c)}." for c in shown]
+    if len(shown) < len(ranked):
+        sentences.append(f"{len(ranked) - len(shown)} more claims are in the table.")
+    return sentences
 
 
-def _one(claim: AuditedClaim) -> str:
-    word = claim.answer.replace("_", " ")
-    deciding = [p for p in claim.parts if p.asserted and p.answer == claim.answer]
-    deciding = deciding or [p for p in claim.parts if p.asserted]
-    deciding.sort(key=lambda part: part.deed != "intervened")  # what was done says more
-    why = "; ".join(part.said.rstrip(".") for part in deciding[:1])
-    return f"{_capital(claim.about)}: {word} here. {_capital(why)}."
+def _deciding(claim: AuditedClaim) -> list[Part]:
+    """The asserted parts, those with the claim's answer first, interventions before the rest."""
+    asserted = [part for part in claim.parts if part.asserted]
+    return sorted(
+        asserted, key=lambda part: (part.answer != claim.answer, part.deed != "intervened")
+    )
+
+
+def _why(claim: AuditedClaim) -> str:
+    deciding = _deciding(claim)
+    return f" ({deciding[0].said.rstrip('.')})" if deciding else ""
+
+
+def _word(answer: Answer) -> str:
+    return _capital(answer.replace("_", " "))
 
 
 def _capital(text: str) -> str:

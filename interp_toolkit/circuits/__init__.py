@@ -3,14 +3,14 @@
 Shared arithmetic; each comes before the analyses that use it:
 
 - `behaviour`: prompts, tasks and metrics, and the causal words that their intervals allow
-- `weights`: QK and OV circuits of single heads, factored, with their nulls
+- `weights`: QK and OV circuits and composition of heads, factored, with their nulls
 
 Analyses, each one module or a package with `analysis` (the steps) and `result` (what it returns):
 
 - `heads`: attention-head detectors and attention knockout (`--probe heads`)
 - `roles`: name movers, inhibition, copy suppression, attention sinks (`--probe roles`)
 - `edges`: circuits of edges, by ablation and attribution (`--probe circuit`)
-- `qk_ov`: what one head would do, from its weights (`--probe qk`, `--probe ov`)
+- `qk_ov`: QK and OV circuits of heads, from weights alone (`--probe qk`, `--probe ov`)
 - `composition`: Q-, K- and V-composition of all pairs of heads (`--probe composition`)
 - `skip_bigrams`: pairs of features that a head's QK circuit checks for (`--probe skip-bigrams`)
 - `universal_keys`: boolean functions of key features by query token (`--probe universal-keys`)

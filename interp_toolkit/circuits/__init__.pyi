@@ -1,5 +1,4 @@
 from .behaviour.prompts import repeated_prompts as repeated_prompts
-from .composition.scores import composition_scores as composition_scores
 from .edges.export import write_graph as write_graph
 from .edges.graph import composition_graph as composition_graph
 from .heads.detectors import Detector as Detector
@@ -8,6 +7,7 @@ from .heads.scores import score_heads as score_heads
 from .skip_bigrams.find import find_skip_bigrams as find_skip_bigrams
 from .skip_bigrams.head import skip_bigrams_of as skip_bigrams_of
 from .sorting.analysis import sorting_fingerprint as sorting_fingerprint
+from .weights.composition import composition_scores as composition_scores
 from .weights.ov import ov_circuit as ov_circuit
 from .weights.qk import qk_circuit as qk_circuit
 from .weights.self_scores import weight_scores as weight_scores

@@ -5,5 +5,5 @@
 - `sections`: the checks, section by section
 - `checks`: the record of one check and its outcome
 - `fresh`: a fresh copy of the model, which tells faults of the class from faults of this model
-- `result` and `verdict`: what it returns, in tables and words
+- `result`: what it returns: the checks, headline and findings
 """

@@ -29,7 +29,7 @@ from interp_toolkit.diagnosis.bench import (
 )
 from interp_toolkit.diagnosis.checks import Check, guarded, listed, measured
 from interp_toolkit.diagnosis.fresh import Fresh, fresh_copy
-from interp_toolkit.diagnosis.result import NAME, DoctorResult
+from interp_toolkit.diagnosis.result import NAME, DoctorFinding, evidence_of, findings, headline
 from interp_toolkit.diagnosis.sections import (
     conditions,
     firing,
@@ -44,7 +44,6 @@ from interp_toolkit.diagnosis.sections import (
 from interp_toolkit.diagnosis.sections.original import NAME as ORIGINAL
 from interp_toolkit.diagnosis.sections.original import check_original, find_original
 from interp_toolkit.diagnosis.sections.prompts import check_prompts
-from interp_toolkit.diagnosis.verdict import evidence_of, verdict
 from interp_toolkit.errors import InputError
 from interp_toolkit.files import machine_memory
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
@@ -64,7 +63,7 @@ def doctor(
     original: Any = None,
     progress: Callable[[str], None] | None = None,
     **load_options: Any,
-) -> DoctorResult:
+) -> DoctorFinding:
     """Whether a model measures what its hooks promise: the checks of `interp_toolkit.diagnosis`.
 
     The model is left as it was. Copies are made of it where memory allows.
@@ -119,7 +118,7 @@ class _Examination:
         tokens: torch.Tensor = self.model.to_tokens(self.prompts[0])
         return tokens
 
-    def result(self) -> DoctorResult:
+    def result(self) -> DoctorFinding:
         """All checks, and what they come to."""
         model, bench = self.model, self.bench
         self.hooks_before = present.hooks_on(self.points)
@@ -353,7 +352,7 @@ class _Examination:
             "the logits are not what they were",
         )
 
-    def _told(self) -> DoctorResult:
+    def _told(self) -> DoctorFinding:
         checks = [self._known(check) for check in self.checks]
         evidence = evidence_of(checks, self.bench.passes, self.bench.calls, self.noise)
         tokens = self.bench.tokens
@@ -364,9 +363,10 @@ class _Examination:
             "tokens_sha256": digest_of_tokens(tokens),
         }
         settings = {"prompt": self.prompts, "original": self.given}
-        return DoctorResult(
+        return DoctorFinding(
             probe=NAME,
-            verdict=verdict(checks, evidence),
+            headline=headline(checks, evidence),
+            findings=findings(checks, evidence),
             evidence=evidence,
             provenance=provenance(self.model, data, settings, 0),
             notes=_notes(

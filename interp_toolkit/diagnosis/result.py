@@ -1,29 +1,33 @@
-"""What the doctor returns: every check, what they cost, the verdict."""
+"""The doctor's result: every check, the headline, and the findings."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from interp_toolkit.diagnosis.checks import Check
-from interp_toolkit.results import Evidence, Result, Table
+from interp_toolkit.finding import Finding
+from interp_toolkit.formatting import listed
+from interp_toolkit.results import Evidence, Status, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
 NAME = "doctor"
+NAMED = 3  # faults that are findings of their own
 
 
 @dataclass(frozen=True)
 class DoctorEvidence(Evidence):
-    """What the verdict on a model as an instrument rests on.
+    """Counts of checks by outcome, and the cost of the examination.
 
     Attributes:
-        passed, failed, differs, not_applicable, undecided: how many checks answered so.
-        bare_passes: what they cost, in passes of the model on the probe.
+        passed, failed, differs, not_applicable, undecided: number of checks with each answer.
+        bare_passes: cost in forward passes of the model on the probe prompts.
         calls: how many times a model was called.
-        noise: the tolerance of whole passes, in logits; None where it was not measured.
+        noise: tolerance of a whole pass, in logits; None where it was not measured.
     """
 
     passed: int
@@ -36,14 +40,15 @@ class DoctorEvidence(Evidence):
     noise: float | None
 
 
-@dataclass(frozen=True)
-class DoctorResult(Result):
-    """Whether a model measures what its hooks promise.
+@dataclass(frozen=True, kw_only=True)
+class DoctorFinding(Finding):
+    """Whether a model's hooks read and edit what they promise.
 
     Attributes:
         checks: every check, in the order of the sections.
     """
 
+    evidence: DoctorEvidence
     checks: Sequence[Check]
 
     @property
@@ -52,37 +57,98 @@ class DoctorResult(Result):
         return [check for check in self.checks if check.answer == "failed"]
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a check."""
+        """One row per check."""
         import pandas as pd
 
         return pd.DataFrame([vars(check) for check in self.checks])
 
     def tables(self) -> list[Table]:
-        """What was found, faults first; what passed; what could not be asked."""
-        found = [c for c in self.checks if c.answer == "failed"]
-        found += [c for c in self.checks if c.answer in ("differs", "undecided")]
-        good = [c for c in self.checks if c.answer == "passed"]
+        """Three tables by outcome: problems with the faults first, passed, not applicable."""
+        problems = [c for c in self.checks if c.answer in ("failed", "differs", "undecided")]
+        problems.sort(key=lambda check: check.answer != "failed")
+        passed = [c for c in self.checks if c.answer == "passed"]
         rest = [c for c in self.checks if c.answer == "not_applicable"]
-        tables = []
-        if found:
-            faults = range(sum(c.answer == "failed" for c in found))
-            rows = [_row(check) for check in found]
-            tables.append(Table("Found", _COLUMNS, rows, highlight=set(faults)))
-        if good:
-            caption = "The largest difference beside what rounding may do."
-            tables.append(Table("Passed", _COLUMNS, [_row(check) for check in good], caption))
-        if rest:
-            columns = ["section", "check", "reason"]
-            tables.append(Table("Not asked", columns, [[c.section, c.name, c.said] for c in rest]))
-        return tables
-
-
-_COLUMNS = ["section", "check", "answer", "what was seen", "difference", "tolerance"]
+        columns = ["section", "check", "answer", "observation", "difference", "tolerance"]
+        caption = "The largest difference, beside what rounding may account for."
+        return [
+            *(
+                [Table("Problems", columns, list(map(_row, problems)), "", range(len(self.faults)))]
+                if problems
+                else []
+            ),
+            *([Table("Passed", columns, list(map(_row, passed)), caption)] if passed else []),
+            *(
+                [
+                    Table(
+                        "Not applicable",
+                        ["section", "check", "reason"],
+                        [[c.section, c.name, c.said] for c in rest],
+                    )
+                ]
+                if rest
+                else []
+            ),
+        ]
 
 
 def _row(check: Check) -> list[object]:
-    said = check.said if check.instead is None else f"{check.said}; use {check.instead}"
-    return [
-        *(check.section, check.name, check.answer, said),
-        *(check.difference, check.tolerance),
+    seen = check.said if check.instead is None else f"{check.said}; use {check.instead}"
+    return [check.section, check.name, check.answer, seen, check.difference, check.tolerance]
+
+
+def evidence_of(
+    checks: Sequence[Check], passes: float, calls: int, noise: float | None
+) -> DoctorEvidence:
+    """The counts and the status: one failed check is a fault; no passed check leaves it open."""
+    count = Counter(check.answer for check in checks)
+    faults = [f"{c.name}: {c.said}" for c in checks if c.answer == "failed"]
+    status: Status = "faults_found" if faults else "sound" if count["passed"] else "undecided"
+    return DoctorEvidence(
+        status=status,
+        reason="; ".join(faults) or ("no check could be made" if status == "undecided" else None),
+        passed=count["passed"],
+        failed=count["failed"],
+        differs=count["differs"],
+        not_applicable=count["not_applicable"],
+        undecided=count["undecided"],
+        bare_passes=round(passes, 2),
+        calls=calls,
+        noise=noise,
+    )
+
+
+def headline(checks: Sequence[Check], evidence: DoctorEvidence) -> str:
+    """How many of the checks that were made passed, and the first fault."""
+    made = evidence.passed + evidence.failed + evidence.differs + evidence.undecided
+    faults = [check.name for check in checks if check.answer == "failed"]
+    if faults:
+        return f"Faults: {len(faults)} of {made} checks failed: {listed(faults, 1)}."
+    if not evidence.passed:
+        return "Undecided: no check could be made of this model."
+    counts = {"differ by design": evidence.differs, "undecided": evidence.undecided}
+    also = "".join(f", {number} {word}" for word, number in counts.items() if number)
+    return f"No fault found: {evidence.passed} of {made} checks passed{also}."
+
+
+def findings(checks: Sequence[Check], evidence: DoctorEvidence) -> list[str]:
+    """The faults, what is undecided or differs by design, and what the checks cover."""
+    by_answer = {
+        answer: [check for check in checks if check.answer == answer]
+        for answer in ("failed", "undecided", "differs")
+    }
+    sentences = [
+        f"Fault: {check.name}: {check.said}"
+        + (f"; use {check.instead}" if check.instead else "")
+        + "."
+        for check in by_answer["failed"][: NAMED - 1]
     ]
+    more = by_answer["failed"][NAMED - 1 :]
+    if more:
+        sentences.append(f"Also failed: {listed([check.name for check in more])}.")
+    for answer, word in (("undecided", "Undecided"), ("differs", "By design different")):
+        if by_answer[answer] and len(sentences) < 4:
+            sentences.append(f"{word}: {listed([check.name for check in by_answer[answer]])}.")
+    sentences.append(
+        f"Checked on random tokens, in this process; {evidence.not_applicable} checks do not apply."
+    )
+    return sentences

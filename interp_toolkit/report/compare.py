@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any, get_args
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError
 from interp_toolkit.files import parsed, read_whole
+from interp_toolkit.finding import Finding
+from interp_toolkit.formatting import listed
 from interp_toolkit.report.format import BOUNDS, is_number, label_of
-from interp_toolkit.results import SCHEMA, Evidence, Provenance, Result, Status, Table, head_name
+from interp_toolkit.results import SCHEMA, Evidence, Provenance, Status, Table, head_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,7 +42,21 @@ ESTIMATES = ("value", "effect", "mean", "cosine", "gap")
 #: fields whose words are findings, beside those that hold a status
 WORDS = ("causal", "answer", "outcome", "word", "structure")
 STATUSES = frozenset(get_args(Status))
-NOT_COMPARED = ("probe", "verdict", "headline", "provenance", "notes", "graph", "jobs", "tables")
+NOT_COMPARED = (
+    "probe",
+    "status",
+    "verdict",
+    "headline",
+    "findings",
+    "provenance",
+    "notes",
+    "graph",
+    "jobs",
+    "tables",
+)
+BEFORE = "interp-toolkit/2"
+#: causal words of files of schema 2
+RENAMED = {"carries": "major", "no_effect_found": "negligible", "works_against": "suppresses"}
 LARGEST = 256 * 2**20  # bytes of a file
 
 
@@ -94,16 +110,17 @@ class ComparisonEvidence(Evidence):
     only_second: Sequence[str] = ()
 
 
-@dataclass(frozen=True)
-class ComparisonResult(Result):
-    """Two files of results beside each other.
+@dataclass(frozen=True, kw_only=True)
+class ComparisonFinding(Finding):
+    """Two files of results, compared.
 
     Attributes:
         verdicts: analysis, model, and the status in either file.
-        differences: below the verdicts, those beyond their intervals first.
+        differences: in entries and evidence, those beyond their intervals first.
         alone: entries in one file only: analysis, model, entry, and the file.
     """
 
+    evidence: ComparisonEvidence
     verdicts: Sequence[tuple[str, str, str, str]]
     differences: Sequence[Difference]
     alone: Sequence[tuple[str, str, str, str]]
@@ -139,7 +156,7 @@ class ComparisonResult(Result):
 
         if words:
             found.append(
-                Table("Words that differ, or that one file has not", place, list(map(row, words)))
+                Table("Outcomes that differ, or that one file lacks", place, list(map(row, words)))
             )
         if sure:
             found.append(
@@ -147,8 +164,8 @@ class ComparisonResult(Result):
                     "Numbers with intervals",
                     [*place, "difference, from", "to"],
                     [[*row(d), d.low, d.high] for d in sure],
-                    "The interval is of the second less the first, whatever the two have to do "
-                    "with each other, each by itself. In bold: 0 lies outside.",
+                    "The interval is of second minus first and holds however the two depend on "
+                    "each other; each is tested by itself. In bold: 0 lies outside.",
                     {n for n, d in enumerate(sure) if d.beyond},
                 )
             )
@@ -158,7 +175,7 @@ class ComparisonResult(Result):
                     "Numbers without intervals",
                     [*place, "difference"],
                     [[*row(d), d.second - d.first] for d in plain],
-                    "What such a difference means is not known.",
+                    "Without an interval, a difference is not tested.",
                 )
             )
         if self.alone:
@@ -178,7 +195,7 @@ def by_kind(
     return kinds
 
 
-def compare(first: str | Path, second: str | Path) -> ComparisonResult:
+def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
     """Compare two files of results, as `--json` and `write_json` write them.
 
     Raises InputError where a file is none such, or no analysis is in both.
@@ -219,7 +236,7 @@ def compare(first: str | Path, second: str | Path) -> ComparisonResult:
     words, sure, _ = by_kind(differences)
     changed = [(probe, a, b) for probe, _, a, b in verdicts if a != b]
     evidence = ComparisonEvidence(
-        "differs" if changed else "described",
+        "differs" if changed or words or alone else "described",
         compared=len(pairs),
         verdicts_differ=len(changed),
         words_differ=len(words),
@@ -231,9 +248,10 @@ def compare(first: str | Path, second: str | Path) -> ComparisonResult:
         only_first=only[0],
         only_second=only[1],
     )
-    return ComparisonResult(
+    return ComparisonFinding(
         probe="compare",
-        verdict=_verdict(evidence, changed),
+        headline=_headline(evidence, changed),
+        findings=_findings(evidence, changed, words, sure),
         evidence=evidence,
         provenance=Provenance(
             model={"name": " and ".join(names)},
@@ -251,28 +269,56 @@ def compare(first: str | Path, second: str | Path) -> ComparisonResult:
     )
 
 
-def _verdict(evidence: ComparisonEvidence, changed: Sequence[tuple[str, str, str]]) -> str:
-    found = evidence
-    said = "; ".join(f"{probe}: {a}, then {b}".replace("_", " ") for probe, a, b in changed)
-    verdicts = f"{len(changed)} of {found.compared} verdicts differ" + (
-        f" ({said})" if said else ""
-    )
-    numbers = (
-        f"of {found.numbers_with_intervals} numbers with intervals, {found.numbers_differ} differ "
-        "beyond both, each looked at by itself"
-        if found.numbers_with_intervals
-        else "no number has an interval"
-    )
-    left = [
-        f"{what}: {number}"
-        for number, what in (
-            (found.entries_alone, "entries in one file only"),
-            (found.entries_unnamed, "entries without a name of their own, not compared"),
+def _headline(evidence: ComparisonEvidence, changed: Sequence[tuple[str, str, str]]) -> str:
+    n = evidence.compared
+    if changed:
+        probe, first, second = changed[0]
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        return f"{len(changed)} of {n} verdicts differ: {_then(probe, first, second)}{more}."
+    same = "The verdict is the same" if n == 1 else f"All {n} verdicts are the same"
+    entries = evidence.words_differ + evidence.entries_alone
+    if entries:
+        return f"{same}, but {entries} of the details below differ."
+    if evidence.numbers_differ:
+        return f"{same}; {evidence.numbers_differ} numbers differ beyond their intervals."
+    return f"{same}, and nothing differs beyond its interval."
+
+
+def _findings(
+    evidence: ComparisonEvidence,
+    changed: Sequence[tuple[str, str, str]],
+    words: Sequence[Difference],
+    numbers: Sequence[Difference],
+) -> list[str]:
+    """Verdicts, outcomes of entries, numbers with intervals, entries that have no counterpart."""
+    sentences = []
+    if len(changed) > 1:
+        sentences.append(f"Verdicts: {listed([_then(*one) for one in changed])}.")
+    if words:
+        ranked = sorted(words, key=lambda d: d.field not in ("status", "detected", *WORDS))
+        named = [_then(f"{d.of} {label_of(d.field)}".strip(), d.first, d.second) for d in ranked]
+        sentences.append(f"{len(words)} outcomes of entries differ: {listed(named)}.")
+    if evidence.numbers_with_intervals:
+        beyond = [f"{d.of} {label_of(d.field)}".strip() for d in numbers if d.beyond]
+        sentences.append(
+            f"{len(beyond)} of {evidence.numbers_with_intervals} numbers with a confidence "
+            "interval differ beyond both intervals, each tested by itself"
+            + (f": {listed(beyond)}." if beyond else ".")
         )
-        if number
-    ]
-    below = f"below them, in {found.entries} entries that both have and the evidence, "
-    return "; ".join([verdicts, f"{below}{found.words_differ} words differ", numbers, *left]) + "."
+    else:
+        sentences.append("No number has an interval, so none is tested.")
+    if evidence.entries_alone:
+        sentences.append(f"In one file only: {evidence.entries_alone} entries.")
+    if evidence.entries_unnamed:
+        sentences.append(
+            f"Not compared, as they have no unique name: {evidence.entries_unnamed} entries."
+        )
+    return sentences
+
+
+def _then(name: str, first: Any, second: Any) -> str:
+    before, after = ("missing" if v is None else str(v).replace("_", " ") for v in (first, second))
+    return f"{name}: {before}, then {after}"
 
 
 def _read(path: Path) -> bytes:
@@ -285,12 +331,24 @@ def _read(path: Path) -> bytes:
 def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
     """What a file of results holds; raises InputError where it is none."""
     document = parsed(text, str(path))
-    if not isinstance(document, dict) or document.get("schema") != SCHEMA:
+    if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, BEFORE):
         raise InputError(f"{path} is no file of results: its schema is not {SCHEMA!r}")
     results = document.get("results")
     if not isinstance(results, list) or not all(map(_is_result, results)):
         raise InputError(f"{path}: results must be a list of results (docs/results.schema.json)")
-    return results
+    return results if document["schema"] == SCHEMA else list(map(_in_words_of_now, results))
+
+
+def _in_words_of_now(value: Any) -> Any:
+    """A value of a file of schema 2 with causal words as they are called in schema 3."""
+    if isinstance(value, dict):
+        return {
+            key: RENAMED.get(item, item)
+            if key == "causal" and isinstance(item, str)
+            else _in_words_of_now(item)
+            for key, item in value.items()
+        }
+    return list(map(_in_words_of_now, value)) if isinstance(value, list) else value
 
 
 def _is_result(found: Any) -> bool:

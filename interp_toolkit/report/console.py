@@ -1,6 +1,6 @@
-"""Results in the terminal: the verdict, what it rests on, the tables, where it comes from.
+"""Results in the terminal: headline, findings as bullets, tables, provenance.
 
-A `Finding` shows its headline, then its findings as bullets; its evidence is in HTML and JSON.
+The evidence is in HTML and JSON.
 
 Everything fits the console's width, 80 columns as a rule: numbers are never broken, text folds
 inside its column, and what still does not fit is left out and named. Outcomes carry a sign as
@@ -22,7 +22,6 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from interp_toolkit.errors import printable
-from interp_toolkit.finding import Finding, headline_of
 from interp_toolkit.formatting import LIKENESS
 from interp_toolkit.report import side_by_side
 from interp_toolkit.report.format import (
@@ -30,7 +29,6 @@ from interp_toolkit.report.format import (
     PLAIN_SIGN,
     SIGNS,
     deciding,
-    evidence_of,
     format_column,
     format_value,
     is_numeric,
@@ -100,10 +98,7 @@ def _render_one(result: Result, model: str, console: Console) -> None:
             padding=(0, 1),
         )
     )
-    if isinstance(result, Finding):
-        _print_findings(result, console)
-    else:
-        _print_evidence(result, console)
+    _print_findings(result, console)
     for table in result.tables():
         _print_table(table, console)
     line = Text(_plain(provenance_line(result.provenance), console), style="dim")
@@ -112,41 +107,19 @@ def _render_one(result: Result, model: str, console: Console) -> None:
 
 def _verdict(result: Result, console: Console) -> Text:
     sign = Text(_plain(sign_of(result), console), style=f"bold {_style(result.status)}")
-    return Text.assemble(sign, " ", (_plain(headline_of(result), console), "bold"))
+    return Text.assemble(sign, " ", (_plain(result.headline, console), "bold"))
 
 
-def _print_findings(finding: Finding, console: Console) -> None:
-    """The findings as bullets, then what a reader must know beside."""
+def _print_findings(result: Result, console: Console) -> None:
+    """The findings as bullets, then the notes."""
+    if not (result.findings or result.notes):
+        return
     grid = Grid.grid(padding=(0, 1, 0, 0))
-    for sentence in finding.findings:
+    for sentence in result.findings:
         grid.add_row(Text(_plain(PLAIN_SIGN, console)), Text(_plain(sentence, console)))
-    for note in finding.notes:
+    for note in result.notes:
         grid.add_row("", Text(_plain(f"Note: {note}", console), style="dim"))
     console.print(Padding(grid, (0, 0, 1, 0)))
-
-
-def _print_evidence(result: Result, console: Console) -> None:
-    lines = _lines(evidence_of(result))
-    if not lines:
-        return
-    grid = Grid.grid(padding=(0, GAP, 0, 0))
-    grid.add_column(style="dim", no_wrap=True, max_width=console.width // 2)
-    grid.add_column(overflow="fold")
-    for label, text in lines:
-        grid.add_row(Text(_plain(label, console)), Text(_plain(text, console)))
-    console.print(Padding(grid, (0, 0, 1, 0)))
-
-
-def _lines(evidence: Mapping[str, Any], indent: str = "") -> list[tuple[str, str]]:
-    """Label and text, a line each; a mapping inside goes below its label, indented."""
-    lines = []
-    for key, value in evidence.items():
-        if isinstance(value, Mapping) and value:
-            lines.append((indent + words(key), ""))
-            lines += _lines(value, indent + "  ")
-        else:
-            lines.append((indent + words(key), format_value(value)))
-    return lines
 
 
 def _print_table(table: Table, console: Console) -> None:

@@ -3,7 +3,7 @@
 Also here:
 - results as one JSON document, for other programs.
 
-    {"schema": "interp-toolkit/2", "version": "0.1.0", "model": {...}, "results": [...]}
+    {"schema": "interp-toolkit/3", "version": "0.1.0", "model": {...}, "results": [...]}
 
 `model` is the one model that all results are about, and null where they are about several (or
 there are none): each result's provenance names its own in every case. Numbers are numbers, what

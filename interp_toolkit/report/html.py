@@ -28,7 +28,6 @@ from plotly.offline import get_plotlyjs
 
 from interp_toolkit._version import __version__
 from interp_toolkit.errors import InputError
-from interp_toolkit.finding import findings_of, headline_of
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.report import side_by_side
 from interp_toolkit.report.files import to_json, write_text
@@ -180,9 +179,7 @@ def environment() -> Environment:
     made.policies["json.dumps_kwargs"] = {"allow_nan": False, "separators": (",", ":")}
     made.filters.update(
         evidence=evidence_of,
-        findings=findings_of,
         grid=grid,
-        headline=headline_of,
         model_name=model_name,
         plain=jsonable,
         prose=prose,

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Any
 
-from interp_toolkit.finding import findings_of
 from interp_toolkit.report.format import tone_of
 from interp_toolkit.report.html import environment, grid
 from interp_toolkit.results import Figure, Result, Table, Tone
@@ -60,7 +59,7 @@ def show(result: Result) -> None:
         renders = find_spec("nbformat")  # plotly's own renderer needs it
         drawn = figure.to_plotly() if renders else HTML(_drawn(figure))
         display(drawn, HTML(_macro("caption", figure)))
-    if findings_of(result):
+    if result.findings:
         display(HTML(_macro("findings", result)))
     for table in result.tables():
         display(HTML(_table(table, len(table.rows))))

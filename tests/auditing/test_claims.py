@@ -51,7 +51,8 @@ claims:
 def test_one_claim_needs_no_list(tmp_path):
     path = tmp_path / "claim.json"
     path.write_text(json.dumps({"heads": ["L1H0"], "relation": "induction"}))
-    assert [claim.about for claim in read_claims(path)] == ["L1H0 contributes by induction"]
+    [claim] = read_claims(path)
+    assert claim.about == "L1H0's induction attention contributes to the task"
 
 
 @pytest.mark.parametrize(

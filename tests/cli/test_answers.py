@@ -24,13 +24,13 @@ def test_heads_and_circuit_of_rows_with_answers(call, asking):
     code, out, _ = call("analyze", "toy:induction", "--quiet", *probes)
     assert code == 0
     heads, circuit = json.loads(out)["results"]
-    assert heads["at_home"] is True
+    assert heads["performs_task"] is True
     assert "of the answers are right" in heads["verdict"]
     found = {(h["detector"], h["layer"], h["head"]) for h in heads["heads"] if h["detected"]}
     assert found >= {("induction", 1, 0), ("answer", 1, 0), ("previous-token", 0, 1)}
     for head in heads["heads"]:
         if head["detected"]:
-            assert head["causal"] == "carries"
+            assert head["causal"] == "major"
             assert 0.5 <= head["effect_low"] <= head["effect"] <= head["effect_high"]
     assert {group["detector"] for group in heads["groups"]} >= {"induction", "answer"}
     assert circuit["evidence"]["status"] == "detected"
@@ -98,7 +98,7 @@ def test_rows_that_ask_nothing_say_so(call, tmp_path):
     )
     assert code == 0
     (result,) = json.loads(out)["results"]
-    assert result["at_home"] is None
+    assert result["performs_task"] is None
     assert "not tested" in result["verdict"]
     assert any("give rows with answers" in note for note in result["notes"])
 

@@ -64,10 +64,10 @@ def test_heads_of_a_task_are_judged_by_the_preference(call, loaded):
     assert code == 0, err
     assert err == ""  # quiet
     (heads,) = json.loads(out)["results"]
-    assert heads["at_home"] is True
+    assert heads["performs_task"] is True
     assert "prefer the answer to the wrong one" in heads["verdict"]
     heads = {(h["detector"], h["layer"], h["head"]): h for h in heads["heads"]}
-    assert heads["previous-token", 0, 1]["causal"] == "carries"
+    assert heads["previous-token", 0, 1]["causal"] == "major"
     assert heads["induction", 1, 0]["attends"] is True
 
 

@@ -101,7 +101,7 @@ def arrays() -> dict[str, Any]:
 def results() -> str:
     return json.dumps(
         {
-            "schema": "interp-toolkit/2",
+            "schema": "interp-toolkit/3",
             "version": "0.1.0",
             "results": [it.analyze("toy:xor-2head", "xor").to_dict()],
         }

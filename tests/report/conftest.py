@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from math import e, sqrt
 from typing import Any
 
@@ -33,6 +33,11 @@ class HandMadeEvidence(Evidence):
 @dataclass(frozen=True)
 class HandMade(Result):
     sites: Sequence[Sequence[Any]] = ()
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """To make another from."""
+        return {f.name: getattr(self, f.name) for f in fields(self) if f.init}
 
     def to_frame(self) -> pd.DataFrame:
         return pd.DataFrame(self.sites, columns=SITE_COLUMNS)

@@ -18,7 +18,7 @@ from interp_toolkit.report.files import dumps
 
 
 def document(*results: dict[str, Any]) -> dict[str, Any]:
-    return {"schema": "interp-toolkit/2", "version": "0", "model": None, "results": list(results)}
+    return {"schema": "interp-toolkit/3", "version": "0", "model": None, "results": list(results)}
 
 
 def result(probe: str = "p", model: str = "m", **parts: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def test_the_same_results_do_not_differ(compared: Any) -> None:
     assert found.status == "described"
     assert found.differences == []
     assert found.evidence.numbers_with_intervals > 0
-    assert "0 of 1 verdicts differ" in found.verdict
+    assert found.headline == "The verdict is the same, and nothing differs beyond its interval."
 
 
 def test_a_changed_verdict_and_a_changed_head_are_found(compared: Any) -> None:
@@ -57,11 +57,11 @@ def test_a_changed_verdict_and_a_changed_head_are_found(compared: Any) -> None:
     second = copy.deepcopy(first)
     [changed] = second["results"]
     changed["evidence"]["status"] = "not_detected"
-    head = next(h for h in changed["heads"] if h["causal"] == "carries")
+    head = next(h for h in changed["heads"] if h["causal"] == "major")
     head |= {"causal": "no effect found", "effect": 0.0, "effect_low": -0.01, "effect_high": 0.01}
     found = compared(first, second)
     assert found.status == "differs"
-    assert "heads: detected, then not detected" in found.verdict
+    assert "heads: detected, then not detected" in found.headline
     name = f"heads: {head['detector']} L{head['layer']}H{head['head']}"
     words = [d for d in found.differences if isinstance(d.first, str)]
     assert [(d.of, d.field, d.second) for d in words] == [(name, "causal", "no effect found")]
@@ -127,9 +127,25 @@ def test_what_one_file_has_not_is_told(compared: Any) -> None:
     assert found.alone == [("p", "m", "edges: a->c", "a.json")]
     assert (found.evidence.entries, found.evidence.entries_alone) == (1, 1)
     assert found.evidence.entries_unnamed == 3
-    assert "entries in one file only: 1" in found.verdict
-    assert "entries without a name of their own, not compared: 3" in found.verdict
+    assert found.status == "differs"
+    assert found.headline == "The verdict is the same, but 3 of the details below differ."
+    assert "In one file only: 1 entries." in found.findings
+    assert "Not compared, as they have no unique name: 3 entries." in found.findings
     assert [table.title for table in found.tables()][-1] == "In one file only"
+
+
+def test_files_of_schema_2_are_read_and_their_causal_words_are_the_same(compared: Any) -> None:
+    def of(word: str, schema: str) -> dict[str, Any]:
+        head = {"detector": "induction", "layer": 1, "head": 0, "causal": word}
+        return document(result(heads=[head])) | {"schema": schema}
+
+    for old, new in [("carries", "major"), ("works_against", "suppresses"), ("undecided",) * 2]:
+        found = compared(of(old, "interp-toolkit/2"), of(new, "interp-toolkit/3"))
+        assert (found.status, found.differences) == ("described", [])
+    changed = compared(of("carries", "interp-toolkit/2"), of("negligible", "interp-toolkit/3"))
+    assert [(d.first, d.second) for d in changed.differences] == [("major", "negligible")]
+    with pytest.raises(InputError, match="schema is not"):
+        compared(of("carries", "interp-toolkit/1"), of("major", "interp-toolkit/3"))
 
 
 def test_files_of_one_name_are_matched_by_what_they_are(compared: Any) -> None:
@@ -163,11 +179,11 @@ def test_models_are_matched_by_name_and_what_is_alone_is_told(compared: Any) -> 
 def test_claims_of_studies_are_compared(compared: Any) -> None:
     def study(value: float) -> dict[str, Any]:
         claim = {"claim": "c", "value": value, "low": value - 0.1, "high": value + 0.1}
-        return document(result(findings=[claim]))
+        return document(result(claims=[claim]))
 
     found = compared(study(0.2), study(0.9))
     assert [d for d in found.differences if d.beyond] == [
-        Difference("p", "m", "findings: c", "value", 0.2, 0.9, *found_interval(0.2, 0.9), True)
+        Difference("p", "m", "claims: c", "value", 0.2, 0.9, *found_interval(0.2, 0.9), True)
     ]
 
 
@@ -183,9 +199,9 @@ def found_interval(a: float, b: float) -> tuple[float, float]:
         ("[" * 100_000, "is not JSON"),
         ("[]", "is no file of results"),
         ('{"schema": "other"}', "is no file of results"),
-        ('{"schema": "interp-toolkit/2", "results": [{"probe": 3}]}', "must be a list of results"),
-        ('{"schema": "interp-toolkit/2", "results": {}}', "must be a list of results"),
-        ('{"schema": "interp-toolkit/2", "results": []}', "no analysis in common"),
+        ('{"schema": "interp-toolkit/3", "results": [{"probe": 3}]}', "must be a list of results"),
+        ('{"schema": "interp-toolkit/3", "results": {}}', "must be a list of results"),
+        ('{"schema": "interp-toolkit/3", "results": []}', "no analysis in common"),
     ],
 )
 def test_other_files_are_one_clear_line(tmp_path: Path, text: str, said: str) -> None:

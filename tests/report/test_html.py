@@ -109,7 +109,7 @@ def hostile(separable):
         def tables(self):
             return [Table(HOSTILE, [HOSTILE, "n"], [[HOSTILE, 1]], HOSTILE)]
 
-    fields = vars(separable) | {
+    fields = separable.arguments | {
         "probe": HOSTILE,
         "verdict": HOSTILE,
         "evidence": Loose(HOSTILE, {HOSTILE: {HOSTILE: HOSTILE}, "list": [HOSTILE]}),
@@ -154,7 +154,7 @@ def test_several_results_open_with_all_verdicts_and_a_link_to_each(page):
 
 def test_outcomes_have_a_sign_and_a_class(page):
     classes = [p.attributes["class"] for p in page.all("p") if "verdict" in str(p.attributes)]
-    assert classes == ["verdict no", "verdict yes", "verdict no", "verdict yes"]
+    assert classes == [f"verdict headline {word}" for word in ("no", "yes", "no", "yes")]
     cells = [td for td in page.all("td") if "outcome" in td.attributes.get("class", "")]
     assert {(td.text, td.attributes["class"]) for td in cells} == {
         ("separable", "deciding outcome yes"),
@@ -221,8 +221,8 @@ def test_what_a_figure_shows_is_linked_from_tables_of_the_same_result(separable)
             return [Table("Heads", ["head", "score"], [["L0H0", 0.1], ["L0H1", 0.9]])]
 
     shown = Figure("Attention", "Of one head.", [{"type": "scatter", "y": [1]}], shows=["L0H1"])
-    one = OfHeads(**vars(separable) | {"plots": [*separable.plots, shown]})
-    page = Page(to_html([one, OfHeads(**vars(separable))]))
+    one = OfHeads(**separable.arguments | {"plots": [*separable.plots, shown]})
+    page = Page(to_html([one, OfHeads(**separable.arguments)]))
     links = [e for e in page.all("a") if e.text in ("L0H0", "L0H1")]
     number = len(separable.plots) + 1
     assert [(e.text, e.attributes["href"]) for e in links] == [("L0H1", f"#figure-{number}")]

@@ -37,7 +37,7 @@ def strict(text: str):
 def test_the_document_round_trips(separable):
     document = strict(dumps([separable]))
     assert document == to_json([separable])
-    assert document["schema"] == "interp-toolkit/2"
+    assert document["schema"] == "interp-toolkit/3"
     assert document["version"] == __version__
     assert document["model"]["name"] == "toy:xor-2head"
     [result] = document["results"]
@@ -97,7 +97,7 @@ def test_results_of_several_models_have_no_common_model(separable, not_separable
 
 def test_no_results_are_a_document_too():
     assert strict(dumps([])) == {
-        "schema": "interp-toolkit/2",
+        "schema": "interp-toolkit/3",
         "version": __version__,
         "model": None,
         "results": [],

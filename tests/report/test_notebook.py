@@ -33,7 +33,7 @@ def test_nothing_hostile_becomes_markup(separable: Result) -> None:
         def tables(self) -> list[Table]:
             return [Table(attack, [attack], [[attack]], attack)]
 
-    result = Hostile(**{**vars(separable), "verdict": attack, "plots": [figure]})
+    result = Hostile(**{**separable.arguments, "verdict": attack, "plots": [figure]})
     text = result._repr_html_()
     assert "<script>hacked" not in text
     assert "<img" not in text

@@ -35,10 +35,10 @@ CERTAIN = 0.99
 LIKELY = 0.75
 #: causal word of a head's attention -> probability; None: no answer
 BY_WORD: Mapping[str, float | None] = {
-    "carries": YES,
+    "major": YES,
     "contributes": YES,
-    "no_effect_found": NO,
-    "works_against": NO,
+    "negligible": NO,
+    "suppresses": NO,
     "undecided": None,
     "not_tested": NO,  # it does not attend so, or too little to be cut
 }
@@ -89,7 +89,7 @@ class Ours:
     def _relations(self, model: Model, question: Question) -> Answer:
         result = self._result(model, "heads", question.data)
         words = {(h.layer, h.head): h.causal for h in result.heads if h.detector == question.about}
-        if not result.evidence.at_home:
+        if not result.evidence.performs_task:
             return None
         return [BY_WORD[words.get(tuple(head), "not_tested")] for head in question.items]
 

@@ -23,7 +23,7 @@ from typing import Any
 from interp_studies.jobs.runner import Job, Outcome, Runner
 from interp_studies.open.boolean_heads.classes import class_name, functions, representative
 from interp_studies.open.boolean_heads.training import STEPS, solved, train
-from interp_studies.open.finding import Finding, coverage_of_each
+from interp_studies.open.claim import JudgedClaim, coverage_of_each
 from interp_studies.open.result import FRESH, OpenResult, open_result
 from interp_studies.seed_interval import over_seeds
 from interp_toolkit import plots
@@ -124,7 +124,7 @@ Learned = Mapping[tuple[int, int], set[str]]
 
 def _findings(
     found: Values, degrees: Mapping[str, int], learned: Learned, seeds: Sequence[int]
-) -> list[Finding]:
+) -> list[JudgedClaim]:
     level = coverage_of_each(CLAIMS)
     too_few = [(t, h, s) for t, d in degrees.items() for h in HEADS if h < d for s in seeds]
     wonders = sum(t in learned[h, s] for t, h, s in too_few)
@@ -145,7 +145,7 @@ def _findings(
             *found["counts"],
             overturned_by="the same",
         ),
-        Finding(
+        JudgedClaim(
             f"with fewer heads training solves less than {100 * NEVER:g} % of models",
             wonders / len(too_few),
             low,
@@ -155,7 +155,7 @@ def _findings(
             check=True,
             overturned_by="one trained model that answers all inputs rightly with too few heads",
         ),
-        Finding(
+        JudgedClaim(
             f"with just enough heads it solves more than {100 * MOSTLY:g} % of functions",
             mostly.value,
             max(0.0, mostly.low),
@@ -164,7 +164,7 @@ def _findings(
             above=MOSTLY,
             overturned_by="a seed's share below, other optimisers or widths",
         ),
-        Finding(
+        JudgedClaim(
             f"one head more than enough raises that by more than {100 * HELP:g} points",
             gain.value,
             max(-1.0, gain.low),
@@ -176,10 +176,10 @@ def _findings(
     ]
 
 
-def _exactly(claim: str, n: int, holds: int, *, overturned_by: str) -> Finding:
+def _exactly(claim: str, n: int, holds: int, *, overturned_by: str) -> JudgedClaim:
     """A claim about all of a finite set, each member checked: there is no sampling error."""
     share = holds / n
-    return Finding(
+    return JudgedClaim(
         claim,
         share,
         share,
@@ -196,7 +196,7 @@ def _share(degrees: Mapping[str, int], learned: Learned, seed: int, spare: int) 
     return statistics.fmean(t in learned[d + spare, seed] for t, d in degrees.items())
 
 
-def _verdict(findings: Sequence[Finding]) -> str:
+def _verdict(findings: Sequence[JudgedClaim]) -> str:
     three, counts, never, mostly, help_ = findings
     if three.judgement == counts.judgement == "confirmed":
         exactly = (
@@ -214,7 +214,7 @@ def _verdict(findings: Sequence[Finding]) -> str:
     return f"{exactly} {learned}"
 
 
-def _percent(finding: Finding, unit: str) -> str:
+def _percent(finding: JudgedClaim, unit: str) -> str:
     low, high = f"{100 * finding.low:.0f}", f"{100 * finding.high:.0f}"
     return f"{100 * finding.value:.0f} {unit} ({low} to {high})"
 

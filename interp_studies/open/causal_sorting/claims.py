@@ -14,12 +14,12 @@ from interp_studies.open.causal_sorting.plan import (
     Key,
     Values,
 )
-from interp_studies.open.finding import Finding, coverage_of_each
+from interp_studies.open.claim import JudgedClaim, coverage_of_each
 from interp_studies.open.seed_claim import (
     SeedClaim,
     contrast,
     counted,
-    finding_of,
+    judged_claim,
 )
 
 RANKED = 12  # seeds at least whose correlation has an interval that covers as it says
@@ -98,14 +98,14 @@ RATIOS: Sequence[RatioClaim] = [
 CLAIMS = len(RATIOS) + 3
 
 
-def findings_of(found: Found, early: Sequence[Values]) -> list[Finding]:
+def findings_of(found: Found, early: Sequence[Values]) -> list[JudgedClaim]:
     """What the trained models say of every claim, seed by seed; `early`: of the source's own way.
 
     Models of one seed start alike and see the same lists, so that two ways are compared by seed.
     """
     level = coverage_of_each(CLAIMS)
     judged = [*(_ratio(found, claim) for claim in RATIOS), _few_wrong(found), _wrong(found)]
-    return [*(finding_of(claim, level) for claim in judged), _foretells(early, level)]
+    return [*(judged_claim(claim, level) for claim in judged), _foretells(early, level)]
 
 
 def _ratio(found: Found, claim: RatioClaim) -> SeedClaim:
@@ -151,12 +151,12 @@ def _wrong_shares(seeds: Sequence[Values]) -> list[float]:
     return [v["wrong"] / v["searched"] for v in seeds]
 
 
-def _foretells(seeds: Sequence[Values], level: float) -> Finding:
+def _foretells(seeds: Sequence[Values], level: float) -> JudgedClaim:
     """Spearman's correlation of early attention above the previous token with the final loss."""
     x = [v["early_lift"] for v in seeds]
     y = [v["loss"] for v in seeds]
     value, low, high = spearman(x, y, level)
-    return Finding(
+    return JudgedClaim(
         f"causal, Adam, low rates: more attention above the previous token at step {EARLY} goes "
         "with a higher final loss",
         value,
@@ -186,7 +186,7 @@ def spearman(x: Sequence[float], y: Sequence[float], level: float) -> tuple[floa
     return value, min(low, value), max(high, value)
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence[JudgedClaim]) -> str:
     """Every ratio with its interval, in the order of the causes, and how many claims hold."""
     rates, decay, without, too, low, high, least, other, few, wrong, foretold = findings
     words = {
@@ -208,12 +208,12 @@ def verdict(findings: Sequence[Finding]) -> str:
     )
 
 
-def _percent(finding: Finding) -> str:
+def _percent(finding: JudgedClaim) -> str:
     low, high = f"{100 * finding.low:.2g}", f"{100 * finding.high:.2g}"
     return f"{100 * finding.value:.2g} % ({low} to {high})"
 
 
-def _times(finding: Finding) -> str:
+def _times(finding: JudgedClaim) -> str:
     value, low, high = (
         f"{x:,.0f}" if 10 <= x < 1e6 else f"{x:.2g}"
         for x in (finding.value, finding.low, finding.high)

@@ -22,14 +22,14 @@ from typing import Any
 
 from interp_studies.jobs.attempt import Job
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding, coverage_of_each
+from interp_studies.open.claim import JudgedClaim, coverage_of_each
 from interp_studies.open.partly_random_heads.training import Condition, partly_frozen_job
 from interp_studies.open.result import FRESH, OpenResult, open_result
 from interp_studies.open.seed_claim import (
     contrast,
     counted,
-    finding_of,
     in_words,
+    judged_claim,
 )
 from interp_toolkit import plots
 from interp_toolkit.plots import NEUTRAL, shade
@@ -141,7 +141,7 @@ def learnt(found: Values, name: str) -> int:
     return sum(value > LEARNS for value in accuracies(found, name))
 
 
-def findings_of(found: Values, examples: int) -> list[Finding]:
+def findings_of(found: Values, examples: int) -> list[JudgedClaim]:
     """The claims that the trials suggested, and what came of them here.
 
     Some seeds learn under no condition, so what is claimed is in how many seeds one learns, on the
@@ -161,7 +161,7 @@ def findings_of(found: Values, examples: int) -> list[Finding]:
         fails = name in (NONE, FIRST, LATE)
         share = f"fewer than {MOST:g}" if fails else f"more than {SOME:g}"
         listed.append(
-            Finding(
+            JudgedClaim(
                 f"{TRAINED[name]}: learns (accuracy above {LEARNS:g}) in {share} of seeds",
                 *(count / seeds, low, high, f"{seeds} seeds"),
                 above=-math.inf if fails else SOME,
@@ -178,7 +178,7 @@ def findings_of(found: Values, examples: int) -> list[Finding]:
         overturned_by="seeds that do as well without it",
         units=f"{len(found[ALL])} seeds, paired",
     )
-    listed.append(finding_of(gain, level))
+    listed.append(judged_claim(gain, level))
     return listed
 
 
@@ -193,7 +193,7 @@ TRAINED: Mapping[str, str] = {
 }
 
 
-def _verdict(findings: Sequence[Finding], found: Values, settings: Mapping[str, Any]) -> str:
+def _verdict(findings: Sequence[JudgedClaim], found: Values, settings: Mapping[str, Any]) -> str:
     by = dict(zip(found, findings, strict=False))
     gain, n = findings[-1], len(found[ALL])
     said = "; ".join(

@@ -26,7 +26,7 @@ from typing import Any
 
 from interp_studies.jobs.attempt import Job
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.open.random_layers.figures import (
     AT,
     error_figure,
@@ -145,7 +145,7 @@ def fit(values: Sequence[Values]) -> Fitted:
     return found
 
 
-def judge(fitted: Fitted) -> list[Finding]:
+def judge(fitted: Fitted) -> list[JudgedClaim]:
     """The claims, fixed on seeds 0 to 7."""
     units = f"{len(fitted['linear'])} draws"
     claims: list[tuple[str, str, dict[str, Any], str]] = [
@@ -208,7 +208,7 @@ def judge(fitted: Fitted) -> list[Finding]:
     )
 
 
-def verdict(findings: Sequence[Finding]) -> str:
+def verdict(findings: Sequence[JudgedClaim]) -> str:
     """A clause for each claim, by its judgement."""
     gaussian, construction, squares, beside, gated, sparse, _ = findings
     relu = outcome_in_words(

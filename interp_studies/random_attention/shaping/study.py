@@ -24,7 +24,7 @@ from typing import Any
 
 from interp_studies.jobs.attempt import Job, Outcome
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.open.result import FRESH, open_evidence
 from interp_studies.open.seed_claim import (
     SeedClaim,
@@ -172,7 +172,7 @@ def reproduce_shaping(preset: str, seeds: int | None, runner: Runner) -> ClaimsR
             layers_figure(found, "likeness", sizes.n_heads, KINDS),
             models_figure(found, sizes.model_depths[-1], MAIN, (*KINDS, SOFTMAX)),
         ],
-        findings=findings,
+        claims=findings,
     )
 
 
@@ -324,7 +324,7 @@ def _quantities(found: Seeds, sizes: ShapingSizes) -> list[Quantity]:
     return listed
 
 
-def _verdict(findings: Sequence[Finding], sizes: ShapingSizes) -> str:
+def _verdict(findings: Sequence[JudgedClaim], sizes: ShapingSizes) -> str:
     (falls, theorem, theorem_far, default, default_far, printed) = findings[:6]
     (like, like_far, apart, passes, softmax, unshaped, first) = findings[6:]
     near, far = sizes.width, FAR * sizes.width
@@ -369,7 +369,7 @@ def _verdict(findings: Sequence[Finding], sizes: ShapingSizes) -> str:
     return " ".join(text)
 
 
-def _all_confirmed(*findings: Finding) -> bool:
+def _all_confirmed(*findings: JudgedClaim) -> bool:
     return all(finding.judgement == "confirmed" for finding in findings)
 
 

@@ -35,7 +35,7 @@ import numpy as np
 
 from interp_studies.jobs.attempt import Job, Outcome
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.open.result import FRESH, open_evidence
 from interp_studies.open.seed_claim import (
     SeedClaim,
@@ -219,7 +219,7 @@ def reproduce_theorem(preset: str, seeds: int | None, runner: Runner) -> ClaimsR
         plots=[
             by_heads_figure(found, fit, MEASURED[fit]) for fit in ("values alone", "values and MLP")
         ],
-        findings=findings,
+        claims=findings,
         whose=WHOSE,
     )
 
@@ -397,7 +397,7 @@ def _quantities(found: Seeds, sizes: TheoremSizes) -> list[Quantity]:
     return listed
 
 
-def _verdict(found: Seeds, findings: Sequence[Finding], sizes: TheoremSizes) -> str:
+def _verdict(found: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes) -> str:
     n = len(FUNCTIONS)
     exponents = sorted(findings[:n], key=lambda f: f.value)
     first, still, _, qk, mixit, beats, retrieves, order = findings[n:]

@@ -20,7 +20,7 @@ from typing import Any
 
 from interp_studies.jobs.attempt import Job, Outcome
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.open.result import open_evidence
 from interp_studies.open.seed_claim import SeedClaim, judged
 from interp_studies.random_attention.claimed import ClaimsResult
@@ -101,7 +101,7 @@ def reproduce_throughput(preset: str, seeds: int | None, runner: Runner) -> Clai
         jobs=done,
         by_seed=_by_seed(repeats),
         plots=[_figure(repeats)],
-        findings=findings,
+        claims=findings,
     )
 
 
@@ -129,7 +129,7 @@ def _quantities(
     return found
 
 
-def _verdict(findings: Sequence[Finding], device: str, sizes: TimingSizes, bound: float) -> str:
+def _verdict(findings: Sequence[JudgedClaim], device: str, sizes: TimingSizes, bound: float) -> str:
     said = "; ".join(
         f"{variant} trains {100 * f.value:+.1f} % ({100 * f.low:+.1f} to {100 * f.high:+.1f} %) "
         f"steps a second, the source's {100 * THEIRS[variant]:+.1f} %"

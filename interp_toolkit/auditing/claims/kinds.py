@@ -119,17 +119,15 @@ class HeadsClaim(BaseClaim):
 
     @property
     def about(self) -> str:
-        """Such as `L5H1 contributes by induction`."""
+        """Such as `L5H1's induction attention contributes to the task`."""
         names = ", ".join(head_name(*head) for head in self.heads)
-        verb = {
-            "attends": "attends by",
-            "contributes": "contributes by",
-            "carries": "carries it by",
-        }
-        return f"{names} {verb[self.says]} {self.relation}"
+        if self.says == "attends":
+            return f"{names} {'has' if len(self.heads) == 1 else 'have'} {self.relation} attention"
+        role = "contributes to the task" if self.says == "contributes" else "is major for the task"
+        return f"{names}'s {self.relation} attention {role}"
 
     def each(self) -> Sequence[BaseClaim]:
-        """One a head."""
+        """One claim per head."""
         return [self.model_copy(update={"heads": (head,)}) for head in self.heads]
 
 
@@ -238,8 +236,8 @@ class AlgorithmClaim(BaseClaim):
 
     @property
     def about(self) -> str:
-        """Such as `sorts by argmax_piecewise_linear`."""
-        return f"sorts by {self.algorithm}"
+        """Such as `the model sorts by argmax_piecewise_linear`."""
+        return f"the model sorts by {self.algorithm}"
 
 
 KINDS: Mapping[str, type[BaseClaim]] = {

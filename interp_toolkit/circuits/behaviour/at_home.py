@@ -162,6 +162,7 @@ def home_prompts(
     seed: int = 0,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
+    search: bool = True,
 ) -> tuple[Prompts, Way, str | None]:
     """Repeated prompts in the first way in which the model certainly uses repetition.
 
@@ -172,6 +173,7 @@ def home_prompts(
         seed: of the draws.
         memory: bound for the run.
         progress: told what is being done.
+        search: whether the model is run to find that way; False: the plain way, untested.
 
     Returns:
         The prompts, how they were made, and a note where that is not the plain way.
@@ -185,7 +187,7 @@ def home_prompts(
         note = f"a context of {plain.n_pos} holds no repeats: rows are random tokens"
         return random_prompts(model, plain.n_pos, seed=seed), plain, note
     prompts = made(model, plain, seed=seed)
-    if why_none(model, prompts) is not None:
+    if not search or why_none(model, prompts) is not None:
         return prompts, plain, None
     if behaviour(model, prompts, memory).is_there():
         if length is not None:

@@ -7,11 +7,11 @@ its kind out already: what it restores), and each gives a confidence interval.
 
 THE RULE (`causal_word`). A *claim* is a set of intervals that must all hold (the ways of cutting);
 the word rests on several claims (alone, restored), of which one is enough:
-- carries: in some claim every interval lies at or above CARRIES;
+- major: in some claim every interval lies at or above MAJOR;
 - contributes: in some claim every interval lies above 0;
-- works against: in some claim every interval lies below 0, and no interval of any above it;
-- no effect found: every interval of every claim lies within NO_EFFECT of 0;
-- undecided: all else, such as an interval that holds 0 and more than NO_EFFECT, or two ways of
+- suppresses: in some claim every interval lies below 0, and no interval of any above it;
+- negligible: every interval of every claim lies within NEGLIGIBLE of 0;
+- undecided: all else, such as an interval that holds 0 and more than NEGLIGIBLE, or two ways of
   cutting that disagree.
 So no word says more than the intervals beside it.
 """
@@ -23,13 +23,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-CausalWord = Literal[
-    "carries", "contributes", "no_effect_found", "works_against", "undecided", "not_tested"
-]
+CausalWord = Literal["major", "contributes", "negligible", "suppresses", "undecided", "not_tested"]
 WORDS: tuple[CausalWord, ...] = get_args(CausalWord)
 
-CARRIES = 0.5  # of the behaviour
-NO_EFFECT = 0.05  # of the behaviour: bound that an interval must lie within for "no effect found"
+MAJOR = 0.5  # of the behaviour
+NEGLIGIBLE = 0.05  # of the behaviour: bound that an interval must lie within for "negligible"
 
 
 @dataclass(frozen=True)
@@ -48,24 +46,24 @@ class Share:
 Claim = Sequence[Share]
 
 
-def causal_word(claims: Sequence[Claim], bound: float = NO_EFFECT) -> CausalWord:
+def causal_word(claims: Sequence[Claim], bound: float = NEGLIGIBLE) -> CausalWord:
     """The rule; see the module.
 
     Args:
         claims: each a set of intervals that must hold together; one claim is enough for an effect.
-        bound: half-width, as a share, within which "no effect found" is said.
+        bound: half-width, as a share, within which "negligible" is said.
 
     Examples:
         >>> causal_word([[Share(0.7, 0.6, 0.8)]]), causal_word([[Share(0.01, -0.01, 0.03)]])
-        ('carries', 'no_effect_found')
+        ('major', 'negligible')
     """
     return judged(claims, bound)[0]
 
 
-def judged(claims: Sequence[Claim], bound: float = NO_EFFECT) -> tuple[CausalWord, int | None]:
+def judged(claims: Sequence[Claim], bound: float = NEGLIGIBLE) -> tuple[CausalWord, int | None]:
     """The word and the number of the claim that it rests on.
 
-    A claim with an interval that is missing (NaN) is none. "No effect found" rests on all claims
+    A claim with an interval that is missing (NaN) is none. "Negligible" rests on all claims
     (the number of the one whose intervals reach furthest is given), "undecided" likewise.
     """
     known = [
@@ -77,21 +75,21 @@ def judged(claims: Sequence[Claim], bound: float = NO_EFFECT) -> tuple[CausalWor
         return "not_tested", None
     lowest = [(min(s.low for s in claim), number) for number, claim in known]
     best, number = max(lowest)
-    if best >= CARRIES:
-        return "carries", number
+    if best >= MAJOR:
+        return "major", number
     if best > 0:
         return "contributes", number
     against = [(max(s.high for s in c), n) for n, c in known if all(s.high < 0 for s in c)]
     if against and not any(s.low > 0 for _, claim in known for s in claim):
-        return "works_against", min(against)[1]
+        return "suppresses", min(against)[1]
     reach = [(max(max(-s.low, s.high) for s in claim), number) for number, claim in known]
     furthest, number = max(reach)
-    return ("no_effect_found" if furthest <= bound else "undecided"), number
+    return ("negligible" if furthest <= bound else "undecided"), number
 
 
 def matters(word: CausalWord | None) -> bool:
     """Whether the word says that the behaviour rests on it, wholly or in part."""
-    return word in ("carries", "contributes")
+    return word in ("major", "contributes")
 
 
 def in_words(word: CausalWord) -> str:

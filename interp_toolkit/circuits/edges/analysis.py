@@ -14,7 +14,6 @@ from interp_toolkit.circuits.behaviour.prompts import (
     prompts_from_data,
     repeated_prompts,
 )
-from interp_toolkit.circuits.composition.scores import CompositionScores
 from interp_toolkit.circuits.edges.checks import Checks
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
 from interp_toolkit.circuits.edges.export import FORMATS, node_link
@@ -32,6 +31,7 @@ from interp_toolkit.circuits.edges.passes.patching import patching_figure
 from interp_toolkit.circuits.edges.result import CircuitResult, EdgeRow
 from interp_toolkit.circuits.edges.search import different_prompts, find_circuit
 from interp_toolkit.circuits.edges.verdict import evidence_of, verdict
+from interp_toolkit.circuits.weights.composition import CompositionScores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.info import token_words

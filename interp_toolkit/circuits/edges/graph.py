@@ -31,12 +31,12 @@ from interp_toolkit.circuits.behaviour.prompts import (
     random_prompts,
     repeated_prompts,
 )
-from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
 from interp_toolkit.circuits.edges.circuit import Circuit, EdgeEffect
 from interp_toolkit.circuits.edges.faithfulness import SHARE
 from interp_toolkit.circuits.edges.passes.stand_in import WORDS
 from interp_toolkit.circuits.edges.search import find_circuit
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Node
+from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
 from interp_toolkit.errors import InputError
 
 ROWS = 32  # 16 to choose edges on, 16 to judge them on

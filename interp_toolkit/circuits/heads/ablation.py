@@ -136,7 +136,7 @@ def ablation_effects(
         >>> model = it.load("toy:induction")
         >>> found = ablation_effects(model, repeated_prompts(model, n_pos=24), [(1, 0)])
         >>> [head.word for head in found.heads]
-        ['carries']
+        ['major']
     """
     require_how(how)
     if task is None:
@@ -337,8 +337,8 @@ def _words(
         for effect, back in zip(effects, restored, strict=True)
     ]
     together = causal_word([[home.share(joint)]])
-    unexplained = together != "no_effect_found" and not any(map(matters, words))
-    silent = "no_effect_found"
+    unexplained = together != "negligible" and not any(map(matters, words))
+    silent = "negligible"
     return ["undecided" if unexplained and word == silent else word for word in words]
 
 

@@ -37,7 +37,6 @@ from interp_toolkit.circuits.behaviour.task import (
     measured_home,
     task_of,
 )
-from interp_toolkit.circuits.composition.scores import CompositionScores, composition_scores
 from interp_toolkit.circuits.heads import figures
 from interp_toolkit.circuits.heads.ablation import Ablations, ablation_effects
 from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
@@ -45,25 +44,31 @@ from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.described import Described, describe_heads
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector
 from interp_toolkit.circuits.heads.partner import partners
-from interp_toolkit.circuits.heads.result import HeadsResult, HeadVerdict, Reader
+from interp_toolkit.circuits.heads.result import HeadsFinding, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.rule import (
     MOST_MEMBERS,
     Group,
     candidates,
     displaced_name,
     group_effects,
+    least,
 )
 from interp_toolkit.circuits.heads.scores import HeadScores, detect, is_causal
 from interp_toolkit.circuits.heads.verdict import (
     DEFINED_BY_EFFECT,
+    NO_TASK,
+    QUICK,
     evidence_of,
+    findings,
+    headline,
     rival_of,
-    verdict,
     why_not,
 )
+from interp_toolkit.circuits.weights.composition import CompositionScores, composition_scores
 from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.finding import Run, analysis
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.formats.headless import without_logits
@@ -93,6 +98,11 @@ class HeadKindOptions(Options):
     """Options of the analysis of one kind of head."""
 
     hops: int = Field(2, ge=2, le=16, description="Of the k-hop detector.")
+    effort: Literal["quick", "standard", "thorough"] = Field(
+        "standard",
+        description="quick: attention and weights only, no knockouts; standard: knockouts too, of "
+        "a large model on fewer prompts and heads; thorough: on all of them.",
+    )
     ablate: Literal["mean", "resample", "zero"] = Field(
         "mean",
         description="What an ablated head is replaced with: the mean of the other rows, another "
@@ -120,30 +130,19 @@ class HeadsOptions(HeadKindOptions):
     )
 
 
-def run(
-    model: Any,
-    data: FeatureData | None,
-    options: HeadKindOptions,
-    progress: Callable[[str], None],
-    *,
-    probe: str = "heads",
-    detectors: Sequence[Any] | None = None,
-) -> HeadsResult:
+def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFinding:
     """Which heads are of which kind, with what certainty, and to what effect.
 
     Args:
-        model: any TransformerLens model.
-        data: rows to look at instead of those made for the model; with answers, or where they
-            repeat, what heads do there is asked.
-        options: see `HeadsOptions`; detectors are as `score_heads` takes them.
-        progress: told what is being done.
-        probe: the name the result goes by.
+        run: its prompts are looked at in place of synthetic ones; with answers, or where they
+            repeat, the effect of heads is tested there. Detectors are as `score_heads` takes them.
         detectors: those to look for; None: the options'.
 
     Raises:
         InputError: a model without visible patterns, a context too short, unfit data, another way
             to ablate.
     """
+    model, data, options, progress = run.model, run.data, run.options, run.progress
     if isinstance(options, HeadsOptions):
         detectors = options.detectors
     rows = _rows(model, data, options, progress)
@@ -164,7 +163,7 @@ def run(
     looked = _look(model, rows, scores, described, options, progress)
     ablations, ablation_notes = _ablate(model, looked, options, progress)
     heads = _with_ablations(looked.heads, ablations)
-    readers, reader_notes = _readers(model, looked, heads, options.memory, progress)
+    readers, reader_notes = _readers(model, looked, heads, options, progress)
     progress("scores from weights alone")
     from_weights, weight_notes = _from_weights(model)
     data_used = {
@@ -173,12 +172,13 @@ def run(
         "sha256": digest_of_tokens(scores.prompts.tokens) if data is None else data.digest(),
     }
     progress("figures")
+    untested = QUICK if options.effort == "quick" else NO_TASK
     settings = options.settings(detectors=[s.detector for s in scores.scores])
     notes = [*rows.notes, *scores.notes, *looked.notes, *ablation_notes, *reader_notes]
-    return HeadsResult(
-        probe=probe,
-        verdict=verdict(heads, readers, looked.groups, looked.home),
-        evidence=evidence_of(heads, looked.groups, looked.home, ablations),
+    return HeadsFinding(
+        headline=headline(heads, looked.home, untested),
+        findings=findings(heads, readers, looked.groups, looked.home, untested),
+        evidence=evidence_of(heads, looked.groups, looked.home, ablations, untested),
         provenance=provenance(model, data_used, settings, options.seed),
         heads=heads,
         readers=readers,
@@ -192,6 +192,9 @@ def run(
             *figures.patterns(model, scores.prompts, heads, token_words(model)),
         ],
     )
+
+
+QUICK_NOTE = f"{QUICK}; --effort standard tests what heads do"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -209,10 +212,13 @@ def _rows(
     options: HeadKindOptions,
     progress: Callable[[str], None],
 ) -> _Rows:
+    quick = options.effort == "quick"
     if data is not None:
         given = prompts_from_data(data, model)
         prompts = given.distinct()
         copies = copies_note(given, prompts)
+        if quick:
+            return _Rows(prompts, None, tuple(n for n in (copies, QUICK_NOTE) if n))
         task, reason = task_of(model, prompts)
         asked = "give rows with answers, or rows that repeat"
         untested = f"what heads do is not tested: {reason}; {asked}" if task is None else None
@@ -225,7 +231,10 @@ def _rows(
         seed=options.seed,
         memory=options.memory,
         progress=progress,
+        search=not quick,
     )
+    if quick:
+        return _Rows(prompts, None, tuple(n for n in (note, QUICK_NOTE) if n))
     repeats = bool((prompts.periods > 0).all())
     more = made(model, way, rows=CUT_ROWS, seed=options.seed + 1) if repeats else prompts
     task, reason = task_of(model, more)
@@ -270,7 +279,7 @@ def _look(
         progress("does the model do its task here?")
         home = measured_home(model, rows.task, options.memory)
         if home.yes:
-            task = _looked_at(model, rows.task)
+            task = _looked_at(model, rows.task, options)
             cutter = _cutter(model, task, scores, options, progress)
             most = LARGE_MEMBERS if task is not rows.task else MOST_MEMBERS
             groups, notes = _groups(cutter, scores, home, most)
@@ -283,8 +292,10 @@ def _look(
     return _Looked(heads, groups, home, rows.task, tuple(notes))
 
 
-def _looked_at(model: Any, task: RowTask) -> RowTask:
+def _looked_at(model: Any, task: RowTask, options: HeadKindOptions) -> RowTask:
     """The task, on fewer prompts where a look at a large model takes LARGE operations."""
+    if options.effort == "thorough":
+        return task
     parameters = float(sum(p.numel() for p in model.parameters()))
     rows = min(task.first_look, len(task.rows))
     if 2 * parameters * rows * task.prompts.n_pos < LARGE:
@@ -365,7 +376,8 @@ def _head(
     group = groups.get(known["detector"])
     cut = next((m for m in group.members if m.head == at), None) if group else None
     own = next(s for s in scores.scores if s.detector == known["detector"])
-    head = HeadVerdict(**known, detected=False, attends=attends, cut=cut)
+    control = least(group.control).mean if group is not None and group.control else None
+    head = HeadVerdict(**known, detected=False, attends=attends, cut=cut, control_effect=control)
     if cut is not None:
         return dataclasses.replace(head, detected=cut.named, reason=cut.reason)
     own_keys = next((d for d in described if d.head == at), None)
@@ -391,7 +403,7 @@ def _ablate(
     heads = list(dict.fromkeys(Head(head.layer, head.head) for head in found))
     if not heads or looked.task is None or looked.home is None or not looked.home.yes:
         return None, []
-    notes, task = [], _looked_at(model, looked.task)
+    notes, task = [], _looked_at(model, looked.task, options)
     most = MOST_ABLATED if task is looked.task else LARGE_ABLATED
     if len(heads) > most:
         notes.append(
@@ -433,7 +445,7 @@ def _readers(
     model: Any,
     looked: _Looked,
     heads: Sequence[HeadVerdict],
-    memory: int | str | None,
+    options: HeadKindOptions,
     progress: Callable[[str], None],
 ) -> tuple[list[Reader], list[str]]:
     """What feeds the keys of the detected induction heads."""
@@ -443,7 +455,7 @@ def _readers(
     )
     if not found or looked.task is None or looked.home is None or not looked.home.yes:
         return [], []
-    task = _looked_at(model, looked.task)
+    task = _looked_at(model, looked.task, options)
     most = MOST_READERS if task is looked.task else LARGE_READERS
     task = first_rows(task, PARTNER_ROWS)
     readers, notes = [], list[str]()
@@ -456,14 +468,14 @@ def _readers(
         try:
             if composition is None:
                 progress("composition of all pairs of heads")
-                composition = composition_scores(model, memory)
+                composition = composition_scores(model, options.memory)
             feeding = partners(
                 model,
                 task.prompts,
                 at,
                 task=task,
                 composition=composition,
-                memory=memory,
+                memory=options.memory,
                 progress=_told(progress, f"what feeds {head_name(*at)}"),
             )
         except (InputError, InterventionError) as error:
@@ -503,20 +515,20 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
 
 
 def _one(name: str, summary: str) -> Analysis:
-    return Analysis(
+    return analysis(
         name,
         summary,
         HeadKindOptions,
-        partial(run, detectors=(name,), probe=name),
+        partial(analyze, detectors=(name,)),
         lambda model, data: "part of heads",
     )
 
 
-HEADS = Analysis(
+HEADS = analysis(
     "heads",
     "every head under every detector, ablated, with its partners",
     HeadsOptions,
-    run,
+    analyze,
     _unfit,
 )
 INDUCTION = _one("induction", "which heads are induction heads, and what feeds them")

@@ -49,7 +49,7 @@ def head_map(heads: Sequence[HeadVerdict]) -> Figure:
     caption = (
         "Every head under every detector: the share of attention beyond uniform (0: none, 1: all). "
         "Diamonds mark heads that are detected, crosses those that attend so and are not "
-        "(cutting that attention is not seen to cost the behaviour enough, or was not tested). "
+        "(knocking out that attention is not seen to cost the metric enough, or was not tested). "
         "Hover for score, null, p and effect."
     )
     return Figure("Head map", caption, data, layout)
@@ -91,7 +91,7 @@ def _hover(head: HeadVerdict) -> str:
     if head.cut is not None:
         effect = head.cut.effect
         lines.append(
-            f"cut: {number(effect.mean)} of the behaviour "
+            f"knocked out: {number(effect.mean)} of the metric "
             f"({number(effect.low)} to {number(effect.high)}), {in_words(head.causal)}"
         )
     if head.ablation is not None:

@@ -22,8 +22,8 @@ import numpy as np
 from interp_toolkit.circuits.behaviour.advantage import Estimate, estimate
 from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import MATERIAL, RowTask
-from interp_toolkit.circuits.composition.scores import MODES, CompositionScores, composition_scores
 from interp_toolkit.circuits.edges.passes.paths import path_effects
+from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
 from interp_toolkit.models.model import Model
 from interp_toolkit.stats import LEVEL, holm
 

@@ -1,4 +1,4 @@
-"""What the analysis of attention heads returns: every head, what feeds them, tables."""
+"""The analysis of heads' finding: every head under every detector, groups, partners, tables."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from interp_toolkit.circuits.heads.ablation import HeadAblation
 from interp_toolkit.circuits.heads.described import Described
 from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.rule import Group, MemberEffect, least
-from interp_toolkit.results import Evidence, Result, Table, head_name, jsonable
+from interp_toolkit.finding import Finding
+from interp_toolkit.results import Evidence, Table, head_name, jsonable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,18 +30,20 @@ class HeadVerdict:
 
     Attributes:
         detector, layer, head: which.
-        score: mean share of a query's attention on its targets; None where there are none.
-        uniform: what uniform attention would give.
-        null_mean: what the closest controls pay, or uniform attention where that is more.
+        score: mean fraction of a query's attention on the pattern's keys; None: no keys.
+        uniform: the same for uniform attention.
+        null_mean: the same for the closest controls, or uniform attention where that is more.
         excess: (score - uniform) / (1 - uniform).
         p_value: largest over the families of controls.
         p_adjusted: Holm's, over all heads and detectors of the model.
         q_value: Benjamini and Hochberg's, over the same.
         detected: a head of that kind (see `analysis`).
-        attends: whether its attention alone says so, by the rule of `significance`.
+        attends: whether its attention has the pattern, by the rule of `significance`.
         reason: why it is not detected; None where it is.
-        cut: what the behaviour loses when its attention to the relation is cut; None: not cut.
-        ablation: what the behaviour loses without the head; None where it was not ablated.
+        cut: effect of knocking out its attention to the pattern's keys; None: not knocked out.
+        control_effect: fraction of the metric that as much attention elsewhere costs, knocked out
+            in all heads that have the pattern; None where that was not measured.
+        ablation: effect of ablating the whole head; None where it was not ablated.
     """
 
     detector: str
@@ -57,6 +60,7 @@ class HeadVerdict:
     attends: bool = False
     reason: str | None = None
     cut: MemberEffect | None = None
+    control_effect: float | None = None
     ablation: HeadAblation | None = None
 
     @property
@@ -66,7 +70,7 @@ class HeadVerdict:
 
     @property
     def causal(self) -> CausalWord:
-        """What cutting its attention to the relation says."""
+        """The causal word for its attention to the pattern's keys."""
         return "not_tested" if self.cut is None else self.cut.word
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,7 +102,7 @@ class HeadVerdict:
 
 
 def by_way(shares: Mapping[str, Share]) -> dict[str, list[float]]:
-    """Effects as JSON: by way of cutting, mean and interval."""
+    """Effects as JSON: by way of knocking out, mean and interval."""
     return {way: [share.mean, share.low, share.high] for way, share in shares.items()}
 
 
@@ -118,18 +122,18 @@ class Reader:
 
 @dataclass(frozen=True)
 class HeadsEvidence(Evidence):
-    """What the verdict on a model's heads rests on.
+    """Counts, controls, and whether the model performs the task.
 
     Attributes:
-        looks: heads and detectors looked at together.
+        looks: comparisons: heads times detectors.
         detected: how many of them are detected.
-        null: what a score is held against.
-        error: what the level bounds, and where that was checked.
+        null: the controls that a score is compared with.
+        error: the error that the level bounds, and how that was checked.
         level: of the adjusted p-values.
-        at_home: whether the model does the task on these rows; None where nothing can be asked.
-        behaviour: what was measured, and how well the model does it.
-        cut_rows: rows that attention was cut on, at most.
-        replaced_by: what an ablated head was replaced with; None where none was ablated.
+        performs_task: whether the model performs the task on these prompts; None: no task.
+        behaviour: the metric, and the intact model's value of it.
+        cut_rows: prompts that attention was knocked out on, at most.
+        replaced_by: ablation value of an ablated head; None where none was ablated.
     """
 
     looks: int
@@ -137,25 +141,26 @@ class HeadsEvidence(Evidence):
     null: str
     error: str
     level: float
-    at_home: bool | None = None
+    performs_task: bool | None = None
     behaviour: str | None = None
     cut_rows: int | None = None
     replaced_by: str | None = None
 
 
-@dataclass(frozen=True)
-class HeadsResult(Result):
-    """The analysis of a model's attention heads.
+@dataclass(frozen=True, kw_only=True)
+class HeadsFinding(Finding):
+    """Which heads have which attention pattern, and the effect of knocking it out.
 
     Attributes:
         heads: one entry for every detector and head.
-        readers: the induction heads and what feeds them.
-        from_weights: scores from weights alone, a row a head; empty where they cannot be given.
-        groups: of each detector with heads that attend to its relation, what they do together.
-        home: what the model does on these rows; None where no task could be asked.
-        described: what each head attends to, in told relations.
+        readers: the induction heads and the heads that feed their keys.
+        from_weights: scores from weights alone, one row per head; empty where there are none.
+        groups: for each detector whose pattern some heads have, their joint effect.
+        home: task performance on these prompts; None where there is no task.
+        described: each head's attention, split into described patterns.
     """
 
+    evidence: HeadsEvidence
     heads: Sequence[HeadVerdict]
     readers: Sequence[Reader]
     from_weights: Sequence[Mapping[str, Any]]
@@ -164,8 +169,8 @@ class HeadsResult(Result):
     described: Sequence[Described] = ()
 
     @property
-    def at_home(self) -> bool | None:
-        """Whether the model does the task; None where there was none to ask."""
+    def performs_task(self) -> bool | None:
+        """Whether the model performs the task; None where there is none."""
         return None if self.home is None else self.home.yes
 
     def to_dict(self) -> dict[str, Any]:
@@ -173,18 +178,18 @@ class HeadsResult(Result):
         return super().to_dict() | {
             "heads": [head.to_dict() for head in self.heads],
             "groups": [_group_dict(group) for group in self.groups],
-            "at_home": self.at_home,
+            "performs_task": self.performs_task,
             "described": [_described_dict(head) for head in self.described],
         }
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a detector and head."""
+        """One row per detector and head."""
         import pandas as pd
 
         return pd.DataFrame([head.to_dict() for head in self.heads])
 
     def tables(self) -> list[Table]:
-        """The detected heads (or the best), what feeds the induction heads, scores from weights."""
+        """Detected heads (or the nearest), patterns, K-composition, attention, weight scores."""
         tables = [_head_table(self.heads)]
         if self.groups:
             tables.append(_group_table(self.groups))
@@ -211,12 +216,12 @@ def _described_table(described: Sequence[Described]) -> Table:
     rows: list[list[Any]] = [[head_name(*d.head), d.said()] for d in sorted(clearest, key=_place)]
     left = len(described) - len(rows)
     return Table(
-        "What heads attend to on these rows",
+        "Attention of each head",
         ["head", "attends to"],
         rows,
-        "Told relations, each over places that none before it holds, with the share of the head's "
-        "attention; a description, without a test."
-        + (f" {left} heads, of which less is explained, are left out." if left else ""),
+        "Fraction of the head's attention by pattern, each pattern without the positions of those "
+        "before it; a description, without a test."
+        + (f" {left} heads whose attention is explained less are left out." if left else ""),
     )
 
 
@@ -258,10 +263,10 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
     shown += nearest[: max(SHOWN - len(shown), 0)] if not shown else []
     cut = any(head.cut for head in shown)
     ablated = any(head.ablation for head in shown) and len(shown) == len(found)
-    columns = ["head", "detector", "score", "null", "adjusted p"]
+    columns = ["head", "detector", "score", "control", "adjusted p"]
     columns += ["effect", "low", "high", "causal"] if cut else []
     columns += ["ablation"] if ablated else []
-    columns += ["why not"] if len(shown) > len(found) else []
+    columns += ["why not detected"] if len(shown) > len(found) else []
     rows: list[list[Any]] = []
     for h in shown:
         row: list[Any] = [h.name, h.detector, h.score, h.null_mean, h.p_adjusted]
@@ -275,18 +280,18 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
             row.append(h.reason)
         rows.append(row)
     caption = (
-        "Score: mean share of a query's attention on its targets; null: the same for matched "
-        "controls; adjusted p: over all heads and detectors of the model."
+        "Score: mean fraction of a query's attention on the pattern's keys; control: the same for "
+        "matched controls; adjusted p: over all heads and detectors of the model."
     )
     if cut:
         caption += (
-            " Effect: share of the behaviour lost when that attention is cut (of two ways of "
-            "cutting the smaller; alone, or with the rest of its group cut), with its 95 % "
-            "interval; words rest on wider ones, simultaneous within a pattern."
+            " Effect: fraction of the metric lost when that attention is knocked out (the smaller "
+            "of two ways; alone, or once it is knocked out in the other heads too), with its 95 % "
+            "interval; causal words rest on wider ones, simultaneous within a pattern."
         )
     if ablated:
-        caption += " Ablation: of the behaviour's value, lost without the whole head."
-    title = "Detected heads" if found else "No head is detected; the nearest"
+        caption += " Ablation: loss of the metric without the whole head."
+    title = "Detected heads" if found else "Nearest heads; none is detected"
     return Table(title, columns, rows, caption, highlight=range(len(found)))
 
 
@@ -309,12 +314,12 @@ def _group_table(groups: Sequence[Group]) -> Table:
             ]
         )
     return Table(
-        "What each relation is worth, cut in all heads that attend to it",
-        ["relation", "heads", "effect", "low", "high", "control", "causal", "shared", "keeps 90%"],
+        "Attention patterns, knocked out in all heads that have them",
+        ["pattern", "heads", "effect", "low", "high", "control", "causal", "shared", "keep 90 %"],
         rows,
-        "Effect: share of the behaviour lost; control: lost when as much (or all there is) is "
-        "cut elsewhere in the same heads, where that was asked; keeps 90%: the fewest heads found "
-        "that keep about as much.",
+        "Effect: fraction of the metric lost; control: the same for as much attention elsewhere in "
+        "the same heads, where that was tested; keep 90 %: the fewest heads found that keep 90 % "
+        "of the effect.",
     )
 
 
@@ -329,11 +334,11 @@ def _partner_table(readers: Sequence[Reader]) -> Table:
             figures = [p.k_composition, p.attention_drop, p.p_adjusted, p.value_drop]
             rows.append([*names, *figures])
     return Table(
-        "What feeds the keys of induction heads",
-        ["head", "fed by", "K-composition", "attention lost", "adjusted p", "behaviour lost"],
+        "K-composition into induction heads",
+        ["head", "fed by", "K-composition", "attention lost", "adjusted p", "metric lost"],
         rows,
-        "K-composition: from weights alone. Lost: induction attention, and of the behaviour's "
-        f"value, when that path is cut. The first {PARTNERS_SHOWN} earlier heads for each.",
+        "K-composition: from weights alone. Lost: induction attention, and the metric, when that "
+        f"path is cut. The {PARTNERS_SHOWN} strongest earlier heads for each.",
         highlight=named,
     )
 
@@ -345,7 +350,7 @@ def _weights_table(rows: Sequence[Mapping[str, Any]]) -> Table:
         "From weights alone",
         ["head", *columns],
         cells,
-        "The direct path from a token's embedding: does the head copy what it attends to (OV), "
-        "does it look for its own token (QK)? Eigenvalue scores, -1 to 1; p: against "
-        "residual coordinates in random order.",
+        "Circuits from embeddings: OV, whether the head copies the token it attends to; QK, "
+        "whether it attends to its own token. Eigenvalue scores, -1 to 1; p: against residual "
+        "coordinates in random order.",
     )

@@ -35,7 +35,7 @@ from jaxtyping import Float
 
 from interp_toolkit.circuits.behaviour.task import AtHome, rows_needed
 from interp_toolkit.circuits.behaviour.words import (
-    NO_EFFECT,
+    NEGLIGIBLE,
     CausalWord,
     Share,
     causal_word,
@@ -280,7 +280,7 @@ class Knockouts:
     def _as_much_elsewhere(self, heads: Heads) -> bool:
         """Whether attention elsewhere certainly costs about as much."""
         found = self.beyond_control(heads).values()
-        return bool(found) and all(any(s.high < NO_EFFECT for s in e.values()) for e in found)
+        return bool(found) and all(any(s.high < NEGLIGIBLE for s in e.values()) for e in found)
 
     def material(self, effect: Effect) -> bool:
         """Whether an effect is certain, and as large as counts for the task."""
@@ -291,7 +291,7 @@ class Knockouts:
         """Whether knocking the pattern out in all heads that have it costs certainly nothing."""
         if self.all <= {head}:
             return False
-        return any(share.high < NO_EFFECT for share in self.effect(self.all | {head}).values())
+        return any(share.high < NEGLIGIBLE for share in self.effect(self.all | {head}).values())
 
     def member(self, head: Head) -> MemberEffect:
         """The rule for one head; see the module."""
@@ -347,17 +347,17 @@ class Knockouts:
         if self.share(resampled).high < 0:
             return "undecided", DEPENDS
         output.update(self.output_effect(head, company))
-        if all(s.high >= NO_EFFECT for s in output.values()):
+        if all(s.high >= NEGLIGIBLE for s in output.values()):
             return word, None
-        within = all(s.low >= -NO_EFFECT and s.high <= NO_EFFECT for s in output.values())
+        within = all(s.low >= -NEGLIGIBLE and s.high <= NEGLIGIBLE for s in output.values())
         said = "replacing all that the head writes, by its mean or another prompt's, costs nothing"
-        return ("no_effect_found" if within else "undecided"), said
+        return ("negligible" if within else "undecided"), said
 
     def _why_not(self, head: Head, word: CausalWord, own: Effect) -> tuple[str | None, bool]:
         """Why the head is not named, None where the rule holds; and whether that is still open."""
-        if word == "no_effect_found":
-            return f"knocking out that attention costs within {NO_EFFECT:.0%} of the metric", False
-        if word == "works_against":
+        if word == "negligible":
+            return f"knocking out that attention costs within {NEGLIGIBLE:.0%} of the metric", False
+        if word == "suppresses":
             return "the metric rises when that attention is knocked out", False
         if matters(word) and self.cancelled(head):
             return (
@@ -404,7 +404,7 @@ class Knockouts:
 
     def _needed(self, head: Head) -> int | None:
         """Prompts for an interval of the bound's half-width."""
-        task, bound = self.cutter.task, NO_EFFECT * self.home.whole
+        task, bound = self.cutter.task, NEGLIGIBLE * self.home.whole
         found = [
             rows_needed(task.interval(lost, COVERAGE), bound)
             for lost in self.losses(frozenset([head]))
@@ -508,7 +508,7 @@ def _looks(size: int, n_rows: int) -> list[int]:
 
 def _only_together(member: MemberEffect) -> MemberEffect:
     """Of a group that matters while no head of it does: nothing is denied of its heads."""
-    if member.word != "no_effect_found" or member.output:
+    if member.word != "negligible" or member.output:
         return member
     reason = "the group matters together; what this head alone does is not seen"
     return replace(member, word="undecided", reason=reason, named=False, is_open=True)

@@ -1,8 +1,9 @@
-"""The verdict on a model's heads: what is detected, and what knocking out attention says of it.
+"""Status, headline and findings of the analysis of heads.
 
-First comes whether the model performs the task on these prompts: of a model that does not, nothing
-is said of what its heads do (*not tested*), and attention is only *described*. Labels come from the
-head rule (`rule`), causal words from `behaviour.words`; every sentence gives its interval.
+Whether the model performs the task on these prompts decides first: of a model that does not,
+nothing is claimed of what its heads do (*not tested*), and attention is only *described*. Labels
+come from the head rule (`rule`), causal words from `behaviour.words`; every finding has its
+interval.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from interp_toolkit.circuits.heads.partner import Partner
 from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.rule import LEAST_EXCESS, Group, least
 from interp_toolkit.circuits.heads.significance import DetectorScores
+from interp_toolkit.finding import HEADLINE_WORDS, MOST_FINDINGS
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL
 
-NAMED = 8  # heads of one detector that the verdict names
-MANY = 24  # detected heads beyond which it names those whose work is known, and counts the others
+NAMED = 4  # heads that a finding names by attention alone
+MOST_KINDS = 4  # of head, that a headline names
 #: the detector whose label says what the head does, not only where it attends
 DEFINED_BY_EFFECT = "induction"
 NULL = (
@@ -50,18 +52,19 @@ def evidence_of(
     groups: Sequence[Group],
     home: AtHome | None,
     ablations: Ablations | None,
+    untested: str = "",
 ) -> HeadsEvidence:
-    """What the verdict rests on."""
+    """Counts, controls and the task."""
     said = status(heads, home)
     return HeadsEvidence(
         status=said,
-        reason=reason_of(said, heads, home),
+        reason=reason_of(said, heads, home, untested),
         looks=sum(head.p_value is not None for head in heads),
         detected=sum(head.detected for head in heads),
         null=NULL,
         error=ERROR,
         level=LEVEL,
-        at_home=None if home is None else home.yes,
+        performs_task=None if home is None else home.yes,
         behaviour=None if home is None else home.said,
         cut_rows=max((group.rows for group in groups), default=None),
         replaced_by=None if ablations is None else ablations.how,
@@ -69,7 +72,7 @@ def evidence_of(
 
 
 def status(heads: Sequence[HeadVerdict], home: AtHome | None) -> Status:
-    """The verdict in one machine word: ✓ only for a head that the head rule names."""
+    """*Detected* only where the head rule names a head."""
     if any(head.detected and head.cut is not None for head in heads):
         return "detected"
     if any(head.detected for head in heads):
@@ -79,12 +82,22 @@ def status(heads: Sequence[HeadVerdict], home: AtHome | None) -> Status:
     return "undecided" if _open(heads) or _uncompared(heads) else "not_detected"
 
 
-def reason_of(said: Status, heads: Sequence[HeadVerdict], home: AtHome | None) -> str | None:
-    """Why no head is detected; None where one is."""
+def reason_of(
+    said: Status, heads: Sequence[HeadVerdict], home: AtHome | None, untested: str = ""
+) -> str | None:
+    """Why no head is detected; None where one is.
+
+    Args:
+        said: the status.
+        heads: every head under every detector.
+        home: task performance; None where no task was tested.
+        untested: why not.
+    """
     if said == "detected":
         return None
     if home is None or not home.yes:
-        return NO_TASK if home is None else f"the model is not seen to do the task: {home.said}"
+        failed = None if home is None else f"the model is not seen to perform the task: {home.said}"
+        return failed or untested or NO_TASK
     if said == "described":
         return (
             "attention alone: it could not be knocked out on prompts that the task is measured on"
@@ -105,7 +118,8 @@ def _decisive(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     return (_open(heads) or _uncompared(heads) or [nearest(heads)])[0]
 
 
-NO_TASK = "these rows ask nothing of the model that could be measured"
+NO_TASK = "the prompts ask nothing of the model that can be measured"
+QUICK = "heads were not knocked out (effort: quick)"
 NO_CONTROL = "too few matched controls in these prompts"
 
 
@@ -183,186 +197,202 @@ def nearest(heads: Sequence[HeadVerdict]) -> HeadVerdict:
     return max(heads, key=lambda head: head.excess if head.excess is not None else -1.0)
 
 
-def verdict(
+def headline(heads: Sequence[HeadVerdict], home: AtHome | None, untested: str = "") -> str:
+    """The kinds of head and which heads are of them; at most 20 words."""
+    detected = [head for head in heads if head.detected]
+    detectors = list(dict.fromkeys(head.detector for head in heads))
+    if home is None or not home.yes:
+        why = untested or NO_TASK
+        why = why if home is None else "the model is not seen to perform the task"
+        if not detected:
+            return f"Not tested: {why}; no head stands out by attention alone."
+        return _fitted([f"Attention only, as {why}: ", "By attention alone: "], detected)
+    if detected:
+        tested = any(head.cut is not None for head in detected)
+        return _fitted([""] if tested else ["By attention alone: "], detected)
+    word = {"undecided": "Undecided", "not_tested": "Not tested"}.get(status(heads, home))
+    if word:
+        best = _decisive(heads)
+        return f"{word}: no head is detected; the nearest is {best.name} ({best.detector})."
+    kinds = f"{len(detectors)} kinds tested" if len(detectors) > MOST_KINDS else "kinds tested"
+    names = "" if len(detectors) > MOST_KINDS else f" ({_listed(detectors, 'or')})"
+    return f"No head is of one of the {kinds}{names}."
+
+
+def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
+    """The fullest list of the kinds that stays within a headline's length."""
+    by_kind: dict[str, list[HeadVerdict]] = {}
+    for head in detected:
+        by_kind.setdefault(head.detector, []).append(head)
+    for kind in by_kind.values():
+        kind.sort(key=lambda head: -_strength(head))
+    # the kinds in which most is known to rest first; sorted() keeps the detectors' order otherwise
+    kinds = sorted(by_kind.items(), key=lambda item: -max(map(_strength, item[1])))
+    named = [f"{kind} {_several(len(of), 'head')} {_names(of, 3)}" for kind, of in kinds]
+    best = [f"{kind} {_several(len(of), 'head')} {_names(of, 1)}" for kind, of in kinds]
+    counted = [f"{len(of)} {kind} {_several(len(of), 'head')}" for kind, of in kinds]
+    for shown in (named, best, counted):
+        for opening in openings:
+            sentence = opening + "; ".join(shown)
+            if len(sentence.split()) <= HEADLINE_WORDS:
+                return f"{sentence[0].upper()}{sentence[1:]}."
+    first = "; ".join(counted[:MOST_KINDS])
+    sentence = f"{openings[-1]}{first}; {len(kinds) - MOST_KINDS} more kinds."
+    return f"{sentence[0].upper()}{sentence[1:]}"
+
+
+def _strength(head: HeadVerdict) -> float:
+    """What a head costs at least, as far as known; below that, its excess of attention."""
+    known = head.cut is not None and matters(head.causal)
+    return 2 + head.cut.effect.mean if known and head.cut else head.excess or 0.0
+
+
+def findings(
     heads: Sequence[HeadVerdict],
     readers: Sequence[Reader],
     groups: Sequence[Group],
     home: AtHome | None,
-) -> str:
-    """What the model does here, the heads of every kind, and what feeds the induction heads."""
-    found = [head for head in heads if head.detected]
-    detectors = list(dict.fromkeys(head.detector for head in heads))
-    by_name = {group.detector: group for group in groups}
-    said = status(heads, home)
-    sentences = []
+    untested: str = "",
+) -> list[str]:
+    """What knocking out each pattern costs, patterns without effect, K-composition, the task."""
     if home is None or not home.yes:
-        what = NO_TASK if home is None else f"the model is not seen to do the task ({home.said})"
-        sentences.append(f"What heads do is not tested: {what}.")
-        if not found:
-            return f"{sentences[0]} By attention alone none is {_listed(detectors, 'or')}."
-        sentences.append("By attention alone:")
-    elif not found:
-        first = {"undecided": "Undecided", "not_tested": "Not tested"}.get(
-            said, "No head is detected"
+        why = untested or NO_TASK
+        if home is not None:
+            why = f"the model is not seen to perform the task ({home.said})"
+        attending = [head for head in heads if head.detected][:NAMED]
+        shown = _listed([f"{h.name} as {h.detector} ({_attention(h)})" for h in attending], "and")
+        return [
+            f"What heads do is not tested: {why}.",
+            f"Most attention to a pattern's keys: {shown}."
+            if attending
+            else "By attention alone no head is of a tested kind.",
+        ]
+    working = [g for g in groups if any(h.detected and h.detector == g.detector for h in heads)]
+    working.sort(key=lambda group: -least(group.joint).mean)
+    by_kind = {g.detector: [h for h in heads if h.detector == g.detector] for g in working}
+    sentences = [_of_group(group, by_kind[group.detector]) for group in working]
+    unnamed = [head for head in heads if head.attends and not head.detected]
+    after = []
+    if unnamed:
+        more = f" {len(unnamed) - 1} more such heads are in the table." if len(unnamed) > 1 else ""
+        unnamed.sort(key=lambda head: -(head.excess or 0.0))
+        after.append(
+            f"{unnamed[0].name} has the {unnamed[0].detector} pattern "
+            f"({_attention(unnamed[0])}), but {_but(unnamed[0])}.{more}"
         )
-        what = f" as {_listed(detectors, 'or')}" if said == "not_detected" else ""
-        sentences.append(f"{first}{what} ({_best(heads)}).")
-    if len(found) > MANY:
-        sentences += _in_short(found, detectors)
-    else:
-        for detector in detectors:
-            kept = [head for head in found if head.detector == detector]
-            if kept:
-                together = _together(by_name.get(detector))
-                sentences.append(f"{detector.capitalize()}: {_named(kept)}{together}.")
-        sentences += _unnamed(heads)
-    sentences += _all_feeding(readers, "of the value" if home is None else home.unit)
-    if home is not None and home.yes:
-        sentences.append(f"{home.said[0].upper()}{home.said[1:]}.")
-    return " ".join(sentences)
-
-
-def _in_short(found: Sequence[HeadVerdict], detectors: Sequence[str]) -> list[str]:
-    """Of many heads: those whose work is known, the largest first, and how many there are else."""
-    known = [head for head in found if head.cut is not None and matters(head.causal)]
-    known.sort(key=lambda head: -least(head.cut.claim).mean if head.cut is not None else 0.0)
-    sentences = []
-    if known:
-        named = "; ".join(
-            f"{head.name} as {head.detector}, {_effect_words(head)}" for head in known[:NAMED]
+    if not working:
+        best = _decisive(heads)
+        p = "not known" if best.p_adjusted is None else f"{best.p_adjusted:.2g}"
+        after.insert(
+            0,
+            f"Nearest: {best.name} as {best.detector}, {_attention(best)}, adjusted p = {p}: "
+            f"{best.reason or 'by attention alone'}.",
         )
-        more = f"; and {len(known) - NAMED} more" if len(known) > NAMED else ""
-        sentences.append(f"What the behaviour rests on: {named}{more}.")
-    counts = [
-        f"{number} {detector}"
-        for detector in detectors
-        if (number := sum(head.detector == detector for head in found if head not in known))
-    ]
-    none = [name for name in detectors if all(head.detector != name for head in found)]
-    absent = f"; none is detected as {_listed(none, 'or')}" if none else ""
-    sentences.append(f"By attention alone: {_listed(counts, 'and')} heads{absent} (see the table).")
-    return sentences
+    after += _feeding(readers, "" if home is None else home.unit)[:1]
+    after.append(f"Task: {home.said}.")
+    room = MOST_FINDINGS - len(after)
+    if len(sentences) > room:
+        others = _listed([group.detector for group in working[room - 1 :]], "and")
+        sentences = [*sentences[: room - 1], f"Also {others}: see the table of patterns."]
+    return [*sentences, *after][:MOST_FINDINGS]
 
 
-def _named(heads: Sequence[HeadVerdict]) -> str:
-    named = [_with_effect(head) for head in heads[:NAMED]]
-    rest = len(heads) - len(named)
-    return ", ".join(named) + (f" and {rest} more" if rest else "")
-
-
-def _with_effect(head: HeadVerdict) -> str:
-    text = f"{head.name} ({_share(head)} of its attention"
-    if head.cut is not None:
-        text += f"; {_effect_words(head)}"
-    return text + ")"
-
-
-def _effect_words(head: HeadVerdict) -> str:
-    """The causal word with the figures that it rests on."""
-    assert head.cut is not None
-    word, alone = head.causal, head.cut.claim is head.cut.own
-    own = head.cut.effect if alone else least(head.cut.own)
-    if head.cut.output and not matters(word):
-        other = min(head.cut.output.values(), key=lambda s: s.mean)
+def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
+    """What one kind's pattern costs: in its head, or in all heads that have it."""
+    detected = sorted((h for h in heads if h.detected), key=lambda h: -_strength(h))
+    strongest = detected[0]
+    if len(group.heads) == 1:
         return (
-            f"{in_words(word)}: cutting it costs {_range(own)} of the behaviour, but replacing all "
-            f"that the head writes {_range(other)}"
+            f"{strongest.name} ({group.detector}, {_attention(strongest)}): "
+            f"{_effect_words(strongest)} (n = {group.rows})."
         )
-    if word == "no_effect_found":
-        shares = [*head.cut.own.values(), *head.cut.restored.values()]
-        widest = max(abs(end) for s in shares for end in (s.low, s.high))
-        return f"no effect found: cutting it costs {_range(own)}, within ±{widest:.1%}"
-    if matters(word) and not alone:
-        return (
-            f"{in_words(word)}: cutting it alone costs {_range(own)} of the behaviour, but with "
-            f"the rest of its group cut it restores {_range(head.cut.effect)}"
-        )
-    if word == "works_against":
-        gain = head.cut.effect
-        turned = Share(-gain.mean, -gain.high, -gain.low)
-        return f"works against the behaviour, which gains {_range(turned)} of itself without it"
-    if word == "undecided":
-        more = head.cut.rows_needed
-        wanted = f"; about {more} rows would tell" if more else ""
-        why = head.cut.reason if head.cut.reason else ""
-        return f"undecided: cutting it costs {_range(own)} of the behaviour{wanted}" + (
-            f" ({why})" if why.startswith("its effect depends") else ""
-        )
-    return f"{in_words(word)}: cutting it costs {_range(own)} of the behaviour"
-
-
-def _range(share: Share) -> str:
-    return f"{share.mean:.1%} [{share.low:.1%}, {share.high:.1%}]"
-
-
-def _together(group: Group | None) -> str:
-    if group is None or len(group.heads) < 2 or not matters(group.word):
-        return ""
-    smallest = ", ".join(head_name(*head) for head in group.smallest[:NAMED])
-    how = {
-        "shared": f"shared by {len(group.smallest)} ({smallest})",
-        "one head": f"{smallest} keeps about nine tenths or more of that alone",
-        "backed up": f"{smallest} keeps about nine tenths or more of that alone, and others make "
-        "up for it",
-        "spread": f"spread over {len(group.smallest)} heads",
+    joint = least(group.joint)
+    smallest = _listed([head_name(*head) for head in group.smallest[:3]], "and")
+    keeps = {
+        "shared": f"; {smallest} together keep 90 % of that",
+        "one head": f"; {smallest} alone keeps 90 % of that",
+        "backed up": f"; {smallest} alone keeps 90 % of that, and the others back it up",
+        "spread": f"; it takes {len(group.smallest)} of them to keep 90 % of that",
         "none": "",
     }[group.structure]
+    keeps = "" if group.structure == "shared" and len(group.smallest) > 3 else keeps
     return (
-        f"; cut in all {len(group.heads)} heads that attend so it costs "
-        f"{_range(least(group.joint))}{', ' + how if how else ''}"
+        f"{group.detector.capitalize()}: knocking out this attention in all {len(group.heads)} "
+        f"heads that have it removes {_range(joint)} of the metric (n = {group.rows}){keeps}; "
+        f"{strongest.name} ({_attention(strongest)}): {_effect_words(strongest)}."
     )
 
 
-def _unnamed(heads: Sequence[HeadVerdict]) -> list[str]:
-    """Heads that attend to a relation and are not named by it, with what was found."""
-    told = [h for h in heads if not h.detected and h.attends]
-    sentences = [
-        f"{h.name} attends as {h.detector} ({_share(h)}), but {_but(h)}." for h in told[:NAMED]
-    ]
-    if len(told) > NAMED:
-        sentences.append(f"{len(told) - NAMED} more attend so and are not named (see the table).")
-    return sentences
+def _effect_words(head: HeadVerdict) -> str:
+    """The causal word with the effect that it rests on."""
+    if head.cut is None:
+        return "its effect was not tested"
+    word, alone = head.causal, head.cut.claim is head.cut.own
+    own = head.cut.effect if alone else least(head.cut.own)
+    knocked = f"knocking it out removes {_range(own)} of the metric"
+    if head.cut.output and not matters(word):
+        other = min(head.cut.output.values(), key=lambda s: s.mean)
+        return f"{in_words(word)}: {knocked}, but replacing its whole output {_range(other)}"
+    if word == "negligible":
+        shares = [*head.cut.own.values(), *head.cut.restored.values()]
+        widest = max(abs(end) for s in shares for end in (s.low, s.high))
+        return f"negligible effect: {knocked}, within ± {100 * widest:.1f} %"
+    if matters(word) and not alone:
+        return (
+            f"{in_words(word)}: alone {knocked}, and {_range(head.cut.effect)} once it is knocked "
+            "out in the others too"
+        )
+    if word == "suppresses":
+        gain = head.cut.effect
+        turned = Share(-gain.mean, -gain.high, -gain.low)
+        return f"suppresses: the metric rises by {_range(turned)} of itself without it"
+    if word == "undecided":
+        more = head.cut.rows_needed
+        wanted = f"; about {more} prompts would decide" if more else ""
+        why = head.cut.reason if head.cut.reason else ""
+        because = f" ({why})" if why.startswith("its effect depends") else ""
+        return f"undecided: {knocked}{wanted}{because}"
+    return f"{in_words(word)}: {knocked}"
+
+
+def _range(share: Share) -> str:
+    mean, low, high = (f"{100 * end:.1f}" for end in (share.mean, share.low, share.high))
+    return f"{mean} % [{low}, {high}]"
 
 
 def _but(head: HeadVerdict) -> str:
     if head.cut is None:
-        return "what that does was not tested"
-    words = _effect_words(head)
+        return "its effect was not tested"
     if matters(head.causal) and head.reason:
-        return f"{head.reason} ({words})"
-    return words
+        return f"{head.reason} ({_effect_words(head)})"
+    return f"its effect is {_effect_words(head)}".replace("is negligible effect", "is negligible")
 
 
-def _share(head: HeadVerdict) -> str:
-    return "–" if head.score is None else f"{head.score:.0%}"
+def _attention(head: HeadVerdict) -> str:
+    return "–" if head.score is None else f"{100 * head.score:.0f} % of its attention"
 
 
-def _all_feeding(readers: Sequence[Reader], unit: str) -> list[str]:
+def _feeding(readers: Sequence[Reader], unit: str) -> list[str]:
+    """Each earlier head that feeds the keys of induction heads, that with most readers first."""
     by_feeder: dict[tuple[int, int], list[tuple[Reader, Partner]]] = {}
     for reader in readers:
         if reader.partner is not None:
             feeder = reader.partner.layer, reader.partner.head
             by_feeder.setdefault(feeder, []).append((reader, reader.partner))
     sentences = []
-    for fed in by_feeder.values():
-        readers_fed, partners = zip(*fed, strict=True)
-        sentences.append(_feeding(readers_fed, partners, unit))
+    for feeder, fed in sorted(by_feeder.items(), key=lambda item: -len(item[1])):
+        names = _listed([head_name(reader.layer, reader.head) for reader, _ in fed], "and")
+        partners = [partner for _, partner in fed]
+        lost = [p.value_drop for p in partners if p.value_drop is not None]
+        lows = [p.value_low for p in partners if p.value_low is not None]
+        effect = f" and the metric by {_numbers(lost)} {unit}" if lows and min(lows) > 0 else ""
+        before = _numbers([p.attention for p in partners])
+        after = _numbers([p.attention - p.attention_drop for p in partners])
+        sentences.append(
+            f"K-composition: {head_name(*feeder)} feeds the keys of {names}; without that path "
+            f"induction attention falls from {before} to {after}{effect}."
+        )
     return sentences
-
-
-def _feeding(readers: Sequence[Reader], partners: Sequence[Partner], unit: str) -> str:
-    """One earlier head, and the induction heads whose keys it feeds."""
-    names = _listed([head_name(reader.layer, reader.head) for reader in readers], "and")
-    lost = [p.value_drop for p in partners if p.value_drop is not None]
-    lows = [p.value_low for p in partners if p.value_low is not None]
-    effect = f" and {_numbers(lost)} {unit}" if lows and min(lows) > 0 else ""
-    feeder = head_name(partners[0].layer, partners[0].head)
-    return (
-        f"{feeder} feeds the keys of {names}: cutting {'that path' if len(readers) == 1 else 'one'}"
-        f"{'' if len(readers) == 1 else ' of these paths'} costs "
-        f"{_numbers([p.attention_drop for p in partners])} of "
-        f"{_numbers([p.attention for p in partners])} induction attention{effect}."
-    )
 
 
 def _numbers(values: Sequence[float]) -> str:
@@ -370,13 +400,15 @@ def _numbers(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def _best(heads: Sequence[HeadVerdict]) -> str:
-    best = _decisive(heads)
-    p = "–" if best.p_adjusted is None else f"{best.p_adjusted:.2g}"
-    return (
-        f"the nearest is {best.name} as {best.detector}, {_share(best)} of its attention, "
-        f"adjusted p = {p}: {best.reason}"
-    )
+def _several(number: int, noun: str) -> str:
+    return noun if number == 1 else f"{noun}s"
+
+
+def _names(heads: Sequence[HeadVerdict], most: int) -> str:
+    names = [head.name for head in heads]
+    if len(names) <= most:
+        return _listed(names, "and")
+    return f"{', '.join(names[:most])} and {len(names) - most} more"
 
 
 def _listed(names: Sequence[str], word: str) -> str:

@@ -1,30 +1,62 @@
-"""The analysis of skip-bigrams: `interp analyze MODEL --probe skip-bigrams [--features F]`."""
+"""`--probe skip-bigrams`: the pairs of features that heads check for, from weights alone.
+
+Each head's discoveries hold at the level for that head. Where many heads are compared, some show
+one by chance: *detected* only where all together show more than chance would (`beyond_chance`),
+else *undecided*. Only heads count whose bigrams stand out farther than those of copies with
+permuted residual coordinates (`head`); if none is left, *uninformative*.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Annotated, Any
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
+import numpy as np
+from jaxtyping import Float
 from pydantic import BeforeValidator, Field
+from scipy import stats
 
+from interp_toolkit.circuits.skip_bigrams.count import CompleteBlock
+from interp_toolkit.circuits.skip_bigrams.directions import ALIKE
 from interp_toolkit.circuits.skip_bigrams.figures import bigram_figures
-from interp_toolkit.circuits.skip_bigrams.find import search
-from interp_toolkit.circuits.skip_bigrams.result import (
-    SkipBigramResult,
-    clearest,
-    head_record,
-    place,
+from interp_toolkit.circuits.skip_bigrams.find import feature_sides, head_views, search_view
+from interp_toolkit.circuits.skip_bigrams.head import (
+    COPIES,
+    SMALLEST_P,
+    Bigram,
+    HeadBigrams,
+    alternatives_text,
 )
-from interp_toolkit.circuits.skip_bigrams.verdict import evidence_of, notes_of, verdict
 from interp_toolkit.data import FeatureData
-from interp_toolkit.models.about.record import provenance, record_of
-from interp_toolkit.models.features.feature_sets import FeatureSet
+from interp_toolkit.finding import Finding, Run, analysis, column, table_of
+from interp_toolkit.formatting import listed
+from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.options import FeatureOptions
+from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
-from interp_toolkit.registry import Analysis
+from interp_toolkit.results import Evidence, Status, Table, head_name
 from interp_toolkit.stats import LEVEL
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 SOURCE = "Computation in superposition, section 3"
+SHOWN = 20  # rows of a table
+FEWEST_OF_HUB = 3  # bigrams that share a feature, for it to be listed
+NAMED = 3  # bigrams, and heads, that a sentence names
+NULL = (
+    "features drawn independently of the head's weights, row by row and column by column: the "
+    "larger of the two p-values counts"
+)
+CONTROL = "copies of the head that read residual coordinates in random order"
+ADJUSTED = "Benjamini and Hochberg, over all pairs of a head"
+CAPACITY = "d_resid x d_head: the order of how many a head can check for"
+EMPIRICAL = (
+    "features are not spread over all directions as random ones are: p-values are from each row's "
+    "and column's own spread and a normal tail, and hold less strictly"
+)
 
 
 def _as_several(value: Any) -> Any:
@@ -51,66 +83,367 @@ class SkipBigramOptions(FeatureOptions, Options):
     level: float = Field(LEVEL, gt=0, lt=1, description="Of false discoveries among pairs.")
 
 
-def run(
-    model: Any,
-    data: FeatureData | None,
-    options: SkipBigramOptions,
-    progress: Callable[[str], None],
-) -> SkipBigramResult:
-    """The pairs of features that a model's heads check for, from weights alone.
+@dataclass(frozen=True)
+class HeadRecord:
+    """A head at one distance; see `HeadBigrams`.
 
-    `find_skip_bigrams` says what the options are, and what is refused; data are not used, weights
-    alone are looked at.
+    `blocks` are the complete blocks of more than one bigram, `n_blocks` counts all.
     """
-    distance: Any = options.distance
-    if distance is not None and len(distance) == 1:
-        (distance,) = distance
-    names = ("features", "query_features", "key_features")
-    chosen = {name: options.read(getattr(options, name), model) for name in names}
-    found, query, key, notes = search(
-        model,
-        options.layer,
-        options.head,
-        chosen["features"],
-        chosen["query_features"],
-        chosen["key_features"],
-        distance,
-        options.level,
-        options.memory,
-        options.seed,
-        progress,
+
+    name: str = column("head")
+    n_bigrams: int = column("found")
+    estimated_count: int | None = column("estimate")
+    interval: tuple[int, int] | None = column(
+        "interval", format=lambda ends: None if ends is None else "{:,} to {:,}".format(*ends)
     )
+    capacity: int = column("capacity")
+    n_blocks: int = column("blocks")
+    count_note: str = column("why no estimate", format=lambda note: note or None)
+    layer: int | None = column()
+    head: int | None = column()
+    distance: int | None = column()
+    n_pairs: int = column()
+    tail: str = column()
+    shared: tuple[float | None, float | None] = column()
+    control_p: float = column()
+    stopped: bool = column()
+    bigrams: Sequence[Bigram] = column()
+    blocks: Sequence[CompleteBlock] = column()
+
+    @classmethod
+    def of(cls, head: HeadBigrams) -> HeadRecord:
+        """The record of a head."""
+        same = {f.name for f in dataclasses.fields(cls)} & vars(head).keys()
+        values = {name: getattr(head, name) for name in same}
+        values["blocks"] = [block for block in head.blocks if block.size > 1]
+        n_bigrams, n_blocks = len(head.bigrams), len(head.blocks)
+        return cls(name=head.name, n_bigrams=n_bigrams, n_blocks=n_blocks, **values)
+
+
+@dataclass(frozen=True)
+class SkipBigramEvidence(Evidence):
+    """How many heads have bigrams, beyond chance over all heads and beyond their control.
+
+    Attributes:
+        level: of false discoveries, in each head and distance.
+        looks: heads and distances compared.
+        expected_by_chance: of them, how many at most would show a bigram where there is none.
+        tail: "beta" or "empirical": where p-values come from (see `scores`); None: all scores are
+            0.
+        shared_cosine: the mean cosine of the features, whose shared direction is left out.
+        alike: bigrams of features with others so alike that they may be meant.
+        heads_with_bigrams: heads and distances with a bigram; `beyond_control` of them stand out
+            farther than the control.
+    """
+
+    null: str = column("null")
+    adjusted: str = column("adjusted by")
+    level: float = column("level")
+    pairs: int = column("pairs of features")
+    capacity: str = column("capacity")
+    looks: int = column("heads and distances")
+    expected_by_chance: float = column("with a bigram by chance, at most")
+    tail: str | None = column("tail of p-values")
+    shared_cosine: float | None = column("mean cosine of features")
+    alike: int = column("bigrams of features that are alike")
+    control: str = column("control")
+    heads_with_bigrams: int = column("with bigrams")
+    beyond_control: int = column("beyond the control")
+
+
+def clearest(heads: Sequence[Any]) -> list[Any]:
+    """Heads, or their records, with the most bigrams first."""
+    return sorted(heads, key=lambda head: -len(head.bigrams))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkipBigramFinding(Finding):
+    """Skip-bigrams of a model's heads.
+
+    Attributes:
+        heads: one for each head and distance.
+        found: the same with all there is, for graphs and figures.
+    """
+
+    evidence: SkipBigramEvidence
+    heads: Sequence[HeadRecord]
+    found: Sequence[HeadBigrams] = field(repr=False)
+
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"found"})
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per bigram, head by head."""
+        import pandas as pd
+
+        columns = ["key_feature", "query_feature", "score", "strength", "z"]
+        rows = [
+            [
+                *(head.layer, head.head, head.distance),
+                *(getattr(b, name) for name in columns),
+                alternatives_text(b.alternatives),
+            ]
+            for head in self.found
+            for b in head.bigrams
+        ]
+        names = ["layer", "head", "distance", *columns, "alternatives"]
+        return pd.DataFrame(rows, columns=names)
+
+    def tables(self) -> list[Table]:
+        """Heads, the clearest first; its bigrams and shared features, in titles that name it."""
+        heads = table_of(
+            HeadRecord,
+            "Heads",
+            clearest(self.heads)[:SHOWN],
+            "Capacity: d_resid x d_head, the order of how many a head can check for. Blocks: "
+            "complete sets keys x queries that the bigrams fall into, each of which costs one rank "
+            "of the head; found greedily, so fewer may do. Estimate: of those about as strong as "
+            "the found.",
+            lambda head: head.bigrams,
+        )
+        first = clearest(self.found)[0]
+        return [heads, *(bigram_tables(first) if first.bigrams else [])]
+
+
+def bigram_tables(head: HeadBigrams) -> list[Table]:
+    """A head's strongest bigrams, and the features that several of them share, if any do."""
+    shown = head.bigrams[:SHOWN]
+    caption = (
+        "Score: of the unit directions, divided by the attention scale. Strength: this pair's own "
+        "part, fitted with all others. z: given all others."
+    )
+    if any(bigram.alternatives for bigram in shown):
+        caption += " Or: features so much like these that they may be meant instead."
+    table = table_of(Bigram, f"Skip-bigrams of {head.name}", shown, caption)
+    hubs = sorted(head.graph.degree, key=lambda pair: (-pair[1], pair[0]))
+    rows = [
+        [name, {"q": "query", "k": "key"}[side], degree]
+        for (side, name), degree in hubs[:SHOWN]
+        if degree >= FEWEST_OF_HUB
+    ]
+    shared = Table(f"Shared features of {head.name}", ["feature", "side", "bigrams"], rows)
+    return [table, shared] if rows else [table]
+
+
+def analyze(run: Run[SkipBigramOptions]) -> SkipBigramFinding:
+    """The pairs of features that heads check for; see `find_skip_bigrams` for what is refused."""
+    options, distance = run.options, run.options.distance
+    names = ("features", "query_features", "key_features")
+    chosen = {name: options.read(getattr(options, name), run.model) for name in names}
+    run.progress("features")
+    query, key = feature_sides(run.model, *chosen.values())
+    view = weights(run.model)
+    at = distance[0] if distance is not None and len(distance) == 1 else distance
+    views, notes = head_views(run.model, view, options.layer, options.head, at)
+    found = [
+        search_view(view, one, query, key, options.level, run.memory, run.seed, run.progress)
+        for one in views
+    ]
+    evidence = evidence_of(found)
+    first = clearest(found)[0]
     settings = options.settings(**{n: None if f is None else f.source for n, f in chosen.items()})
-    first, evidence = clearest(found)[0], evidence_of(found)
-    return SkipBigramResult(
-        probe="skip-bigrams",
-        verdict=verdict(found),
+    described = {"query features": query.described(), "key features": key.described()}
+    about = run.provenance(**(query.described() if query is key else described))
+    return SkipBigramFinding(
+        headline=headline(found, evidence.status),
+        findings=sentences(found, evidence),
         evidence=evidence,
-        provenance=provenance(model, _described(query, key), settings, options.seed),
-        heads=[head_record(one) for one in found],
+        provenance=dataclasses.replace(about, settings=settings),
+        heads=[HeadRecord.of(head) for head in found],
         found=found,
         notes=[*notes_of(found, evidence), *notes],
-        plots=bigram_figures(first, place(first)),
+        plots=bigram_figures(first),
     )
 
 
-def _described(query: FeatureSet, key: FeatureSet) -> dict[str, Any]:
-    if query is key:
-        return query.described()
-    return {"query features": query.described(), "key features": key.described()}
+def evidence_of(found: Sequence[HeadBigrams]) -> SkipBigramEvidence:
+    """The status over all heads and distances, and what it rests on."""
+    tails = {head.tail for head in found} - {"none"}
+    cosines = [c for head in found for c in head.shared if c is not None]
+    status, reason = _status(found)
+    return SkipBigramEvidence(
+        status=status,
+        reason=reason,
+        null=NULL,
+        adjusted=ADJUSTED,
+        level=found[0].level,
+        pairs=found[0].n_pairs,
+        capacity=CAPACITY,
+        looks=len(found),
+        expected_by_chance=found[0].level * len(found),
+        tail="empirical" if "empirical" in tails else next(iter(tails), None),
+        shared_cosine=max(cosines, default=None),
+        alike=sum(bool(bigram.alternatives) for head in found for bigram in head.bigrams),
+        control=CONTROL,
+        heads_with_bigrams=sum(bool(head.bigrams) for head in found),
+        beyond_control=len(beyond_control(found)),
+    )
 
 
-def _unfit(model: Any, data: FeatureData | None) -> str | None:
+def _status(found: Sequence[HeadBigrams]) -> tuple[Status, str | None]:
+    with_bigrams = [head for head in found if head.bigrams]
+    if not with_bigrams:
+        if all(head.tail == "none" for head in found):
+            return "not_detected", "every pair of features scores 0"
+        if any(head.tail == "empirical" for head in found):
+            reason = "no score is far beyond the spread of its row and its column"
+            return "not_detected", reason
+        return "not_detected", "the scores are what features independent of the weights give"
+    if not beyond_chance(found):
+        reason = (
+            f"as no more stands out than chance lets stand out in {len(found)} looks without any "
+            "skip-bigram"
+        )
+        return "undecided", reason
+    if beyond_chance(beyond_control(found), len(found)):
+        return "detected", None
+    if all(np.isnan(head.control_p) for head in with_bigrams):
+        return "undecided", f"with so many features no {CONTROL} were looked at"
+    if with_bigrams[0].level / len(with_bigrams) < SMALLEST_P:
+        return "undecided", f"too few {CONTROL} for so many heads"
+    return "uninformative", f"{CONTROL} stand out as far"
+
+
+def beyond_control(found: Sequence[HeadBigrams]) -> list[HeadBigrams]:
+    """Heads whose bigrams stand out farther than those of copies, at the level over all (Holm)."""
+    with_bigrams = [head for head in found if head.bigrams]
+    compared = [head for head in with_bigrams if not np.isnan(head.control_p)]
+    compared.sort(key=lambda head: head.control_p)
+    for i, head in enumerate(compared):
+        if not head.control_p <= head.level / (len(with_bigrams) - i):
+            return compared[:i]
+    return compared
+
+
+def beyond_chance(found: Sequence[HeadBigrams], looks: int | None = None) -> bool:
+    """Whether these heads together show more than chance would, of as many as were compared.
+
+    Of each head Simes' p-value over its pairs; of the heads Simes' again.
+    """
+    heads = []
+    for head in found:
+        p: np.ndarray = 2 * stats.norm.sf(np.abs([bigram.z for bigram in head.bigrams]))
+        heads.append(_simes(p, head.n_pairs))
+    return bool(found) and _simes(np.array(heads), looks or len(found)) <= found[0].level
+
+
+def _simes(p: Float[np.ndarray, " test"], n: int) -> float:
+    """Simes' p-value of n tests of which these are the smallest; 1 at most."""
+    return float(min(1.0, *(n * np.sort(p) / np.arange(1, len(p) + 1)))) if len(p) else 1.0
+
+
+def notes_of(found: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
+    """Limits of the p-values, of the features, and of the comparison of several heads."""
+    notes = []
+    if evidence.status == "detected" and evidence.beyond_control < evidence.heads_with_bigrams:
+        names = {head.name for head in beyond_control(found)}
+        others = [head.name for head in found if head.bigrams and head.name not in names]
+        notes.append(f"{CONTROL} stand out as far in {', '.join(others)}")
+    if len(found) > 1:
+        notes.append(
+            f"the level holds for each {_each(found)}: without any bigram, up to "
+            f"{evidence.expected_by_chance:.2g} of {evidence.looks} would show one by chance"
+        )
+    if evidence.tail == "empirical":
+        notes.append(EMPIRICAL)
+    if evidence.shared_cosine is not None:
+        notes.append(
+            f"features have a mean cosine of {evidence.shared_cosine:.2g}: the direction that they "
+            "share is left out, on their side and in the weights"
+        )
+    if evidence.alike:
+        notes.append(
+            f"{evidence.alike:,} bigrams have a feature with others at |cos| > {ALIKE}, any of "
+            "which may be meant: the level is of false discoveries up to such features"
+        )
+    return notes
+
+
+def _n_heads(found: Sequence[HeadBigrams]) -> int:
+    return len({(head.layer, head.head) for head in found})
+
+
+def _each(found: Sequence[HeadBigrams]) -> str:
+    return "head" if _n_heads(found) == len(found) else "head and distance"
+
+
+def headline(found: Sequence[HeadBigrams], status: Status) -> str:
+    """Which head checks for how many skip-bigrams; or that none is shown to."""
+    n_heads, first = _n_heads(found), found[0]
+    where = first.name
+    if n_heads == 1 and len(found) > 1 and first.layer is not None and first.head is not None:
+        where = f"{head_name(first.layer, first.head)} at {len(found)} distances"
+    heads = f"any of {n_heads} heads" if n_heads > 1 else where
+    if status == "not_detected":
+        return f"No skip-bigram stands out in {heads}."
+    if status == "undecided":
+        return f"Whether {heads} checks for skip-bigrams is undecided."
+    if status == "uninformative":
+        names = listed([head.name for head in clearest(found) if head.bigrams], NAMED)
+        return f"Pairs of features stand out in {names} with permuted residual coordinates too."
+    beyond = clearest(beyond_control(found))
+    name, n_bigrams, n_beyond = beyond[0].name, len(beyond[0].bigrams), _n_heads(beyond)
+    if n_beyond > 1:
+        return (
+            f"From weights alone, {n_beyond} of {n_heads} heads check for skip-bigrams, {name} for "
+            f"the most ({n_bigrams:,})."
+        )
+    plural = "s" if n_bigrams > 1 else ""
+    return f"From weights alone, {name} checks for {n_bigrams:,} skip-bigram{plural}."
+
+
+def sentences(found: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> list[str]:
+    """How many bigrams, which are the strongest, what they are compared with; or why none."""
+    n_heads = _n_heads(found)
+    each = f" for each {_each(found)}" if len(found) > 1 else ""
+    level = f"false discovery rate {found[0].level:.0%}{each}"
+    reason = (evidence.reason or "").removeprefix("as ")
+    with_bigrams = [head for head in clearest(found) if head.bigrams]
+    if not with_bigrams:
+        return [f"{reason[0].upper()}{reason[1:]} ({found[0].n_pairs:,} pairs, {level})."]
+    first = with_bigrams[0]
+    names = listed([f"{head.name} ({len(head.bigrams):,})" for head in with_bigrams], NAMED)
+    estimate = f"Their number in {first.name} cannot be estimated: {first.count_note}; capacity"
+    if first.interval is not None:
+        low, high = first.interval
+        estimate = (
+            f"An estimated {first.estimated_count:,} [{low:,}, {high:,}] pairs of {first.name} are "
+            "about as strong as these, of a capacity of"
+        )
+    strongest = ", ".join(
+        f"{b.key_feature} → {b.query_feature}{' (attends less)' if b.z < 0 else ''}"
+        for b in first.bigrams[:NAMED]
+    )
+    alike = sum(bool(bigram.alternatives) for bigram in first.bigrams)
+    up_to = f"; {alike:,} pairs up to features that are alike (|cos| > {ALIKE})" if alike else ""
+    facts = [
+        f"Discoveries in {_n_heads(with_bigrams)} of {n_heads} heads: {names} ({level}).",
+        f"{estimate} about {first.capacity:,}.",
+        f"Strongest in {first.name}, key → query: {strongest}{up_to}.",
+    ]
+    if evidence.status == "detected":
+        facts.append(
+            f"{evidence.beyond_control} of {evidence.heads_with_bigrams} stand out more than "
+            f"{COPIES} copies with permuted residual coordinates (Holm, {found[0].level:.0%})."
+        )
+    elif evidence.status == "undecided":
+        facts.insert(0, f"Undecided: {reason}.")
+    else:
+        facts.insert(0, f"Not informative: {reason}.")
+    return [*facts, "What the model does with a pair is not tested."]
+
+
+def unfit(model: Any, data: FeatureData | None) -> str | None:
+    """Why the analysis does not run unless it is named; None for models made of skip-bigrams."""
     if (record_of(model).task or {}).get("function") == "skip-bigrams":
         return None
     return "any head has scores to look through; ask for it by name: --probe skip-bigrams"
 
 
-SKIP_BIGRAMS = Analysis(
+SKIP_BIGRAMS = analysis(
     "skip-bigrams",
     "which pairs of features a head's queries and keys check for, beyond chance",
     SkipBigramOptions,
-    run,
-    _unfit,
-    SOURCE,
+    analyze,
+    unfit,
+    source=SOURCE,
 )

@@ -38,8 +38,8 @@ import networkx as nx
 import numpy as np
 from scipy import stats
 
-from interp_toolkit.circuits.skip_bigrams.null import t_at
 from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit
+from interp_toolkit.circuits.skip_bigrams.scores import t_at
 from interp_toolkit.stats import COVERAGE
 
 Node = tuple[str, int]

@@ -17,9 +17,9 @@ LEAST = 0.5  # of an expected count, that a logarithmic axis shows
 ROW = 18  # pixels of a feature's name
 
 
-def bigram_figures(found: HeadBigrams, name: str) -> list[Figure]:
+def bigram_figures(found: HeadBigrams) -> list[Figure]:
     """The pictures of one head; of one without bigrams the histogram alone."""
-    figures = [_histogram(found, name)]
+    name, figures = found.name, [_histogram(found, found.name)]
     if found.bigrams:
         figures += [_graph(found.bigrams, name), _heat(found, name)]
     return figures

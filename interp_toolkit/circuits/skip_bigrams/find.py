@@ -1,4 +1,4 @@
-"""`find_skip_bigrams`: the skip-bigrams of a model's heads, for features of any kind.
+"""Skip-bigrams of a model's heads, for features of any kind; and the score of one token pair.
 
 Each head's form is its QK circuit (`circuits.weights.qk`): the norm's centring and weights folded
 in, keys shared between heads given to each, divided by the attention scale. Features are taken as
@@ -22,35 +22,32 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_toolkit.circuits.skip_bigrams.head import HeadBigrams, skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.head_views import HeadView, head_views
-from interp_toolkit.circuits.weights.permutations import coordinate_units
+from interp_toolkit.circuits.skip_bigrams.scores import (
+    FLOOR,
+    ROUNDING,
+    Features,
+    Form,
+    PairScores,
+)
+from interp_toolkit.circuits.weights.permutations import coordinate_units, reciprocal
 from interp_toolkit.circuits.weights.qk import QKCircuit, qk_circuit
 from interp_toolkit.circuits.weights.token_scores import seen_by, seen_dimensions
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import listed
 from interp_toolkit.models.features.feature_sets import EMBEDDINGS, FeatureSet, read_features
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Head, Model
+from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
+from interp_toolkit.results import head_name
 from interp_toolkit.stats import LEVEL
 
 TINY = 1e-300
 
+NEAREST = 1  # the distance where none is given
+NAMED = 5  # heads that a note names
+
 FeatureSpec = str | Path | FeatureSet | Tensor | np.ndarray
-
-
-class Search(NamedTuple):
-    """What `search` found.
-
-    Attributes:
-        found: head by head, distance by distance.
-        query, key: the features.
-        notes: what was left out.
-    """
-
-    found: list[HeadBigrams]
-    query: FeatureSet
-    key: FeatureSet
-    notes: list[str]
 
 
 def find_skip_bigrams(
@@ -96,38 +93,11 @@ def find_skip_bigrams(
         >>> len(found.bigrams)
         64
     """
-    return search(
-        model,
-        *(layer, head, features, query_features, key_features, distance),
-        *(level, memory, seed, progress),
-    ).found
-
-
-def search(
-    model: Model,
-    layer: int | None,
-    head: int | None,
-    features: FeatureSpec | None,
-    query_features: FeatureSpec | None,
-    key_features: FeatureSpec | None,
-    distance: int | Sequence[int] | None,
-    level: float,
-    memory: int | str | None,
-    seed: int,
-    progress: Callable[[str], None],
-) -> Search:
-    """As `find_skip_bigrams`, with the features and notes on what was left out."""
     progress("features")
     query, key = feature_sides(model, features, query_features, key_features)
     view = weights(model)
-    views, notes = head_views(model, view, layer, head, distance)
-    found = [
-        search_view(view, head_view, query, key, level, memory, seed, progress)
-        for head_view in views
-    ]
-    if view.W_pos is not None:
-        notes.append("learned positions are left out: scores are of the features alone")
-    return Search(found, query, key, notes)
+    views, _ = head_views(model, view, layer, head, distance)
+    return [search_view(view, one, query, key, level, memory, seed, progress) for one in views]
 
 
 def feature_sides(
@@ -212,3 +182,144 @@ def _seen(circuit: QKCircuit, features: FeatureSet) -> Tensor:
     if features.directions is None:
         raise InputError(f"{features.source} have no directions, which skip-bigrams need")
     return seen_by(circuit.norm, features.directions.detach().double())
+
+
+class HeadView(NamedTuple):
+    """A head from a distance (None: it makes no difference)."""
+
+    layer: int
+    head: int
+    distance: int | None
+
+    @property
+    def name(self) -> str:
+        """Such as L1H0, or L1H0 at distance 2."""
+        at = "" if self.distance is None else f" at distance {self.distance}"
+        return head_name(self.layer, self.head) + at
+
+
+def head_views(
+    model: Model,
+    view: ModelWeights,
+    layer: int | None,
+    head: int | None,
+    distance: int | Sequence[int] | None,
+) -> tuple[list[HeadView], list[str]]:
+    """The heads to look at, from which distances, and notes on what is left out.
+
+    Heads that score every pair 0 are left out, unless there are no others.
+
+    Raises:
+        InputError: no such head; a layer asked for by its number, or every layer, that cannot be
+            read; a distance beyond the context or given twice,
+            or that no head looks across.
+    """
+    layers, heads = _chosen("layer", layer, view.n_layers), _chosen("head", head, view.n_heads)
+    n_ctx = int(model.cfg.n_ctx)
+    distances = None if distance is None else _distances(distance, n_ctx)
+    views: list[HeadView] = []
+    notes: list[str] = []
+    empty: list[HeadView] = []
+    still = []
+    for number in layers:
+        try:
+            rotary = view.layer(number).rotary is not None
+        except InputError as error:
+            if len(layers) == 1:
+                raise
+            notes.append(f"layer {number} is left out: {error}")
+            continue
+        for one in heads:
+            circuit = qk_circuit(None, number, one, view=view)
+            W_Q, W_K = circuit.W_Q.detach().double(), circuit.W_K.detach().double()
+            if Form(W_Q, W_K).norm() <= ROUNDING * float(W_Q.norm() * W_K.norm()):
+                empty.append(HeadView(number, one, None))
+            elif rotary:
+                turns = [min(NEAREST, n_ctx - 1)] if distances is None else distances
+                views += [HeadView(number, one, turn) for turn in turns]
+            else:
+                still.append(head_name(number, one))
+                views.append(HeadView(number, one, None))
+    if not views and not empty:
+        raise InputError(f"no head can be read: {notes[0]}")
+    if distances is not None and still:
+        if len(still) == len(views):
+            why = "this model learns positions: no" if view.W_pos is not None else "no"
+            raise InputError(f"{why} head asked for turns with distance (rotary); drop it")
+        notes.append(
+            f"looked at from no distance, as it makes no difference: {listed(still, NAMED)}"
+        )
+    if empty and views:
+        names = listed([one.name for one in empty], NAMED)
+        notes.append(f"left out, as every pair scores 0 (W_Q W_K^T = 0): {names}")
+    if view.W_pos is not None:
+        notes.append("learned positions are left out: scores are of the features alone")
+    return views or empty, notes
+
+
+def _chosen(what: str, number: int | None, count: int) -> Sequence[int]:
+    if number is None:
+        return range(count)
+    if not 0 <= number < count:
+        raise InputError(
+            f"there is no {what} {number}; the model has {what}s 0 to {count - 1}",
+        )
+    return [number]
+
+
+def _distances(distance: int | Sequence[int], n_ctx: int) -> list[int]:
+    distances = [distance] if isinstance(distance, int) else list(distance)
+    if not distances:
+        raise InputError("no distance is given")
+    twice = [one for one in distances if distances.count(one) > 1]
+    if twice:
+        raise InputError(f"distance {twice[0]} is given more than once")
+    if max(distances) >= n_ctx:
+        raise InputError(
+            f"distance {max(distances)} is beyond the model's context of {n_ctx}; give up to "
+            f"{n_ctx - 1}"
+        )
+    return distances
+
+
+@torch.no_grad()
+def token_pair_score(
+    model: Model,
+    head: Head,
+    query: int,
+    key: int,
+    *,
+    distance: int = 1,
+    memory: int | str | None = None,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """The t of one pair of tokens, as the embedding writes them, and its degrees of freedom.
+
+    Args:
+        model: any TransformerLens model.
+        head: which.
+        query: token id.
+        key: token id.
+        distance: query position less key position, for heads that turn them (rotary).
+        memory: bound for the run.
+        seed: of the samples that give medians.
+
+    Raises:
+        InputError: a head that cannot be read, or tokens without directions.
+    """
+    features = read_features(EMBEDDINGS, model)
+    if features.directions is None:
+        raise InputError(f"{features.source} have no directions, which skip-bigrams need")
+    circuit = qk_circuit(model, head.layer, head.head)
+    if circuit.rotary is not None:
+        circuit = circuit.at_distance(distance)
+    seen = seen_by(circuit.norm, features.directions.detach().double())
+    units, dimensions = units_of(circuit.norm, seen, seen)
+    W_Q, W_K = (circuit.W_Q / circuit.attn_scale).double(), circuit.W_K.double()
+    if units is not None:
+        seen, W_Q, W_K = seen * reciprocal(units), W_Q * units[:, None], W_K * units[:, None]
+    form, unit = Form(W_Q, W_K), torch.nn.functional.normalize(seen, dim=1)
+    pairs = Features(unit, unit, dimensions)
+    scores = PairScores(form, pairs, FLOOR * form.norm() / pairs.d, seed, parse_memory(memory))
+    t = scores.block(torch.tensor([query]), torch.tensor([key]))
+    return float(t), scores.d

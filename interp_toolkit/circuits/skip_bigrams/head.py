@@ -3,9 +3,13 @@
     score(q, k) = f_q W f_k^T,   W = W_Q W_K^T / attn_scale,   f unit vectors
 
 Source: "Computation in superposition", section 3: a head can check for about d_resid * d_head
-such pairs. Steps: scores of all pairs against their own row and column (`scores`, `null`), pursuit
-with everything found taken out (`pursuit`), their number and complete blocks (`count`),
-and copies with permuted residual coordinates (`control`).
+such pairs. Steps: scores of all pairs against their own row and column (`scores`), pursuit
+with everything found taken out (`pursuit`), their number and complete blocks (`count`), and the
+control: copies of the head that read the residual coordinates of keys in random order and with
+random signs. Sparse weights and features, as hand-set ones are, make scores that stand out from
+their row and column wherever their entries fall. The copies keep the entries; where their largest
+scores stand out as far, the entries explain the bigrams, not which key feature meets which query
+feature.
 
 What it rests on: under no bigrams, features that are independent of the head's weights. It finds
 what its features can show: a bigram of features that are not among those given is not seen. A query
@@ -25,7 +29,6 @@ from jaxtyping import Float, Int
 from scipy import stats
 from torch import Tensor
 
-from interp_toolkit.circuits.skip_bigrams.control import permuted_p_value
 from interp_toolkit.circuits.skip_bigrams.count import CompleteBlock, complete_blocks, count
 from interp_toolkit.circuits.skip_bigrams.directions import (
     Alternative,
@@ -40,15 +43,30 @@ from interp_toolkit.circuits.skip_bigrams.directions import (
     read_unit,
     side,
 )
-from interp_toolkit.circuits.skip_bigrams.null import t_at, z_scores
 from interp_toolkit.circuits.skip_bigrams.pursuit import Pursuit, pursue
-from interp_toolkit.circuits.skip_bigrams.scores import NONE, Features, Form, PairScores, Tally
+from interp_toolkit.circuits.skip_bigrams.scores import (
+    NONE,
+    Features,
+    Form,
+    Pairs,
+    PairScores,
+    Tally,
+    t_at,
+    z_scores,
+)
 from interp_toolkit.circuits.weights.permutations import reciprocal
 from interp_toolkit.errors import InputError
+from interp_toolkit.finding import column
+from interp_toolkit.results import head_name
 from interp_toolkit.stats import LEVEL
 
 WIDEST, BIN = 12.0, 0.25  # of the histogram of z
 RANDOM = 1024  # random features on either side, for the histogram's null
+COPIES = 199
+ENOUGH = 20  # copies that reach the head, after which its p-value is known
+MOST_FEATURES = 1024  # of a side: with more, copies take too long to look at all pairs
+TIE = 1e-4  # relative: values so close are equal up to rounding
+SMALLEST_P = 1 / (COPIES + 1)
 HEAT = 16  # features on either side of the picture of the strongest
 
 
@@ -67,12 +85,19 @@ class Bigram:
             them may be meant; up to 8 of each, the most alike first.
     """
 
-    key_feature: str
-    query_feature: str
-    score: float
-    strength: float
-    z: float
-    alternatives: Sequence[Alternative] = ()
+    key_feature: str = column("key")
+    query_feature: str = column("query")
+    score: float = column("score")
+    strength: float = column("strength")
+    z: float = column("z")
+    alternatives: Sequence[Alternative] = column(
+        "or", format=lambda others: alternatives_text(others) or None, default=(), optional=True
+    )
+
+
+def alternatives_text(alternatives: Sequence[Alternative]) -> str:
+    """Features that may be meant instead, such as "key f7 (cos 0.97)"."""
+    return ", ".join(f"{a.side} {a.feature} (cos {a.cosine:.2f})" for a in alternatives)
 
 
 class Histogram(NamedTuple):
@@ -117,7 +142,7 @@ class HeadBigrams:
         shared: mean cosines of query and of key features, where these share a direction, which is
             left out; None where they do not.
         control_p: the share of copies with permuted residual coordinates that stand out as far
-            (see `control`); NaN where no bigram was found.
+            (see `permuted_p_value`); NaN where no bigram was found.
         stopped: whether there was more to find than is looked for.
         blocks: complete bipartite blocks of the bigrams, the largest first.
         histogram: of the head as it is, before anything is taken out.
@@ -141,6 +166,14 @@ class HeadBigrams:
     blocks: Sequence[CompleteBlock]
     histogram: Histogram = field(repr=False)
     heat: Heat = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """The head, such as L1H0, or L1H0 at distance 2."""
+        assert self.layer is not None
+        assert self.head is not None
+        at = "" if self.distance is None else f" at distance {self.distance}"
+        return head_name(self.layer, self.head) + at
 
     @property
     def graph(self) -> nx.Graph:
@@ -329,3 +362,40 @@ def _heat(
     return Heat(
         [query_names[q] for q in queries], [key_names[k] for k in keys], (left @ right.T).numpy()
     )
+
+
+def permuted_p_value(
+    form: Form, features: Features, pairs: Pairs, floor: float, seed: int, memory: int
+) -> float:
+    """The share of copies whose largest |t| are as large, the head counted among them.
+
+    NaN, no comparison, for more than MOST_FEATURES of a side: some of them would favor the head,
+    whose bigrams are the largest of all pairs.
+
+    Args:
+        form: the head's.
+        features: on both sides.
+        pairs: the bigrams found; their number is that of the largest |t| that are compared.
+        floor: as for `PairScores`.
+        seed: of the copies.
+        memory: bytes for a tile.
+    """
+    if max(len(features.query), len(features.key)) > MOST_FEATURES:
+        return float("nan")
+    rng = np.random.default_rng(seed)
+    read = (features.key != 0).any(0).nonzero()[:, 0].numpy()
+
+    def largest(head: Form) -> float:
+        best = PairScores(head, features, floor, seed, memory).sweep(np.inf, NONE).row_best
+        return float(np.sort(best)[-len(pairs.query) :].mean())
+
+    observed, reached = largest(form), 0
+    for copy in range(1, COPIES + 1):
+        order = np.arange(len(form.right))
+        order[read] = rng.permutation(read)
+        sign = torch.from_numpy(rng.choice((-1.0, 1.0), len(order)))
+        permuted = Form(form.left, form.right[torch.from_numpy(order)] * sign[:, None])
+        reached += largest(permuted) >= observed * (1 - TIE)
+        if reached == ENOUGH:
+            return (reached + 1) / (copy + 1)
+    return (reached + 1) / (COPIES + 1)

@@ -26,7 +26,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.circuits.skip_bigrams.null import largest_p, p_values, t_at
 from interp_toolkit.circuits.skip_bigrams.scores import (
     FLOOR,
     NONE,
@@ -35,6 +34,9 @@ from interp_toolkit.circuits.skip_bigrams.scores import (
     Pairs,
     PairScores,
     Tally,
+    largest_p,
+    p_values,
+    t_at,
 )
 
 MOST_FOUND = 4096

@@ -2,16 +2,21 @@
 
 Each score is set against what its own row and its own column lead one to expect:
 t = (score - location) / scale. The scale of a row is |W^T f_q| / sqrt(d), what random keys would
-give (see `null`), or 1.4826 times the median absolute deviation over keys where that is more: real
-features are not like random ones. The location is the row's median, so that a key which every
-query likes is no bigram; the scale is raised for its error. Of a pair's two t's the smaller counts,
-and 0 where their signs differ.
+give, or 1.4826 times the median absolute deviation over keys where that is more: real features are
+not like random ones. The location is the row's median, so that a key which every query likes is no
+bigram; the scale is raised for its error. Of a pair's two t's the smaller counts (both explanations
+must fail), and 0 where their signs differ.
+
+P-values: fix a query feature f_q, and let a = W^T f_q. For a key feature drawn uniformly from the
+unit sphere of R^d, (f_k . a / |a|)^2 is Beta(1/2, (d-1)/2) distributed, exactly and whatever W is;
+t = sqrt(d) f_k . a / |a| has variance 1. Where features are not like random directions, the tail is
+taken as the normal's, which is heavier. Discoveries are Benjamini & Hochberg's (1995) over all
+pairs. If no pair is a bigram, the chance of any discovery is then at most the level (for
+independent or positively dependent pairs; the benchmark `skip_bigram_levels` measures it on random
+heads).
 
 No more than a tile of the query x key matrix is ever held, small enough for a processor's cache;
 locations come from a sample of columns and rows.
-
-Also here:
-- A head's bilinear form on features, less the bigrams that were taken out of it, in factors.
 """
 
 from __future__ import annotations
@@ -25,6 +30,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
+from scipy import special, stats
 from torch import Tensor
 
 ROUNDING = 1e-9  # of the largest singular value: smaller ones are none
@@ -32,7 +38,7 @@ ROUNDING = 1e-9  # of the largest singular value: smaller ones are none
 
 @dataclass(frozen=True, eq=False)
 class Form:
-    """`left @ right.T`, on query and key.
+    """A bilinear form of query and key, `left @ right.T`, kept in factors.
 
     Attributes:
         left, right: factors, float64.
@@ -298,3 +304,49 @@ def _squared_cosine(directions: Float[Tensor, "feature d_model"]) -> float:
 def _median(x: Float[Tensor, "row n"]) -> Float[Tensor, " row"]:
     """The mean of the two middle values where n is even, unlike torch's."""
     return torch.from_numpy(np.median(x.numpy(), axis=1))
+
+
+SMALLEST_P = 1e-300
+
+
+def p_values(t: Float[np.ndarray, "*pair"], d: float) -> Float[np.ndarray, "*pair"]:
+    """Two-sided p-values of t, for unit vectors in d dimensions; d infinite: the normal's."""
+    p: np.ndarray
+    if np.isinf(d):
+        p = 2 * stats.norm.sf(np.abs(t))
+    elif d <= 1:
+        p = np.ones_like(t)
+    else:
+        p = special.betainc((d - 1) / 2, 0.5, np.clip(1 - t**2 / d, 0, 1))
+    p = np.maximum(p, SMALLEST_P)
+    return p
+
+
+def t_at(p: float, d: float) -> float:
+    """The |t| that has this p-value."""
+    if np.isinf(d):
+        return float(stats.norm.isf(p / 2))
+    if d <= 1:
+        return float("inf")
+    return float(np.sqrt(d * (1 - special.betaincinv((d - 1) / 2, 0.5, p))))
+
+
+def z_scores(t: Float[np.ndarray, "*pair"], d: float) -> Float[np.ndarray, "*pair"]:
+    """The normal quantile of the same two-sided p-value, with the sign of t."""
+    z: np.ndarray = np.sign(t) * stats.norm.isf(p_values(t, d) / 2)
+    return z
+
+
+def largest_p(p: Float[np.ndarray, " pair"], n_taken: int, n_pairs: int, level: float) -> float:
+    """Benjamini & Hochberg's threshold: p-values up to it are discoveries; 0 where none is.
+
+    Args:
+        p: the small p-values; of all others only their number matters.
+        n_taken: how many further pairs are discoveries already.
+        n_pairs: of all pairs.
+        level: of the false discovery rate.
+    """
+    ordered = np.sort(p)
+    rank = n_taken + np.arange(1, len(p) + 1)
+    below = np.flatnonzero(ordered <= level * rank / n_pairs)
+    return float(ordered[below[-1]]) if len(below) else 0.0

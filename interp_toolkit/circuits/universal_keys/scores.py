@@ -1,16 +1,14 @@
-"""What each head scores every set of key features, by query token; and where it attends.
+"""Attention scores of every set of key features, by head and query token; attention on some sets.
 
-One pass over the rows. Of the first part, the scores before the softmax: their lowest, highest and
-sum for each head, query token and set of features (the distinct rows of the token's features). Of
-the second, the attention itself, to be added up over right keys once functions are known.
+One pass over the prompts. Of the first part, the scores before the softmax: their lowest, highest
+and sum for each head, query token and set of features (the distinct rows of the token's features).
+Of the second, the attention itself, to be added up over right keys once functions are known.
 Layers are looked at as many at a time as the memory allows; the pass ends at the last of them.
 
-Also here:
-- whether a query's attention goes to the keys where a function holds, in rows not used before.
-
-By row: the attention on right keys less their share of the keys, which uniform attention does not
-exceed. The mean over rows has Student's interval; what is shown is LEAST_GAIN of the way from that
-share to all of it. A gap between scores that is small shows no such thing, however exact it is.
+Attention goes to keys where a function holds (`is_attended`) where its excess over their share of
+the keys, which uniform attention has, is certainly LEAST_GAIN of the way from that share to all of
+it: Student's interval of the mean over prompts not used before. A small gap between scores shows no
+such thing, however exact it is.
 """
 
 from __future__ import annotations
@@ -42,10 +40,10 @@ NUMBERS = 6  # of 8 bytes for a head, query and set: low, high, sum, mean and wh
 
 @dataclass(frozen=True, eq=False)
 class KeyScores:
-    """What was seen.
+    """Scores and attention of some layers.
 
     Attributes:
-        layers: looked at, one an entry.
+        layers: one an entry.
         queries: query tokens, one an entry.
         sets: the distinct sets of features among the keys.
         set_of: the number of each row's keys' sets; -1 at and after the query.
@@ -65,25 +63,14 @@ class KeyScores:
     attention: Float[np.ndarray, "layer head row pos"]
 
 
-@dataclass(frozen=True, eq=False)
-class _Shown:
-    """The sets and queries of the rows, as `KeyScores` has them, and which places are keys."""
-
-    queries: Int[np.ndarray, " query"]
-    sets: Bool[np.ndarray, "set feature"]
-    set_of: Int[np.ndarray, "row pos"]
-    query_of: Int[np.ndarray, " row"]
-    before: Bool[np.ndarray, "row pos"]
-
-
 def key_scores(
     model: Model, rows: KeyRows, memory: int | str | None, layers: Sequence[int] | None = None
 ) -> Iterator[KeyScores]:
-    """Run the rows: the scores of as many layers at a time as the memory holds.
+    """Run the prompts: the scores of as many layers at a time as the memory holds.
 
     Args:
         model: whose attention scores can be seen.
-        rows: what it is shown.
+        rows: the prompts.
         memory: bound on what is kept, and on each pass.
         layers: to look at; None: all.
 
@@ -91,106 +78,81 @@ def key_scores(
         InputError: models whose scores or patterns cannot be seen; a layer's scores that are more
             than the memory.
     """
-    wanted = list(range(int(model.cfg.n_layers)) if layers is None else layers)
-    shown, room = _shown(rows), parse_memory(memory)
+    n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+    wanted, limit = list(range(n_layers) if layers is None else layers), parse_memory(memory)
     n_rows, n_pos = rows.tokens.shape
-    pairs = len(shown.queries) * len(shown.sets)
-    a_layer = int(model.cfg.n_heads) * (8 * NUMBERS * pairs + 4 * n_rows * n_pos)
-    if a_layer > room // 2:
+    is_key = np.arange(n_pos) < rows.places[:, None]
+    tokens = np.unique(rows.tokens[is_key])
+    sets, numbers = np.unique(rows.features[tokens], axis=0, return_inverse=True)
+    set_of_token = np.full(len(rows.features), -1)
+    set_of_token[tokens] = numbers.reshape(-1)
+    set_of = np.where(is_key, set_of_token[rows.tokens], -1)
+    query_tokens = rows.tokens[np.arange(n_rows), rows.places]
+    queries, query_of = np.unique(query_tokens, return_inverse=True)
+    a_layer = n_heads * (8 * NUMBERS * len(queries) * len(sets) + 4 * n_rows * n_pos)
+    if a_layer > limit // 2:
         raise InputError(
-            f"{len(shown.queries):,} query tokens and {len(shown.sets):,} sets of key features "
-            f"take {format_size(a_layer)} a layer, more than half of the {format_size(room)} of "
+            f"{len(queries):,} query tokens and {len(sets):,} sets of key features "
+            f"take {format_size(a_layer)} a layer, more than half of the {format_size(limit)} of "
             "memory allowed: raise --memory, or show fewer of them"
         )
-    at_once = room // 2 // a_layer
-    for start in range(0, len(wanted), at_once):
-        chosen = tuple(wanted[start : start + at_once])
-        kept = 2 * len(chosen) * int(model.cfg.n_heads) * n_pos
+    row, pos = np.nonzero(is_key & ~rows.second[:, None])
+    count = np.zeros((len(queries), len(sets)))
+    np.add.at(count, (query_of[row], set_of[row, pos]), 1)
+    at_once = limit // 2 // a_layer
+    for first in range(0, len(wanted), at_once):
+        chosen = tuple(wanted[first : first + at_once])
+        kept = 2 * len(chosen) * n_heads * n_pos
         a_row = bytes_per_row(model.cfg, n_pos, 4, logits=False, kept=kept)
-        batch = min(BATCH, rows_that_fit(room // 2, a_row, n_pos))
-        yield _scores_of(model, rows, shown, chosen, batch)
+        batch = min(BATCH, rows_that_fit(limit // 2, a_row, n_pos))
+        shape = len(chosen), n_heads, *count.shape
+        low, high, total = np.full(shape, np.inf), np.full(shape, -np.inf), np.zeros(shape)
+        attention = np.zeros((len(chosen), n_heads, n_rows, n_pos), dtype=np.float32)
+        for start in range(0, n_rows, batch):
+            part = slice(start, min(start + batch, n_rows))
+            scores, attention[:, :, part] = scores_and_patterns(model, rows, part, chosen)
+            in_part = (row >= part.start) & (row < part.stop)
+            r, p = row[in_part], pos[in_part]
+            at: Any = (slice(None), slice(None), query_of[r], set_of[r, p])
+            values = scores[:, :, r - start, p]
+            np.minimum.at(low, at, values)
+            np.maximum.at(high, at, values)
+            np.add.at(total, at, values)
+        low[:, :, count == 0] = high[:, :, count == 0] = np.nan
+        mean = np.where(count == 0, np.nan, total / np.maximum(count, 1))
+        yield KeyScores(chosen, queries, sets, set_of, query_of, low, high, mean, attention)
 
 
-def _shown(rows: KeyRows) -> _Shown:
-    n_rows, n_pos = rows.tokens.shape
-    before = np.arange(n_pos) < rows.places[:, None]
-    tokens = np.unique(rows.tokens[before])
-    sets, numbers = np.unique(rows.features[tokens], axis=0, return_inverse=True)
-    of_token = np.full(len(rows.features), -1)
-    of_token[tokens] = numbers.reshape(-1)
-    own = rows.tokens[np.arange(n_rows), rows.places]
-    queries, query_of = np.unique(own, return_inverse=True)
-    return _Shown(queries, sets, np.where(before, of_token[rows.tokens], -1), query_of, before)
-
-
-def _scores_of(
-    model: Model, rows: KeyRows, shown: _Shown, layers: tuple[int, ...], batch: int
-) -> KeyScores:
-    n_heads, (n_rows, n_pos) = int(model.cfg.n_heads), rows.tokens.shape
-    query_of, set_of = shown.query_of, shown.set_of
-    shape = len(layers), n_heads, len(shown.queries), len(shown.sets)
-    low, high = np.full(shape, np.inf), np.full(shape, -np.inf)
-    total, count = np.zeros(shape), np.zeros(shape[2:])
-    attention = np.zeros((len(layers), n_heads, n_rows, n_pos), dtype=np.float32)
-    row, place = np.nonzero(shown.before & ~rows.second[:, None])
-    np.add.at(count, (query_of[row], set_of[row, place]), 1)
-    for start in range(0, n_rows, batch):
-        part = slice(start, min(start + batch, n_rows))
-        scores, pattern = _pass(model, rows, part, layers)
-        attention[:, :, part] = pattern
-        mine = (row >= part.start) & (row < part.stop)
-        r, p = row[mine], place[mine]
-        at: Any = (slice(None), slice(None), query_of[r], set_of[r, p])
-        values = scores[:, :, r - start, p]
-        np.minimum.at(low, at, values)
-        np.maximum.at(high, at, values)
-        np.add.at(total, at, values)
-    never = count == 0
-    low[:, :, never], high[:, :, never] = np.nan, np.nan
-    mean = np.where(never, np.nan, total / np.maximum(count, 1))
-    return KeyScores(
-        layers, shown.queries, shown.sets, set_of, query_of, low, high, mean, attention
-    )
-
-
-def _pass(
+def scores_and_patterns(
     model: Model, rows: KeyRows, part: slice, layers: Sequence[int]
-) -> tuple[Float[np.ndarray, "layer head row pos"], Float[np.ndarray, "layer head row pos"]]:
-    """Scores and pattern of the rows' queries, of these layers."""
+) -> list[Float[np.ndarray, "layer head row pos"]]:
+    """Attention scores and patterns of the prompts' queries in these layers."""
     places = torch.from_numpy(rows.places[part])
-    kept: dict[tuple[str, int], np.ndarray] = {}
-    points = hook_points(model)
-    hooks: list[tuple[Any, Any]] = []
+    points, kept, hooks = hook_points(model), dict[str, np.ndarray](), list[tuple[Any, Any]]()
+    kinds = ("hook_attn_scores", "hook_pattern")
+    names = [[f"blocks.{layer}.attn.{kind}" for layer in layers] for kind in kinds]
+    last = f"blocks.{max(layers)}.attn.hook_pattern"
+
+    def keeping(name: str) -> Any:
+        def keep(value: torch.Tensor, hook: Any) -> None:
+            index = torch.arange(len(value), device=value.device)
+            of_query = value[index, :, places.to(value.device)]
+            kept[name] = of_query.detach().float().cpu().numpy()
+            if name == last:
+                raise StopForwardError
+
+        return keep
+
     for layer in layers:
-        for kind in ("hook_attn_scores", "hook_pattern"):
+        for kind in kinds:
             name = f"blocks.{layer}.attn.{kind}"
             if name not in points:
                 raise InputError(f"layer {layer} has no {kind}, so its heads cannot be looked at")
-            is_last = layer == max(layers) and kind == "hook_pattern"
-            hooks.append((points[name], _keeping(kept, (kind, layer), places, is_last)))
+            hooks.append((points[name], keeping(name)))
     run(model, torch.from_numpy(rows.tokens[part]), hooks)
-    if len(kept) < 2 * len(layers):
+    if len(kept) < len(hooks):
         raise InputError("fused attention hides the scores: load with interp_toolkit.load")
-    both = [
-        np.stack([kept[kind, layer] for layer in layers]).transpose(0, 2, 1, 3)
-        for kind in ("hook_attn_scores", "hook_pattern")
-    ]
-    return both[0], both[1]
-
-
-def _keeping(
-    kept: dict[tuple[str, int], np.ndarray],
-    key: tuple[str, int],
-    places: torch.Tensor,
-    is_last: bool,
-) -> Any:
-    def keep(value: Any, hook: Any) -> None:
-        rows = torch.arange(len(value), device=value.device)
-        kept[key] = value[rows, :, places.to(value.device)].detach().float().cpu().numpy()
-        if is_last:
-            raise StopForwardError
-
-    return keep
+    return [np.stack([kept[n] for n in of_kind]).transpose(0, 2, 1, 3) for of_kind in names]
 
 
 LEAST_GAIN = 0.1  # of the way from uniform attention to all of it on keys where a function holds
@@ -205,11 +167,11 @@ def attention_on(
     coverage: float,
 ) -> dict[str, Any]:
     """Attention on right keys in the second part's rows, and on keys where none is right."""
-    mine = np.flatnonzero((scores.query_of == query) & rows.second)
-    sets = scores.set_of[mine]
+    of_query = np.flatnonzero((scores.query_of == query) & rows.second)
+    sets = scores.set_of[of_query]
     keys = sets >= 0
     is_right = keys & right[np.maximum(sets, 0)]
-    pattern = scores.attention[head][mine]
+    pattern = scores.attention[head][of_query]
     some = is_right.any(axis=1)
     on_right = (pattern * is_right).sum(axis=1)[some].astype(float)
     on_keys = (pattern * keys).sum(axis=1)[~some].astype(float)
@@ -239,15 +201,15 @@ def _mean(values: Sequence[float] | np.ndarray) -> float | None:
     return float(np.mean(values)) if len(values) else None
 
 
-def shown(attention: Mapping[str, Any]) -> bool:
-    """Whether the whole interval is LEAST_GAIN or more of the way."""
+def is_attended(attention: Mapping[str, Any]) -> bool:
+    """Whether the whole interval of the excess is above LEAST_GAIN of the way to all of it."""
     least, uniform = attention["excess_low"], attention["uniform"]
     return least is not None and uniform is not None and least > LEAST_GAIN * (1 - uniform)
 
 
-def left_open(attention: Mapping[str, Any]) -> bool:
-    """Whether it is not shown, and some of the interval is; so where nothing is known."""
+def may_be_attended(attention: Mapping[str, Any]) -> bool:
+    """Whether only a part of the interval is; true where nothing is known."""
     most, uniform = attention["excess_high"], attention["uniform"]
     if most is None or uniform is None:
         return True
-    return not shown(attention) and most > LEAST_GAIN * (1 - uniform)
+    return not is_attended(attention) and most > LEAST_GAIN * (1 - uniform)

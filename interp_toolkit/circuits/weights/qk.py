@@ -32,7 +32,7 @@ from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.results import head_name
 
 if TYPE_CHECKING:
-    from transformer_lens import FactoredMatrix
+    from interp_toolkit.models.transformer.hooks import FactoredMatrix
 
 CHUNK = 4096  # tokens whose inputs are made at once
 
@@ -97,7 +97,7 @@ class QKCircuit(Brief):
 
         Of a rotary head without a distance: that of distance 0.
         """
-        from transformer_lens import FactoredMatrix
+        from interp_toolkit.models.transformer.hooks import FactoredMatrix
 
         return FactoredMatrix(self._scaled_query(), self.W_K.T)
 

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformer_lens.hook_points import HookPoint
 
 from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.hooks import HookPoint
 from interp_toolkit.models.transformer.layers import bias, fire, soft_cap, weight
 from interp_toolkit.models.weights.positions import turned
 

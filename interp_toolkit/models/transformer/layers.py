@@ -15,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformer_lens.hook_points import HookPoint
 
 from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.hooks import HookPoint
 
 
 def fire(point: nn.Module, x: Tensor) -> Tensor:

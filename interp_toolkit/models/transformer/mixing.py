@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
-from transformer_lens.hook_points import HookPoint
 
 from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.models.transformer.attention import project
 from interp_toolkit.models.transformer.config import UNSHAPED, TransformerConfig
+from interp_toolkit.models.transformer.hooks import HookPoint
 from interp_toolkit.models.transformer.layers import bias, fire, weight
 
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from transformer_lens import FactoredMatrix
+    from interp_toolkit.models.transformer.hooks import FactoredMatrix
 
 
 class StackedWeights:
@@ -136,13 +136,13 @@ class StackedWeights:
     @property
     def QK(self) -> FactoredMatrix:
         """`W_Q @ W_K.T` of every head, factored: scores before scaling, biases and positions."""
-        from transformer_lens import FactoredMatrix
+        from interp_toolkit.models.transformer.hooks import FactoredMatrix
 
         return FactoredMatrix(self.W_Q, self.W_K.transpose(-2, -1))
 
     @property
     def OV(self) -> FactoredMatrix:
         """`W_V @ W_O` of every head, factored: what it writes for what it attends to."""
-        from transformer_lens import FactoredMatrix
+        from interp_toolkit.models.transformer.hooks import FactoredMatrix
 
         return FactoredMatrix(self.W_V, self.W_O)

@@ -24,13 +24,12 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from transformer_lens import ActivationCache, HookedRootModule
-from transformer_lens.hook_points import HookPoint
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.models.transformer.attention import RotaryEmbedding, attention
 from interp_toolkit.models.transformer.config import TransformerConfig
+from interp_toolkit.models.transformer.hooks import ActivationCache, HookedRootModule, HookPoint
 from interp_toolkit.models.transformer.layers import (
     MLP,
     Embed,

@@ -16,11 +16,11 @@ from typing import Literal
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
-from transformer_lens.utilities.activation_functions import SUPPORTED_ACTIVATIONS
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Brief
 from interp_toolkit.models.model import Model
+from interp_toolkit.models.transformer.hooks import SUPPORTED_ACTIVATIONS
 from interp_toolkit.models.weights.positions import Alibi, RotaryTables
 
 Direction = Literal["causal", "bidirectional"]

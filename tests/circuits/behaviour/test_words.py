@@ -7,8 +7,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from interp_toolkit.circuits.behaviour.words import (
-    CARRIES,
-    NO_EFFECT,
+    MAJOR,
+    NEGLIGIBLE,
     WORDS,
     Share,
     causal_word,
@@ -19,7 +19,7 @@ from interp_toolkit.circuits.behaviour.words import (
 UNKNOWN = Share(math.nan, math.nan, math.nan)
 #: means and ends near the rule's thresholds as well as far from them
 numbers = st.one_of(
-    st.floats(-1.5, 1.5), st.sampled_from([0.0, -NO_EFFECT, NO_EFFECT, CARRIES, 1.0])
+    st.floats(-1.5, 1.5), st.sampled_from([0.0, -NEGLIGIBLE, NEGLIGIBLE, MAJOR, 1.0])
 )
 intervals = st.lists(numbers, min_size=3, max_size=3).map(
     lambda ends: Share(*(sorted(ends)[i] for i in (1, 0, 2)))
@@ -58,13 +58,13 @@ def test_each_word_is_what_its_intervals_say(claims):
     above = some_claim(claims, lambda s: s.low > 0)
     below = some_claim(claims, lambda s: s.high < 0)
     lifted = any(s.low > 0 for claim in known(claims) for s in claim)
-    within = all(s.low >= -NO_EFFECT and s.high <= NO_EFFECT for c in known(claims) for s in c)
+    within = all(s.low >= -NEGLIGIBLE and s.high <= NEGLIGIBLE for c in known(claims) for s in c)
     said = {
         "not_tested": not known(claims),
-        "carries": some_claim(claims, lambda s: s.low >= CARRIES),
-        "contributes": above and not some_claim(claims, lambda s: s.low >= CARRIES),
-        "works_against": below and not lifted,
-        "no_effect_found": bool(known(claims)) and within and not above and (lifted or not below),
+        "major": some_claim(claims, lambda s: s.low >= MAJOR),
+        "contributes": above and not some_claim(claims, lambda s: s.low >= MAJOR),
+        "suppresses": below and not lifted,
+        "negligible": bool(known(claims)) and within and not above and (lifted or not below),
     }
     said["undecided"] = not any(said.values())
     assert [w for w, holds in said.items() if holds] == [word]
@@ -80,12 +80,12 @@ def test_what_is_unknown_says_nothing(claims):
 def test_narrower_intervals_take_no_effect_back(claims, factor):
     """Rows that narrow intervals round their means leave a decided word, or sharpen it."""
     before, after = causal_word(claims), causal_word(narrowed(claims, factor))
-    if before == "carries":
-        assert after == "carries"
+    if before == "major":
+        assert after == "major"
     if before == "contributes":
         assert matters(after)
-    if before == "no_effect_found":
-        assert after not in ("carries", "undecided", "not_tested")
+    if before == "negligible":
+        assert after not in ("major", "undecided", "not_tested")
     if before == "not_tested":
         assert after == "not_tested"
 
@@ -94,36 +94,34 @@ def test_narrower_intervals_take_no_effect_back(claims, factor):
 @example(
     [[Share(-1.0, -1.0, -1.0)], [Share(0.0, 0.0, 0.0), Share(1.0, 0.0, 1.0)]], 0.0
 )  # one way of two says the opposite
-def test_works_against_is_taken_back_by_an_open_claim_only(claims, factor):
+def test_suppresses_is_taken_back_by_an_open_claim_only(claims, factor):
     """It is said where no interval lies above 0: a claim that reaches above may yet contribute, and
     one interval of a claim that gets above 0 leaves the matter open."""
     before, after = causal_word(claims), causal_word(narrowed(claims, factor))
-    if before != "works_against":
+    if before != "suppresses":
         return
     open_ = some_claim(claims, lambda s: s.mean > 0)
     disputed = any(s.mean > 0 for claim in known(claims) for s in claim)
     assert (
-        after == "works_against"
-        or (matters(after) and open_)
-        or (after == "undecided" and disputed)
+        after == "suppresses" or (matters(after) and open_) or (after == "undecided" and disputed)
     )
 
 
 @given(claims, st.floats(0, 0.5))
 def test_a_wider_bound_finds_no_effect_more_often(claims, bound):
-    if causal_word(claims, bound) == "no_effect_found":
-        assert causal_word(claims, 2 * bound) == "no_effect_found"
+    if causal_word(claims, bound) == "negligible":
+        assert causal_word(claims, 2 * bound) == "negligible"
 
 
 @pytest.mark.parametrize(
     ("said", "claims"),
     [
-        ("carries", [[Share(0.7, CARRIES, 0.9)]]),
+        ("major", [[Share(0.7, MAJOR, 0.9)]]),
         ("contributes", [[Share(0.6, 0.4, 0.8)], [Share(-0.2, -0.3, -0.1)]]),
         ("undecided", [[Share(0.6, 0.5, 0.7), Share(0.1, 0.0, 0.2)]]),
-        ("no_effect_found", [[Share(0.0, -NO_EFFECT, NO_EFFECT)]]),
-        ("undecided", [[Share(0.0, -NO_EFFECT, 2 * NO_EFFECT)]]),
-        ("works_against", [[Share(-0.1, -0.2, -0.05)], [Share(0.1, -0.1, 0.3)]]),
+        ("negligible", [[Share(0.0, -NEGLIGIBLE, NEGLIGIBLE)]]),
+        ("undecided", [[Share(0.0, -NEGLIGIBLE, 2 * NEGLIGIBLE)]]),
+        ("suppresses", [[Share(-0.1, -0.2, -0.05)], [Share(0.1, -0.1, 0.3)]]),
         ("not_tested", []),
     ],
 )

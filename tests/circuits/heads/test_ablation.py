@@ -59,7 +59,7 @@ def test_the_induction_head_carries_the_behaviour(toy, head, how):
     found = ablation_effects(model, repeated_prompts(model), [head], how=how)
     (ablation,) = found.heads
     assert (ablation.layer, ablation.head) == head
-    assert ablation.word == "carries"
+    assert ablation.word == "major"
     assert ablation.loss_intact < 0.1
     assert ablation.loss_ablated > 1
     assert ablation.restored == pytest.approx(ablation.effect)
@@ -82,7 +82,7 @@ def test_a_decoy_beside_the_true_head_has_no_effect(how):
     model = induction_decoy()
     found = ablation_effects(model, repeated_prompts(model), [DECOY_HEAD, INDUCTION_HEAD], how=how)
     false, true = found.heads
-    assert (false.word, true.word) == ("no_effect_found", "carries")
+    assert (false.word, true.word) == ("negligible", "major")
     assert false.effect == pytest.approx(0, abs=1e-9)
     assert false.restored == pytest.approx(0, abs=1e-9)
     assert false.loss_ablated == pytest.approx(false.loss_intact, abs=1e-9)
@@ -114,7 +114,7 @@ def test_effects_of_twins_are_those_of_half_the_gain():
     for twin in found.heads:
         assert twin.effect == pytest.approx(found.intact.mean() + one, abs=1e-5)
         assert twin.restored == pytest.approx(guess - one, abs=1e-5)
-        assert twin.word == "carries"
+        assert twin.word == "major"
     assert found.joint.mean == pytest.approx(found.intact.mean() + guess, abs=1e-5)
 
 
@@ -132,7 +132,7 @@ def test_a_redundant_head_shows_in_what_it_restores():
     for twin in found.heads:
         assert twin.effect == pytest.approx(0, abs=1e-9)
         assert twin.restored == pytest.approx(found.joint.mean, abs=1e-9)
-        assert twin.word == "carries"
+        assert twin.word == "major"
 
 
 def test_what_a_redundant_head_restores_is_measured_with_its_kin_out():
@@ -149,7 +149,7 @@ def test_what_a_redundant_head_restores_is_measured_with_its_kin_out():
     (twin,) = found.heads
     assert twin.effect == pytest.approx(0, abs=1e-9)
     assert twin.restored == pytest.approx(found.joint.mean, abs=1e-9)
-    assert twin.word == "carries"
+    assert twin.word == "major"
     assert (1, 1) not in found.others
 
 

@@ -37,6 +37,7 @@ INTERFACE = {
     "detected",
     "ablation_effect",
     "causal",
+    "control_effect",
     "effect",
     "effect_low",
     "effect_high",
@@ -65,12 +66,13 @@ def by_name(result, detector, layer, head):
 def test_the_circuit_is_found_confirmed_and_its_feeder_named(induction):
     assert induction.status == "detected"
     head = by_name(induction, "induction", 1, 0)
-    assert (head.detected, head.causal) == (True, "carries")
+    assert (head.detected, head.causal) == (True, "major")
     assert head.ablation.low > 0.5 * induction.home.whole
-    assert by_name(induction, "previous-token", 0, 1).causal == "carries"
+    assert by_name(induction, "previous-token", 0, 1).causal == "major"
     (reader,) = induction.readers
     assert (reader.partner.layer, reader.partner.head) == (0, 1)
-    assert "L0H1 feeds the keys of L1H0" in induction.verdict
+    assert induction.headline == "Induction head L1H0; previous-token head L0H1."
+    assert any("K-composition: L0H1 feeds the keys of L1H0" in s for s in induction.findings)
     assert sum(h.detected for h in induction.heads) == 2
 
 
@@ -79,13 +81,16 @@ def test_a_decoy_attends_like_one_and_is_not_named(decoys):
     assert (decoy.attends, decoy.detected) == (True, False)
     assert true.detected
     assert decoy.score == pytest.approx(true.score)
-    assert (decoy.causal, true.causal) == ("no_effect_found", "carries")
+    assert (decoy.causal, true.causal) == ("negligible", "major")
     assert decoy.cut.effect.mean == pytest.approx(0, abs=1e-9)
-    assert "L1H1 attends as induction (100%), but no effect found" in decoys.verdict
+    assert "L1H1" not in decoys.headline
+    assert "L1H1 has the induction pattern (100 % of its attention), but its effect is" in (
+        decoys.verdict
+    )
     assert decoys.status == "detected"  # the true one
     alone = HEADS(toys.decoy(d_vocab=40, n_ctx=60), detectors=["induction"])
     assert by_name(alone, "induction", 1, 1).causal == "not_tested"
-    assert "is not tested" in alone.verdict
+    assert alone.headline.startswith("Attention only, as the model is not seen")
 
 
 def test_the_trained_model_has_both_kinds_and_the_edge(trained):
@@ -93,27 +98,28 @@ def test_the_trained_model_has_both_kinds_and_the_edge(trained):
     previous = [h for h in trained.heads if h.detector == "previous-token" and h.detected]
     assert {h.layer for h in induction} == {1}
     assert {h.layer for h in previous} == {0}
-    assert all(h.causal in ("carries", "contributes") for h in (*induction, *previous))
+    assert all(h.causal in ("major", "contributes") for h in (*induction, *previous))
     fed = {(r.partner.layer, r.partner.head) for r in trained.readers}
     assert fed == {(h.layer, h.head) for h in previous}
     assert max(h.ablation.effect for h in previous) > 0.5 * trained.home.whole
     group = next(g for g in trained.groups if g.detector == "induction")
     assert least(group.joint).low > 0.8  # together they are all of it
     assert group.structure == "shared"
-    assert "shared by" in trained.verdict
+    assert "together keep 90 % of that" in trained.verdict
 
 
 def test_an_untrained_model_has_none():
     result = HEADS(random_model(3, d_vocab=30, n_ctx=40, n_layers=2))
     assert result.status == "not_tested"
-    assert result.at_home is False
-    assert result.verdict.startswith(
-        "What heads do is not tested: the model is not seen to do the task"
+    assert result.performs_task is False
+    assert result.headline == (
+        "Not tested: the model is not seen to perform the task; no head stands out by attention "
+        "alone."
     )
-    assert "By attention alone none is induction, previous-token" in result.verdict
+    assert "By attention alone no head is of a tested kind." in result.findings
     assert result.readers == []
     assert all(h.ablation is None for h in result.heads)
-    assert result.tables()[0].title == "No head is detected; the nearest"
+    assert result.tables()[0].title == "Nearest heads; none is detected"
 
 
 def test_every_head_and_detector_has_an_entry_with_the_fields_others_read(decoys):
@@ -126,9 +132,9 @@ def test_every_head_and_detector_has_an_entry_with_the_fields_others_read(decoys
     assert frame.detected.sum() == 2
     (group, other) = document["groups"]
     assert (group["detector"], group["heads"]) == ("induction", ["L1H0", "L1H1"])
-    assert group["causal"] == other["causal"] == "carries"
+    assert group["causal"] == other["causal"] == "major"
     assert group["structure"] == "one head"
-    assert document["at_home"] is True
+    assert document["performs_task"] is True
 
 
 def test_the_page_has_map_and_patterns(decoys):
@@ -137,7 +143,7 @@ def test_the_page_has_map_and_patterns(decoys):
     maps = [trace for trace in figures[0].data if trace["type"] == "heatmap"]
     assert len(maps) == 5
     hover = maps[0]["text"][1][1]
-    for word in ("L1H1", "score", "null", "adjusted", "cut", "no effect found"):
+    for word in ("L1H1", "score", "null", "adjusted", "knocked out", "negligible"):
         assert word in hover
     marks = next(trace for trace in figures[0].data if trace["type"] == "scatter")
     at = list(zip(marks["y"], marks["x"], marks["marker"]["symbol"], strict=True))
@@ -169,7 +175,7 @@ def test_an_encoder_is_scored_and_not_cut(zoo):
     result = HEADS(zoo("own-bare"))
     assert "next-token" in {h.detector for h in result.heads}
     assert all(h.causal == "not_tested" for h in result.heads)
-    assert result.at_home is None
+    assert result.performs_task is None
 
 
 def test_data_of_ones_own():
@@ -178,7 +184,7 @@ def test_data_of_ones_own():
     rows = np.stack([np.resize(rng.permutation(40)[:p], 50) for p in (20, 21, 22, 23)])
     data = FeatureData(rows, np.zeros((4, 1), bool), ("any",), source="rows of mine")
     result = HEADS(model, data=data, detectors=["induction"])
-    assert by_name(result, "induction", 1, 0).causal == "carries"
+    assert by_name(result, "induction", 1, 0).causal == "major"
     assert result.provenance.data["rows"] == 4
 
 
@@ -186,7 +192,7 @@ def test_resampling_and_zeros_are_other_ways_to_take_a_head_out():
     model = toys.induction(d_vocab=40, n_ctx=48)
     for how in ("resample", "zero"):
         result = HEADS(model, detectors=["induction"], ablate=how)
-        assert by_name(result, "induction", 1, 0).ablation.word == "carries"
+        assert by_name(result, "induction", 1, 0).ablation.word == "major"
         assert how in result.evidence.replaced_by
     with pytest.raises(InputError, match="mean"):
         HEADS(model, detectors=["induction"], ablate="nothing")
@@ -206,7 +212,7 @@ def effect(mean, low, high, word, restored=None):
     own = {way: Share(mean, low, high) for way in ("renormalize", "mean")}
     back = own if restored is None else {way: Share(*restored) for way in own}
     claim = own if restored is None else back
-    named = word in ("carries", "contributes")
+    named = word in ("major", "contributes")
     return MemberEffect(Head(1, 2), own, back, claim, {}, word, named, "x", least(claim))
 
 
@@ -217,17 +223,20 @@ def one(cut=None, **fields):
     return HeadVerdict(**(base | named | fields))
 
 
-def test_a_head_that_works_against_the_behaviour_is_not_said_to_have_no_effect():
+def test_a_head_that_suppresses_the_behaviour_is_not_said_to_have_no_effect():
     """The induction head writes the wrong way: without it the told token would be likelier."""
     model = toys.induction_decoy(d_vocab=40, n_ctx=48)
     decoy = model.blocks[1].attn.W_O.data[1]
     decoy.copy_(-0.3 * model.blocks[1].attn.W_O.data[0])
     result = HEADS(model, detectors=["induction", "previous-token"])
     head = by_name(result, "induction", 1, 1)
-    assert head.causal == "works_against"
+    assert head.causal == "suppresses"
     assert head.cut.effect.high < 0
     assert not head.detected
-    assert "L1H1 attends as induction (100%), but works against the behaviour" in result.verdict
+    assert "L1H1 has the induction pattern (100 % of its attention), but its effect is" in (
+        result.verdict
+    )
+    assert "suppresses: the metric rises by" in result.verdict
 
 
 def at_home(yes=True):
@@ -238,43 +247,49 @@ def at_home(yes=True):
 def test_how_verdicts_are_worded():
     nothing = [one(score=0.1, uniform=0.05, excess=0.05, p_value=0.2, p_adjusted=1.0)]
     nothing = [dataclasses.replace(nothing[0], reason=verdict.why_not(nothing[0], 0.3))]
-    assert verdict.verdict(nothing, [], [], at_home()) == (
-        "No head is detected as induction (the nearest is L1H2 as induction, 10% of its "
-        "attention, adjusted p = 1: attention above its controls is below the threshold of 30% "
-        "and adjusted p above 0.05). Ninety of a hundred."
+    assert verdict.headline(nothing, at_home()) == (
+        "No head is of one of the kinds tested (induction)."
     )
+    assert verdict.findings(nothing, [], [], at_home()) == [
+        "Nearest: L1H2 as induction, 10 % of its attention, adjusted p = 1: attention above its "
+        "controls is below the threshold of 30% and adjusted p above 0.05.",
+        "Task: ninety of a hundred.",
+    ]
     assert verdict.status(nothing, at_home()) == "not_detected"
     assert verdict.status(nothing, at_home(yes=False)) == "not_tested"
     assert verdict.status(nothing, None) == "not_tested"
     unknown = [one(detected=False)]
     assert verdict.status(unknown, at_home()) == "undecided"
-    assert verdict.verdict(unknown, [], [], at_home()).startswith("Undecided")
+    assert verdict.headline(unknown, at_home()).startswith("Undecided: no head is detected")
     seen = {"score": 0.9, "detected": True, "p_value": 1e-9}
-    redundant = one(effect(0.01, -0.1, 0.1, "carries", restored=(0.7, 0.6, 0.8)), **seen)
-    said = verdict.verdict([redundant], [], [], at_home())
-    assert "it restores 70.0% [60.0%, 80.0%]" in said
+    redundant = one(effect(0.01, -0.1, 0.1, "major", restored=(0.7, 0.6, 0.8)), **seen)
+    assert verdict._effect_words(redundant) == (
+        "major: alone knocking it out removes 1.0 % [-10.0, 10.0] of the metric, and 70.0 % "
+        "[60.0, 80.0] once it is knocked out in the others too"
+    )
     assert redundant.to_dict()["effect_low"] == pytest.approx(0.6)
     undecided = one(effect(0.1, -0.2, 0.4, "undecided"), **seen)
-    assert "undecided: cutting it costs 10.0% [-20.0%, 40.0%]" in verdict.verdict(
-        [undecided], [], [], at_home()
+    assert "undecided: knocking it out removes 10.0 % [-20.0, 40.0]" in (
+        verdict._effect_words(undecided)
     )
-    idle = one(effect(0.001, -0.01, 0.02, "no_effect_found"), **seen)
-    assert "within ±2.0%" in verdict.verdict([idle], [], [], at_home())
+    idle = one(effect(0.001, -0.01, 0.02, "negligible"), **seen)
+    assert "within ± 2.0 %" in verdict._effect_words(idle)
 
 
 def test_of_many_heads_those_whose_work_is_known_are_named_and_the_others_counted():
     seen = {"score": 0.9, "detected": True, "attends": True, "p_value": 1e-9}
     sinks = [one(**seen | {"detector": "first-token", "layer": i}) for i in range(79)]
     small = one(effect(0.2, 0.1, 0.3, "contributes"), **seen | {"layer": 90})
-    large = one(effect(0.7, 0.6, 0.8, "carries"), **seen | {"layer": 91})
+    large = one(effect(0.7, 0.6, 0.8, "major"), **seen | {"layer": 91})
     none = one(detector="k-hop", score=0.0)
-    said = verdict.verdict([*sinks, small, large, none], [], [], at_home())
-    assert said == (
-        "What the behaviour rests on: L91H2 as induction, carries: cutting it costs 70.0% [60.0%, "
-        "80.0%] of the behaviour; L90H2 as induction, contributes: cutting it costs 20.0% [10.0%, "
-        "30.0%] of the behaviour. By attention alone: 79 first-token heads; none is detected as "
-        "k-hop (see the table). Ninety of a hundred."
+    assert verdict.headline([*sinks, small, large, none], at_home()) == (
+        "Induction heads L91H2 and L90H2; first-token heads L0H2, L1H2, L2H2 and 76 more."
     )
+    kinds = [one(**seen | {"detector": f"kind-{i}", "layer": i}) for i in range(9)]
+    many = verdict.headline([*sinks, *kinds], at_home())
+    assert len(many.split()) <= 20
+    assert many.startswith("By attention alone: 79 first-token heads")
+    assert many.endswith("6 more kinds.")
 
 
 def test_what_cannot_be_told_from_chance_is_undecided_and_not_denied():
@@ -282,7 +297,9 @@ def test_what_cannot_be_told_from_chance_is_undecided_and_not_denied():
     head = dataclasses.replace(head, reason=verdict.why_not(head, 0.3))
     assert "cannot tell it from chance" in head.reason
     assert verdict.status([head], at_home()) == "undecided"
-    assert verdict.verdict([head], [], [], at_home()).startswith("Undecided (the nearest is L1H2")
+    assert verdict.headline([head], at_home()) == (
+        "Undecided: no head is detected; the nearest is L1H2 (induction)."
+    )
 
 
 @pytest.mark.parametrize(
@@ -355,15 +372,47 @@ def test_a_large_model_is_given_fewer_prompts_and_names_the_same_head(monkeypatc
     assert {group.rows for group in after.groups} == {head_analysis.LARGE_ROWS}
 
 
+def test_quick_effort_looks_at_attention_alone_in_a_few_passes(trained):
+    model = it.load("toy:induction-trained")
+    passes = []
+    counter = model.register_forward_pre_hook(lambda module, args: passes.append(len(args[0])))
+    quick = HEADS(model, effort="quick")
+    counter.remove()
+    assert sum(passes) <= 6 * quick.provenance.data["rows"]
+    assert quick.status == "described"
+    assert "effort: quick" in quick.headline
+    assert quick.evidence.reason == "heads were not knocked out (effort: quick)"
+    assert {h.causal for h in quick.heads} == {"not_tested"}
+    assert quick.performs_task is None
+    assert (quick.groups, quick.readers) == ([], [])
+    attending = [{(h.detector, h.name) for h in r.heads if h.attends} for r in (quick, trained)]
+    assert attending[0] == attending[1]
+    nothing = HEADS(random_model(3, d_vocab=30, n_ctx=40, n_layers=2), effort="quick")
+    assert nothing.status == "not_tested"
+
+
+def test_thorough_effort_leaves_out_no_prompts_of_a_large_model(monkeypatch):
+    model = toys.induction(d_vocab=40, n_ctx=32)
+    monkeypatch.setattr(head_analysis, "LARGE", 0.0)
+    few, all_ = (HEADS(model, detectors=["induction"], effort=e) for e in ("standard", "thorough"))
+    assert {g.rows for g in few.groups} == {head_analysis.LARGE_ROWS}
+    monkeypatch.undo()
+    as_small = HEADS(model, detectors=["induction"])
+    assert all_.groups == as_small.groups
+
+
 def test_attention_alone_is_described_and_never_detected():
     result = HEADS(toys.decoy(d_vocab=40, n_ctx=60))
     assert result.status == "described"
     assert [h.name for h in result.heads if h.detected] == ["L1H1", "L0H1"]
     assert all(h.causal == "not_tested" for h in result.heads)
-    assert result.verdict.startswith("What heads do is not tested")
+    assert result.headline == (
+        "Attention only, as the model is not seen to perform the task: induction head L1H1; "
+        "previous-token head L0H1."
+    )
 
 
-WORDS = ("carries", "contributes", "no_effect_found", "works_against", "undecided")
+WORDS = ("major", "contributes", "negligible", "suppresses", "undecided")
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -387,7 +436,7 @@ def test_no_status_contradicts_its_evidence(seed):
     status = verdict.status(heads, home)
     reason = verdict.reason_of(status, heads, home)
     if status == "detected":
-        assert any(h.detected and h.causal in ("carries", "contributes") for h in heads)
+        assert any(h.detected and h.causal in ("major", "contributes") for h in heads)
         assert reason is None
     else:
         assert reason
@@ -396,4 +445,5 @@ def test_no_status_contradicts_its_evidence(seed):
         assert home.yes
         assert any(h.p_value is not None for h in heads)
         assert not any(h.cut and h.causal == "undecided" for h in heads)
-    verdict.verdict(heads, [], [], home)
+    assert len(verdict.headline(heads, home).split()) <= 20
+    assert 0 < len(verdict.findings(heads, [], [], home)) <= 5

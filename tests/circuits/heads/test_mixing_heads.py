@@ -6,10 +6,10 @@ import torch
 from head_outputs import head_outputs
 
 from interp_toolkit import InputError, ablate
-from interp_toolkit.circuits.composition.scores import composition_scores
 from interp_toolkit.circuits.heads.analysis import HEADS
 from interp_toolkit.circuits.heads.scores import detect, score_heads
-from interp_toolkit.circuits.qk_ov.analysis import OV, QK
+from interp_toolkit.circuits.qk_ov import OV, QK
+from interp_toolkit.circuits.weights.composition import composition_scores
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.random_attention.variants import VARIANTS, variant_config
 
@@ -63,7 +63,7 @@ def test_a_matrix_that_moves_every_token_one_on_is_a_previous_token_head():
 def test_the_heads_analysis_runs_and_says_that_there_is_none():
     result = HEADS(model_of())
     assert result.status == "not_tested"
-    assert "By attention alone none is" in result.verdict
+    assert "By attention alone no head is of a tested kind." in result.findings
     assert not any(head.detected for head in result.heads)
 
 
@@ -88,10 +88,10 @@ def test_what_needs_queries_and_keys_says_that_there_are_none():
         QK(model, layer=0, head=0)
     qk = QK(model)
     assert any(message in note for note in qk.notes)
-    assert all(record["qk_matching"] is None for record in qk.heads)
+    assert all(record.qk_matching is None for record in qk.heads)
     ov = OV(model)
     assert not any("matching" in note for note in ov.notes)
-    assert all(record["ov_copying"] is not None for record in ov.heads)
+    assert all(record.ov_copying is not None for record in ov.heads)
 
 
 @pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "mixit"])
@@ -102,4 +102,4 @@ def test_the_other_variants_are_models_like_any_other(variant):
     assert composition.notes == [
         "rotary heads are taken without the turn: W_QK is that of distance 0"
     ]
-    assert all(record["qk_matching"] is not None for record in QK(model).heads)
+    assert all(record.qk_matching is not None for record in QK(model).heads)

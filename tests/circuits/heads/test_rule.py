@@ -55,7 +55,7 @@ def test_files_that_are_sorted_say_the_same(first):
     right = np.arange(600) < 300
     result = HEADS(model, data=asking(model, 600, right=right if first else ~right))
     found = head(result, "induction", 1, 0)
-    assert found.causal == "carries"
+    assert found.causal == "major"
     assert 0.5 <= found.cut.effect.low <= found.cut.effect.mean <= 1
 
 
@@ -75,9 +75,9 @@ def test_what_could_not_be_cut_is_not_denied():
     data = asking(model)
     model.blocks[1].attn.hook_z.add_hook(lambda z, hook: 1.01 * z + 0.3, is_permanent=True)
     result = HEADS(model, data=data, detectors=["induction"])
-    if result.at_home:
+    if result.performs_task:
         assert result.status == "not_tested"
-        assert "No head is detected" not in result.verdict
+        assert "No head is" not in result.headline
 
 
 def test_twins_back_each_other_up():
@@ -87,15 +87,15 @@ def test_twins_back_each_other_up():
         getattr(attn, name).data[1] = getattr(attn, name).data[0]
     result = HEADS(model, data=asking(model))
     group = next(g for g in result.groups if g.detector == "induction")
-    assert group.word == "carries"
+    assert group.word == "major"
     assert group.structure == "backed up"
     for number in (0, 1):
         twin = head(result, "induction", 1, number)
         assert twin.detected
-        assert twin.causal == "carries"
+        assert twin.causal == "major"
         assert least(twin.cut.own).high < 0.5
         assert twin.cut.claim is twin.cut.restored
-    assert "with the rest of its group cut it restores" in result.verdict
+    assert "once it is knocked out in the others too" in result.verdict
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,8 @@ import torch
 from scipy import stats
 
 from interp_toolkit.circuits.skip_bigrams.analysis import SKIP_BIGRAMS
-from interp_toolkit.circuits.skip_bigrams.control import SMALLEST_P
-from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.pair_score import token_pair_score
+from interp_toolkit.circuits.skip_bigrams.find import token_pair_score
+from interp_toolkit.circuits.skip_bigrams.head import SMALLEST_P, skip_bigrams_of
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.interventions import reinitialised

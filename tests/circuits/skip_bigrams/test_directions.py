@@ -10,7 +10,6 @@ from scipy import stats
 from interp_toolkit.circuits.skip_bigrams.analysis import SKIP_BIGRAMS
 from interp_toolkit.circuits.skip_bigrams.directions import side
 from interp_toolkit.circuits.skip_bigrams.head import skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.verdict import verdict
 from interp_toolkit.toys.hand_set.untrained import random_model
 
 D, M, N = 96, 384, 40
@@ -147,7 +146,7 @@ def test_alternatives_are_said(planted) -> None:
         attn.W_K[0] = torch.from_numpy(Vt[:16].T)
     result = SKIP_BIGRAMS(model, layer=0, head=0, features=features)
     [head] = result.heads
-    assert {"side", "feature", "cosine"} == set(head["bigrams"][0]["alternatives"][0])
+    assert {"side", "feature", "cosine"} == set(vars(head.bigrams[0].alternatives[0]))
     assert "up to features that are alike (|cos| > 0.9)" in result.verdict
     assert result.evidence.alike
     table = result.tables()[1]
@@ -166,4 +165,5 @@ def test_the_sentence_does_not_say_more_than_an_empirical_tail_shows() -> None:
     )  # fmt: skip
     assert result.found[0].tail == "empirical"
     assert "independent of the weights" not in result.verdict
-    assert verdict(result.found).startswith("No skip-bigram stands out in L0H0: no score")
+    assert result.headline == "No skip-bigram stands out in L0H0."
+    assert result.findings[0].startswith("No score is far beyond")

@@ -85,7 +85,9 @@ def test_the_planted_head_is_the_one_that_shows(options, head) -> None:
     assert len(found - expected(head, names)) <= 2
     assert len(found & expected(head, names)) >= N_BIGRAMS - 4
     assert sum(bool(one.bigrams) for one in by_place.values()) <= 1
-    assert "L1H2" in result.verdict
+    assert result.headline.startswith("From weights alone, ")
+    assert "L1H2" in result.headline
+    assert result.findings[-1] == "What the model does with a pair is not tested."
     assert result.status == "detected"
 
 
@@ -181,7 +183,7 @@ def test_the_result_is_shown_in_every_form(head) -> None:
 def test_a_head_without_bigrams_says_so(head) -> None:
     result = SKIP_BIGRAMS(build(head, **BARE), layer=0, head=0)
     assert result.status == "not_detected"
-    assert result.verdict.startswith("No skip-bigram stands out in L0H0")
+    assert result.headline == "No skip-bigram stands out in L0H0."
     assert len(result.figures()) == 1
     assert result.to_frame().empty
     json.dumps(result.to_dict(), allow_nan=False)
@@ -233,10 +235,10 @@ def test_heads_are_counted_not_looks(head) -> None:
     result = SKIP_BIGRAMS(build(head, 2, **ROTARY), layer=1, distance=[1, 2, 3])
     assert len(result.found) == 12
     shown = {one.head for one in result.found if one.bigrams}
-    assert f"{len(shown)} of 4 heads" in result.verdict
-    assert "for each head and distance" in result.verdict
+    assert f"Discoveries in {len(shown)} of 4 heads" in result.findings[0]
+    assert "for each head and distance" in result.findings[0]
     one = SKIP_BIGRAMS(build(head, 2, **ROTARY), layer=0, head=1, distance=[1, 2])
-    assert "L0H1 at 2 distances" in one.verdict
+    assert "L0H1 at 2 distances" in one.headline
 
 
 def test_heads_that_do_not_turn_are_looked_at_once(head, monkeypatch) -> None:
@@ -298,7 +300,8 @@ def test_a_head_that_scores_nothing_is_left_out(head) -> None:
     ]
     assert "every pair scores 0 (W_Q W_K^T = 0): L0H1, L0H2" in "; ".join(result.notes)
     alone = SKIP_BIGRAMS(model, layer=0, head=1)
-    assert "in L0H1: every pair of features scores 0" in alone.verdict
+    assert alone.headline == "No skip-bigram stands out in L0H1."
+    assert alone.findings[0].startswith("Every pair of features scores 0")
 
 
 def test_only_models_made_for_it_are_looked_at_without_being_asked() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from interp_toolkit.circuits.skip_bigrams.null import largest_p, p_values, t_at, z_scores
+from interp_toolkit.circuits.skip_bigrams.scores import largest_p, p_values, t_at, z_scores
 
 
 @pytest.mark.parametrize("d", [2.0, 5.0, 40.0])

@@ -6,14 +6,15 @@ import dataclasses
 
 import pytest
 
-from interp_toolkit.circuits.skip_bigrams.head import Bigram, HeadBigrams, skip_bigrams_of
-from interp_toolkit.circuits.skip_bigrams.verdict import (
+from interp_toolkit.circuits.skip_bigrams.analysis import (
     beyond_chance,
     beyond_control,
     evidence_of,
+    headline,
     notes_of,
-    verdict,
+    sentences,
 )
+from interp_toolkit.circuits.skip_bigrams.head import Bigram, HeadBigrams, skip_bigrams_of
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +52,9 @@ def test_one_of_many_heads_is_held_against_all(empty, n: int, z: float, status: 
     evidence = evidence_of(found)
     assert evidence.status == status
     assert (evidence.reason is None) == (status == "detected")
-    assert verdict(found).startswith("Undecided") == (status == "undecided")
+    undecided = sentences(found, evidence)[0].startswith("Undecided: no more stands out than")
+    assert undecided == (status == "undecided")
+    assert headline(found, status).endswith("is undecided.") == (status == "undecided")
     assert beyond_chance(found) == (status == "detected")
 
 
@@ -64,7 +67,7 @@ def test_several_heads_that_just_show_something_are_more_than_chance(empty) -> N
 
 def test_where_nothing_stands_out_it_says_so(empty) -> None:
     assert evidence_of([empty]).status == "not_detected"
-    assert verdict([empty]).startswith("No skip-bigram")
+    assert headline([empty], "not_detected") == "No skip-bigram stands out in L0H0."
 
 
 def test_heads_count_only_beyond_their_control(empty) -> None:
@@ -75,10 +78,12 @@ def test_heads_count_only_beyond_their_control(empty) -> None:
     evidence = evidence_of(found)
     assert evidence.status == "uninformative"
     assert (evidence.heads_with_bigrams, evidence.beyond_control) == (1, 0)
-    assert verdict(found).startswith("Uninformative: copies")
+    assert "in L0H2 with permuted residual coordinates too" in headline(found, evidence.status)
+    assert sentences(found, evidence)[0].startswith("Not informative: copies")
     found[1] = dataclasses.replace(found[2], head=1, control_p=1 / 200)
     evidence = evidence_of(found)
     assert evidence.status == "detected"
+    assert headline(found, evidence.status) == "From weights alone, L0H1 checks for 1 skip-bigram."
     assert any("stand out as far in L0H2" in note for note in notes_of(found, evidence))
     unknown = [dataclasses.replace(one, control_p=float("nan")) for one in found]
     assert evidence_of(unknown).status != "detected"

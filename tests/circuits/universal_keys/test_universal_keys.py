@@ -14,14 +14,24 @@ from hypothesis import strategies as st
 
 import interp_toolkit as it
 from interp_toolkit.circuits.universal_keys import scores
-from interp_toolkit.circuits.universal_keys.analysis import UNIVERSAL_KEYS, corrected
+from interp_toolkit.circuits.universal_keys.analysis import (
+    UNIVERSAL_KEYS,
+    QueryFunction,
+    corrected,
+    evidence_of,
+    headline,
+    sentences,
+)
 from interp_toolkit.circuits.universal_keys.function import (
     chance_to_fit,
     least_function,
     split_scores,
 )
-from interp_toolkit.circuits.universal_keys.result import QueryFunction, evidence_of, verdict
-from interp_toolkit.circuits.universal_keys.scores import left_open, mean_interval, shown
+from interp_toolkit.circuits.universal_keys.scores import (
+    is_attended,
+    may_be_attended,
+    mean_interval,
+)
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.errors import InputError
@@ -62,7 +72,9 @@ def test_every_querys_function_is_the_one_the_model_was_made_with(found) -> None
         assert one.on_right > 10 * one.uniform or one.uniform > 0.05
         assert one.chance <= one.p_value < 1e-9
         assert one.excess_low > 0.5 * (1 - one.uniform)
-    assert "the query token chooses which, 6 different functions" in found.verdict
+    assert found.headline.startswith("L1H0 attends to keys by a boolean function")
+    assert "which the query token selects" in found.headline
+    assert "6 of 6 query tokens select keys by 6 different functions" in found.findings[0]
     assert {one.outcome for one in found.functions if one.layer == 0} == {"constant"}
 
 
@@ -85,7 +97,7 @@ def test_a_head_that_ignores_its_keys_selects_nothing() -> None:
     found = UNIVERSAL_KEYS(model)
     assert found.status == "not_detected"
     assert found.evidence.reason
-    assert "No head attends by a boolean function" in found.verdict
+    assert found.headline.startswith("No head attends by a boolean function")
 
 
 def test_uniform_attention_selects_nothing_however_exact_the_scores() -> None:
@@ -101,7 +113,7 @@ def test_uniform_attention_selects_nothing_however_exact_the_scores() -> None:
         assert one.foretold > 0.95
         assert one.on_right == pytest.approx(one.uniform, abs=0.01)
         assert one.excess_high < 0.1
-    assert "attention hardly follows" in found.verdict
+    assert "attention hardly follows" in found.findings[0]
 
 
 def test_a_part_of_the_attention_is_enough_where_it_is_beyond_uniform() -> None:
@@ -118,9 +130,9 @@ def test_too_few_rows_leave_open_where_attention_goes(n_rows: int) -> None:
     unknown = mean_interval(np.full(n_rows, 0.5), 0.95)
     assert unknown == (None, None)
     open_ = {"excess_low": None, "excess_high": None, "uniform": 0.2}
-    assert left_open(open_)
-    assert not shown(open_)
-    one = QueryFunction(1, 0, 5, "not_attended", uniform=0.2)
+    assert may_be_attended(open_)
+    assert not is_attended(open_)
+    one = QueryFunction("L1H0", 1, 0, 5, "not_attended", uniform=0.2)
     assert evidence_of([one], 1, 9).status == "undecided"
 
 
@@ -135,7 +147,7 @@ def test_a_function_that_chance_explains_is_undecided_and_one_query_chooses_noth
 
     def one(head: int, chance: float | None) -> QueryFunction:
         return QueryFunction(
-            *(0, head, 5, "selects" if chance is not None else "constant"),
+            *(f"L0H{head}", 0, head, 5, "selects" if chance is not None else "constant"),
             features=["a", "b"],
             table="0001",
             foretold=1.0,
@@ -148,18 +160,19 @@ def test_a_function_that_chance_explains_is_undecided_and_one_query_chooses_noth
     assert (doubtful.outcome, doubtful.p_value) == ("by_chance", pytest.approx(0.06))
     evidence = evidence_of([doubtful], 1, 9)
     assert evidence.status == "undecided"
-    assert "No head is shown to attend" in verdict([doubtful], evidence)
+    assert headline(evidence).startswith("No head is shown to attend")
+    assert sentences([doubtful], evidence)[0].startswith("Undecided: functions of as few features")
     sure = corrected([one(0, 0.01), one(1, None)])
     evidence = evidence_of(sure, 1, 9)
     assert evidence.status == "detected"
-    assert "chooses which" not in verdict(sure, evidence)
-    assert "one function of 2 features" in verdict(sure, evidence)
+    assert "one boolean function" in headline(evidence)
+    assert "keys by one function of 2 features" in sentences(sure, evidence)[0]
 
 
 def test_functions_are_different_where_both_tables_speak() -> None:
     made = [
         QueryFunction(
-            0, 0, q, "selects", features=["a", "b"], table=table, on_right=1.0, p_value=0.0
+            "L0H0", 0, 0, q, "selects", features=["a", "b"], table=table, on_right=1.0, p_value=0.0
         )
         for q, table in enumerate(["000?", "0001", "0110"])
     ]

@@ -343,7 +343,7 @@ def test_the_same_seed_gives_the_same_result_bit_for_bit() -> None:
 
 def test_json_is_what_the_interface_says(tiny_xor_model, tiny_one_head_model) -> None:
     document = to_json([it.analyze(tiny_one_head_model, "xor", tokens=TOKENS)])
-    assert document["schema"] == "interp-toolkit/2"
+    assert document["schema"] == "interp-toolkit/3"
     (result,) = document["results"]
     assert result["probe"] == "xor"
     (site,) = result["sites"]

@@ -12,7 +12,7 @@ import torch
 
 from interp_studies.jobs.runner import Runner
 from interp_studies.open import bigram_capacity as study
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_toolkit.registry import find
 from interp_toolkit.report.files import dumps
 
@@ -42,10 +42,10 @@ def test_training_beats_the_construction_where_it_is_full() -> None:
         assert values[name]["auc"] > values["svd"]["auc"] + 0.02
 
 
-def findings(low: float, high: float) -> list[Finding]:
+def findings(low: float, high: float) -> list[JudgedClaim]:
     """The study's claims of the interval 0.2 to 0.3, with these ends."""
     return [
-        Finding(f"{i}", (low + high) / 2, low, high, "3 draws", above=0.2, below=0.3)
+        JudgedClaim(f"{i}", (low + high) / 2, low, high, "3 draws", above=0.2, below=0.3)
         for i in range(5)
     ]
 
@@ -73,9 +73,9 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("D_MODEL", 12), ("D_HEAD", 4), ("FEATURES", 30), ("STEPS", 30)):
         monkeypatch.setattr(study, name, value)
     result = find("artefacts", "open/bigram-capacity").run("small", 2, Runner(workers=1))
-    assert len(result.findings) == 5
+    assert len(result.claims) == 5
     assert "bigrams for each of d x d_head numbers" in result.verdict
-    undecided = sum(f.judgement == "undecided" for f in result.findings)
+    undecided = sum(f.judgement == "undecided" for f in result.claims)
     assert undecided > 0  # two sets of bigrams say little
     assert result.verdict.count("not known") == undecided
     assert not result.verdict.startswith("They pass it")

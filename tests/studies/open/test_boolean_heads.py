@@ -65,11 +65,11 @@ def result(tmp_path_factory: pytest.TempPathFactory):
 
 
 def test_exact_claims_are_confirmed_and_few_steps_do_not_confirm_the_others(result) -> None:
-    outcomes = [f.judgement for f in result.findings]
+    outcomes = [f.judgement for f in result.claims]
     assert outcomes[:2] == ["confirmed", "confirmed"]
     assert outcomes[3] != "confirmed"
     assert result.status in ("undecided", "partly_answered")  # of two claims; checks do not count
-    assert [f.check for f in result.findings] == [True, True, True, False, False]
+    assert [f.check for f in result.claims] == [True, True, True, False, False]
     assert result.provenance.seed == 3003
     assert "As many as its threshold degree" in result.verdict
 

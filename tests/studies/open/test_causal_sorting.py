@@ -12,7 +12,7 @@ from scipy import stats
 
 from interp_studies.jobs.runner import Runner
 from interp_studies.open.causal_sorting import claims, study
-from interp_studies.open.seed_claim import finding_of
+from interp_studies.open.seed_claim import judged_claim
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 
@@ -74,9 +74,9 @@ def test_ways_in_a_claim_have_the_presets_seeds() -> None:
 
 @pytest.mark.slow
 def test_two_seeds_of_six_steps_settle_no_foretelling(result) -> None:
-    assert result.findings[-1].judgement == "undecided"
+    assert result.claims[-1].judgement == "undecided"
     assert "is not settled" in result.verdict
-    assert "confirmed" not in {f.judgement for f in result.findings[:2]}
+    assert "confirmed" not in {f.judgement for f in result.claims[:2]}
 
 
 def seeds(*losses: float) -> list[dict]:
@@ -88,7 +88,7 @@ def test_a_ratio_of_losses_is_taken_seed_by_seed() -> None:
     first, second = ("causal", "adam", "low"), ("fixed query", "adam", "low")
     claim = claims.RatioClaim("so", first, second, above=1.0)
     found = {first: seeds(2.0, 8.0, 400.0), second: seeds(1.0, 2.0, 200.0)}
-    ratio = finding_of(claims._ratio(found, claim), 0.95)
+    ratio = judged_claim(claims._ratio(found, claim), 0.95)
     logs = [math.log(x) for x in (2, 4, 2)]
     mean, spread = np.mean(logs), np.std(logs, ddof=1)
     assert ratio.value == pytest.approx(math.exp(mean))

@@ -11,7 +11,7 @@ import pytest
 
 from interp_studies.jobs.runner import Runner
 from interp_studies.open import quadratic_or_relu as study
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_toolkit.registry import find
 from interp_toolkit.report.files import dumps
 
@@ -55,10 +55,10 @@ def test_ratios_are_geometric_means_over_widths() -> None:
     assert found["gap 1"] == pytest.approx([0.4])
 
 
-def findings(low: float, high: float) -> list[Finding]:
+def findings(low: float, high: float) -> list[JudgedClaim]:
     """The study's claims of the interval 0.2 to 0.3, with these ends."""
     return [
-        Finding(f"{i}", (low + high) / 2, low, high, "3 draws", above=0.2, below=0.3)
+        JudgedClaim(f"{i}", (low + high) / 2, low, high, "3 draws", above=0.2, below=0.3)
         for i in range(5)
     ]
 
@@ -74,8 +74,8 @@ def test_the_verdict_says_no_more_than_each_judgement() -> None:
 def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "DIMS", (5, 6))
     result = find("artefacts", "open/quadratic-or-relu").run("small", 2, Runner(workers=1))
-    assert len(result.findings) == 5
-    undecided = sum(f.judgement == "undecided" for f in result.findings)
+    assert len(result.claims) == 5
+    undecided = sum(f.judgement == "undecided" for f in result.claims)
     assert undecided > 0  # two draws say little
     assert result.verdict.count("not known") == undecided
     for figure in result.figures():

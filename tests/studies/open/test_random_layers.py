@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 import pytest
 
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.open.random_layers import study
 from interp_studies.open.random_layers.figures import width_figure, width_table
 from interp_studies.open.random_layers.layers import KINDS
@@ -104,10 +104,10 @@ def test_exponents_and_ratios_are_taken_by_seed() -> None:
     assert len(study.judge({k: [v[0], v[0] + 0.01] for k, v in found.items()})) == 7
 
 
-def findings(low: float, high: float) -> list[Finding]:
+def findings(low: float, high: float) -> list[JudgedClaim]:
     """The study's claims of the interval 0.2 to 0.3, with these ends."""
     return [
-        Finding(f"{i}", (low + high) / 2, low, high, "3 draws", above=0.2, below=0.3)
+        JudgedClaim(f"{i}", (low + high) / 2, low, high, "3 draws", above=0.2, below=0.3)
         for i in range(7)
     ]
 
@@ -119,7 +119,7 @@ def test_the_verdict_says_no_more_than_each_judgement() -> None:
         assert claim not in undecided
         assert claim in study.verdict(findings(0.22, 0.28))
     nothing = [
-        Finding(f"{i}", math.nan, -math.inf, math.inf, "1 draw", above=0.2) for i in range(7)
+        JudgedClaim(f"{i}", math.nan, -math.inf, math.inf, "1 draw", above=0.2) for i in range(7)
     ]
     assert "inf" not in study.verdict(nothing)
     assert "nan" not in study.verdict(nothing)
@@ -135,8 +135,8 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(study, "FEATURES", (8, 10))
     monkeypatch.setattr(study, "WIDTHS", (24, 48, 96))
     result = find("artefacts", "open/random-layers").run("small", 2, Runner(workers=1))
-    assert len(result.findings) == 7
-    undecided = [f for f in result.findings if f.judgement == "undecided"]
+    assert len(result.claims) == 7
+    undecided = [f for f in result.claims if f.judgement == "undecided"]
     assert undecided  # two draws say little
     assert "not known" in result.verdict
     assert "All random layers" not in result.verdict

@@ -6,19 +6,19 @@ import math
 
 import pytest
 
-from interp_studies.open.finding import Finding, coverage_of_each
+from interp_studies.open.claim import JudgedClaim, coverage_of_each
 from interp_studies.open.seed_claim import (
     SeedClaim,
-    finding_of,
     in_words,
+    judged_claim,
     outcome_in_words,
 )
 from interp_studies.power_law import exponent, exponential_residual, power_residual
 
 
-def found_in(values, level: float = 0.95, factor: bool = False) -> Finding:
+def found_in(values, level: float = 0.95, factor: bool = False) -> JudgedClaim:
     """What comes of the claim that the mean lies above 1/2."""
-    return finding_of(SeedClaim("c", values, above=0.5, factor=factor), level)
+    return judged_claim(SeedClaim("c", values, above=0.5, factor=factor), level)
 
 
 def test_a_finding_is_the_mean_over_seeds_with_its_interval() -> None:

@@ -7,10 +7,10 @@ SCHEMA = json.loads((Path(__file__).parents[3] / "docs/results.schema.json").rea
 
 
 def test_a_finding_has_the_keys_of_the_schema() -> None:
-    from interp_studies.open.finding import Finding
+    from interp_studies.open.claim import JudgedClaim
     from interp_toolkit.results import jsonable
 
-    found = jsonable(Finding("it is so", 0.5, 0.1, 1.0, "3 seeds", above=0.2))
-    described = SCHEMA["$defs"]["finding"]
+    found = jsonable(JudgedClaim("it is so", 0.5, 0.1, 1.0, "3 seeds", above=0.2))
+    described = SCHEMA["$defs"]["claim"]
     assert set(found) == set(described["required"]) == set(described["properties"])
     assert found["below"] is None

@@ -10,7 +10,7 @@ import pytest
 
 from interp_studies.jobs.runner import Runner
 from interp_studies.open import stacked_errors
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.power_law import exponent
 from interp_toolkit.registry import find
 from interp_toolkit.report.files import dumps
@@ -57,10 +57,10 @@ def test_which_law_fits_is_told_by_residuals() -> None:
             assert law == pytest.approx([expected, expected])
 
 
-def findings(low: float, high: float) -> list[Finding]:
+def findings(low: float, high: float) -> list[JudgedClaim]:
     """Seven claims of the interval 0.2 to 0.3, with these ends."""
     return [
-        Finding(f"{i}", (low + high) / 2, low, high, "3 circuits", above=0.2, below=0.3)
+        JudgedClaim(f"{i}", (low + high) / 2, low, high, "3 circuits", above=0.2, below=0.3)
         for i in range(7)
     ]
 
@@ -82,10 +82,10 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
     result = find("artefacts", "open/stacked-errors").run(
         "small", 2, Runner(workers=1, first_seed=5)
     )
-    assert len(result.findings) == 7
+    assert len(result.claims) == 7
     assert {v["seed"] for v in result.jobs.values()} == {5, 6}
     assert result.provenance.seed == 5
-    undecided = sum(f.judgement == "undecided" for f in result.findings)
+    undecided = sum(f.judgement == "undecided" for f in result.claims)
     assert undecided > 0  # two circuits say little
     assert result.verdict.count("not known") >= undecided
     for figure in result.figures():

@@ -326,7 +326,7 @@ def test_the_fall_along_the_pairs_is_judged_over_seeds(
     monkeypatch.setattr(cells, "train_variant", made)
     result = scaling.FIGURE_2.run("small", None, Runner(tmp_path, workers=1))
     assert len(result.jobs) == 4 * 4 + 2 * 2 * 2
-    [standard] = result.findings
+    [standard] = result.claims
     assert standard.value == pytest.approx(0.5 - 0.01)
     # t of 2 degrees of freedom at 95 % coverage, times the spread 0.01 over sqrt(3); and what
     # the test rows, the same in all seeds, leave open of the four accuracies
@@ -345,7 +345,7 @@ def test_the_fall_along_the_pairs_is_judged_over_seeds(
     assert set(result.evidence.judgements.values()) == {"confirmed"}
     assert result.quantities[0].seeds == 1  # the table itself has one of each
     one = scaling.FIGURE_2.run("small", 1, Runner(workers=1))
-    assert {f.judgement for f in one.findings} == {"undecided"}
+    assert {f.judgement for f in one.claims} == {"undecided"}
 
 
 def test_a_preset_trains_the_seeds_of_its_own_ends_alone() -> None:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.open.partly_random_heads import study
 from interp_studies.open.partly_random_heads.training import Condition, PartlyFrozen, settings_of
 from interp_toolkit.report.html import to_html
@@ -138,7 +138,7 @@ def test_every_clause_of_the_verdict_rests_on_its_claim(claim: str, clause: str)
     names = [*found, "gain"]
     for open_ in (None, claim):
         findings = [
-            Finding(name, 0.0, -1.0, 1.0, "8 seeds", above=0.0 if name == open_ else -2.0)
+            JudgedClaim(name, 0.0, -1.0, 1.0, "8 seeds", above=0.0 if name == open_ else -2.0)
             for name in names
         ]
         text = study._verdict(findings, found, study.SETTINGS["small"])
@@ -158,7 +158,7 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     result = study.partly_random_heads("small", 2, Runner(tmp_path, workers=1, first_seed=5))
     assert len(result.jobs) == 2 * 7
     assert {job["seed"] for job in result.jobs.values()} == {5, 6}
-    assert len(result.findings) == 8
+    assert len(result.claims) == 8
     assert "Retrieval of 2 pairs, two layers of 2 heads" in result.verdict
     table = result.details[0]
     assert [row[0] for row in table.rows] == [c.name for c in study.conditions(2)]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.random_attention.covariance.recursion import mean_diagonal
 from interp_studies.random_attention.depth.models import MAIN, DepthSizes, untrained
 from interp_studies.random_attention.shaping import signals, study
@@ -101,8 +101,8 @@ def test_gradients_of_a_model_are_those_of_its_loss() -> None:
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
     result = study.reproduce_shaping("small", 2, Runner(tmp_path, workers=1))
-    assert len(result.findings) == 13
-    assert {f.judgement for f in result.findings} <= {"confirmed", "refuted", "undecided"}
+    assert len(result.claims) == 13
+    assert {f.judgement for f in result.claims} <= {"confirmed", "refuted", "undecided"}
     assert "In attention layers alone, 8 wide" in result.verdict
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
@@ -133,7 +133,9 @@ CLAUSES = {
 def test_every_clause_of_the_verdict_rests_on_its_claims(not_confirmed: int) -> None:
     """With one claim after the other undecided, the clauses that rest on it are not said."""
     findings = [
-        Finding(f"claim {i}", 0.0, -1.0, 1.0, "2 seeds", above=0.0 if i == not_confirmed else -2.0)
+        JudgedClaim(
+            f"claim {i}", 0.0, -1.0, 1.0, "2 seeds", above=0.0 if i == not_confirmed else -2.0
+        )
         for i in range(13)
     ]
     text = study._verdict(findings, TINY)

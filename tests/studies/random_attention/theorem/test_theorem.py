@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.finding import Finding
+from interp_studies.open.claim import JudgedClaim
 from interp_studies.open.seed_claim import counted, judged
 from interp_studies.random_attention.theorem import study
 from interp_studies.random_attention.theorem.fits import (
@@ -179,11 +179,11 @@ def test_without_order_the_token_before_has_this_much_left() -> None:
     assert pytest.approx(share, abs=3e-3) == study.WITHOUT_ORDER
 
 
-def made_claims(**wide: bool) -> list[Finding]:
+def made_claims(**wide: bool) -> list[JudgedClaim]:
     """The claims of the study, confirmed, but for those that are said to be wide."""
     names = [*FUNCTIONS, "first", "still", "ratio", "qk", "mixit", "beats", "retrieves", "order"]
     return [
-        Finding(name, 0.0, -1.0, 1.0, "2 seeds", above=0.0 if wide.get(name) else -2.0)
+        JudgedClaim(name, 0.0, -1.0, 1.0, "2 seeds", above=0.0 if wide.get(name) else -2.0)
         for name in names
     ]
 
@@ -235,7 +235,7 @@ def test_what_holds_by_construction_is_no_claim() -> None:
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
     result = study.reproduce_theorem("small", 2, Runner(tmp_path, workers=1))
-    assert len(result.findings) == 13
+    assert len(result.claims) == 13
     exact = [q for q in result.quantities if q.expected is not None]
     assert [q.reached for q in exact] == [True, True]
     assert "MixiT's attention is linear to" in result.verdict
@@ -245,7 +245,7 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert "Every fit" in page
     assert "By definition beside ours" in page
     assert "Theirs" not in page
-    [still] = [f for f in result.findings if f.claim.startswith("MixiT, W_V alone")]
+    [still] = [f for f in result.claims if f.claim.startswith("MixiT, W_V alone")]
     assert still.low == pytest.approx(1, abs=1e-3)  # 8 heads span all there is
-    [first] = [f for f in result.findings if "first position" in f.claim]
+    [first] = [f for f in result.claims if "first position" in f.claim]
     assert first.value == pytest.approx(1, abs=0.05)

@@ -78,7 +78,7 @@ def test_study_from_made_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
     monkeypatch.setattr(study, "variant_rates", made)
     result = study.reproduce_throughput("small", 3, Runner(tmp_path, workers=1))
-    frozen, mixit = result.findings
+    frozen, mixit = result.claims
     assert frozen.value == pytest.approx(0.1)  # rounds' medians: 10 %, whatever the second does
     assert mixit.value == pytest.approx((1 / 30 + 0.0 - 1 / 30) / 3, abs=1e-12)
     assert (frozen.judgement, mixit.judgement) == ("undecided", "undecided")

@@ -9,9 +9,8 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from interp_toolkit.circuits.composition import result as figures
-from interp_toolkit.circuits.composition.analysis import COMPOSITION
-from interp_toolkit.circuits.composition.result import LISTED
+from interp_toolkit.circuits import composition
+from interp_toolkit.circuits.composition import COMPOSITION, LISTED, SHOWN
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.transformer.config import TransformerConfig
@@ -42,12 +41,15 @@ def planted() -> Transformer:
 def test_the_planted_pair_is_the_verdict(planted) -> None:
     result = COMPOSITION(planted)
     assert result.status == "detected"
-    assert "1 of 81 pairs" in result.verdict
-    assert "L0H2 into the keys of L2H1" in result.verdict
-    assert result.counts["K"]["significant"] == 1
-    assert sum(count["significant"] for count in result.counts.values()) == 1
+    assert result.headline.endswith("from weights alone: L0H2 → L2H1 (K).")
+    assert result.findings[0].startswith("Of 81 pairs and kinds of composition")
+    assert "Q 0, K 1, V 0" in result.findings[0]
+    assert "do not show whether the model uses" in result.findings[-1]
+    assert result.counts["K"].significant == 1
+    assert sum(count.significant for count in result.counts.values()) == 1
     pairs, counts = result.tables()
     assert pairs.rows[0][:3] == ["K", "L0H2", "L2H1"]
+    assert len(pairs.rows) == SHOWN
     assert list(pairs.highlight) == [0]
     assert [row[1] for row in counts.rows] == [27, 27, 27]
     assert len(result.to_frame()) == 81
@@ -56,7 +58,7 @@ def test_the_planted_pair_is_the_verdict(planted) -> None:
 def test_without_a_pair_it_says_so() -> None:
     result = COMPOSITION(random_model(1))
     assert result.status == "not_detected"
-    assert result.verdict.startswith("No pair")
+    assert result.verdict.startswith("No composition between heads is detected")
     assert not result.tables()[0].highlight
 
 
@@ -65,7 +67,7 @@ def test_without_a_comparison_it_is_undecided() -> None:
     assert result.evidence.pairs == 0
     assert result.status == "undecided"
     assert result.evidence.reason == "no comparison could be made"
-    assert "adjusted p" not in result.verdict
+    assert result.findings == ["Undecided: no comparison could be made."]
 
 
 def test_its_json_is_plain_and_its_figures_are_plotlys(planted) -> None:
@@ -91,7 +93,7 @@ def test_the_map_shows_each_pair_where_it_belongs(planted) -> None:
 
 
 def test_large_models_are_shown_layer_by_layer(planted, monkeypatch) -> None:
-    monkeypatch.setattr(figures, "MOST_HEADS", 4)
+    monkeypatch.setattr(composition, "MOST_HEADS", 4)
     result = COMPOSITION(planted)
     trace = next(f for f in result.figures() if f.title == "K-composition").data[0]
     assert trace["y"] == ["0", "1"]

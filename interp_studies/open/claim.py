@@ -26,7 +26,7 @@ def coverage_of_each(n_claims: int) -> float:
 
 
 @dataclass(frozen=True)
-class Finding:
+class JudgedClaim:
     """One claim of a study and what came of it.
 
     Attributes:
@@ -65,7 +65,7 @@ class Finding:
         return "refuted" if self.high < self.above or self.low > self.below else "undecided"
 
 
-def findings_table(findings: Sequence[Finding]) -> Table:
+def claims_table(findings: Sequence[JudgedClaim]) -> Table:
     """Every claim with its interval and its outcome."""
     rows = [
         [

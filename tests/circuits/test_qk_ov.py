@@ -9,9 +9,8 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
-from interp_toolkit.circuits.composition.analysis import COMPOSITION
-from interp_toolkit.circuits.qk_ov.analysis import OV, QK
-from interp_toolkit.circuits.qk_ov.result import OVResult, QKResult
+from interp_toolkit.circuits.composition import COMPOSITION
+from interp_toolkit.circuits.qk_ov import OV, QK, OVFinding, QKFinding
 from interp_toolkit.circuits.weights.ov import ov_circuit
 from interp_toolkit.circuits.weights.qk import qk_circuit
 from interp_toolkit.errors import InputError
@@ -47,8 +46,10 @@ def drawn(result) -> None:
 @pytest.mark.parametrize(("circuit", "place"), [("ov", "L0H1"), ("qk", "L1H2")])
 def test_the_planted_head_is_the_verdict_over_all(circuit, place, planted) -> None:
     result = ANALYSES[circuit](planted)
-    assert "1 of 6 heads" in result.verdict
-    assert place in result.verdict
+    assert result.status == "detected"
+    assert result.headline.endswith(f" circuit, from weights alone: {place}.")
+    assert result.findings[0].startswith("1 of 6 heads maps")
+    assert result.findings[-1] == "Weights do not show whether the model uses these circuits."
     table = result.tables()[0]
     assert [table.rows[i][0] for i in table.highlight] == [place]
     assert len(result.to_frame()) == 6
@@ -60,7 +61,7 @@ def test_the_planted_head_is_the_verdict_over_all(circuit, place, planted) -> No
 def test_effective_ranks_are_those_of_the_dense_circuits(circuit, planted) -> None:
     result = ANALYSES[circuit](planted)
     for record in result.heads:
-        w, head = weights(planted).layer(record["layer"]), record["head"]
+        w, head = weights(planted).layer(record.layer), record.head
         centre = torch.eye(24) - 1 / 24
         if circuit == "ov":
             dense = centre @ w.W_V[head] @ w.W_O[head]
@@ -68,7 +69,7 @@ def test_effective_ranks_are_those_of_the_dense_circuits(circuit, planted) -> No
             dense = centre @ w.W_Q[head] @ w.W_K[head].T @ centre
         squares = torch.linalg.svdvals(dense.double()).detach().numpy() ** 2
         expected = squares.sum() ** 2 / (squares**2).sum()
-        assert record["effective_rank"] == pytest.approx(expected, rel=1e-4)
+        assert record.effective_rank == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["own", "own-rotary", "gpt2", "llama", "gemma2", "alibi", "bloom"])
@@ -76,7 +77,7 @@ def test_effective_ranks_are_those_of_the_dense_circuits(circuit, planted) -> No
 def test_one_head_is_taken_apart(circuit, kind, zoo) -> None:
     model = zoo(kind)
     result = ANALYSES[circuit](model, layer=1, head=2)
-    assert isinstance(result, OVResult if circuit == "ov" else QKResult)
+    assert isinstance(result, OVFinding if circuit == "ov" else QKFinding)
     if circuit == "ov":
         scores = ov_circuit(model, 1, 2).tokens()
     else:
@@ -86,18 +87,23 @@ def test_one_head_is_taken_apart(circuit, kind, zoo) -> None:
     matrix = scores.matrix().numpy()
     left, right = ("source", "logit") if circuit == "ov" else ("query", "key")
     first = result.pairs[0]
-    assert first["score"] == pytest.approx(matrix.max(), rel=1e-5)
-    assert matrix[first[f"{left}_id"], first[f"{right}_id"]] == pytest.approx(first["score"])
+    assert first.score == pytest.approx(matrix.max(), rel=1e-5)
+    assert matrix[getattr(first, f"{left}_id"), getattr(first, f"{right}_id")] == pytest.approx(
+        first.score
+    )
     assert len(result.components) == 2 * min(5, len(result.singular_values))
-    shares = [c["share"] for c in result.components if c["sign"] == "+"]
+    shares = [c.share for c in result.components if c.sign == "+"]
     squares = np.array(result.singular_values) ** 2
     assert shares == pytest.approx(squares[: len(shares)] / squares.sum())
     assert "L1H2 has effective rank" in result.verdict
     assert any("earlier layers" in note for note in result.notes)
     assert [table.title for table in result.tables()][:2] == ["Token pairs", "Components"]
     trace = result.figures()[0].data[0]
-    row, column = (trace["y"].index(str(first[left])), trace["x"].index(str(first[right])))
-    assert trace["z"][row][column] == pytest.approx(first["score"], rel=1e-3)
+    row, column = (
+        trace["y"].index(str(getattr(first, left))),
+        trace["x"].index(str(getattr(first, right))),
+    )
+    assert trace["z"][row][column] == pytest.approx(first.score, rel=1e-3)
     json.dumps(result.to_dict(), allow_nan=False)
     drawn(result)
 
@@ -115,9 +121,9 @@ def test_tokens_read_as_the_tokenizer_says(planted) -> None:
     finally:
         del planted.tokenizer
     for pair in result.pairs:
-        token = pair["source_id"]
+        token = pair.source_id
         expected = str(token) if token > 20 else "'same'" if token < 5 else f"'word{token}'"
-        assert pair["source"] == expected
+        assert pair.source == expected
     labels = result.figures()[0].data[0]["y"]
     assert len(set(labels)) == len(labels)
 
@@ -127,7 +133,7 @@ def test_positions_are_where_the_head_stands_or_how_far_it_looks(zoo) -> None:
         result = QK(zoo(kind), layer=0, head=1, position=3)
         taken = qk_circuit(zoo(kind), 0, 1)
         scores = taken.tokens(*expected) if expected else taken.at_distance(3).tokens()
-        assert result.pairs[0]["score"] == pytest.approx(float(scores.matrix().max()))
+        assert result.pairs[0].score == pytest.approx(float(scores.matrix().max()))
 
 
 def test_a_head_of_zeros_is_named(planted) -> None:
@@ -137,8 +143,8 @@ def test_a_head_of_zeros_is_named(planted) -> None:
         result = OV(planted, layer=0, head=0)
         planted.blocks[0].attn.W_O[0] = kept
     assert "is zero" in result.verdict
-    record = next(r for r in result.heads if (r["layer"], r["head"]) == (0, 0))
-    assert record["ov_copying"] is None
+    record = next(r for r in result.heads if (r.layer, r.head) == (0, 0))
+    assert record.ov_copying is None
     json.dumps(result.to_dict(), allow_nan=False)
 
 
@@ -159,7 +165,7 @@ def test_what_cannot_be_asked_is_refused(planted, zoo) -> None:
 
 def test_without_layer_and_head_a_model_that_cannot_be_read_says_why(zoo) -> None:
     result = QK(zoo("qwen3"))
-    assert result.verdict.startswith("No head")
+    assert result.verdict.startswith("No head's matching score")
     assert any("query-key norms" in note for note in result.notes)
     assert np.isnan(result.to_frame()["qk_matching"].to_numpy(float)).all()
 

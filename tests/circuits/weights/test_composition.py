@@ -10,7 +10,7 @@ import pytest
 import torch
 from scipy import stats
 
-from interp_toolkit.circuits.composition.scores import MODES, composition_scores
+from interp_toolkit.circuits.weights.composition import MODES, composition_scores
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.running.interventions import reinitialised

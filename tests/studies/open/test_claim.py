@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_studies.open.finding import Finding, coverage_of_each
+from interp_studies.open.claim import JudgedClaim, coverage_of_each
 from interp_studies.open.result import FRESH, OpenResult, open_evidence
 from interp_toolkit.results import Provenance
 
 finite = st.floats(-10, 10)
 
 
-def finding(low: float, high: float, **bounds: float) -> Finding:
-    return Finding("it is so", (low + high) / 2, low, high, "3 seeds", **bounds)
+def finding(low: float, high: float, **bounds: float) -> JudgedClaim:
+    return JudgedClaim("it is so", (low + high) / 2, low, high, "3 seeds", **bounds)
 
 
 def test_outcomes_at_a_bound() -> None:
@@ -38,11 +38,11 @@ def test_the_opposite_claim_has_the_opposite_outcome(a: float, b: float, bound: 
 
 def test_an_estimate_lies_in_its_interval() -> None:
     with pytest.raises(ValueError, match="lies outside"):
-        Finding("it is so", 2.0, 0.0, 1.0, "3 seeds", above=0.0)
+        JudgedClaim("it is so", 2.0, 0.0, 1.0, "3 seeds", above=0.0)
     with pytest.raises(ValueError, match="nothing lies above"):
         finding(0.0, 1.0, above=2.0, below=1.0)
     with pytest.raises(ValueError, match="lies outside"):
-        Finding("it is so", math.nan, 0.0, 1.0, "3 seeds", above=0.0)
+        JudgedClaim("it is so", math.nan, 0.0, 1.0, "3 seeds", above=0.0)
 
 
 def test_claims_share_the_error() -> None:
@@ -55,7 +55,7 @@ def test_status_counts_what_is_decided() -> None:
     assert open_evidence([yes, no]).status == "answered"
     assert open_evidence([yes, open_]).status == "partly_answered"
     assert open_evidence([open_]).status == "undecided"
-    check = Finding("it is made so", 1.0, 1.0, 1.0, "all", above=0.5, check=True)
+    check = JudgedClaim("it is made so", 1.0, 1.0, 1.0, "all", above=0.5, check=True)
     assert open_evidence([check, open_]).status == "undecided"
     found_on = open_evidence([yes, no], range(2))
     assert found_on.status == "undecided"
@@ -73,4 +73,4 @@ def test_tables_and_frame() -> None:
         ["it is so", "claim", "confirmed", 0.7, 0.6, 0.8, "3 seeds", None]
     ]
     assert list(result.to_frame()["judgement"]) == ["confirmed"]
-    assert result.to_dict()["findings"][0]["below"] is None
+    assert result.to_dict()["claims"][0]["below"] is None

@@ -1,0 +1,274 @@
+"""Which heads read what earlier heads write, from weights alone: `--probe composition`.
+
+Every pair of heads is scored for Q-, K- and V-composition (`weights.composition`), against the
+same pair with the residual coordinates that the later head reads in random order and with random
+signs; p-values are adjusted over all pairs and the three kinds.
+
+Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from interp_toolkit import plots
+from interp_toolkit.circuits.weights.composition import (
+    MODES,
+    CompositionScores,
+    composable_layers,
+    composition_scores,
+)
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import comparisons_status
+from interp_toolkit.finding import Finding, Run, analysis, column, records
+from interp_toolkit.models.weights.view import weights
+from interp_toolkit.options import Options
+from interp_toolkit.results import Evidence, Figure, head_name
+from interp_toolkit.stats import LEVEL
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LISTED = 100  # pairs in the JSON beyond the significant ones
+SHOWN = 20  # pairs in the table
+MOST_HEADS = 200  # drawn head by head; larger models are drawn layer by layer
+READS = {"Q": "queries", "K": "keys", "V": "values"}
+NULL = "the residual coordinates that the reader reads, in random order and with random signs"
+ADJUSTED = "Holm, over all pairs and the three kinds of composition"
+
+
+class CompositionOptions(Options):
+    """Options of `--probe composition`: none of its own."""
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A head and a later one that reads it with its queries, keys or values (`mode` Q, K or V)."""
+
+    mode: str = column("kind")
+    writer: str = column("writer")
+    reader: str = column("reader")
+    writer_layer: int = column()
+    writer_head: int = column()
+    reader_layer: int = column()
+    reader_head: int = column()
+    score: float = column("score")
+    baseline: float = column("baseline")
+    z: float = column("z")
+    p_value: float = column("p")
+    p_adjusted: float = column("adjusted p")
+    q_value: float = column()
+
+    def __str__(self) -> str:
+        return f"{self.writer} → {self.reader} ({self.mode})"
+
+
+@dataclass(frozen=True)
+class Count:
+    """Pairs of one kind of composition."""
+
+    pairs: int = column("pairs")
+    significant: int = column("significant")
+    share_below_level: float = column("share p ≤ 0.05")
+    largest_score: float = column("largest score")
+
+
+@dataclass(frozen=True)
+class CompositionEvidence(Evidence):
+    """How many of all pairs, in the three kinds of composition, are beyond the null."""
+
+    pairs: int = column("comparisons")
+    significant: int = column("significant")
+    level: float = column("level of adjusted p")
+    null: str = column("null")
+    adjusted: str = column("adjusted by")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompositionFinding(Finding):
+    """Composition of all pairs of heads.
+
+    Attributes:
+        pairs: those significant and the `LISTED` next by p-value.
+        counts: by kind of composition.
+        scores: of all pairs, as arrays.
+    """
+
+    evidence: CompositionEvidence
+    pairs: Sequence[Pair] = records(
+        Pair,
+        "Pairs",
+        "The head that writes and the one that reads, with its queries (Q), keys (K) or values "
+        "(V). Baseline: root mean square of the score with residual coordinates in random order; "
+        "z and p are of the overlap of what is written and what is read.",
+        lambda pair: pair.p_adjusted <= LEVEL,
+        most=SHOWN,
+    )
+    counts: Mapping[str, Count] = records(
+        Count,
+        "By kind",
+        "Significant: adjusted over all pairs and kinds. Random weights give p ≤ 0.05, unadjusted, "
+        "in a share of about 0.05 of the pairs.",
+        key="kind",
+    )
+    scores: CompositionScores = field(repr=False)
+
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"scores"})
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row per pair and mode, all of them, the smallest p-values first."""
+        return self.scores.to_frame()
+
+
+def analyze(run: Run[CompositionOptions]) -> CompositionFinding:
+    """Score all pairs of heads of a model with two layers or more.
+
+    Raises:
+        InputError: fewer than two layers whose attention weights can be read.
+    """
+    run.progress("composition of all pairs of heads")
+    scores = composition_scores(run.model, run.memory)
+    frame = scores.to_frame()
+    counts = {}
+    for mode in MODES:
+        of_mode = frame[frame["mode"] == mode]
+        p_values = of_mode.p_value.dropna()
+        counts[mode] = Count(
+            pairs=len(p_values),
+            significant=int((of_mode.p_adjusted <= LEVEL).sum()),
+            share_below_level=float((p_values <= LEVEL).mean()),
+            largest_score=float(of_mode.score.max()),
+        )
+    status, reason = comparisons_status(frame.p_adjusted.to_numpy(float), LEVEL)
+    n_pairs = sum(count.pairs for count in counts.values())
+    significant = sum(count.significant for count in counts.values())
+    pairs = [
+        Pair(
+            writer=head_name(row["writer_layer"], row["writer_head"]),
+            reader=head_name(row["reader_layer"], row["reader_head"]),
+            **{str(name): value for name, value in row.items()},
+        )
+        for row in frame.head(significant + LISTED).to_dict("records")
+    ]
+    modes = sorted(MODES, key=lambda mode: bool(pairs) and mode != pairs[0].mode)
+    return CompositionFinding(
+        headline=headline(pairs, significant, n_pairs),
+        findings=sentences(pairs, counts, n_pairs),
+        evidence=CompositionEvidence(
+            status, n_pairs, significant, LEVEL, NULL, ADJUSTED, reason=reason
+        ),
+        provenance=run.provenance(),
+        pairs=pairs,
+        counts=counts,
+        notes=scores.notes,
+        scores=scores,
+        plots=[composition_map(scores, mode) for mode in modes],
+    )
+
+
+def strongest(pairs: Sequence[Pair]) -> Pair:
+    """The significant pair with the largest score; the smallest p-value where none is."""
+    significant = [pair for pair in pairs if pair.p_adjusted <= LEVEL]
+    return max(significant, key=lambda pair: pair.score, default=pairs[0])
+
+
+def headline(pairs: Sequence[Pair], significant: int, n_pairs: int) -> str:
+    """How many pairs compose, and which most."""
+    if not n_pairs:
+        return "No pair of heads has weights that could be compared with permuted ones."
+    if not significant:
+        return "No composition between heads is detected from weights alone."
+    if significant == 1:
+        return f"One composition exceeds chance, from weights alone: {strongest(pairs)}."
+    return (
+        f"{significant:,} compositions between heads exceed chance, from weights alone; the "
+        f"strongest is {strongest(pairs)}."
+    )
+
+
+def sentences(pairs: Sequence[Pair], counts: Mapping[str, Count], n_pairs: int) -> list[str]:
+    """Counts by kind, the strongest pair or that of the smallest p, what weights cannot say."""
+    if not n_pairs:
+        return ["Undecided: no comparison could be made."]
+    by_mode = ", ".join(f"{mode} {count.significant:,}" for mode, count in counts.items())
+    pair = strongest(pairs)
+    which = "Largest score" if pair.p_adjusted <= LEVEL else "Smallest p"
+    return [
+        f"Of {n_pairs:,} pairs and kinds of composition, these exceed residual coordinates in "
+        f"random order: {by_mode} (p ≤ {LEVEL:g}, Holm).",
+        f"{which}: {pair}, score {pair.score:.3g}, chance {pair.baseline:.3g}, "
+        f"adjusted p = {pair.p_adjusted:.2g}.",
+        "Weights do not show whether the model uses a composition.",
+    ]
+
+
+def composition_map(scores: CompositionScores, mode: str) -> Figure:
+    """Writers by readers: heads or, in large models, the clearest pair of each two layers."""
+    index = MODES.index(mode)
+    n_layers, n_heads = scores.score.shape[1:3]
+    by_head = n_layers * n_heads <= MOST_HEADS
+    score, baseline, p_value, p_adjusted = (
+        _flat(values[index], scores.z[index], by_head)
+        for values in (scores.score, scores.baseline, scores.p_value, scores.p_adjusted)
+    )
+    names = [head_name(layer, head) for layer in range(n_layers) for head in range(n_heads)]
+    names = names if by_head else [str(layer) for layer in range(n_layers)]
+    size = n_heads if by_head else 1
+    writers, readers = slice(None, -size), slice(size, None)  # the last layer feeds no head
+    beside = np.stack([score, baseline, p_value, p_adjusted], -1)[writers, readers]
+    ratio = (score / baseline)[writers, readers]
+    trace = plots.heatmap(names[readers], names[writers], plots.rounded(ratio), "score / baseline")
+    trace |= plots.SILENT_HOLES | plots.hover(
+        "%{y} into %{x}<br>score %{customdata[0]}<br>baseline %{customdata[1]}"
+        "<br>p %{customdata[2]}<br>adjusted p %{customdata[3]}",
+        plots.rounded(beside),
+    )
+    unit = "head" if by_head else "layer"
+    layout = plots.layout(
+        plots.axis(f"reading {unit}", "category") | plots.NO_GRID,
+        plots.axis(f"writing {unit}", "category") | plots.NO_GRID | plots.DOWNWARD,
+    )
+    caption = (
+        f"How much the {READS[mode]} of later heads read of what earlier heads write; 1 is "
+        "what residual coordinates in random order give."
+    )
+    if not by_head:
+        caption += " Each cell shows the pair of heads with the largest z."
+    return Figure(f"{mode}-composition", caption, [trace], layout)
+
+
+def _flat(values: np.ndarray, z: np.ndarray, by_head: bool) -> np.ndarray:
+    """[writer, reader]: heads, or layers with the value of the pair that has the largest z."""
+    n_layers, n_heads = values.shape[:2]
+    if by_head:
+        heads: np.ndarray = values.reshape(n_layers * n_heads, -1)
+        return heads
+    pairs = values.transpose(0, 2, 1, 3).reshape(n_layers, n_layers, -1)
+    size = np.nan_to_num(z.transpose(0, 2, 1, 3).reshape(pairs.shape), nan=-np.inf)
+    layers: np.ndarray = np.take_along_axis(pairs, size.argmax(-1)[..., None], -1)[..., 0]
+    return layers
+
+
+def unfit(model: Any, data: FeatureData | None) -> str | None:
+    """Why the analysis cannot run on this model; None where it can."""
+    if int(model.cfg.n_layers) < 2:
+        return "needs two layers"
+    try:
+        composable_layers(weights(model))
+    except InputError as error:
+        return str(error)
+    return None
+
+
+COMPOSITION = analysis(
+    "composition",
+    "which heads' outputs later heads read with queries, keys and values, from weights alone",
+    CompositionOptions,
+    analyze,
+    unfit,
+)

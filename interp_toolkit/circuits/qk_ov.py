@@ -1,0 +1,527 @@
+"""QK and OV circuits of heads, from weights alone: `--probe qk` and `--probe ov`.
+
+Of every head: the effective rank of its circuit, and whether the circuit maps tokens to themselves
+more than with the residual coordinates that the head reads in random order and with random signs
+(`weights.self_scores`: matching for QK, copying for OV). Of one head (`--layer N --head N`): its
+singular values, the tokens that its largest components read and write, and the token pairs with
+the largest scores (`weights.qk`, `weights.ov`).
+
+Source: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import torch
+from jaxtyping import Float
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from interp_toolkit import plots
+from interp_toolkit.circuits.weights.ov import ov_circuit
+from interp_toolkit.circuits.weights.qk import qk_circuit
+from interp_toolkit.circuits.weights.self_scores import weight_scores
+from interp_toolkit.circuits.weights.token_scores import (
+    TokenPair,
+    TokenScores,
+    read_through,
+    written_through,
+)
+from interp_toolkit.data import FeatureData
+from interp_toolkit.errors import InputError
+from interp_toolkit.evidence import comparisons_status
+from interp_toolkit.finding import Finding, Run, analysis, column, records
+from interp_toolkit.formatting import listed
+from interp_toolkit.models.about.info import token_words
+from interp_toolkit.models.weights.view import ModelWeights, weights
+from interp_toolkit.options import Options, Position
+from interp_toolkit.plots import CLASS_COLORS
+from interp_toolkit.results import Evidence, Figure, Table, head_name, jsonable
+from interp_toolkit.stats import LEVEL
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+COMPONENTS = 5  # listed of one head
+PAIRS = 20  # listed of one head
+TOKENS = 5  # listed at either end of a component
+AXIS = 12  # tokens on either axis of the figure of pairs
+BASIS = "weights alone: what a head would do, not whether the model makes use of it"
+NULL = "the residual coordinates that the head reads, in random order and with random signs"
+
+
+class HeadCircuitOptions(Options):
+    """Options of `--probe qk` and `--probe ov`."""
+
+    layer: int | None = Field(
+        None, ge=0, description="Layer of the head to take apart, with --head; default: all heads."
+    )
+    head: int | None = Field(None, ge=0, description="The query head to take apart.")
+    position: Position | None = Field(
+        None,
+        description="Of the head's query and key, or source, where positions are learned; default: "
+        "their mean. Of rotary and ALiBi heads, how far the key lies before the query.",
+    )
+
+    @model_validator(mode="after")
+    def _together(self) -> HeadCircuitOptions:
+        if self.position == "all":
+            raise ValueError("takes one position, not all")
+        if (self.layer is None) != (self.head is None):
+            raise ValueError("takes --layer and --head together, or neither")
+        if self.position is not None and self.layer is None:
+            raise ValueError("--position is of one head: give --layer and --head")
+        return self
+
+
+@dataclass(frozen=True)
+class QKScores:
+    """Whether a head's QK circuit matches tokens with themselves; see `weight_scores`."""
+
+    name: str = column("head")
+    layer: int = column()
+    head: int = column()
+    effective_rank: float | None = column("effective rank")
+    qk_matching: float | None = column("matching (eigenvalues)")
+    qk_diagonal: float | None = column("diagonal")
+    qk_z: float | None = column("z")
+    qk_p: float | None = column("p")
+    qk_p_adjusted: float | None = column("adjusted p")
+
+
+@dataclass(frozen=True)
+class OVScores:
+    """Whether a head's OV circuit copies tokens; see `weight_scores`."""
+
+    name: str = column("head")
+    layer: int = column()
+    head: int = column()
+    effective_rank: float | None = column("effective rank")
+    ov_copying: float | None = column("copying (eigenvalues)")
+    ov_diagonal: float | None = column("diagonal")
+    ov_z: float | None = column("z")
+    ov_p: float | None = column("p")
+    ov_p_adjusted: float | None = column("adjusted p")
+
+
+@dataclass(frozen=True)
+class QKPair:
+    """A query token's score for a key token."""
+
+    query: str = column("query")
+    key: str = column("key")
+    score: float = column("score")
+    query_id: int = column()
+    key_id: int = column()
+
+
+@dataclass(frozen=True)
+class OVPair:
+    """What a head adds to a token's logit when it attends to a source token."""
+
+    source: str = column("source")
+    logit: str = column("logit")
+    score: float = column("score")
+    source_id: int = column()
+    logit_id: int = column()
+
+
+@dataclass(frozen=True)
+class Component:
+    """A singular component of a circuit, with the tokens that stand out on one side of zero."""
+
+    component: int = column("component")
+    singular_value: float = column("singular value")
+    share: float = column("share")
+    sign: str = column("sign")
+
+
+@dataclass(frozen=True)
+class QKComponent(Component):
+    """Its tokens as queries and as keys."""
+
+    query: str = column("query")
+    key: str = column("key")
+
+
+@dataclass(frozen=True)
+class OVComponent(Component):
+    """Its tokens as sources and as outputs."""
+
+    source: str = column("source")
+    logit: str = column("logit")
+
+
+@dataclass(frozen=True)
+class HeadCircuitEvidence(Evidence):
+    """How many heads' circuits map tokens to themselves beyond the null."""
+
+    basis: str = column("basis")
+    null: str = column("null")
+    level: float = column("level of adjusted p")
+    heads: int = column("heads with a score")
+    significant: int = column("beyond the null")
+
+
+HEADS = (
+    "Effective rank: of the circuit's squared singular values. Eigenvalues: their sum over the sum "
+    "of their sizes. Diagonal: a token's own entry less the others, in root mean squares. z and p: "
+    "of the trace, with residual coordinates in random order; adjusted over all heads."
+)
+PARTS = (
+    "Singular components, and the tokens that stand out most at either end; a component raises "
+    "scores where both ends have the same sign. Share: of the squared singular values."
+)
+LARGEST = "The largest scores."
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadCircuitFinding(Finding):
+    """A circuit of every head and, with `layer` and `head`, the parts of one.
+
+    Attributes:
+        layer, head: the head that was taken apart; None: none was.
+        singular_values: of its circuit, the largest first.
+        pairs, components: of its circuit; none where no head was taken apart.
+        heads: every head of the model.
+    """
+
+    evidence: HeadCircuitEvidence
+    layer: int | None
+    head: int | None
+    singular_values: Sequence[float] = ()
+    pairs: Sequence[Any] = ()
+    components: Sequence[Any] = ()
+    heads: Sequence[Any] = ()
+
+    def tables(self) -> list[Table]:
+        """The heads; of one head, its pairs and components first."""
+        return super().tables()[-1 if self.head is None else 0 :]
+
+    def to_frame(self) -> pd.DataFrame:
+        """The heads; of one head, its components."""
+        import pandas as pd
+
+        return pd.DataFrame(list(self.heads if self.head is None else self.components))
+
+
+@dataclass(frozen=True, kw_only=True)
+class QKFinding(HeadCircuitFinding):
+    """Which tokens heads attend to from which."""
+
+    pairs: Sequence[QKPair] = records(QKPair, "Token pairs", LARGEST)
+    components: Sequence[QKComponent] = records(QKComponent, "Components", PARTS)
+    heads: Sequence[QKScores] = records(
+        QKScores, "Heads", HEADS, lambda head: (head.qk_p_adjusted or 1) <= LEVEL
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OVFinding(HeadCircuitFinding):
+    """What heads write for the tokens they attend to."""
+
+    pairs: Sequence[OVPair] = records(OVPair, "Token pairs", LARGEST)
+    components: Sequence[OVComponent] = records(OVComponent, "Components", PARTS)
+    heads: Sequence[OVScores] = records(
+        OVScores, "Heads", HEADS, lambda head: (head.ov_p_adjusted or 1) <= LEVEL
+    )
+
+
+class Circuit(NamedTuple):
+    """What the QK and the OV analysis call the same things."""
+
+    name: Literal["qk", "ov"]
+    score: str
+    kind: str  # of the circuit of a head that has the score
+    sides: tuple[str, str]
+    head: type[Any]
+    pair: type[Any]
+    component: type[Any]
+
+
+QK_CIRCUIT = Circuit(
+    "qk", "matching", "same-token QK", ("query", "key"), QKScores, QKPair, QKComponent
+)
+OV_CIRCUIT = Circuit(
+    "ov", "copying", "copying OV", ("source", "logit"), OVScores, OVPair, OVComponent
+)
+
+
+def analyze_qk(run: Run[HeadCircuitOptions]) -> QKFinding:
+    """Which tokens heads would attend to; raises InputError as `analyze` does."""
+    return QKFinding(**analyze(run, QK_CIRCUIT))
+
+
+def analyze_ov(run: Run[HeadCircuitOptions]) -> OVFinding:
+    """What heads would write; raises InputError as `analyze` does."""
+    return OVFinding(**analyze(run, OV_CIRCUIT))
+
+
+def analyze(run: Run[HeadCircuitOptions], circuit: Circuit) -> dict[str, Any]:
+    """Fields of the finding: scores of all heads, and the parts of the one that options name.
+
+    Raises:
+        InputError: a head that is not there, or weights that cannot be given exactly.
+    """
+    layer, head = run.options.layer, run.options.head
+    run.progress(f"{circuit.name.upper()} scores of all heads")
+    view = weights(run.model)
+    frame = weight_scores(run.model, run.memory)
+    other = OV_CIRCUIT if circuit is QK_CIRCUIT else QK_CIRCUIT
+    notes = [note for note in frame.attrs["notes"] if f"no {other.score} scores" not in note]
+    scores = frame[["layer", "head"]].assign(effective_rank=effective_ranks(view, circuit.name))
+    for name in (circuit.score, "diagonal", "z", "p", "p_adjusted"):
+        scores[name.replace(circuit.score, "score")] = frame[f"{circuit.name}_{name}"]
+    p_values = scores.p_adjusted.dropna().to_numpy(float)
+    status, reason = comparisons_status(p_values, LEVEL)
+    counts = BASIS, NULL, LEVEL, len(p_values), int((p_values <= LEVEL).sum())
+    heads = [
+        circuit.head(head_name(*at), *at, *map(jsonable, values))
+        for *at, values in zip(
+            frame["layer"].tolist(),
+            frame["head"].tolist(),
+            scores.iloc[:, 2:].to_numpy(float),
+            strict=True,
+        )
+    ]
+    fields: dict[str, Any] = {"pairs": [], "components": [], "plots": [score_map(circuit, scores)]}
+    if layer is None or head is None:
+        sentences = sentences_of_all(circuit, scores)
+    else:
+        run.progress(head_name(layer, head))
+        status, reason = "described", None
+        fields, more = parts_of(circuit, view, (layer, head), run)
+        notes += more
+        own = scores[(scores["layer"] == layer) & (scores["head"] == head)].iloc[0]
+        sentences = sentences_of_one(circuit, own, fields)
+    return fields | {
+        "headline": sentences[0],
+        "findings": [*sentences[1:], "Weights do not show whether the model uses these circuits."],
+        "evidence": HeadCircuitEvidence(status, *counts, reason=reason),
+        "provenance": run.provenance(),
+        "layer": layer,
+        "head": head,
+        "heads": heads,
+        "notes": notes,
+    }
+
+
+@torch.no_grad()
+def effective_ranks(view: ModelWeights, circuit: Literal["qk", "ov"]) -> list[float]:
+    """`(sum s^2)^2 / sum s^4` over the singular values s of each head's circuit."""
+    ranks: list[float] = []
+    for layer in range(view.n_layers):
+        try:
+            if circuit == "qk":
+                qk = view.layer(layer)
+                X, Y = read_through(qk.norm, qk.W_Q), read_through(qk.norm, qk.W_K)
+            else:
+                ov = view.ov(layer)
+                X, Y = read_through(ov.norm, ov.W_V), written_through(ov.post_norm, ov.W_O).mT
+        except InputError:
+            ranks += [float("nan")] * view.n_heads
+            continue
+        small = torch.linalg.qr(X, mode="r").R @ torch.linalg.qr(Y, mode="r").R.mT
+        squares = torch.linalg.svdvals(small.double()).square()
+        ranks += (squares.sum(-1).square() / squares.square().sum(-1)).tolist()
+    return ranks
+
+
+Ends = Mapping[Any, Sequence[int]]  # (component, sign) -> tokens that stand out at one end
+
+
+def parts_of(
+    circuit: Circuit, view: ModelWeights, head: tuple[int, int], run: Run[HeadCircuitOptions]
+) -> tuple[dict[str, Any], list[str]]:
+    """Singular values, components, pairs and figures of one head's circuit; and notes."""
+    position = None if run.options.position == "all" else run.options.position
+    parts = _qk_parts if circuit is QK_CIRCUIT else _ov_parts
+    values, ends, scores, notes = parts(view, head, position)
+    top, words = scores.top(PAIRS, run.memory), token_words(run.model)
+    squares = values.double() ** 2
+    shares = (squares / squares.sum()).tolist()
+    components = []
+    for i, value in enumerate(values.tolist()[:COMPONENTS]):
+        for sign in "+-":
+            texts = [", ".join(map(words, tokens[i, sign])) for tokens in ends]
+            components.append(circuit.component(i, value, shares[i], sign, *texts))
+    what = f"the {circuit.name.upper()} circuit of {head_name(*head)}"
+    fields = {
+        "singular_values": values.tolist(),
+        "components": components,
+        "pairs": [
+            circuit.pair(words(p.row), words(p.column), p.score, p.row, p.column) for p in top
+        ],
+        "plots": [pair_figure(scores, top, words, circuit.sides), spectrum(values.tolist(), what)],
+    }
+    return fields, [*notes, *([scores.note] if scores.note else [])]
+
+
+Parts = tuple[Tensor, tuple[Ends, Ends], TokenScores, list[str]]
+
+
+def _ov_parts(view: ModelWeights, head: tuple[int, int], position: int | None) -> Parts:
+    ov = ov_circuit(None, *head, view=view)
+    parts = ov.svd(position)
+
+    def ends(readout: Float[Tensor, "component token"]) -> Ends:
+        signs = {"+": readout, "-": -readout}
+        top = {sign: r.topk(min(TOKENS, r.shape[1])).indices.tolist() for sign, r in signs.items()}
+        return {(i, sign): top[sign][i] for sign in top for i in range(len(readout))}
+
+    at_ends = ends(parts.source_readout), ends(parts.logit_readout)
+    return parts.singular_values, at_ends, ov.tokens(position), []
+
+
+def _qk_parts(view: ModelWeights, head: tuple[int, int], position: int | None) -> Parts:
+    """At one position for both, or at a distance where attention itself has positions."""
+    qk, notes = qk_circuit(None, *head, view=view), list[str]()
+    if qk.rotary is not None or qk.alibi is not None:
+        qk = qk.at_distance(position or 0)
+        notes.append(f"the key stands {position or 0} positions before the query")
+        scores = qk.tokens()
+    else:
+        scores = qk.tokens(position, position)
+    parts = qk.svd()
+    tokens: dict[str, dict[Any, list[int]]] = {"query": {}, "key": {}}
+    for component, side, end, _, token, _ in parts.top_tokens(TOKENS, COMPONENTS).to_numpy():
+        tokens[side].setdefault((component, end), []).append(token)
+    return parts.singular_values, (tokens["query"], tokens["key"]), scores, notes
+
+
+SCALE = "1: all eigenvalues positive, 0: they cancel"
+
+
+def name_of(head: pd.Series) -> str:
+    """The name of the head in a row of scores."""
+    return head_name(int(head["layer"]), int(head["head"]))
+
+
+def sentences_of_all(circuit: Circuit, scores: pd.DataFrame) -> list[str]:
+    """Headline and findings: the heads beyond the null, the highest score first."""
+    scored = scores[scores.p_adjusted.notna()]
+    if not len(scored):
+        headline = f"No head's {circuit.score} score can be computed from weights alone."
+        return [headline, "Undecided: no comparison could be made."]
+    # of scores that read alike, the largest diagonal first: rounding decides between no two
+    scored = scored.assign(read=[float(f"{score:.3g}") for score in scored.score])
+    scored = scored.sort_values(["read", "diagonal"], ascending=False, kind="stable")
+    beyond = scored[scored.p_adjusted <= LEVEL]
+    names = [head_name(*at) for at in zip(beyond["layer"], beyond["head"], strict=True)]
+    headline = f"No {circuit.kind} circuit is detected from weights alone."
+    if names:
+        plural = "s" if len(names) > 1 else ""
+        kind = circuit.kind[0].upper() + circuit.kind[1:]
+        headline = f"{kind} circuit{plural}, from weights alone: {listed(names, 6)}."
+    best = (beyond if names else scored).iloc[0]
+    return [
+        headline,
+        f"{len(names)} of {len(scored)} heads map{'s' if len(names) == 1 else ''} tokens to "
+        "themselves more than with residual coordinates in random order "
+        f"(p ≤ {LEVEL:g}, Holm over heads and both circuits).",
+        f"Highest {circuit.score} score: {best.score:.3g} in {name_of(best)} ({SCALE}), "
+        f"z = {best.z:.1f}, adjusted p = {best.p_adjusted:.2g}.",
+    ]
+
+
+def sentences_of_one(circuit: Circuit, head: pd.Series, fields: Mapping[str, Any]) -> list[str]:
+    """Headline and findings: the size of the circuit, its largest entry, its score."""
+    what = f"The {circuit.name.upper()} circuit of {name_of(head)}"
+    if math.isnan(head.effective_rank):
+        return [f"{what} is zero."]
+    first, count = fields["pairs"][0], len(fields["singular_values"])
+    left, right = (f"{side} {getattr(first, side)}" for side in circuit.sides)
+    sentences = [
+        f"{what} has effective rank {head.effective_rank:.3g} of {count}.",
+        f"Its largest score is {first.score:.4g}, from {left} to {right}.",
+    ]
+    if not math.isnan(head.score):
+        sentences.append(
+            f"Its {circuit.score} score is {head.score:.3g} ({SCALE}), z = {head.z:.1f}, "
+            f"adjusted p = {head.p_adjusted:.2g} (Holm over heads and both circuits)."
+        )
+    return sentences
+
+
+def score_map(circuit: Circuit, scores: pd.DataFrame) -> Figure:
+    """Layers by heads, coloured by the eigenvalue score."""
+    shape = scores["layer"].nunique(), scores["head"].nunique(), -1
+    cells = scores["score"].to_numpy(float).reshape(shape[:2]).tolist()
+    beside = scores[["effective_rank", "z", "p_adjusted"]].to_numpy(float).reshape(shape)
+    rows, columns = list(range(shape[0])), list(range(shape[1]))
+    trace = plots.heatmap(columns, rows, cells, "score", low=-1, high=1) | plots.TILES
+    trace |= plots.hover(
+        "head %{y}.%{x}<br>score %{z:.3g}<br>effective rank %{customdata[0]}"
+        "<br>z %{customdata[1]}<br>adjusted p %{customdata[2]}",
+        plots.rounded(beside.tolist(), 3),
+    )
+    layout = plots.layout(
+        plots.axis("head") | plots.whole(len(columns)), plots.axis("layer") | plots.whole(len(rows))
+    )
+    caption = (
+        f"The {circuit.score} score of every head, from its circuit's eigenvalues: 1 where all are "
+        "positive, 0 where they cancel, -1 where all are negative."
+    )
+    return Figure(f"{circuit.score.capitalize()} scores", caption, [trace], layout)
+
+
+def pair_figure(
+    scores: TokenScores,
+    top: Sequence[TokenPair],
+    words: Callable[[int], str],
+    sides: tuple[str, str],
+) -> Figure:
+    """The scores among the tokens of the top pairs."""
+    rows = list(dict.fromkeys(pair.row for pair in top))[:AXIS]
+    columns = list(dict.fromkeys(pair.column for pair in top))[:AXIS]
+    grid = torch.cartesian_prod(torch.tensor(rows), torch.tensor(columns))
+    values = scores.score(grid[:, 0], grid[:, 1]).reshape(len(rows), len(columns))
+    largest, cells = float(values.abs().max()), plots.rounded(values.tolist())
+    texts = distinct(columns, words), distinct(rows, words)
+    trace = plots.heatmap(*texts, cells, "score", low=-largest, high=largest)
+    trace |= plots.hover(f"{sides[0]} %{{y}}<br>{sides[1]} %{{x}}<br>score %{{z:.4g}}")
+    layout = plots.layout(
+        plots.axis(sides[1], "category"), plots.axis(sides[0], "category") | plots.DOWNWARD
+    )
+    caption = f"Scores of the top pairs' tokens: {sides[0]} (rows) by {sides[1]} (columns)."
+    return Figure("Token pairs", caption, [trace], layout)
+
+
+def distinct(tokens: Sequence[int], words: Callable[[int], str]) -> list[str]:
+    """Tokens as text, with their ids where two read the same."""
+    texts = [words(token) for token in tokens]
+    if len(set(texts)) == len(texts):
+        return texts
+    return [f"{text} ({token})" for text, token in zip(texts, tokens, strict=True)]
+
+
+def spectrum(values: Sequence[float], what: str) -> Figure:
+    """The singular values of a circuit."""
+    trace = plots.bars(range(len(values)), values, CLASS_COLORS[0]) | plots.NO_LEGEND
+    layout = plots.layout(plots.axis("component"), plots.axis("singular value") | plots.FROM_ZERO)
+    return Figure("Spectrum", f"Singular values of {what}, the largest first.", [trace], layout)
+
+
+def unfit(model: Any, data: FeatureData | None) -> str | None:
+    """Not part of a plain `interp analyze`: a table for those who ask."""
+    return "asks for --layer and --head, or for its name"
+
+
+QK = analysis(
+    "qk",
+    "which tokens a head attends to from which, from weights",
+    HeadCircuitOptions,
+    analyze_qk,
+    unfit,
+)
+OV = analysis(
+    "ov",
+    "what a head writes for the token it attends to, from weights",
+    HeadCircuitOptions,
+    analyze_ov,
+    unfit,
+)
