@@ -17,7 +17,7 @@ QUICK := $(addprefix tests/, \
 	circuits/sorting/test_criteria.py circuits/weights/test_token_scores.py \
 	cli/test_features.py data/test_files.py data/test_truth.py models/about \
 	models/loading/test_checkpoint.py models/transformer/test_transformer.py \
-	probes/boolean/test_reading.py probes/estimators/test_metrics.py \
+	probes/boolean/test_sites.py probes/estimators/test_metrics.py \
 	probes/estimators/test_splits.py probes/uand/test_claims.py \
 	report/test_console.py report/test_format.py report/test_json.py \
 	studies/litmus/test_rules.py studies/test_result.py \

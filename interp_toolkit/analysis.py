@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.skip_bigrams.analysis import SkipBigramFinding
     from interp_toolkit.circuits.sorting.analysis import SortingFinding
     from interp_toolkit.circuits.universal_keys.analysis import UniversalKeysFinding
-    from interp_toolkit.probes.boolean.result import BooleanResult
+    from interp_toolkit.probes.boolean.result import BooleanFinding
     from interp_toolkit.probes.uand.result import UANDFinding
 
 # What each of our analyses returns, for type checkers; a plugin's is a `Result`.
@@ -37,7 +37,7 @@ Heads = Literal["heads", "induction", "previous-token", "duplicate-token", "k-ho
 
 
 @overload
-def analyze(model: Any, name: Functions, *, data: Any = None, **options: Any) -> BooleanResult: ...
+def analyze(model: Any, name: Functions, *, data: Any = None, **options: Any) -> BooleanFinding: ...
 @overload
 def analyze(model: Any, name: Heads, *, data: Any = None, **options: Any) -> HeadsFinding: ...
 @overload

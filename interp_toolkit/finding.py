@@ -119,6 +119,7 @@ def records(
     least: int = 0,
     cells: Mapping[str, Callable[[Any], Any]] | None = None,
     select: Callable[[Any], Any] = lambda value: value,
+    sparse: bool = False,
 ) -> Any:
     """A finding's field that holds records of one class, and is shown as a table.
 
@@ -137,8 +138,11 @@ def records(
         cells: headings, and what makes a record's cell below each, where cells are no fields of the
             record; None: the record's columns.
         select: gives the records to show, of a field that holds more than these.
+        sparse: leave out columns in which every record has None.
     """
-    table = _Records(record, title, caption, highlight, key, show, most, least, cells, select)
+    table = _Records(
+        record, title, caption, highlight, key, show, most, least, cells, select, sparse
+    )
     return field(metadata={"table": table})
 
 
@@ -154,6 +158,7 @@ class _Records:
     least: int
     cells: Mapping[str, Callable[[Any], Any]] | None
     select: Callable[[Any], Any]
+    sparse: bool
 
     def table(self, values: Any) -> Table:
         values = self.select(values)
@@ -164,6 +169,12 @@ class _Records:
             if (heading := f.metadata.get("heading"))
             if not f.metadata["optional"] or any(_cell(f, v) is not None for _, v in shown)
         ]
+        if self.sparse:
+            columns = [
+                (heading, cell)
+                for heading, cell in columns
+                if any(cell(value) is not None for _, value in shown)
+            ]
         headings = [heading for heading, _ in columns]
         rows = [[cell(value) for _, cell in columns] for _, value in shown]
         if isinstance(values, Mapping):

@@ -128,11 +128,15 @@ def test_records_fill_tables_frames_and_json(finding) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class NamedFinding(CountFinding):
-    named: dict[str, TokenCount] = records(TokenCount, "By name", key="prompt")
+    named: dict[str, TokenCount | None] = records(TokenCount, "By name", key="prompt")
     doubled: Sequence[TokenCount] = records(
         TokenCount, "Doubled", cells={"token": lambda t: t.token, "twice": lambda t: 2 * t.count}
     )
     one: TokenCount | None = records(TokenCount, "One", least=1)
+    largest: dict[str, list[TokenCount]] = records(
+        TokenCount, "Largest", least=1, select=lambda by: by["largest"], sparse=True,
+        cells={"token": lambda t: t.token, "never": lambda t: None},
+    )  # fmt: skip
     several: Sequence[TokenCount] = records(TokenCount, "Several", least=2)
 
 
@@ -140,18 +144,19 @@ def test_records_may_be_named_computed_one_or_too_few_to_show(finding) -> None:
     first, second = finding.tokens[:2]
     fields = {name: getattr(finding, name) for name in ("headline", "findings", "evidence")}
     more = NamedFinding(
-        **fields, provenance=finding.provenance, tokens=[], named={"a": first, "b": second},
-        doubled=[first, second], one=first, several=[first],
+        **fields, provenance=finding.provenance, tokens=[], several=[first], one=first,
+        named={"a": first, "-": None, "b": second}, doubled=[first, second],
+        largest={"largest": [second], "other": []},
     )  # fmt: skip
-    _, named, doubled, one = more.tables()
+    _, named, doubled, one, largest = more.tables()
+    assert (largest.columns, largest.rows) == (["token"], [[1]])
     assert list(named.columns) == ["prompt", "token", "count (times)", "share"]
     assert [row[:3] for row in named.rows] == [["a", 0, 2], ["b", 1, 3]]
     assert (doubled.columns, doubled.rows) == (["token", "twice"], [[0, 4], [1, 6]])
     assert one.rows == [[0, 2, "33%"]]
     assert more.to_dict()["named"]["b"]["count"] == 3
-    assert [table.title for table in dataclasses.replace(more, one=None).tables()][2:] == [
-        "Doubled"
-    ]
+    titles = [table.title for table in dataclasses.replace(more, one=None).tables()]
+    assert titles[2:] == ["Doubled", "Largest"]
 
 
 def test_the_terminal_shows_headline_findings_notes_tables(finding) -> None:

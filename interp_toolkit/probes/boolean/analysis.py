@@ -9,8 +9,7 @@ Source: "How many attention heads do you need to do XOR?".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from jaxtyping import Bool, Float
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from interp_toolkit.data import FeatureData, parse_tokens
+from interp_toolkit.finding import MOST_FINDINGS, Run, analysis
 from interp_toolkit.models.about.record import provenance, record_of
 from interp_toolkit.models.running.hooks import expand_hooks
 from interp_toolkit.options import Flag, Names, Options, Position, Words
@@ -33,25 +33,27 @@ from interp_toolkit.probes.boolean.inputs import (
     prompts_for,
     readable_hooks,
 )
-from interp_toolkit.probes.boolean.measure import (
-    SiteMeasurement,
-    Targets,
-    make_targets,
-    measure,
-)
-from interp_toolkit.probes.boolean.reading import SiteReader, Where
 from interp_toolkit.probes.boolean.result import (
-    BooleanResult,
+    BooleanFinding,
     HeadEffect,
     SiteVerdict,
+    evidence_of,
+    findings,
+    focus_of,
+    headline,
 )
 from interp_toolkit.probes.boolean.sites import (
+    SiteMeasurement,
+    SiteReader,
+    Targets,
+    Where,
     corrected,
     in_reinitialised,
+    make_targets,
+    measure,
     site_verdict,
     with_reinitialised,
 )
-from interp_toolkit.probes.boolean.verdict import evidence_of, focus_of, verdict
 from interp_toolkit.probes.estimators.boolean import TABLES, check_table
 from interp_toolkit.registry import Analysis
 from interp_toolkit.results import Figure
@@ -107,39 +109,28 @@ class BooleanOptions(FunctionOptions):
     )
 
 
-def run(
-    model: Any,
-    data: FeatureData | None,
-    options: FunctionOptions,
-    progress: Callable[[str], None],
-    *,
-    probe: str = "boolean",
-    table: str | None = None,
-) -> BooleanResult:
-    """Where a boolean function of the data's features can be read off linearly, and where not.
+def analyze(run: Run[BooleanOptions]) -> BooleanFinding:
+    """Where the function of the options' table can be read linearly, and where not."""
+    return find_function(run, run.options.table)
 
-    Args:
-        model: any TransformerLens model.
-        data: prompts with feature columns; None: the truth table of the model's own task.
-        options: see `BooleanOptions`.
-        progress: told what is being done.
-        probe: the name the result goes by.
-        table: of the function; None: the options'.
+
+def find_function(run: Run[Any], table: str) -> BooleanFinding:
+    """Where a boolean function of the data's features can be read linearly, and where not.
+
+    Without data the prompts are the truth table of the model's own task.
 
     Raises:
         InputError: no data to be had, a truth table that does not fit it, unknown hooks.
     """
-    if isinstance(options, BooleanOptions):
-        table = options.table
-    assert table is not None
-    prompts = prompts_for(model, table, data, options.tokens, options.layout)
+    model, options, progress = run.model, run.options, run.progress
+    prompts = prompts_for(model, table, run.data, options.tokens, options.layout)
     features = np.asarray(prompts.features)
     y = labels_of(table, features, prompts)
     asked = options.hooks
     hooks = readable_hooks(expand_hooks(model, asked or default_hooks(model)), asked)
     sites = [(hook, place) for place in positions_of(prompts, options.position) for hook in hooks]
-    read = SiteReader(model, prompts, sites, options.memory)
-    measured, targets = _measure(model, prompts, table, sites, read, options, progress)
+    read = SiteReader(model, prompts, sites, run.memory)
+    measured, targets = _measure(run, prompts, table, sites, read)
     copies = options.reinitialisations
     if copies is None:
         copies = 1 if any(of.sampled for of in targets) else 3
@@ -150,7 +141,7 @@ def run(
         ],
         measured,
     )
-    again = in_reinitialised(model, sites, read, targets, copies, options.C, options.seed, progress)
+    again = in_reinitialised(model, sites, read, targets, copies, options.C, run.seed, progress)
     verdicts = [with_reinitialised(*pair) for pair in zip(verdicts, again, strict=True)]
     focus = focus_of(verdicts)
     site = verdicts[focus]
@@ -168,49 +159,50 @@ def run(
             measured[focus].threshold,
             y,
             ask_separability=not sampled,
-            memory=options.memory,
+            memory=run.memory,
             progress=progress,
         )
-    settings = options.settings(table=table, hooks=hooks, reinitialisations=copies)
-    return BooleanResult(
-        probe=probe,
-        verdict=verdict(site.function, verdicts, heads, focus),
+    sentences = findings(verdicts, heads, focus)
+    settings = {"table": table, "hooks": hooks, "reinitialisations": copies}
+    resolved = options.settings(**settings)
+    data = {"source": prompts.source, "rows": len(prompts), "sha256": prompts.digest()}
+    return BooleanFinding(
+        headline=headline(site, heads),
+        findings=sentences[:MOST_FINDINGS],
         evidence=evidence_of(site),
-        provenance=provenance(model, _described(prompts), settings, options.seed),
+        provenance=provenance(model, data, resolved, run.seed),
         sites=verdicts,
         heads=heads,
         focus=focus,
-        notes=notes,
-        plots=_plots(verdicts, focus, heads, X, y, prompts, record_of(model), options.seed),
+        notes=[*notes, *sentences[MOST_FINDINGS:]],
+        plots=_plots(verdicts, focus, heads, X, y, prompts, record_of(model), run.seed),
     )
 
 
 def _measure(
-    model: Any,
+    run: Run[Any],
     prompts: FeatureData,
     table: str,
     sites: Sequence[Where],
     read: SiteReader,
-    options: FunctionOptions,
-    progress: Callable[[str], None],
 ) -> tuple[list[SiteMeasurement], list[Targets]]:
     """Every site measured, and what was asked there; sites that see alike share their targets."""
     groups, shared = groups_of(prompts), dict[bytes, Targets]()
     measured, targets = list[SiteMeasurement](), list[Targets]()
     for i, (hook, place) in enumerate(sites):
         at = "" if place is None else f", position {place}"
-        progress(f"site {i + 1} of {len(sites)}: {hook}{at}")
+        run.progress(f"site {i + 1} of {len(sites)}: {hook}{at}")
         X, precision = read(hook, place)
-        equal = equal_inputs_at(model, prompts, place, X)
+        equal = equal_inputs_at(run.model, prompts, place, X)
         if (key := equal.tobytes()) not in shared:
             shared[key] = make_targets(
                 *(table, np.asarray(prompts.features), prompts.names),
                 *(equal, groups_with(equal, groups)),
-                shuffles=options.shuffles,
-                seed=options.seed,
+                shuffles=run.options.shuffles,
+                seed=run.seed,
             )
         targets.append(shared[key])
-        measured.append(measure(X, precision, targets[-1], C=options.C, seed=options.seed))
+        measured.append(measure(X, precision, targets[-1], C=run.options.C, seed=run.seed))
     return measured, targets
 
 
@@ -234,11 +226,8 @@ def _plots(
     return [*plots, curve] if curve else plots
 
 
-def _described(data: FeatureData) -> dict[str, Any]:
-    return {"source": data.source, "rows": len(data), "sha256": data.digest()}
-
-
-def _unfit(model: Any, data: FeatureData | None) -> str | None:
+def unfit(model: Any, data: FeatureData | None) -> str | None:
+    """Why the analysis cannot run without further options; None where it can."""
     task = record_of(model).task
     if data is None and (task is None or not {"function", "tokens"} <= task.keys()):
         return "needs --tokens or --data"
@@ -248,20 +237,20 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
 
 
 def _named(name: str, summary: str) -> Analysis:
-    table = TABLES[name]
-    return Analysis(
-        name, summary, FunctionOptions, partial(run, probe=name, table=table), _unfit, SOURCE
-    )
+    def analyze_named(run: Run[FunctionOptions]) -> BooleanFinding:
+        return find_function(run, TABLES[name])
+
+    return analysis(name, summary, FunctionOptions, analyze_named, unfit, source=SOURCE)
 
 
 XOR = _named("xor", "is XOR of two features linearly readable, where, and which heads carry it")
 AND = _named("and", "the same for AND")
 OR = _named("or", "the same for OR")
-BOOLEAN = Analysis(
+BOOLEAN = analysis(
     "boolean",
     "any truth table: --table 0110 (first feature most significant)",
     BooleanOptions,
-    run,
+    analyze,
     lambda model, data: "needs --table",
-    SOURCE,
+    source=SOURCE,
 )

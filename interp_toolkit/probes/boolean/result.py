@@ -1,4 +1,4 @@
-"""What the analysis of a boolean function on a model returns: sites, nulls, heads, tables.
+"""What the analysis of a boolean function on a model returns: sites, nulls, heads, findings.
 
 A site is a hook point at a position; its status comes from `separability`, its accuracy from
 the logistic probe, its controls from the same activations under other labels and other weights.
@@ -8,23 +8,28 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from interp_toolkit.evidence import Control, control_of_p, effect_status
+from interp_toolkit.finding import Finding, column, records
+from interp_toolkit.formatting import listed
 from interp_toolkit.probes.estimators.separability import Separability
 from interp_toolkit.probes.estimators.separability import Status as SeparabilityStatus
 from interp_toolkit.probes.estimators.witness import Certificate, Hyperplane
-from interp_toolkit.results import Evidence, Result, Status, Table, head_name, jsonable
+from interp_toolkit.results import Evidence, Status, Table, head_name, jsonable
 from interp_toolkit.stats import LEVEL
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
-LEAST_COPIES = 3  # re-initialised models of which all must show what is no finding then
-AS_WELL = 0.02  # balanced accuracy by which a model must exceed re-initialised ones
+LEAST_COPIES = 3  # weight-shuffled models of which all must show what is no finding then
+SELDOM_REPEATED = 0.5  # share of distinct activations below which most rows repeat another
+AS_WELL = 0.02  # balanced accuracy by which a model must exceed weight-shuffled ones
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ class SiteVerdict:
         same_input: whether the very same prompt has both labels.
         labelings: the null of other labelings; on sampled data of shuffled labels, where Cover's
             chance alone would not say enough; else None.
-        reinitialised: the null of re-initialised models; None for sampled data (see
+        reinitialised: the null of weight-shuffled models; None for sampled data (see
             `HeldOutFigures`).
         held_out: figures on held-out rows; None when the data is one row per input.
         controls: accuracy of probes for other functions of the same features here; on sampled data
@@ -210,17 +215,17 @@ class SiteVerdict:
         return Control(name, "failed", f"{share} other labelings of these points are separable too")
 
     def _copies_control(self) -> Control:
-        name = "re-initialised models"
+        name = "weight-shuffled models"
         if self.held_out is not None:
             own = self.held_out.balanced_accuracy
             copies = self.held_out.reinitialised_balanced_accuracy
             if math.isnan(own) or math.isnan(copies):
                 return Control(name, "powerless", f"{name}: none was read")
-            reason = f"re-initialised models read it as well ({copies:.3g} against {own:.3g})"
+            reason = f"weight-shuffled models read it as well ({copies:.3g} against {own:.3g})"
             return Control(name, "failed" if copies >= own - AS_WELL else "passed", reason)
         null = self.reinitialised
         if null is not None and null.separable == null.tried >= LEAST_COPIES:
-            return Control(name, "failed", f"all {null.tried} re-initialised models show it")
+            return Control(name, "failed", f"all {null.tried} weight-shuffled models show it")
         return Control(name, "powerless")
 
     @property
@@ -271,10 +276,9 @@ class HeadEffect:
 
 @dataclass(frozen=True)
 class BooleanEvidence(Evidence):
-    """What the verdict on a boolean function rests on, at the site that says most.
+    """What the status rests on, at the site that says most.
 
     Attributes:
-        site: hook point and position.
         witness: "hyperplane" or "certificate", verified in float64 on the points; None: neither.
         certificate_residual: distance of the certificate's two combinations, over the largest
             activation's norm.
@@ -284,34 +288,74 @@ class BooleanEvidence(Evidence):
         cover_chance: that random labels of as many points in general position are separable; says
             little of points in special position, whose labelings are counted beside.
         labelings: the null of other labelings of these points.
-        reinitialised: the null of re-initialised models.
+        reinitialised: the null of weight-shuffled models.
         controls: accuracy of other functions' probes here.
     """
 
-    site: str
-    witness: str | None
-    certificate_residual: float | None
-    smallest_gap: float
-    heads_theorem: str
-    denominator_residual: float | None
-    cover_chance: float
-    labelings: LabelingNull | None
-    reinitialised: CopyNull | None
-    controls: Mapping[str, float]
+    site: str = column("site")
+    witness: str | None = column("witness")
+    certificate_residual: float | None = column("certificate's residual, relative")
+    smallest_gap: float = column("smallest gap that counts", unit="activation units")
+    heads_theorem: str = column("theorem on heads")
+    denominator_residual: float | None = column("denominators' relative error")
+    cover_chance: float = column("chance that random labels are separable (Cover)")
+    labelings: LabelingNull | None = column("other labelings")
+    reinitialised: CopyNull | None = column("weight-shuffled models")
+    controls: Mapping[str, float] = column("accuracy for other functions")
 
 
-@dataclass(frozen=True)
-class BooleanResult(Result):
-    """The analysis of one boolean function on one model.
+def _held_out(name: str) -> Callable[[SiteVerdict], float | None]:
+    return lambda site: None if site.held_out is None else getattr(site.held_out, name)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BooleanFinding(Finding):
+    """Where one boolean function can be read in one model.
 
     Attributes:
         sites: one verdict per hook point and position.
         heads: the split of the probe's score at the focus site, if it is a sum over heads.
-        focus: index of the site the figures and the split are about.
+        focus: index of the site that headline, figures and split are about.
     """
 
-    sites: Sequence[SiteVerdict]
-    heads: Sequence[HeadEffect]
+    evidence: BooleanEvidence
+    sites: Sequence[SiteVerdict] = records(
+        SiteVerdict,
+        "Sites",
+        "Gap: distance between the classes along the best direction found, in activation units; "
+        "negative where they overlap. Accuracy: held out on sampled data, else on the points "
+        "themselves. p: corrected for the sites. Cover: the chance that random labels of as many "
+        "points in general position would be separable.",
+        sparse=True,
+        cells={
+            "hook": lambda site: site.hook,
+            "position": lambda site: site.position,
+            "status": lambda site: site.outcome,
+            "gap": lambda site: site.margin,
+            "accuracy": lambda site: site.accuracy,
+            "balanced": _held_out("balanced_accuracy"),
+            "p": _held_out("p_value"),
+            "AUROC": _held_out("auroc"),
+            "Cover": lambda site: None if site.held_out else site.separability.chance,
+        },
+    )
+    heads: Sequence[HeadEffect] = records(
+        HeadEffect,
+        "Heads",
+        "The probe's score, split by head: the score a head adds where the function is true less "
+        "where it is false. Ablated: the head replaced by its mean; all heads: the same probe's "
+        "accuracy on the same rows with every head in place.",
+        least=1,
+        sparse=True,
+        cells={
+            "head": lambda head: head_name(head.layer, head.head),
+            "contrast": lambda head: head.contrast,
+            "share": lambda head: head.share,
+            "accuracy ablated": lambda head: head.accuracy_ablated,
+            "status ablated": lambda head: head.status_ablated,
+            "all heads": lambda head: head.accuracy_intact,
+        },
+    )
     focus: int
 
     def to_dict(self) -> dict[str, Any]:
@@ -319,17 +363,16 @@ class BooleanResult(Result):
         return super().to_dict() | {"sites": [site.to_dict() for site in self.sites]}
 
     def to_frame(self) -> pd.DataFrame:
-        """One row per site."""
+        """One row per site, with the numbers of its separability and of held-out rows."""
         import pandas as pd
 
         return pd.DataFrame([_site_row(site) for site in self.sites])
 
     def tables(self) -> list[Table]:
-        """The sites; then their controls; then the heads."""
-        tables = [_site_table(self.sites, self.focus), _control_table(self.sites)]
-        if self.heads:
-            tables.append(_head_table(self.heads, self.sites[self.focus]))
-        return tables
+        """The records' tables, and the controls, whose columns are named by the data."""
+        sites, *heads = super().tables()
+        bold = [self.focus] if len(self.sites) > 1 else []
+        return [dataclasses.replace(sites, highlight=bold), _control_table(self.sites), *heads]
 
 
 def _site_row(site: SiteVerdict) -> dict[str, Any]:
@@ -355,37 +398,6 @@ def _site_row(site: SiteVerdict) -> dict[str, Any]:
     return row
 
 
-def _site_table(sites: Sequence[SiteVerdict], focus: int) -> Table:
-    held_out = any(site.held_out for site in sites)
-    columns = ["hook", "position", "status", "gap", "accuracy"]
-    columns += ["balanced", "p", "AUROC"] if held_out else ["Cover"]
-    rows: list[list[Any]] = []
-    for site in sites:
-        row = [site.hook, site.position, site.outcome, site.margin, site.accuracy]
-        if held_out:
-            figures = site.held_out
-            row += (
-                [figures.balanced_accuracy, figures.p_value, figures.auroc]
-                if figures
-                else [None, None, None]
-            )
-        else:
-            row.append(site.separability.chance)
-        rows.append(row)
-    caption = (
-        "Gap: distance between the classes along the best direction found, in activation units; "
-        "negative where they overlap. Accuracy: "
-        + ("held out. p: corrected for the sites." if held_out else "on the points themselves. ")
-        + (
-            ""
-            if held_out
-            else "Cover: the chance that random labels of as many points in general position "
-            "would be separable."
-        )
-    )
-    return Table("Sites", columns, rows, caption, highlight=[focus] if len(sites) > 1 else [])
-
-
 def _control_table(sites: Sequence[SiteVerdict]) -> Table:
     names = list(sites[0].controls)
     rows = []
@@ -402,7 +414,7 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
             cells = [f"{null.separable} of {null.tried}" if null else None for null in pairs]
         rows.append([site.hook, site.position, *[site.controls[n] for n in names], *cells])
     relabelled = "shuffled labels" if sites[0].held_out else "other labelings"
-    columns = ["hook", "position", *names, relabelled, "re-initialised"]
+    columns = ["hook", "position", *names, relabelled, "weight-shuffled"]
     kept = [i for i in range(len(columns)) if any(row[i] is not None for row in rows)]
     return Table(
         "Controls",
@@ -410,27 +422,184 @@ def _control_table(sites: Sequence[SiteVerdict]) -> Table:
         [[row[i] for i in kept] for row in rows],
         (
             "Held-out balanced accuracy of probes for other functions at the same site; and of the "
-            "function itself under shuffled labels and on re-initialised models."
+            "function itself under shuffled labels and on weight-shuffled models."
             if sites[0].held_out
             else "Accuracy of probes for other functions at the same site; and the function itself "
-            "under other labelings of the same inputs and on re-initialised models (separable)."
+            "under other labelings of the same inputs and on weight-shuffled models (separable)."
         ),
     )
 
 
-def _head_table(heads: Sequence[HeadEffect], site: SiteVerdict) -> Table:
-    columns = ["head", "contrast", "share", "accuracy ablated", "status ablated"]
-    rows = [
-        [head_name(h.layer, h.head), h.contrast, h.share, h.accuracy_ablated, h.status_ablated]
-        for h in heads
-    ]
-    if all(h.status_ablated is None for h in heads):
-        columns, rows = columns[:-1], [row[:-1] for row in rows]
-    return Table(
-        "Heads",
-        columns,
-        rows,
-        f"The probe's score at {site.name}, split by head: the score a head adds where the "
-        "function is true less where it is false. Ablated: the head replaced by its mean; with "
-        f"all heads, the same probe is right on {heads[0].accuracy_intact:.1%} of these rows.",
+def focus_of(sites: Sequence[SiteVerdict]) -> int:
+    """The index of the site that says most.
+
+    The best one held out where any is, else the widest gap among the separable, else the last
+    with a witness, else the last.
+    """
+
+    def says(i: int) -> tuple[float, float]:
+        site = sites[i]
+        if site.held_out is not None:
+            return 3 + np.nan_to_num(site.held_out.balanced_accuracy), site.relative_margin
+        order = {"separable": 2.0, "not_separable": 1.0, "undecided": 0.0}[site.status]
+        return order, site.relative_margin if site.status == "separable" else float(i)
+
+    return max(range(len(sites)), key=says)
+
+
+def evidence_of(site: SiteVerdict) -> BooleanEvidence:
+    """What the status rests on, at the site that says most."""
+    found = site.separability
+    witness = "hyperplane" if site.hyperplane else "certificate" if site.certificate else None
+    return BooleanEvidence(
+        status=site.outcome,
+        reason=site.judgement[1],
+        site=site.name,
+        witness=witness,
+        certificate_residual=site.certificate.residual if site.certificate else None,
+        smallest_gap=found.floor,
+        heads_theorem=site.theorem,
+        denominator_residual=site.denominator_residual,
+        cover_chance=found.chance,
+        labelings=site.labelings,
+        reinitialised=site.reinitialised,
+        controls=site.controls,
     )
+
+
+def headline(site: SiteVerdict, heads: Sequence[HeadEffect]) -> str:
+    """Whether the function is linearly separable at the site, and which heads that needs."""
+    function, where = _subject(site), f"at {site.name}"
+    if site.status == "undecided":
+        return f"Undecided whether {function} is linearly separable {where}."
+    if site.status == "not_separable":
+        return f"{function} is not linearly separable {where}."
+    separable = f"{function} is linearly separable {where}"
+    if site.outcome == "uninformative":
+        return f"{separable}, but that is not informative here."
+    if site.outcome == "undecided":
+        return f"{separable}; whether that is informative is undecided."
+    needed = [head_name(h.layer, h.head) for h in heads if h.status_ablated == "not_separable"]
+    if not needed:
+        return f"{separable}."
+    if len(needed) == 1:
+        return f"{separable}; {needed[0]} is necessary."
+    if len(needed) > 4:
+        return f"{separable}; each of {listed(needed, 3)} is necessary."
+    return f"{separable}; {', '.join(needed[:-1])} and {needed[-1]} are each necessary."
+
+
+def _subject(site: SiteVerdict) -> str:
+    return site.function if site.function.isalpha() else f"Function {site.function}"
+
+
+def findings(sites: Sequence[SiteVerdict], heads: Sequence[HeadEffect], focus: int) -> list[str]:
+    """Sentences of facts about the site that says most, the most important first."""
+    site = sites[focus]
+    separability = site.separability
+    listed = []
+    if site.outcome in ("undecided", "uninformative"):
+        word = "Undecided" if site.outcome == "undecided" else "Not informative"
+        listed.append(f"{word}: {(site.judgement[1] or '').replace(': ', ', ')}.")
+    if site.status == "separable":
+        listed.append(
+            f"A verified hyperplane leaves a gap of {site.margin:.4g} "
+            f"({site.relative_margin:.2g} of the largest activation) between the classes on "
+            f"{_inputs(site)}."
+        )
+    if site.certificate is not None:
+        listed.append(
+            "Certificate: the classes' convex hulls intersect to "
+            f"{separability.precision} precision (residual {site.certificate.residual:.1g}), on "
+            f"{_inputs(site)}."
+        )
+    if separability.contradictions:
+        listed.append(_contradiction(site))
+    if site.status == "not_separable" and site.theorem == "applies":
+        listed.append(_theorem(site))
+    needed = [head_name(h.layer, h.head) for h in heads if h.status_ablated == "not_separable"]
+    if needed:
+        any_of = "any one of " if len(needed) > 1 else ""
+        listed.append(f"With {any_of}{', '.join(needed)} replaced by its mean it is not separable.")
+    if site.held_out is not None:
+        listed.append(_held_out_words(site))
+    if site.status == "separable":
+        listed += _null_words(site)
+    if len(sites) > 1:
+        counts = ", ".join(
+            f"{n} {status.replace('_', ' ')}"
+            for status in ("separable", "not_separable", "uninformative", "undecided")
+            if (n := sum(s.outcome == status for s in sites))
+        )
+        listed.append(f"Of {len(sites)} sites: {counts}.")
+    return listed
+
+
+def _theorem(site: SiteVerdict) -> str:
+    subject, whose = "no single head", "its softmax denominators are"
+    if site.heads_needed != 2:
+        subject = f"no layer of fewer than {site.heads_needed} heads"
+        whose = "products of the softmax denominators are"
+    if not site.evenly_weighted:
+        whose = whose.replace(" are", ", weighted by the inputs of its threshold degree, are")
+    return (
+        f"Theorem: {subject} can separate {site.function}, whatever its weights; {whose} the "
+        f"certificate (relative error {site.denominator_residual:.1g})."
+    )
+
+
+def _inputs(site: SiteVerdict) -> str:
+    rows = f"{site.n_rows} {'rows' if site.held_out else 'inputs'}"
+    if site.separability.n_points == site.n_rows:
+        return rows
+    return f"{rows} ({site.separability.n_points} distinct activations)"
+
+
+def _null_words(site: SiteVerdict) -> list[str]:
+    """What other labels and weight-shuffled models give."""
+    separability, null, copies = site.separability, site.labelings, site.reinitialised
+    if null is None and separability.chance > LEVEL:
+        return [
+            f"Random labels of {separability.n_points} points in {separability.affine_dim} "
+            f"dimensions are separable with chance {separability.chance:.2g}, so separability by "
+            "itself says little."
+        ]
+    if null is None or not null.tried:
+        return []
+    kind = "Shuffled" if site.held_out else "Other"
+    text = f"{kind} labelings that are separable too: {null.separable} of {null.tried}"
+    if null.contradictory:
+        text += f" ({null.contradictory} give one activation both labels)"
+    if copies is not None:
+        text += f"; weight-shuffled models in which it is: {copies.separable} of {copies.tried}"
+    return [f"{text}."]
+
+
+def _contradiction(site: SiteVerdict) -> str:
+    n = site.separability.contradictions
+    shared = f"{n} activation{'s' if n > 1 else ''}"
+    if site.same_input:
+        return (
+            f"{shared} belong{'' if n > 1 else 's'} to both classes, and so does a prompt itself: "
+            "a contradiction in the data that no probe can resolve."
+        )
+    return f"Inputs of both classes share {shared} there, which nothing can tell apart."
+
+
+def _held_out_words(site: SiteVerdict) -> str:
+    figures = site.held_out
+    assert figures is not None
+    if math.isnan(figures.balanced_accuracy):
+        return "There are too few rows of one class to hold any out."
+    accuracy = f"Held out, the probe's balanced accuracy is {figures.balanced_accuracy:.3g}"
+    if math.isnan(figures.p_value):
+        text = f"{accuracy}; no labels were shuffled to compare it with"
+    else:
+        beats = "above" if figures.p_value <= LEVEL else "not above"
+        text = (
+            f"{accuracy}, {beats} shuffled labels ({figures.null_balanced_accuracy:.3g}; corrected "
+            f"p = {figures.p_value:.2g}), n = {site.n_rows}"
+        )
+    if site.separability.n_points < SELDOM_REPEATED * site.n_rows:
+        text += "; most of these rows repeat activations that it was fitted on"
+    return f"{text}."

@@ -15,7 +15,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.probes.boolean import verdict
+from interp_toolkit.probes.boolean import result as verdict
 from interp_toolkit.probes.boolean.analysis import BOOLEAN
 from interp_toolkit.probes.boolean.inputs import equal_inputs_at, groups_with
 from interp_toolkit.probes.boolean.result import LabelingNull
@@ -52,7 +52,7 @@ def test_the_score_splits_evenly_over_the_two_heads_and_needs_both(tiny_xor_mode
         assert effect.contrast == pytest.approx(result.sites[0].margin / 2)
         assert effect.status_ablated == "not_separable"
         assert effect.accuracy_ablated == 0.75
-    assert "Without any one of L0H0, L0H1 it is not separable." in result.verdict
+    assert result.headline.endswith("position 2; L0H0 and L0H1 are each necessary.")
 
 
 def test_one_head_has_the_denominators_as_certificate(tiny_one_head_model) -> None:
@@ -215,7 +215,10 @@ def test_rare_labels_are_separable_whatever_they_are() -> None:
     assert site.status == "separable"
     assert site.separability.chance < 1e-6
     assert site.labelings.separable > 5
-    assert f"Also separable: {site.labelings.separable} of 20 shuffled labelings" in result.verdict
+    assert (
+        f"Shuffled labelings that are separable too: {site.labelings.separable} of 20"
+        in result.verdict
+    )
 
 
 def test_many_rows_of_few_prompts_are_few_inputs() -> None:
@@ -281,7 +284,7 @@ def test_what_re_initialised_models_show_as_well_is_uninformative() -> None:
         assert site.held_out.p_value <= 0.05
         assert result.status in ("uninformative", "not_separable")
         if site.status == "separable":
-            assert "re-initialised models read it as well" in result.verdict
+            assert "weight-shuffled models read it as well" in result.verdict
 
 
 def test_a_hyperplane_that_nothing_supports_is_not_separable() -> None:
@@ -310,7 +313,7 @@ def test_few_points_in_many_dimensions_say_little() -> None:
     result = BOOLEAN(Transformer(config).eval(), table="0110", data=data)
     assert result.sites[0].status == "separable"
     assert result.sites[0].separability.chance == 1
-    assert "By itself that says little" in result.verdict
+    assert "so separability by itself says little" in result.verdict
     assert "not above shuffled labels" in result.verdict
 
 
@@ -439,8 +442,11 @@ def test_data_and_tokens_together_are_refused() -> None:
 
 def test_the_precision_is_said() -> None:
     model = it.load("toy:xor-1head")
-    assert "coincide to float64 precision" in it.analyze(model, "xor").verdict
-    assert "coincide to float32 precision" in it.analyze(model.to(torch.float32), "xor").verdict
+    assert "convex hulls intersect to float64 precision" in it.analyze(model, "xor").verdict
+    assert (
+        "convex hulls intersect to float32 precision"
+        in it.analyze(model.to(torch.float32), "xor").verdict
+    )
 
 
 def test_controls_on_sampled_data_are_balanced() -> None:
@@ -473,7 +479,7 @@ def test_what_any_labels_would_show_is_uninformative() -> None:
     assert site.labelings == LabelingNull(separable=3, tried=3, contradictory=0)
     assert result.status == "uninformative"
     assert result.evidence.reason == "any labels of these points would be separable"
-    assert "says nothing of the function" in result.verdict
+    assert result.headline.endswith("but that is not informative here.")
     assert result.to_dict()["sites"][0]["explained_by_null"] is True
 
 
@@ -505,8 +511,9 @@ def test_on_sampled_data_a_probe_that_beats_shuffled_labels_is_informative() -> 
 
 def test_accuracy_with_all_heads_is_a_share_and_no_count() -> None:
     result = it.analyze("toy:xor-2head", "xor")
-    caption = result.tables()[-1].caption
-    assert "the same probe is right on 100.0% of these rows" in caption
+    table = result.tables()[-1]
+    assert table.columns[-1] == "all heads"
+    assert [row[-1] for row in table.rows] == [1.0, 1.0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
-from interp_toolkit.probes.boolean.reading import SiteReader
+from interp_toolkit.probes.boolean.sites import SiteReader
 
 SITES = [(f"blocks.{i}.{hook}", 3) for i in range(4) for hook in ("hook_resid_pre", "attn.hook_z")]
 
