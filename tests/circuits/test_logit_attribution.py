@@ -192,7 +192,8 @@ def test_what_is_refused() -> None:
         LOGIT_ATTRIBUTION(model, data=plain)
     assert "answers" in str(LOGIT_ATTRIBUTION.unfit(model, plain))
     assert LOGIT_ATTRIBUTION.unfit(model, None) is None
-    assert "context" in str(LOGIT_ATTRIBUTION.unfit(it.load("toy:xor-2head"), None))
+    assert "outputs" in str(LOGIT_ATTRIBUTION.unfit(it.load("toy:xor-2head"), None))
+    assert "outputs" in str(LOGIT_ATTRIBUTION.unfit(it.load("toy:sort-distinct-trained"), None))
     with pytest.raises(InputError, match="least"):
         LOGIT_ATTRIBUTION(model, least=0)
 

@@ -170,7 +170,16 @@ def repeated_prompts(
 
 
 def repeated_answers(model: Model, *, rows: int = 4 * ROWS, seed: int = 0) -> FeatureData:
-    """`repeated_prompts` that ask for their last token, which the context tells."""
+    """`repeated_prompts` that ask for their last token, which the context tells.
+
+    Raises InputError as they do, and for a model whose outputs are not its tokens.
+    """
+    outputs, ids = int(model.cfg.d_vocab_out), int(model.cfg.d_vocab)
+    if outputs not in (-1, ids):  # -1: as many, in TransformerLens' configuration
+        raise InputError(
+            f"the model has {ids} tokens and {outputs} outputs, so that a repeated token is no "
+            "answer; give prompts with answers (--data)"
+        )
     prompts = repeated_prompts(model, rows=rows, seed=seed)
     tokens = prompts.tokens.numpy()
     return FeatureData(
