@@ -38,7 +38,7 @@ def test_results_show_verdict_figure_and_table(executed: Any) -> None:
     shown = [output for cell in executed.cells for output in cell.get("outputs", [])]
     assert not [output for output in shown if output.output_type == "error"]
     html = [output.data["text/html"] for output in shown if "text/html" in output.get("data", {})]
-    assert "Induction: L1H0" in html[0]
+    assert "Induction head L1H0" in html[0]
     assert "Plotly.newPlot" in html[0]
     assert "<table>" in html[0]
     assert any("Certificate" in text and "float64[2]" in text for text in html)

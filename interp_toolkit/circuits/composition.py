@@ -69,7 +69,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Count:
+class PairCount:
     """Pairs of one kind of composition."""
 
     pairs: int = column("pairs")
@@ -109,8 +109,8 @@ class CompositionFinding(Finding):
         lambda pair: pair.p_adjusted <= LEVEL,
         most=SHOWN,
     )
-    counts: Mapping[str, Count] = records(
-        Count,
+    counts: Mapping[str, PairCount] = records(
+        PairCount,
         "By kind",
         "Significant: adjusted over all pairs and kinds. Random weights give p ≤ 0.05, unadjusted, "
         "in a share of about 0.05 of the pairs.",
@@ -138,7 +138,7 @@ def analyze(run: Run[CompositionOptions]) -> CompositionFinding:
     for mode in MODES:
         of_mode = frame[frame["mode"] == mode]
         p_values = of_mode.p_value.dropna()
-        counts[mode] = Count(
+        counts[mode] = PairCount(
             pairs=len(p_values),
             significant=int((of_mode.p_adjusted <= LEVEL).sum()),
             share_below_level=float((p_values <= LEVEL).mean()),
@@ -191,7 +191,7 @@ def headline(pairs: Sequence[Pair], significant: int, n_pairs: int) -> str:
     )
 
 
-def sentences(pairs: Sequence[Pair], counts: Mapping[str, Count], n_pairs: int) -> list[str]:
+def sentences(pairs: Sequence[Pair], counts: Mapping[str, PairCount], n_pairs: int) -> list[str]:
     """Counts by kind, the strongest pair or that of the smallest p, what weights cannot say."""
     if not n_pairs:
         return ["Undecided: no comparison could be made."]

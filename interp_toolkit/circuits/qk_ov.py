@@ -131,7 +131,7 @@ class OVPair:
 
 
 @dataclass(frozen=True)
-class Component:
+class SingularComponent:
     """A singular component of a circuit, with the tokens that stand out on one side of zero."""
 
     component: int = column("component")
@@ -141,7 +141,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class QKComponent(Component):
+class QKComponent(SingularComponent):
     """Its tokens as queries and as keys."""
 
     query: str = column("query")
@@ -149,7 +149,7 @@ class QKComponent(Component):
 
 
 @dataclass(frozen=True)
-class OVComponent(Component):
+class OVComponent(SingularComponent):
     """Its tokens as sources and as outputs."""
 
     source: str = column("source")
@@ -231,7 +231,7 @@ class OVFinding(HeadCircuitFinding):
     )
 
 
-class Circuit(NamedTuple):
+class KindOfCircuit(NamedTuple):
     """What the QK and the OV analysis call the same things."""
 
     name: Literal["qk", "ov"]
@@ -243,10 +243,10 @@ class Circuit(NamedTuple):
     component: type[Any]
 
 
-QK_CIRCUIT = Circuit(
+QK_CIRCUIT = KindOfCircuit(
     "qk", "matching", "same-token QK", ("query", "key"), QKScores, QKPair, QKComponent
 )
-OV_CIRCUIT = Circuit(
+OV_CIRCUIT = KindOfCircuit(
     "ov", "copying", "copying OV", ("source", "logit"), OVScores, OVPair, OVComponent
 )
 
@@ -261,7 +261,7 @@ def analyze_ov(run: Run[HeadCircuitOptions]) -> OVFinding:
     return OVFinding(**analyze(run, OV_CIRCUIT))
 
 
-def analyze(run: Run[HeadCircuitOptions], circuit: Circuit) -> dict[str, Any]:
+def analyze(run: Run[HeadCircuitOptions], circuit: KindOfCircuit) -> dict[str, Any]:
     """Fields of the finding: scores of all heads, and the parts of the one that options name.
 
     Raises:
@@ -335,7 +335,7 @@ Ends = Mapping[Any, Sequence[int]]  # (component, sign) -> tokens that stand out
 
 
 def parts_of(
-    circuit: Circuit, view: ModelWeights, head: tuple[int, int], run: Run[HeadCircuitOptions]
+    circuit: KindOfCircuit, view: ModelWeights, head: tuple[int, int], run: Run[HeadCircuitOptions]
 ) -> tuple[dict[str, Any], list[str]]:
     """Singular values, components, pairs and figures of one head's circuit; and notes."""
     position = None if run.options.position == "all" else run.options.position
@@ -401,7 +401,7 @@ def name_of(head: pd.Series) -> str:
     return head_name(int(head["layer"]), int(head["head"]))
 
 
-def sentences_of_all(circuit: Circuit, scores: pd.DataFrame) -> list[str]:
+def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame) -> list[str]:
     """Headline and findings: the heads beyond the null, the highest score first."""
     scored = scores[scores.p_adjusted.notna()]
     if not len(scored):
@@ -428,7 +428,9 @@ def sentences_of_all(circuit: Circuit, scores: pd.DataFrame) -> list[str]:
     ]
 
 
-def sentences_of_one(circuit: Circuit, head: pd.Series, fields: Mapping[str, Any]) -> list[str]:
+def sentences_of_one(
+    circuit: KindOfCircuit, head: pd.Series, fields: Mapping[str, Any]
+) -> list[str]:
     """Headline and findings: the size of the circuit, its largest entry, its score."""
     what = f"The {circuit.name.upper()} circuit of {name_of(head)}"
     if math.isnan(head.effective_rank):
@@ -447,7 +449,7 @@ def sentences_of_one(circuit: Circuit, head: pd.Series, fields: Mapping[str, Any
     return sentences
 
 
-def score_map(circuit: Circuit, scores: pd.DataFrame) -> Figure:
+def score_map(circuit: KindOfCircuit, scores: pd.DataFrame) -> Figure:
     """Layers by heads, coloured by the eigenvalue score."""
     shape = scores["layer"].nunique(), scores["head"].nunique(), -1
     cells = scores["score"].to_numpy(float).reshape(shape[:2]).tolist()

@@ -100,7 +100,7 @@ def test_compare_says_what_differs(call, tmp_path: Path) -> None:
     html = tmp_path / "c.html"
     code, out, _ = call("compare", *files, "--html", html)
     assert code == 0
-    assert "1 of 1 verdicts differ (xor: not separable, then separable)" in " ".join(
+    assert "1 of 1 verdicts differ: xor: not separable, then separable." in " ".join(
         out.replace("│", " ").split()
     )
     assert "Verdicts" in html.read_text()
