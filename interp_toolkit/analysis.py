@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from interp_toolkit.circuits.heads.result import HeadsFinding
     from interp_toolkit.circuits.logit_attribution import LogitAttributionFinding
     from interp_toolkit.circuits.qk_ov import OVFinding, QKFinding
-    from interp_toolkit.circuits.roles.result import RolesResult
+    from interp_toolkit.circuits.roles.result import RolesFinding
     from interp_toolkit.circuits.skip_bigrams.analysis import SkipBigramFinding
     from interp_toolkit.circuits.sorting.analysis import SortingFinding
     from interp_toolkit.circuits.universal_keys.analysis import UniversalKeysFinding
@@ -75,7 +75,7 @@ def analyze(
 @overload
 def analyze(
     model: Any, name: Literal["roles"], *, data: Any = None, **options: Any
-) -> RolesResult: ...
+) -> RolesFinding: ...
 @overload
 def analyze(
     model: Any, name: Literal["logit-attribution"], *, data: Any = None, **options: Any

@@ -31,7 +31,12 @@ def test_the_example_of(
     room: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     thing = getattr(importlib.import_module(room), name)
-    known = {"np": np, "torch": torch, name: thing}  # anything else an example imports itself
+    known = {
+        "np": np,
+        "torch": torch,
+        name: thing,
+        thing.__name__: thing,
+    }  # anything else an example imports itself
     [test] = doctest.DocTestFinder(recurse=False).find(inspect.unwrap(thing), name, globs=known)
     assert test.examples, f"{room}.{name} has no example in its docstring"
     monkeypatch.chdir(tmp_path)  # examples may write files

@@ -204,9 +204,8 @@ def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
         >>> import interp_toolkit as it
         >>> for toy in ("xor-1head", "xor-2head"):
         ...     it.write_json([it.analyze(f"toy:{toy}", "xor")], f"{toy}.json")
-        >>> found = it.compare("xor-1head.json", "xor-2head.json")
-        >>> found.verdict.split(";")[0]
-        '1 of 1 verdicts differ (xor: not separable, then separable)'
+        >>> it.compare("xor-1head.json", "xor-2head.json").headline
+        '1 of 1 verdicts differ: xor: not separable, then separable.'
     """
     files = [Path(first), Path(second)]
     texts = [_read(path) for path in files]

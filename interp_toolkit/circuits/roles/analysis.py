@@ -7,7 +7,6 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
@@ -17,15 +16,15 @@ from interp_toolkit.circuits.behaviour.task import AtHome, measured_home, task_o
 from interp_toolkit.circuits.roles import figures
 from interp_toolkit.circuits.roles.asks import asks_of
 from interp_toolkit.circuits.roles.find import find_roles
-from interp_toolkit.circuits.roles.result import RolesResult
-from interp_toolkit.circuits.roles.verdict import evidence_of, not_tested, verdict
+from interp_toolkit.circuits.roles.result import RolesFinding
+from interp_toolkit.circuits.roles.verdict import evidence_of, findings, headline, not_tested
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
+from interp_toolkit.finding import Run, analysis
 from interp_toolkit.models.about.record import provenance
 from interp_toolkit.models.weights.contributions import additive
 from interp_toolkit.models.weights.view import weights
 from interp_toolkit.options import Flag, Options
-from interp_toolkit.registry import Analysis
 
 
 def _as_lists(value: Any) -> Any:
@@ -52,23 +51,16 @@ class RolesOptions(Options):
     )
 
 
-def run(
-    model: Any,
-    data: FeatureData | None,
-    options: RolesOptions,
-    progress: Callable[[str], None],
-) -> RolesResult:
-    """Which heads move, suppress, inhibit or park where rows ask for an answer.
+def analyze(run: Run[RolesOptions]) -> RolesFinding:
+    """Which heads move, suppress, inhibit or park where prompts ask for an answer.
 
-    Args:
-        model: any TransformerLens model whose heads add to the residual stream.
-        data: rows of one length with answers, and wrong ones beside them.
-        options: see `RolesOptions`.
-        progress: told what is being done.
+    The model's heads must add to the residual stream; the prompts have one length, answers, and
+    wrong answers beside them.
 
     Raises:
-        InputError: no rows with answers, too few, or a model whose heads cannot be read.
+        InputError: no prompts with answers, too few, or a model whose heads cannot be read.
     """
+    model, data, options, progress = run.model, run.data, run.options, run.progress
     if data is None:
         raise InputError(_NO_ROWS)
     progress("does the model do its task here?")
@@ -76,8 +68,18 @@ def run(
     described = {"source": data.source, "rows": len(prompts), "sha256": data.digest()}
     about = provenance(model, described, options.settings(), options.seed)
     if not home.yes:
-        said, evidence = not_tested(home)
-        return RolesResult("roles", said, evidence, about, home, None, [], [], {}, {})
+        return RolesFinding(
+            headline="Not tested: the model is not seen to perform the task on these prompts.",
+            findings=[f"Task: {home.said}."],
+            evidence=not_tested(home),
+            provenance=about,
+            home=home,
+            difference=None,
+            heads=[],
+            writers=[],
+            groups={},
+            untested={},
+        )
     roles = find_roles(
         model,
         prompts,
@@ -86,9 +88,9 @@ def run(
         memory=options.memory,
         progress=progress,
     )
-    return RolesResult(
-        probe="roles",
-        verdict=verdict(roles),
+    return RolesFinding(
+        headline=headline(roles),
+        findings=findings(roles),
         evidence=evidence_of(home, roles),
         provenance=about,
         home=home,
@@ -141,10 +143,10 @@ def unfit(model: Any, data: FeatureData | None) -> str | None:
     return None
 
 
-ROLES = Analysis(
+ROLES = analysis(
     "roles",
     "which heads move, suppress or park: name movers, S-inhibition, successor, ...",
     RolesOptions,
-    run,
+    analyze,
     unfit,
 )

@@ -10,7 +10,8 @@ from interp_toolkit.circuits.behaviour.task import AtHome
 from interp_toolkit.circuits.behaviour.words import Share, in_words
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.judged import RoleWord
-from interp_toolkit.results import Evidence, Result, Table, head_name
+from interp_toolkit.finding import Finding
+from interp_toolkit.results import Evidence, Table, head_name
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,8 +86,8 @@ class RolesEvidence(Evidence):
     """What the verdict on roles rests on.
 
     Attributes:
-        behaviour: whether the model does its task, in a sentence.
-        at_home: the same in a word.
+        behaviour: how well the model performs the task, in a sentence.
+        performs_task: whether it does.
         null: what attention and writing are held against.
         error: how errors are controlled.
         level: of the adjusted p-values.
@@ -95,7 +96,7 @@ class RolesEvidence(Evidence):
     """
 
     behaviour: str
-    at_home: bool
+    performs_task: bool
     null: str
     error: str
     level: float
@@ -103,8 +104,8 @@ class RolesEvidence(Evidence):
     passes: int
 
 
-@dataclass(frozen=True)
-class RolesResult(Result):
+@dataclass(frozen=True, kw_only=True)
+class RolesFinding(Finding):
     """Which heads move, suppress, inhibit or park.
 
     Attributes:
@@ -116,6 +117,7 @@ class RolesResult(Result):
         untested: kinds that nothing can be said of here, and why.
     """
 
+    evidence: RolesEvidence
     home: AtHome
     difference: float | None
     heads: Sequence[HeadRole]

@@ -1,4 +1,4 @@
-"""The verdict on roles, in three sentences: what carries, what feeds it, what is not there."""
+"""Status, headline and findings of the analysis of roles."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import PARKED, Roles
 from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
 from interp_toolkit.circuits.roles.result import HeadRole, RolesEvidence
+from interp_toolkit.finding import HEADLINE_WORDS
 from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
 
@@ -19,17 +20,17 @@ NULL = (
     "flipped; of lists, other orders and shifts"
 )
 ERROR = "any head wrongly named by attention and writing: at most the level (largest of all looks)"
-_CARRIES = (NAME_MOVER.name, SUCCESSOR.name)
+_MOVING = (NAME_MOVER.name, SUCCESSOR.name)
 
 
-def not_tested(home: AtHome) -> tuple[str, RolesEvidence]:
-    """The verdict on a model that is not seen to do the task."""
-    reason = f"the model is not seen to do the task: {home.said}"
-    return f"What heads do is not tested: {reason}.", _evidence("not_tested", reason, home, {}, 1)
+def not_tested(home: AtHome) -> RolesEvidence:
+    """The evidence where the model is not seen to perform the task."""
+    reason = f"the model is not seen to perform the task: {home.said}"
+    return _evidence("not_tested", reason, home, {}, 1)
 
 
 def evidence_of(home: AtHome, roles: Roles) -> RolesEvidence:
-    """What the verdict rests on."""
+    """Counts of named heads, and the task."""
     named = {
         kind.name: sum(h.named for h in roles.heads if h.kind == kind.name)
         for kind in KINDS
@@ -45,32 +46,60 @@ def evidence_of(home: AtHome, roles: Roles) -> RolesEvidence:
     return _evidence("not_detected", reason, home, named, roles.passes + 1)
 
 
-def verdict(roles: Roles) -> str:
-    """Three sentences; see the module."""
-    bringing = [part for part in (_of_kind(roles.heads, name) for name in _CARRIES) if part]
-    writing = f"Attending to what tells the answer, and writing it: {_and(bringing)}"
-    sentences = [writing if bringing else NOBODY]
+def headline(roles: Roles) -> str:
+    """The heads of every role, and the largest writer of none; at most 20 words."""
+    moving = [h for h in roles.heads if h.named and h.kind not in PARKED]
+    by_kind = {kind: [h for h in moving if h.kind == kind.name] for kind in KINDS}
+    parts = [_names(kind, heads, 2) for kind, heads in by_kind.items() if heads]
+    strongest = max((abs(h.writing.mean) for h in moving if h.writing), default=0.0)
+    largest = max(roles.writers, key=lambda w: abs(w.direct.mean), default=None)
+    if largest is not None and abs(largest.direct.mean) > strongest:
+        parts.append(f"{largest.name} writes more and fits none of the roles tested")
+    if not moving:
+        undecided = any(h.word == "undecided" and h.kind not in PARKED for h in roles.heads)
+        start = "Undecided whether any head has" if undecided else "No head has"
+        beside = f"; {parts[0]}" if parts else ""
+        return f"{start} one of the roles tested{beside}."
+    sentence = "; ".join(parts)
+    if len(sentence.split()) > HEADLINE_WORDS:
+        counts = [_counted(len(heads), kind) for kind, heads in by_kind.items() if heads]
+        sentence = "; ".join(counts[:3]) + ("; and more roles" if len(counts) > 3 else "")
+    return f"{sentence[:1].upper()}{sentence[1:]}."
+
+
+def _names(kind: HeadKind, heads: Sequence[HeadRole], most: int) -> str:
+    names = ", ".join(head.name for head in heads[:most])
+    more = f" and {len(heads) - most} more" if len(heads) > most else ""
+    return f"{kind.singular if len(heads) == 1 else kind.plural} {names}{more}"
+
+
+def findings(roles: Roles) -> list[str]:
+    """Heads that move the answer, other writers, S-inhibition, writers against it, the rest."""
+    bringing = [part for part in (_of_kind(roles.heads, name) for name in _MOVING) if part]
+    sentences = [
+        f"Attending to the answer's token and writing it: {' and '.join(bringing)}."
+        if bringing
+        else f"{NOBODY}."
+    ]
     if roles.writers:
-        listed = ", ".join(f"{w.name}{_lost(w.check)}" for w in roles.writers[:NAMED])
-        sentences[0] += f"; of none of these kinds, yet writing much: {listed}"
-    names = [k.name for k in KINDS if k.name not in (*_CARRIES, *PARKED, S_INHIBITION.name)]
+        listed = ", ".join(
+            f"{w.name}, {w.direct.mean:+.2f} [{w.direct.low:+.2f}, {w.direct.high:+.2f}] logits"
+            f"{_lost(w.check)}"
+            for w in roles.writers[:NAMED]
+        )
+        sentences.append(f"Writing much, of none of these roles: {listed}.")
+    if feeding := _of_kind(roles.heads, S_INHIBITION.name):
+        sentences.append(f"Turning the name movers from the wrong token: {feeding}.")
+    names = [k.name for k in KINDS if k.name not in (*_MOVING, *PARKED, S_INHIBITION.name)]
     against = [part for part in (_of_kind(roles.heads, name) for name in names) if part]
-    feeding = _of_kind(roles.heads, S_INHIBITION.name)
-    parts = [f"Turning the name movers from the wrong token: {feeding}"] if feeding else []
     if against:
-        parts.append(f"writing against the answer or what is predicted: {_and(against)}")
-    if parts:
-        said = "; ".join(parts)
-        sentences.append(said[:1].upper() + said[1:])
-    sentences.append(_rest(roles))
-    return ". ".join(sentences) + "."
+        sentences.append(
+            f"Writing against the answer or against predicted tokens: {' and '.join(against)}."
+        )
+    return [*sentences, f"{_rest(roles)}."]
 
 
-NOBODY = "No head is seen both to attend to what tells the answer and to write it"
-
-
-def _and(parts: Sequence[str]) -> str:
-    return " and ".join(parts)
+NOBODY = "No head is seen both to attend to the answer's token and to write it"
 
 
 def _of_kind(heads: Sequence[HeadRole], kind: str) -> str:
@@ -94,9 +123,11 @@ def _counted(count: int, kind: HeadKind) -> str:
 
 def _lost(check: RoleCheck | None) -> str:
     if check is None:
-        return " (not taken out)"
-    share = check.loss
-    return f" ({in_words(check.word)} alone, loss {share.low:.0%} to {share.high:.0%})"
+        return " (not ablated)"
+    mean, low, high = (
+        f"{100 * end:.0f}" for end in (check.loss.mean, check.loss.low, check.loss.high)
+    )
+    return f" ({in_words(check.word)} alone: ablation loses {mean} % [{low}, {high}])"
 
 
 def _rest(roles: Roles) -> str:
@@ -125,7 +156,7 @@ def _evidence(
         status=status,
         reason=reason,
         behaviour=home.said,
-        at_home=home.yes,
+        performs_task=home.yes,
         null=NULL,
         error=ERROR,
         level=LEVEL,
