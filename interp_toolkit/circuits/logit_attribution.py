@@ -1,12 +1,11 @@
 """Direct logit attribution: which heads and MLPs write the answer's logit.
 
 The residual stream at the answer position is a sum over embeddings, heads, attention biases and
-MLPs. The final norm is linear once its scale is held fixed at that of the actual forward pass: the
-logit, before a soft cap, is a sum over these and the biases of norm and unembedding. The metric is
-the logit difference, answer − wrong, where prompts have wrong answers, else the answer's logit. The
-null is the component's effect on other prompts' answers (paired t, Holm over heads and MLPs). The
-logit lens reads the residual stream by depth through the final norm, with the scale it has there.
-
+MLPs. With the final norm's scale held fixed at that of the actual forward pass, the logit before a
+soft cap is a sum over these and the biases of norm and unembedding. The metric is the logit
+difference, answer − wrong, or without wrong answers the answer's logit. The null is the component's
+effect on other prompts' answers (paired t, Holm over heads and MLPs). The logit lens reads the
+residual stream by depth through the final norm, with the scale it has there.
 Sources: Elhage et al. 2021, "A Mathematical Framework for Transformer Circuits"; Wang et al. 2023,
 "Interpretability in the Wild", 3.1; nostalgebraist 2020, "interpreting GPT: the logit lens".
 """
