@@ -194,7 +194,6 @@ def sentences(
 ) -> list[str]:
     """The total, the two largest heads or MLPs, the logit lens, the task."""
     tested = [component for component in components if component.status]
-    half = [step for step in lens if step.value >= e.total / 2 > 0]  # none of a negative metric
     return [
         f"The {e.metric} is {e.total:.2f} [{e.total_low:.2f}, {e.total_high:.2f}], n = {e.rows}.",
         *(
@@ -205,7 +204,9 @@ def sentences(
         *(
             f"The mean logit lens first reaches half of it at {step.site}: {step.value:.2f} "
             f"[{step.low:.2f}, {step.high:.2f}], n = {e.rows}."
-            for step in half[:1]
+            for step in [s for s in lens if s.value >= e.total / 2 > 0][
+                :1
+            ]  # none if it is negative
         ),
         f"Task: {e.task.rstrip('.')}.",
     ]
