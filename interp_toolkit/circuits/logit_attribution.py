@@ -204,9 +204,7 @@ def sentences(
         *(
             f"The mean logit lens first reaches half of it at {step.site}: {step.value:.2f} "
             f"[{step.low:.2f}, {step.high:.2f}], n = {e.rows}."
-            for step in [s for s in lens if s.value >= e.total / 2 > 0][
-                :1
-            ]  # none if it is negative
+            for step in [s for s in lens if s.value >= e.total / 2 > 0][:1]  # none if < 0
         ),
         f"Task: {e.task.rstrip('.')}.",
     ]
