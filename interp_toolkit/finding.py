@@ -91,7 +91,6 @@ def column(
     unit: str = "",
     format: Callable[[Any], Any] | None = None,
     default: Any = dataclasses.MISSING,
-    optional: bool = False,
 ) -> Any:
     """A field of a record, or of evidence, that people see under this heading.
 
@@ -100,11 +99,9 @@ def column(
         unit: written behind the heading.
         format: makes the table's cell of the value; None: the value itself.
         default: of the field.
-        optional: the table leaves the column out where no record has a value (all cells None).
     """
     heading = f"{heading} ({unit})" if heading and unit else heading
-    about = {"heading": heading, "format": format, "optional": optional}
-    return field(default=default, metadata=about)
+    return field(default=default, metadata={"heading": heading, "format": format})
 
 
 def records(
@@ -114,8 +111,6 @@ def records(
     highlight: Callable[[Any], bool] = lambda record: False,
     *,
     key: str = "",
-    show: Callable[[Any], bool] = lambda record: True,
-    most: int | None = None,
     least: int = 0,
     cells: Mapping[str, Callable[[Any], Any]] | None = None,
     select: Callable[[Any], Any] = lambda value: value,
@@ -132,17 +127,13 @@ def records(
         caption: below the title.
         highlight: which records the headline speaks of.
         key: heading of a mapping's keys.
-        show: which records the table shows; JSON and `to_frame` have all.
-        most: of these, how many, the first ones; None: all.
         least: number of records below which the table is left out.
         cells: headings, and what makes a record's cell below each, where cells are no fields of the
             record; None: the record's columns.
-        select: gives the records to show, of a field that holds more than these.
+        select: gives the records that the table shows; JSON and `to_frame` have the whole field.
         sparse: leave out columns in which every record has None.
     """
-    table = _Records(
-        record, title, caption, highlight, key, show, most, least, cells, select, sparse
-    )
+    table = _Records(record, title, caption, highlight, key, least, cells, select, sparse)
     return field(metadata={"table": table})
 
 
@@ -153,8 +144,6 @@ class _Records:
     caption: str
     highlight: Callable[[Any], bool]
     key: str
-    show: Callable[[Any], bool]
-    most: int | None
     least: int
     cells: Mapping[str, Callable[[Any], Any]] | None
     select: Callable[[Any], Any]
@@ -162,12 +151,11 @@ class _Records:
 
     def table(self, values: Any) -> Table:
         values = self.select(values)
-        shown = [(key, value) for key, value in self.keyed(values) if self.show(value)][: self.most]
+        shown = self.keyed(values)
         columns = list((self.cells or {}).items()) or [
             (heading, partial(_cell, f))
             for f in dataclasses.fields(self.record)
             if (heading := f.metadata.get("heading"))
-            if not f.metadata["optional"] or any(_cell(f, v) is not None for _, v in shown)
         ]
         if self.sparse:
             columns = [
@@ -186,7 +174,6 @@ class _Records:
     def frame(self, values: Any) -> pd.DataFrame:
         import pandas as pd
 
-        values = self.select(values)
         names = [f.name for f in dataclasses.fields(self.record)]
         keyed = self.keyed(values)
         rows = [[getattr(value, name) for name in names] for _, value in keyed]
@@ -196,7 +183,7 @@ class _Records:
         return frame
 
     def keyed(self, values: Any) -> list[tuple[Any, Any]]:
-        """Key, or number, and record; of the field's value or what `select` made of it."""
+        """Key, or number, and record."""
         if isinstance(values, Mapping):
             return [(key, value) for key, value in values.items() if value is not None]
         several = values if isinstance(values, Sequence) else [values]
@@ -209,9 +196,12 @@ def table_of(
     values: Sequence[Any],
     caption: str = "",
     highlight: Callable[[Any], bool] = lambda record: False,
+    *,
+    sparse: bool = False,
 ) -> Table:
     """A table of records whose title, caption or choice depends on the finding; see `records`."""
-    table: Table = records(record, title, caption, highlight).metadata["table"].table(values)
+    about = records(record, title, caption, highlight, sparse=sparse).metadata["table"]
+    table: Table = about.table(values)
     return table
 
 

@@ -219,6 +219,11 @@ def _number(steps: float) -> str:
     return f"{steps:,.0f}" if float(steps).is_integer() else f"{steps:.1f}"
 
 
+def capital(text: str) -> str:
+    """The text with a capital first letter, the others as they are."""
+    return text[:1].upper() + text[1:]
+
+
 def listed(names: Sequence[str], most: int = 3) -> str:
     """The first few names, and how many more."""
     more = f" and {len(names) - most} more" if len(names) > most else ""

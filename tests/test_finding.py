@@ -194,7 +194,7 @@ def test_records_by_name_and_the_first_of_many() -> None:
     class ByKind(Finding):
         kinds: Mapping[str, TokenCount] = records(TokenCount, "Kinds", key="kind")
         most: Sequence[TokenCount] = records(
-            TokenCount, "Most", show=lambda token: token.token > 4, most=1
+            TokenCount, "Most", select=lambda ones: [t for t in ones if t.token > 4][:1]
         )
 
     ones = [TokenCount(token, 3, 0.5, ()) for token in (5, 6)]

@@ -16,6 +16,7 @@ from interp_toolkit.auditing.claims.seal import Sealed
 from interp_toolkit.auditing.ground import Ground
 from interp_toolkit.auditing.parts import ASKED, Answer, Part
 from interp_toolkit.finding import MOST_FINDINGS, Finding
+from interp_toolkit.formatting import capital
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.results import Evidence, Figure, Status, Table
 
@@ -158,7 +159,7 @@ def findings(claims: Sequence[AuditedClaim]) -> list[str]:
     that did are last.
     """
     if len(claims) == 1:
-        return [_capital(f"{part.said.rstrip('.')}.") for part in _deciding(claims[0])]
+        return [capital(f"{part.said.rstrip('.')}.") for part in _deciding(claims[0])]
     order = ("refuted", "undecided", "not_testable", "confirmed")
     ranked = sorted(claims, key=lambda claim: order.index(claim.answer))
     shown = ranked if len(ranked) <= MOST_FINDINGS else ranked[: MOST_FINDINGS - 1]
@@ -182,11 +183,7 @@ def _why(claim: AuditedClaim) -> str:
 
 
 def _word(answer: Answer) -> str:
-    return _capital(answer.replace("_", " "))
-
-
-def _capital(text: str) -> str:
-    return text[:1].upper() + text[1:]
+    return capital(answer.replace("_", " "))
 
 
 def evidence_of(

@@ -107,7 +107,7 @@ class CompositionFinding(Finding):
         "(V). Baseline: root mean square of the score with residual coordinates in random order; "
         "z and p are of the overlap of what is written and what is read.",
         lambda pair: pair.p_adjusted <= LEVEL,
-        most=SHOWN,
+        select=lambda pairs: pairs[:SHOWN],
     )
     counts: Mapping[str, PairCount] = records(
         PairCount,

@@ -35,7 +35,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import comparisons_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records
-from interp_toolkit.formatting import listed
+from interp_toolkit.formatting import capital, listed
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.weights.view import ModelWeights, weights
 from interp_toolkit.options import Options, Position
@@ -415,8 +415,9 @@ def sentences_of_all(circuit: KindOfCircuit, scores: pd.DataFrame) -> list[str]:
     headline = f"No {circuit.kind} circuit is detected from weights alone."
     if names:
         plural = "s" if len(names) > 1 else ""
-        kind = circuit.kind[0].upper() + circuit.kind[1:]
-        headline = f"{kind} circuit{plural}, from weights alone: {listed(names, 6)}."
+        headline = (
+            f"{capital(circuit.kind)} circuit{plural}, from weights alone: {listed(names, 6)}."
+        )
     best = (beyond if names else scored).iloc[0]
     return [
         headline,

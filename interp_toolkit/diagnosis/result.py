@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from interp_toolkit.diagnosis.checks import Check
-from interp_toolkit.finding import Finding
+from interp_toolkit.finding import MOST_FINDINGS, Finding
 from interp_toolkit.formatting import listed
 from interp_toolkit.results import Evidence, Status, Table
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 NAME = "doctor"
-NAMED = 3  # faults that are findings of their own
+NAMED = 2  # faults that are findings of their own
 
 
 @dataclass(frozen=True)
@@ -66,34 +66,26 @@ class DoctorFinding(Finding):
         """Three tables by outcome: problems with the faults first, passed, not applicable."""
         problems = [c for c in self.checks if c.answer in ("failed", "differs", "undecided")]
         problems.sort(key=lambda check: check.answer != "failed")
-        passed = [c for c in self.checks if c.answer == "passed"]
-        rest = [c for c in self.checks if c.answer == "not_applicable"]
+        passed = [_row(c) for c in self.checks if c.answer == "passed"]
+        rest = [[c.section, c.name, c.said] for c in self.checks if c.answer == "not_applicable"]
         columns = ["section", "check", "answer", "observation", "difference", "tolerance"]
         caption = "The largest difference, beside what rounding may account for."
-        return [
-            *(
-                [Table("Problems", columns, list(map(_row, problems)), "", range(len(self.faults)))]
-                if problems
-                else []
-            ),
-            *([Table("Passed", columns, list(map(_row, passed)), caption)] if passed else []),
-            *(
-                [
-                    Table(
-                        "Not applicable",
-                        ["section", "check", "reason"],
-                        [[c.section, c.name, c.said] for c in rest],
-                    )
-                ]
-                if rest
-                else []
-            ),
+        faults = range(len(self.faults))
+        tables = [
+            Table("Problems", columns, list(map(_row, problems)), highlight=faults),
+            Table("Passed", columns, passed, caption),
+            Table("Not applicable", ["section", "check", "reason"], rest),
         ]
+        return [table for table in tables if table.rows]
+
+
+def _observation(check: Check) -> str:
+    return check.said if check.instead is None else f"{check.said}; use {check.instead}"
 
 
 def _row(check: Check) -> list[object]:
-    seen = check.said if check.instead is None else f"{check.said}; use {check.instead}"
-    return [check.section, check.name, check.answer, seen, check.difference, check.tolerance]
+    about = (check.section, check.name, check.answer, _observation(check))
+    return [*about, check.difference, check.tolerance]
 
 
 def evidence_of(
@@ -136,17 +128,12 @@ def findings(checks: Sequence[Check], evidence: DoctorEvidence) -> list[str]:
         answer: [check for check in checks if check.answer == answer]
         for answer in ("failed", "undecided", "differs")
     }
-    sentences = [
-        f"Fault: {check.name}: {check.said}"
-        + (f"; use {check.instead}" if check.instead else "")
-        + "."
-        for check in by_answer["failed"][: NAMED - 1]
-    ]
-    more = by_answer["failed"][NAMED - 1 :]
-    if more:
-        sentences.append(f"Also failed: {listed([check.name for check in more])}.")
+    faults = by_answer["failed"]
+    sentences = [f"Fault: {check.name}: {_observation(check)}." for check in faults[:NAMED]]
+    if faults[NAMED:]:
+        sentences.append(f"Also failed: {listed([check.name for check in faults[NAMED:]])}.")
     for answer, word in (("undecided", "Undecided"), ("differs", "By design different")):
-        if by_answer[answer] and len(sentences) < 4:
+        if by_answer[answer] and len(sentences) < MOST_FINDINGS - 1:
             sentences.append(f"{word}: {listed([check.name for check in by_answer[answer]])}.")
     sentences.append(
         f"Checked on random tokens, in this process; {evidence.not_applicable} checks do not apply."

@@ -47,7 +47,7 @@ from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.evidence import effect_status
 from interp_toolkit.finding import Finding, Run, analysis, column, records, table_of
-from interp_toolkit.formatting import listed
+from interp_toolkit.formatting import capital, listed
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens
 from interp_toolkit.options import Options
@@ -147,14 +147,14 @@ class EdgeRow:
     """
 
     edge: str = column("edge", format=label_of)
-    effect: float | None = column("effect", optional=True)
-    low: float | None = column("low", optional=True)
-    high: float | None = column("high", optional=True)
-    p_value: float | None = column("p", optional=True)
-    estimate: float | None = column("estimate", optional=True)
-    chosen_again: float | None = column("chosen again", optional=True)
-    composition: float | None = column("composition", optional=True)
-    composition_p: float | None = column("composition p", optional=True)
+    effect: float | None = column("effect")
+    low: float | None = column("low")
+    high: float | None = column("high")
+    p_value: float | None = column("p")
+    estimate: float | None = column("estimate")
+    chosen_again: float | None = column("chosen again")
+    composition: float | None = column("composition")
+    composition_p: float | None = column("composition p")
     added: float | None = column()
 
 
@@ -184,7 +184,7 @@ class CircuitFinding(Finding):
         if not self.edges:
             return []
         unit, more = self.evidence.unit, len(self.edges) - LISTED
-        edges = table_of(EdgeRow, "Edges", self.edges[:LISTED])
+        edges = table_of(EdgeRow, "Edges", self.edges[:LISTED], sparse=True)
         caption = [
             f"Effect: {unit} lost when the edge alone is cut, with its interval; p: Holm-adjusted "
             "over all edges.",
@@ -464,7 +464,7 @@ def sentences(circuit: Circuit) -> list[str]:
         named = {"undecided": "Undecided", "uninformative": "Not informative"}
         first = [f"{named.get(status, 'Not tested')}: {reason}."]
     elif circuit.nothing is not None:
-        first = [f"{circuit.nothing.reason[0].upper()}{circuit.nothing.reason[1:]}."]
+        first = [f"{capital(circuit.nothing.reason)}."]
     elif (because := only_output(circuit)) is not None:
         first = [f"The metric is the model's output, whatever it is worth: {because}."]
     if circuit.nothing is not None or not circuit.kept or held_out is None:
@@ -496,8 +496,7 @@ def sentences(circuit: Circuit) -> list[str]:
 
 def _and(parts: Sequence[str]) -> str:
     """The parts as one sentence; "" without any."""
-    sentence = "; ".join(parts)
-    return f"{sentence[0].upper()}{sentence[1:]}." if sentence else ""
+    return f"{capital('; '.join(parts))}." if parts else ""
 
 
 def _largest_edges(circuit: Circuit) -> str:

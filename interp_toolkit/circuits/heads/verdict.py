@@ -19,6 +19,7 @@ from interp_toolkit.circuits.heads.result import HeadsEvidence, HeadVerdict, Rea
 from interp_toolkit.circuits.heads.rule import LEAST_EXCESS, Group, least
 from interp_toolkit.circuits.heads.significance import DetectorScores
 from interp_toolkit.finding import HEADLINE_WORDS, MOST_FINDINGS
+from interp_toolkit.formatting import capital
 from interp_toolkit.models.model import Head
 from interp_toolkit.results import Status, head_name
 from interp_toolkit.stats import LEVEL
@@ -235,10 +236,10 @@ def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
         for opening in openings:
             sentence = opening + "; ".join(shown)
             if len(sentence.split()) <= HEADLINE_WORDS:
-                return f"{sentence[0].upper()}{sentence[1:]}."
+                return f"{capital(sentence)}."
     first = "; ".join(counted[:MOST_KINDS])
     sentence = f"{openings[-1]}{first}; {len(kinds) - MOST_KINDS} more kinds."
-    return f"{sentence[0].upper()}{sentence[1:]}"
+    return capital(sentence)
 
 
 def _strength(head: HeadVerdict) -> float:

@@ -11,6 +11,7 @@ from interp_toolkit.circuits.roles.find import PARKED, Roles
 from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
 from interp_toolkit.circuits.roles.result import HeadRole, RolesEvidence
 from interp_toolkit.finding import HEADLINE_WORDS
+from interp_toolkit.formatting import capital, listed
 from interp_toolkit.results import Status
 from interp_toolkit.stats import LEVEL
 
@@ -64,13 +65,12 @@ def headline(roles: Roles) -> str:
     if len(sentence.split()) > HEADLINE_WORDS:
         counts = [_counted(len(heads), kind) for kind, heads in by_kind.items() if heads]
         sentence = "; ".join(counts[:3]) + ("; and more roles" if len(counts) > 3 else "")
-    return f"{sentence[:1].upper()}{sentence[1:]}."
+    return f"{capital(sentence)}."
 
 
 def _names(kind: HeadKind, heads: Sequence[HeadRole], most: int) -> str:
-    names = ", ".join(head.name for head in heads[:most])
-    more = f" and {len(heads) - most} more" if len(heads) > most else ""
-    return f"{kind.singular if len(heads) == 1 else kind.plural} {names}{more}"
+    names = listed([head.name for head in heads], most)
+    return f"{kind.singular if len(heads) == 1 else kind.plural} {names}"
 
 
 def findings(roles: Roles) -> list[str]:
@@ -110,10 +110,8 @@ def _of_kind(heads: Sequence[HeadRole], kind: str) -> str:
     )
     if not found:
         return ""
-    names = [f"{h.name}{_lost(h.check)}" for h in found[:NAMED]]
-    more = f" and {len(found) - NAMED} more" if len(found) > NAMED else ""
-    counted = _counted(len(found), next(k for k in KINDS if k.name == kind))
-    return f"{counted}, {', '.join(names)}{more}"
+    names = listed([f"{h.name}{_lost(h.check)}" for h in found], NAMED)
+    return f"{_counted(len(found), next(k for k in KINDS if k.name == kind))}, {names}"
 
 
 def _counted(count: int, kind: HeadKind) -> str:
@@ -146,7 +144,7 @@ def _rest(roles: Roles) -> str:
             count = sum(head.named for head in roles.heads if head.kind == kind.name)
             parts.append(_counted(count, kind))
     said = "; ".join(parts)
-    return said[:1].upper() + said[1:]
+    return capital(said)
 
 
 def _evidence(

@@ -31,7 +31,7 @@ from interp_toolkit.circuits.skip_bigrams.head import (
 )
 from interp_toolkit.data import FeatureData
 from interp_toolkit.finding import Finding, Run, analysis, column, table_of
-from interp_toolkit.formatting import listed
+from interp_toolkit.formatting import capital, listed
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.features.options import FeatureOptions
 from interp_toolkit.models.weights.view import weights
@@ -213,7 +213,7 @@ def bigram_tables(head: HeadBigrams) -> list[Table]:
     )
     if any(bigram.alternatives for bigram in shown):
         caption += " Or: features so much like these that they may be meant instead."
-    table = table_of(Bigram, f"Skip-bigrams of {head.name}", shown, caption)
+    table = table_of(Bigram, f"Skip-bigrams of {head.name}", shown, caption, sparse=True)
     hubs = sorted(head.graph.degree, key=lambda pair: (-pair[1], pair[0]))
     rows = [
         [name, {"q": "query", "k": "key"}[side], degree]
@@ -399,7 +399,7 @@ def sentences(found: Sequence[HeadBigrams], evidence: SkipBigramEvidence) -> lis
     reason = (evidence.reason or "").removeprefix("as ")
     with_bigrams = [head for head in clearest(found) if head.bigrams]
     if not with_bigrams:
-        return [f"{reason[0].upper()}{reason[1:]} ({found[0].n_pairs:,} pairs, {level})."]
+        return [f"{capital(reason)} ({found[0].n_pairs:,} pairs, {level})."]
     first = with_bigrams[0]
     names = listed([f"{head.name} ({len(head.bigrams):,})" for head in with_bigrams], NAMED)
     estimate = f"Their number in {first.name} cannot be estimated: {first.count_note}; capacity"

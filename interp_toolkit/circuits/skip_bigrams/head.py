@@ -91,7 +91,7 @@ class Bigram:
     strength: float = column("strength")
     z: float = column("z")
     alternatives: Sequence[Alternative] = column(
-        "or", format=lambda others: alternatives_text(others) or None, default=(), optional=True
+        "or", format=lambda others: alternatives_text(others) or None, default=()
     )
 
 

@@ -185,7 +185,7 @@ class UniversalKeysFinding(Finding):
         "for all heads and queries. On right: attention on keys where it holds; uniform: their "
         "share of keys; excess: the interval of the first less the second. Least: on right. On "
         "wrong: attention on keys where none is right.",
-        show=lambda one: one.selects,
+        select=lambda functions: [one for one in functions if one.selects],
     )
     heads: Sequence[HeadOutcomes] = records(
         HeadOutcomes,

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from interp_toolkit.errors import InputError
+from interp_toolkit.formatting import listed
 
 _FORMATS = {
     ".txt": "text",
@@ -113,7 +114,7 @@ def split(
     """
     parts = texts.parts()
     if parts.held_out:
-        say(f"held out by name: {_listed(parts.held_out)}")
+        say(f"held out by name: {listed(parts.held_out, _NAMED)}")
     if next(parts.train(), None) is None:
         raise InputError(f"{texts.name} has only blank documents to train on: give more text")
     if parts.test is not None:
@@ -136,11 +137,6 @@ def split(
             f"test_documents={n_test} leave none to train on; give more text, or a smaller number"
         )
     return islice(parts.train(), n_test), train
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return f"{', '.join(names[:_NAMED])}{more}"
 
 
 def _version(path: Path) -> Any:
@@ -221,7 +217,11 @@ def _no_text(path: Path, there: Sequence[str]) -> str:
     formats = f"{', '.join(most)} or {last} file"
     if path.is_file():
         return f"{path} is no {formats}"
-    return f"{path} holds no {formats}; it has {_listed(there)}" if there else f"{path} is empty"
+    return (
+        f"{path} holds no {formats}; it has {listed(there, _NAMED)}"
+        if there
+        else f"{path} is empty"
+    )
 
 
 def _opened(parts: Mapping[str, Sequence[Path]]) -> Mapping[str, Any]:

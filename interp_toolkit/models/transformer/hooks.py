@@ -68,10 +68,9 @@ class _Finder(MetaPathFinder):
     ) -> ModuleSpec | None:
         root, _, rest = fullname.partition(".")
         package = sys.modules.get(root)
-        if root == ROOT and rest and isinstance(package, _PutOff):
-            light = rest in LIGHT or rest.partition(".")[0] in ("utilities", "conversion_utils")
-            if not light:
-                run(package)
+        light = rest in LIGHT or fullname.startswith(PACKAGES[1:])
+        if root == ROOT and rest and not light and isinstance(package, _PutOff):
+            run(package)
         return None
 
 
@@ -87,7 +86,8 @@ def _imported_names(init: Path) -> dict[str, str]:
     return modules
 
 
-if ROOT not in sys.modules:
+def put_off() -> None:
+    """Register TransformerLens' packages with their `__init__` not yet run."""
     for name in PACKAGES:
         spec = find_spec(name)
         if spec is None or spec.origin is None:  # a package that this release does not have
@@ -100,6 +100,10 @@ if ROOT not in sys.modules:
         if parent:
             vars(sys.modules[parent])[child] = module
     sys.meta_path.insert(0, _Finder())
+
+
+if ROOT not in sys.modules:
+    put_off()
 
 from transformer_lens.ActivationCache import ActivationCache  # noqa: E402
 from transformer_lens.FactoredMatrix import FactoredMatrix  # noqa: E402
