@@ -280,6 +280,8 @@ def _headline(evidence: ComparisonEvidence, changed: Sequence[tuple[str, str, st
         return f"{same}, but {entries} of the details below differ."
     if evidence.numbers_differ:
         return f"{same}; {evidence.numbers_differ} numbers differ beyond their intervals."
+    if not evidence.numbers_with_intervals:
+        return f"{same}; no number has an interval to compare."
     return f"{same}, and nothing differs beyond its interval."
 
 

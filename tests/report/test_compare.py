@@ -134,6 +134,11 @@ def test_what_one_file_has_not_is_told(compared: Any) -> None:
     assert [table.title for table in found.tables()][-1] == "In one file only"
 
 
+def test_without_intervals_nothing_is_said_to_be_within_them(compared: Any) -> None:
+    found = compared(document(result()), document(result()))
+    assert found.headline == "The verdict is the same; no number has an interval to compare."
+
+
 def test_files_of_schema_2_are_read_and_their_causal_words_are_the_same(compared: Any) -> None:
     def of(word: str, schema: str) -> dict[str, Any]:
         head = {"detector": "induction", "layer": 1, "head": 0, "causal": word}

@@ -215,9 +215,9 @@ def headline(heads: Sequence[HeadVerdict], home: AtHome | None, untested: str = 
     if word:
         best = _decisive(heads)
         return f"{word}: no head is detected; the nearest is {best.name} ({best.detector})."
-    kinds = f"{len(detectors)} kinds tested" if len(detectors) > MOST_KINDS else "kinds tested"
-    names = "" if len(detectors) > MOST_KINDS else f" ({_listed(detectors, 'or')})"
-    return f"No head is of one of the {kinds}{names}."
+    if len(detectors) > MOST_KINDS:
+        return f"No head is detected as any of the {len(detectors)} kinds tested."
+    return f"No head is detected as {_listed(detectors, 'or')}."
 
 
 def _fitted(openings: Sequence[str], detected: Sequence[HeadVerdict]) -> str:
@@ -310,10 +310,10 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     joint = least(group.joint)
     smallest = _listed([head_name(*head) for head in group.smallest[:3]], "and")
     keeps = {
-        "shared": f"; {smallest} together keep 90 % of that",
-        "one head": f"; {smallest} alone keeps 90 % of that",
-        "backed up": f"; {smallest} alone keeps 90 % of that, and the others back it up",
-        "spread": f"; it takes {len(group.smallest)} of them to keep 90 % of that",
+        "shared": f"; {smallest} together keep about 90 % or more of that",
+        "one head": f"; {smallest} alone keeps about 90 % or more of that",
+        "backed up": f"; {smallest} alone keeps about 90 % or more of that; the others back it up",
+        "spread": f"; the fewest found that keep about 90 % of that are {len(group.smallest)}",
         "none": "",
     }[group.structure]
     keeps = "" if group.structure == "shared" and len(group.smallest) > 3 else keeps

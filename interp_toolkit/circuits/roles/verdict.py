@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from interp_toolkit.circuits.behaviour.task import AtHome
-from interp_toolkit.circuits.behaviour.words import in_words
+from interp_toolkit.circuits.behaviour.words import Share, in_words
 from interp_toolkit.circuits.roles.causal import RoleCheck
 from interp_toolkit.circuits.roles.find import PARKED, Roles
 from interp_toolkit.circuits.roles.kinds import KINDS, NAME_MOVER, S_INHIBITION, SUCCESSOR, HeadKind
@@ -52,13 +52,12 @@ def headline(roles: Roles) -> str:
     moving = [h for h in roles.heads if h.named and h.kind not in PARKED]
     by_kind = {kind: [h for h in moving if h.kind == kind.name] for kind in KINDS}
     parts = [_names(kind, heads, 2) for kind, heads in by_kind.items() if heads]
-    strongest = max((abs(h.writing.mean) for h in moving if h.writing), default=0.0)
     largest = max(roles.writers, key=lambda w: abs(w.direct.mean), default=None)
-    if largest is not None and abs(largest.direct.mean) > strongest:
-        parts.append(f"{largest.name} writes more and fits none of the roles tested")
+    if largest is not None and all(_surely_more(largest.direct, h.writing) for h in moving):
+        parts.append(f"{largest.name} writes most, with none of these roles")
     if not moving:
         undecided = any(h.word == "undecided" and h.kind not in PARKED for h in roles.heads)
-        start = "Undecided whether any head has" if undecided else "No head has"
+        start = "Undecided whether any head has" if undecided else "No head is detected in"
         beside = f"; {parts[0]}" if parts else ""
         return f"{start} one of the roles tested{beside}."
     sentence = "; ".join(parts)
@@ -66,6 +65,12 @@ def headline(roles: Roles) -> str:
         counts = [_counted(len(heads), kind) for kind, heads in by_kind.items() if heads]
         sentence = "; ".join(counts[:3]) + ("; and more roles" if len(counts) > 3 else "")
     return f"{capital(sentence)}."
+
+
+def _surely_more(one: Share, other: Share | None) -> bool:
+    """Whether the interval of the first effect is farther from 0 than all of the other's."""
+    surely = max(one.low, -one.high)
+    return surely > 0 and (other is None or surely > max(abs(other.low), abs(other.high)))
 
 
 def _names(kind: HeadKind, heads: Sequence[HeadRole], most: int) -> str:

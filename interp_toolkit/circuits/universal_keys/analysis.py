@@ -385,8 +385,7 @@ def may_be_equal(one: QueryFunction, other: QueryFunction) -> bool:
 def headline(evidence: KeysEvidence) -> str:
     """Which head attends by functions of the key's features."""
     if evidence.head is None:
-        attends = "attends" if evidence.status == "not_detected" else "is shown to attend"
-        return f"No head {attends} by a boolean function of the key's features."
+        return "No head is shown to attend by a boolean function of the key's features."
     name = head_name(*evidence.head)
     if evidence.functions == 1:
         return f"{name} attends to keys where one boolean function of their features holds."

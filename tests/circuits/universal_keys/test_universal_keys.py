@@ -97,7 +97,7 @@ def test_a_head_that_ignores_its_keys_selects_nothing() -> None:
     found = UNIVERSAL_KEYS(model)
     assert found.status == "not_detected"
     assert found.evidence.reason
-    assert found.headline.startswith("No head attends by a boolean function")
+    assert found.headline.startswith("No head is shown to attend by a boolean function")
 
 
 def test_uniform_attention_selects_nothing_however_exact_the_scores() -> None:
