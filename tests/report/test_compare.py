@@ -202,6 +202,7 @@ def found_interval(a: float, b: float) -> tuple[float, float]:
         ("{", "is not JSON"),
         ('{"schema": ' + "9" * 400 + "}", "is not JSON"),
         ("[" * 100_000, "is not JSON"),
+        ('{"schema": "interp-toolkit/3", "results": [NaN]}', "is not JSON: NaN is no number"),
         ("[]", "is no file of results"),
         ('{"schema": "other"}', "is no file of results"),
         ('{"schema": "interp-toolkit/3", "results": [{"probe": 3}]}', "must be a list of results"),
