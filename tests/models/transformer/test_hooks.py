@@ -14,7 +14,8 @@ SAME = """
 import transformer_lens, transformer_lens.hook_points
 assert transformer_lens.HookedRootModule is HookedRootModule
 assert transformer_lens.hook_points.HookPoint is HookPoint
-assert transformer_lens.FactoredMatrix.__name__ == "FactoredMatrix"
+for name in ("ActivationCache", "FactoredMatrix"):
+    assert isinstance(getattr(transformer_lens, name), type), name
 """
 
 
@@ -46,7 +47,8 @@ def test_our_transformer_runs_without_transformers() -> None:
     ],
 )
 def test_anything_else_of_it_is_there_as_ever(ask: str) -> None:
-    run(f"{LIGHT}\n{ask}\n{SAME}")
+    whole = "import types; assert type(sys.modules['transformer_lens']) is types.ModuleType"
+    run(f"{LIGHT}\n{ask}\n{whole if 'utilities' not in ask else ''}\n{SAME}")
 
 
 def test_without_anything_else_its_classes_are_the_same() -> None:
