@@ -11,11 +11,17 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # on tiny tensors threads only wa
 
 sys.path.insert(0, str(Path(__file__).parent / "helpers"))  # modules that tests share
 
+import hypothesis
 import pytest
 import shape_checks
 import torch
 from tiny_models import D_VOCAB, HAS_HOOKED_TRANSFORMER, KINDS, OWN_HOOKS, build, hooks_on
 
+# no test fails on a clock: a busy machine draws and runs examples slowly
+hypothesis.settings.register_profile(
+    "no clock", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("no clock")
 shape_checks.install(
     [
         "interp_toolkit.auditing",

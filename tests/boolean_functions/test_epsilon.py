@@ -31,7 +31,7 @@ def by_programme(on, off):
     return linprog([0, 0, 1], rows, limits, bounds=bounds).fun
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(on=st.lists(SCORE, min_size=1, max_size=5), off=st.lists(SCORE, min_size=1, max_size=5))
 def test_the_closed_form_is_the_programme_s_optimum(on, off):
     scores = np.array([*on, *off])[:, None]

@@ -56,13 +56,13 @@ def test_as_many_threshold_functions_as_the_literature_counts() -> None:
         check_witnesses(f)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(tables)
 def test_witnesses_hold_in_integers(table: str) -> None:
     check_witnesses(threshold_degree(table))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(tables, st.randoms(use_true_random=False))
 def test_names_and_signs_of_bits_do_not_matter(table: str, random) -> None:
     n = len(table).bit_length() - 1

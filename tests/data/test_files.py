@@ -10,6 +10,8 @@ from tables import write
 from interp_toolkit.data import read_data
 from interp_toolkit.errors import InputError
 
+SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
 ROWS = [[1, 2, 3], [4, 5], [6]]
 A, B = [True, False, True], [False, False, True]
 RECORDS = [
@@ -247,7 +249,7 @@ def test_truncated_files(tmp_path, suffix):
         assert "\n" not in str(caught.value)
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150, suppress_health_check=SHARED)
 @given(noise=st.binary(max_size=200), suffix=st.sampled_from([".npz", ".parquet", ".jsonl"]))
 def test_noise_is_one_clear_error(tmp_path, noise, suffix):
     path = tmp_path / f"data{suffix}"
@@ -256,7 +258,7 @@ def test_noise_is_one_clear_error(tmp_path, noise, suffix):
         read_data(path)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=SHARED)
 @given(
     rows=st.lists(
         st.tuples(st.lists(st.integers(0, 999), min_size=1, max_size=5), st.booleans()),

@@ -65,7 +65,7 @@ def layouts(draw):
     return words, d_vocab, d_vocab_out, values, rows
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(layouts())
 def test_rows_against_rows_built_token_by_token(case):
     words, d_vocab, d_vocab_out, values, rows = case
@@ -88,7 +88,7 @@ def test_rows_against_rows_built_token_by_token(case):
         assert 0 <= int(made.answer[number].min()) <= int(made.answer[number].max()) < len(values)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(layouts())
 def test_cells_against_every_row_there_is(case):
     words, d_vocab, d_vocab_out, values, _ = case

@@ -12,6 +12,8 @@ from interp_toolkit.data import FeatureData, read_data
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
 from interp_toolkit.errors import InputError
 
+SHARED = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+
 WORDS = ["<s>", "Mary", "met", "John,", "and", "John", "thanked", "Anne", "the"]
 IDS = {word: number for number, word in enumerate(WORDS)}
 #: a digest from before there were pairs
@@ -75,7 +77,7 @@ def test_clean_is_another_word_for_text_and_tokens(table, name):
         read_data(table([row | other]), tokenizer)
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30, suppress_health_check=SHARED)
 @given(
     rows=st.lists(
         st.tuples(st.lists(st.integers(0, 90), min_size=1, max_size=4), st.integers(0, 90)),

@@ -27,7 +27,7 @@ BYTEWISE = learn_tokenizer(TEXTS, BYTES + 20)
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"]), max_size=30))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_any_text_comes_back(text: str) -> None:
     (ids,) = BYTEWISE.encode([text])
     assert BYTEWISE.decode(ids.tolist()) == text

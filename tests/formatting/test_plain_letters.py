@@ -7,7 +7,7 @@ import string
 import sys
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interp_toolkit.cli.main import main
@@ -24,7 +24,6 @@ def written(text: str, encoding: str) -> str:
     return raw.getvalue().decode(encoding)
 
 
-@settings(deadline=None)
 @given(st.text(), st.sampled_from(LACKING))
 def test_any_text_can_be_written(text: str, encoding: str) -> None:
     found = written(text, encoding)
@@ -32,7 +31,6 @@ def test_any_text_can_be_written(text: str, encoding: str) -> None:
         assert found.count(character) >= text.count(character)
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=["Cs"])))
 def test_unicode_is_left_alone(text: str) -> None:
     assert written(text, "utf-8") == text
@@ -46,7 +44,6 @@ def test_how_a_unicode_stream_takes_errors_is_left_alone() -> None:
         assert stream.errors == errors
 
 
-@settings(deadline=None)
 @given(st.characters())
 def test_plain_letters_are_ascii(character: str) -> None:
     assert plain(character).isascii()

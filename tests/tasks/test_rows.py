@@ -24,7 +24,7 @@ def drawing(length_of=lambda template: 3, most=10_000):
     return draw
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(templates=st.integers(1, 12), rows=st.integers(4, 90), seed=st.integers(0, 3))
 def test_every_half_holds_every_template(templates, rows, seed):
     data = drawn_rows(drawing(), templates, rows, seed, "made")

@@ -150,7 +150,7 @@ def test_a_wrong_answer_that_the_model_cannot_give_is_one_line():
         task_of(model, far)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     st.lists(
         st.tuples(st.integers(0, 4), st.integers(0, 4)).filter(lambda p: p[0] != p[1]),

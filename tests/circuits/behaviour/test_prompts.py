@@ -21,7 +21,7 @@ class Shape:
         self.tokenizer = None if bos is None else type("tokenizer", (), {"bos_token_id": bos})()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(
     d_vocab=st.integers(4, 300),
     n_ctx=st.integers(9, 150),

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from interp_toolkit.circuits.heads.detectors import (
@@ -28,7 +28,6 @@ def brute(row, holds):
     return np.array([[bool(holds(q, k)) for k in range(n)] for q in range(n)])
 
 
-@settings(deadline=None)
 @given(row=rows)
 def test_relations_are_their_definitions(row):
     same = brute(row, lambda q, k: k != q and row[k] == row[q])
@@ -40,7 +39,6 @@ def test_relations_are_their_definitions(row):
     assert (FIRST_TOKEN.relation(row, row) == brute(row, lambda q, k: k == 0 < q)).all()
 
 
-@settings(deadline=None)
 @given(row=rows, shift=st.integers(1, 4))
 def test_a_relation_asked_about_another_token_looks_for_that_one(row, shift):
     sought = (row + shift) % 5
@@ -60,7 +58,6 @@ def hops(row, start, k):
     return at
 
 
-@settings(deadline=None)
 @given(row=rows, k=st.integers(2, 4))
 def test_hops_are_taken_one_by_one(row, k):
     found = hop(k)(row, row)

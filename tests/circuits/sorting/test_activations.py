@@ -74,7 +74,7 @@ def above_by_hand(rows: list[list[int]], attention: np.ndarray) -> dict[str, flo
     }
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     rows=st.lists(st.lists(st.integers(0, 5), min_size=2, max_size=5), min_size=1, max_size=8),
     seed=st.integers(0, 99),
@@ -149,7 +149,7 @@ def test_a_ratio_is_geometric_over_the_values_but_the_largest() -> None:
     np.testing.assert_allclose(line.ratio, 0.4 / math.sqrt(0.1 * 0.2))
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.floats(-10, 10), min_size=3, max_size=12))
 def test_a_line_is_numpys(values: list[float]) -> None:
     y = np.array(values)
@@ -180,7 +180,7 @@ def some_reading(n: int = 300) -> ListReading:
     return ListReading(LAYOUT, lists, rows, zeros, zeros, torch.ones(n, 10), torch.zeros(shape))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=6))
 def test_f_is_the_sum_and_its_maximum_the_sorted_item(items: list[int]) -> None:
     f = concave_sum(Lists.from_rows([items], 6))[0]

@@ -140,7 +140,7 @@ def test_one_value_has_no_shape():
         piecewise_fits(torch.zeros(1, 1))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 2**31), st.floats(0, 3), st.floats(0, 3), st.floats(0, 3))
 def test_planted_parts_come_back(seed: int, a: float, b: float, c: float) -> None:
     """Key, key × query, and key × query's place, each drawn without the others' means."""

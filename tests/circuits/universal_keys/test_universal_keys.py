@@ -257,7 +257,7 @@ def test_the_chance_to_fit_is_a_sum_over_choices_counted_by_hand(size: int, n_hi
     assert chance >= any_fits / ways - 1e-12
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(st.lists(st.booleans(), min_size=8, max_size=8), st.permutations(range(5)))
 def test_the_least_function_of_a_whole_cube(bits: list[bool], order: list[int]) -> None:
     """Of all five-bit inputs: the features it truly depends on, and its own table."""

@@ -116,7 +116,7 @@ def test_every_hook_has_the_value_of_hooked_transformer(option):
     assert_equivalent(config(**OPTIONS[option]))
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(
     normalization_type=st.sampled_from(NORMS),
     final_rms=st.booleans(),

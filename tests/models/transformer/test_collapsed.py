@@ -73,7 +73,7 @@ def test_tables_give_the_models_logits_and_gradients(kind: str) -> None:
         torch.testing.assert_close(p.grad, wanted[name], rtol=1e-10, atol=1e-10)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(
     n_rows=st.integers(1, 60),
     n_pos=st.integers(1, 7),

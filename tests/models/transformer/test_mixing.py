@@ -4,7 +4,7 @@ import copy
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from pydantic import ValidationError
@@ -37,7 +37,6 @@ def plain(drawn, causal):
     return mixing
 
 
-@settings(deadline=None)
 @given(
     st.integers(1, 6).flatmap(
         lambda m: hnp.arrays("float64", (m, m), elements=st.floats(-1e3, 1e3))

@@ -99,7 +99,7 @@ def two_classes(draw: st.DrawFn, d: int, most: int = 5) -> tuple[Points, Points]
 
 @pytest.mark.parametrize("d", [1, 2, 3])
 def test_agrees_with_rational_arithmetic_on_integer_points(d: int) -> None:
-    @settings(max_examples=150, deadline=None, derandomize=True)
+    @settings(max_examples=150, derandomize=True)
     @given(two_classes(d))
     def check(classes: tuple[Points, Points]) -> None:
         positive, negative = (np.array(c, dtype=float) for c in classes)
@@ -141,7 +141,7 @@ real_classes = st.integers(1, 4).flatmap(
 )
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=150, derandomize=True)
 @given(real_classes, st.randoms(use_true_random=False), st.floats(1e-3, 1e3))
 def test_what_must_not_change_a_verdict(classes, random, factor) -> None:
     positive, negative = (np.array(c, dtype=float) for c in classes)

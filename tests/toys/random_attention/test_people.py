@@ -33,7 +33,7 @@ def read_sentence(words: list[str]) -> tuple[tuple[str, str], tuple[str, str]]:
 
 
 @given(st.integers(0, 10_000))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 def test_each_document_is_of_the_grammar_and_tells_names_once(seed: int) -> None:
     for text in passages(3, seed):
         words, names = text.split(), dict[str, str]()

@@ -102,7 +102,7 @@ def test_the_log_perplexity_is_the_mean_surprise(cache: str) -> None:
 
 
 @given(st.integers(0, 9), st.integers(1, 7), st.integers(0, 100))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_a_mean_in_parts_has_the_gradient_of_the_whole(
     rows_at_once: int, n_rows: int, seed: int
 ) -> None:

@@ -176,7 +176,7 @@ def test_the_printed_variance_has_no_limit(width: int, growth: float) -> None:
     scale=st.floats(0.1, 3),
     causal=st.booleans(),
 )
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_laws_that_hold_everywhere(
     m: int, seed: int, tau: float, heads: int, scale: float, causal: bool
 ) -> None:

@@ -69,7 +69,7 @@ def test_functions_are_what_they_say() -> None:
     np.testing.assert_allclose(values(tokens), np.stack([by_loop(row) for row in tokens]))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.integers(0, 1000), st.integers(1, POSITIONS - 1))
 def test_nothing_looks_ahead(seed: int, t: int) -> None:
     rng = np.random.default_rng(seed)

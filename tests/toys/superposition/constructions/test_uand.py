@@ -64,7 +64,7 @@ def test_mean_t_is_the_mean_over_triples() -> None:
     assert built.epsilon(2).mean_t == pytest.approx(np.mean(t), abs=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(2, 8), st.integers(1, 12), st.floats(0.1, 1.0), st.integers(0, 10**6))
 def test_exact_epsilon_does_not_depend_on_the_order(
     n_features: int, n_neurons: int, density: float, seed: int
@@ -80,7 +80,7 @@ def test_exact_epsilon_does_not_depend_on_the_order(
     np.testing.assert_array_equal(after.neurons, before.neurons[moved])
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(2, 8), st.integers(1, 12), st.floats(0.1, 1.0), st.integers(0, 10**6))
 def test_the_worst_error_grows_with_what_is_on(
     n_features: int, n_neurons: int, density: float, seed: int
