@@ -169,24 +169,26 @@ def read_json(path: Path, source: str) -> Any:
     return parsed(text, source)
 
 
-def parsed(text: bytes | str, source: str, *, finite: bool = False) -> Any:
+def parsed(text: bytes | str, source: str, *, nan: bool = True) -> Any:
     """What JSON says, in UTF-8; raises InputError where it is none, or a number has no size.
 
     Args:
         text: the file's content.
         source: its name, for messages.
-        finite: whether NaN and Infinity, which are no JSON, are refused too; configurations of
-            models have some.
+        nan: whether NaN, which is no JSON, may stand for a number; configurations of models have
+            some.
     """
     try:
         said = text if isinstance(text, str) else text.decode("utf-8")
-        return json.loads(said, parse_int=_whole, parse_constant=_not_finite if finite else None)
+        return json.loads(said, parse_int=_whole, parse_constant=None if nan else _not_nan)
     except (ValueError, RecursionError) as error:
         raise InputError(f"{source} is not JSON: {error}") from error
 
 
-def _not_finite(constant: str) -> float:
-    raise ValueError(f"{constant} is no number; write null")
+def _not_nan(constant: str) -> float:
+    if constant == "NaN":
+        raise ValueError("NaN is no number; write null")
+    return float(constant)
 
 
 def _whole(digits: str) -> int:

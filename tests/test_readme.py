@@ -60,7 +60,7 @@ def test_the_quick_start_runs_from_the_top(tmp_path: Path) -> None:
             [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True
         )
         assert done.returncode == 0, done.stderr
-        assert done.stdout.startswith("detected ")
+        assert done.stdout.startswith("detected\n")
     made = {"model.pt", "report.html", "results.json", "heads.html"}
     assert made <= {path.name for path in tmp_path.iterdir()}
 

@@ -331,7 +331,7 @@ def _read(path: Path) -> bytes:
 
 def _results(path: Path, text: bytes) -> list[dict[str, Any]]:
     """What a file of results holds; raises InputError where it is none."""
-    document = parsed(text, str(path), finite=True)
+    document = parsed(text, str(path), nan=False)
     if not isinstance(document, dict) or document.get("schema") not in (SCHEMA, BEFORE):
         raise InputError(f"{path} is no file of results: its schema is not {SCHEMA!r}")
     results = document.get("results")
