@@ -11,7 +11,7 @@ from pathlib import Path
 
 from inputs import Input
 
-HOLES = 2 * 2**30  # bytes
+HOLES = 5 * 2**28  # bytes, above the memory that a reader may take
 
 
 def pipe(path: Path) -> None:
