@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -96,6 +97,18 @@ def call(capfd, monkeypatch: pytest.MonkeyPatch):
         return code, out, err
 
     return run
+
+
+#: a model of ours among a test's parameters, which is the same on every TransformerLens
+OF_OUR_OWN = re.compile(r"[\[-]own(-rotary|-bare)?[\]-]")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Leave out tests on models of our own where TransformerLens' are what is tested."""
+    if os.environ.get("INTERP_NOT_OWN"):
+        own = [item for item in items if OF_OUR_OWN.search(item.nodeid)]
+        config.hook.pytest_deselected(items=own)
+        items[:] = [item for item in items if not OF_OUR_OWN.search(item.nodeid)]
 
 
 LONG = 20  # seconds
