@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 from interp_toolkit.data import FeatureData, data_from_arrays, read_data
 from interp_toolkit.data.text.prompts import data_from_texts
+from interp_toolkit.finding import shown_early
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.options import Options, read_options
 from interp_toolkit.registry import Analysis, find, load_all
@@ -91,11 +92,15 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
         data: a `FeatureData` (`task` makes one for a named behaviour), the path of a file that
             `read_data` takes, a list of texts, rows of token ids (an array, a tensor, lists), or a
             mapping of arrays as `data_from_arrays` takes it.
-        options: the analysis' own, as `interp show NAME` lists them, and `progress`, a function
-            that is told what is being done; with `features` a file's columns are not read.
+        options: the analysis' own, as `interp show NAME` lists them; `progress`, a function that
+            is told what is being done; `early`, one that is given the finding of a first stage
+            where the rest takes long (attention, before knockouts). With `features` a file's
+            columns are not read.
 
     Raises:
         InputError: an unknown name or option, or what the analysis says of its input.
+        InterruptedAnalysis: a KeyboardInterrupt after a first stage; its `finding` says what is
+            known by then.
 
     Examples:
         >>> import interp_toolkit as it
@@ -104,9 +109,10 @@ def analyze(model: Any, name: str, *, data: Any = None, **options: Any) -> Resul
     """
     analysis = find("probes", name)
     progress = options.pop("progress", None) or (lambda step: None)
+    early = options.pop("early", None) or (lambda finding: None)
     chosen = read_options(analysis.options, options, name)
     columns = () if reads_features(chosen) else None
-    with as_found(model):
+    with as_found(model), shown_early(early):
         model = load(model)
         return run(analysis, model, as_data(data, model, columns), chosen, progress)
 

@@ -23,7 +23,9 @@ of the terminal and the page, `to_frame` and JSON are all made here, from the re
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -44,6 +46,33 @@ Chosen = TypeVar("Chosen", bound=Options)
 Found = TypeVar("Found", bound="Finding")
 
 
+class InterruptedAnalysis(KeyboardInterrupt):
+    """Ctrl-C after an analysis' first stage.
+
+    Attributes:
+        finding: what that stage says.
+    """
+
+    def __init__(self, finding: Finding):
+        super().__init__()
+        self.finding = finding
+
+
+_SHOW_EARLY: ContextVar[Callable[[Finding], object]] = ContextVar(
+    "show_early", default=lambda finding: None
+)
+
+
+@contextmanager
+def shown_early(show: Callable[[Finding], object]) -> Iterator[None]:
+    """Inside, `show` is called with what the first stage of a long analysis says."""
+    before = _SHOW_EARLY.set(show)
+    try:
+        yield
+    finally:
+        _SHOW_EARLY.reset(before)
+
+
 @dataclass(frozen=True)
 class Run(Generic[Chosen]):
     """What an analysis is given.
@@ -53,12 +82,27 @@ class Run(Generic[Chosen]):
         data: prompts, with answers or features where they have some; None: none were given.
         options: checked; the seed and the bound on memory among them.
         progress: is told in words what is being done.
+        name: of the analysis.
     """
 
     model: Any
     data: FeatureData | None
     options: Chosen
     progress: Callable[[str], None]
+    name: str = ""
+
+    @contextmanager
+    def early(self, finding: Finding) -> Iterator[None]:
+        """Show what a first stage says before a long one begins; see `shown_early`.
+
+        Raises InterruptedAnalysis, with this finding, for a KeyboardInterrupt inside.
+        """
+        finding = dataclasses.replace(finding, probe=self.name)
+        _SHOW_EARLY.get()(finding)
+        try:
+            yield
+        except KeyboardInterrupt as stopped:
+            raise InterruptedAnalysis(finding) from stopped
 
     @property
     def seed(self) -> int:
@@ -268,6 +312,7 @@ def analysis(
     def run(
         model: Any, data: FeatureData | None, chosen: Chosen, progress: Callable[[str], None]
     ) -> Found:
-        return dataclasses.replace(analyze(Run(model, data, chosen, progress)), probe=name)
+        found = analyze(Run(model, data, chosen, progress, name))
+        return dataclasses.replace(found, probe=name)
 
     return Analysis(name, summary, options, run, unfit, source, graph_formats)

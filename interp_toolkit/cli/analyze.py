@@ -138,8 +138,8 @@ def analyze(
     results: list[Any] = []
     try:
         refused = _of_all(models, named, rows, given, loading, quiet, results)
-    except BaseException:
-        if models[1:] and results:  # those before it are not lost
+    except BaseException as error:
+        if results and (models[1:] or isinstance(error, KeyboardInterrupt)):  # are not lost
             show_results(results, json, json_path, html_path, quiet)
         raise
     if graph_path is not None:
@@ -181,7 +181,7 @@ def _of_all(
         if models[1:] and not quiet:
             print(f"model {number} of {len(models)}: {printable(name)}", file=sys.stderr)
         try:
-            results += _run(name, named, rows, given, loading, quiet)
+            _run(name, named, rows, given, loading, quiet, results)
         except InputError as error:
             if not models[1:]:
                 raise
@@ -198,10 +198,13 @@ def _run(
     given: dict[str, Any],
     loading: dict[str, Any],
     quiet: bool,
-) -> list[Any]:
+    results: list[Any],
+) -> None:
+    """Add a model's results to `results`."""
     from interp_toolkit import analysis
     from interp_toolkit.cli.probe_flags import checked, print_assumptions, told
     from interp_toolkit.cli.progress import progress
+    from interp_toolkit.finding import InterruptedAnalysis, shown_early
     from interp_toolkit.models.loading.loader import load
     from interp_toolkit.options import Options, read_options
 
@@ -209,7 +212,7 @@ def _run(
     everywhere = {key: given[key] for key in Options.model_fields if key in given}
     general = read_options(Options, everywhere, "interp analyze", as_flags=True)
     elsewhere = bool(chosen) and all(analysis.reads_features(o) for o in chosen.values())
-    with progress(quiet) as say:
+    with progress(quiet) as say, shown_early(lambda finding: None if quiet else _early(finding)):
         say(f"loading {printable(name)}")
         model = load(name, progress=say, **loading)
         print_assumptions(model, quiet)
@@ -230,11 +233,19 @@ def _run(
                     "(--tokens or --data; see interp list probes)"
                 )
             chosen = checked(named, given, named=False)
-        results = [
-            analysis.run(entry, model, rows, chosen[probe], told(say, probe))
-            for probe, entry in named.items()
-        ]
+        for probe, entry in named.items():
+            try:
+                results.append(analysis.run(entry, model, rows, chosen[probe], told(say, probe)))
+            except InterruptedAnalysis as stopped:
+                results.append(stopped.finding)
+                raise
     if left_out and not quiet:
         said = "; ".join(f"{probe} ({reason})" for probe, reason in left_out.items())
         print(f"not run: {printable(said)}", file=sys.stderr)
-    return results
+
+
+def _early(finding: Any) -> None:
+    """What a first stage says, on standard error, above the line of progress."""
+    from interp_toolkit.report.console import first_stage
+
+    print(first_stage(finding), file=sys.stderr, flush=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from io import StringIO
 from typing import Any, Literal
 
 from rich import box
@@ -80,6 +81,16 @@ def render(results: Sequence[Result], console: Console, *, quiet: bool = False) 
         for table in side_by_side.tables(results, names):
             _print_table(table, console)
         _print_legend(results, console)
+
+
+def first_stage(result: Result) -> str:
+    """The headline and the first table, as plain text: what is known before a long second stage."""
+    text = StringIO()
+    console = Console(file=text, width=Console(stderr=True).width, highlight=False)
+    console.print(_verdict(result, console))
+    for table in result.tables()[:1]:
+        _print_table(table, console)
+    return text.getvalue().rstrip()
 
 
 def _print_legend(results: Sequence[Result], console: Console) -> None:

@@ -546,3 +546,20 @@ main()
     assert "induction" in listed.stdout
     for name in ("analyze", "list"):
         assert f"a plugin's command '{name}' is left out: the name is taken" in listed.stderr
+
+
+def test_ctrl_c_during_knockouts_prints_and_writes_what_attention_says(call, tmp_path, monkeypatch):
+    def stopped(*args: object, **kwargs: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("interp_toolkit.circuits.heads.analysis.group_effects", stopped)
+    written = tmp_path / "heads.json"
+    code, out, err = call("analyze", "toy:induction", "--probe", "heads", "--json", written)
+    assert code == 130
+    assert "interp: interrupted" in err
+    for text in (out, err):  # what is known at the end; the table as soon as it was
+        assert "not knocked out yet" in text
+        assert "L1H0" in text
+    [result] = json.loads(written.read_text())["results"]
+    assert result["status"] == "described"
+    assert {head["causal"] for head in result["heads"]} == {"not_tested"}

@@ -10,7 +10,7 @@ a control from the same logits: the loss of the row's other tokens at the same p
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 import torch
@@ -83,12 +83,14 @@ class Behaviour:
         loss_unknown: of the next token the first time round.
         loss_others: where the context tells the next token, mean loss of the row's other tokens.
         accuracy_known: share of positions whose told token gets the largest logit.
+        losses: nats, of the next token at each position where the context tells it; else NaN.
     """
 
     loss_known: Float[np.ndarray, " row"]
     loss_unknown: Float[np.ndarray, " row"]
     loss_others: Float[np.ndarray, " row"]
     accuracy_known: Float[np.ndarray, " row"]
+    losses: Float[np.ndarray, "row pos"] = field(repr=False)
 
     @property
     def advantage(self) -> Float[np.ndarray, " row"]:
@@ -186,13 +188,17 @@ def measured(
 ) -> Behaviour:
     """The behaviour of a batch, from its logits; a row at a time, so that copies are small."""
     known, unknown = prompts.known()[rows], prompts.unknown()[rows]
-    values = []
+    values, losses = [], np.full(known.shape, np.nan)
     for i, row in enumerate(rows.tolist()):
         tokens = prompts.tokens[row].to(logits.device)
         end = prompts.first + int(prompts.periods[row])
         segment = torch.unique(tokens[prompts.first : end])
-        values.append(_row(logits[i], tokens, segment, known[i], unknown[i]))
-    return Behaviour(*torch.stack(values, dim=1).cpu().numpy())
+        found, loss = _row(logits[i], tokens, segment, known[i], unknown[i])
+        values.append(found)
+        told = known[i, :-1].numpy()
+        losses[i, :-1][told] = loss.cpu().numpy()[told]
+    known_loss, unknown_loss, others, accuracy = torch.stack(values, dim=1).cpu().numpy()
+    return Behaviour(known_loss, unknown_loss, others, accuracy, losses)
 
 
 def next_losses(
@@ -220,8 +226,8 @@ def _row(
     segment: Int[Tensor, " token"],
     known: Tensor,
     unknown: Tensor,
-) -> Float[Tensor, "4"]:
-    """One row's entries of a `Behaviour`."""
+) -> tuple[Float[Tensor, "4"], Float[Tensor, " next"]]:
+    """One row's entries of a `Behaviour`, and the loss of each next token."""
     known, unknown = known[:-1].to(logits.device), unknown[:-1].to(logits.device)
     targets = tokens[1:]
     logits = logits[:-1].to(torch.promote_types(logits.dtype, torch.float32))
@@ -230,11 +236,10 @@ def _row(
     others = segment != targets[known][:, None]
     of_segment = total[known][:, None] - logits[known][:, segment]
     found = logits[known].argmax(-1) == targets[known]
-    return torch.stack(
-        [
-            loss[known].mean(),
-            loss[unknown].mean(),
-            of_segment[others].mean(),
-            found.to(loss).mean(),
-        ]
-    ).double()
+    entries = [
+        loss[known].mean(),
+        loss[unknown].mean(),
+        of_segment[others].mean(),
+        found.to(loss).mean(),
+    ]
+    return torch.stack(entries).double(), loss.double()

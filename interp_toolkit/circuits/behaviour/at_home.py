@@ -34,15 +34,15 @@ import torch
 from jaxtyping import Float, Int
 
 from interp_toolkit.circuits.behaviour.advantage import (
+    Behaviour,
     behaviour,
     estimate,
-    next_losses,
-    row_batches,
     why_none,
 )
 from interp_toolkit.circuits.behaviour.prompts import (
     FEWEST_TOKENS,
     LONGEST,
+    ROWS,
     SHORTEST,
     Prompts,
     bos_token,
@@ -55,7 +55,6 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.check_assumptions import check_assumptions
 from interp_toolkit.models.model import Model
-from interp_toolkit.models.running.forward import run
 
 
 @dataclass(frozen=True)
@@ -163,6 +162,8 @@ def home_prompts(
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
     search: bool = True,
+    rows: int = ROWS,
+    longest: int = LONGEST,
 ) -> tuple[Prompts, Way, str | None]:
     """Repeated prompts in the first way in which the model certainly uses repetition.
 
@@ -174,6 +175,8 @@ def home_prompts(
         memory: bound for the run.
         progress: told what is being done.
         search: whether the model is run to find that way; False: the plain way, untested.
+        rows: how many.
+        longest: positions of a row at most, where `length` is None.
 
     Returns:
         The prompts, how they were made, and a note where that is not the plain way.
@@ -181,18 +184,20 @@ def home_prompts(
     Raises:
         InputError: as `repeated_prompts`, but for a short context: rows are random tokens there.
     """
-    plain = _plain(model, bos, length)
+    first = bos_token(model) if bos == "auto" else bos
+    plain = Way(first, min(int(model.cfg.n_ctx), longest) if length is None else length)
     shortest = SHORTEST + (plain.first is not None)
     if length is None and plain.n_pos < shortest:
         note = f"a context of {plain.n_pos} holds no repeats: rows are random tokens"
         return random_prompts(model, plain.n_pos, seed=seed), plain, note
-    prompts = made(model, plain, seed=seed)
+    prompts = made(model, plain, rows=rows, seed=seed)
     if not search or why_none(model, prompts) is not None:
         return prompts, plain, None
-    if behaviour(model, prompts, memory).is_there():
+    plainly = behaviour(model, prompts, memory)
+    if plainly.is_there():
         if length is not None:
             return prompts, plain, None
-        return _as_long_as_known(model, prompts, plain, seed, memory)
+        return _as_long_as_known(model, prompts, plain, plainly, seed, memory)
     ways = [way for way in _ways(model, plain, bos, length) if way != plain][:MOST_WAYS]
     for number, way in enumerate(ways, start=1):
         progress(f"looking for rows the model is at home on, {number} of {len(ways)}")
@@ -202,7 +207,7 @@ def home_prompts(
             continue
         if not behaviour(model, tried, memory).is_there():
             continue
-        found = made(model, way, seed=seed + 1)  # rows that took no part in choosing
+        found = made(model, way, rows=rows, seed=seed + 1)  # rows that took no part in choosing
         if behaviour(model, found, memory).is_there():
             note = (
                 f"prompts were made with {way.said()}: the model makes use of repetition there, "
@@ -213,14 +218,19 @@ def home_prompts(
 
 
 def _as_long_as_known(
-    model: Model, prompts: Prompts, way: Way, seed: int, memory: int | str | None
+    model: Model,
+    prompts: Prompts,
+    way: Way,
+    plainly: Behaviour,
+    seed: int,
+    memory: int | str | None,
 ) -> tuple[Prompts, Way, str | None]:
     """The prompts, shortened where the loss on repeated tokens rises along the row."""
-    place = rising_place(loss_by_place(model, prompts, memory))
+    place = rising_place(plainly.losses)
     if place is None or place < SHORTEST + 1:
         return prompts, way, None
     shorter = replace(way, n_pos=place)
-    found = made(model, shorter, seed=seed)
+    found = made(model, shorter, rows=len(prompts), seed=seed)
     if not behaviour(model, found, memory).is_there():
         return prompts, way, None
     note = (
@@ -228,21 +238,6 @@ def _as_long_as_known(
         "as if it was trained on no longer rows (--length chooses)"
     )
     return found, shorter, note
-
-
-def loss_by_place(
-    model: Model, prompts: Prompts, memory: int | str | None = None
-) -> Float[np.ndarray, "row pos"]:
-    """Loss (nats) of the next token where the row repeats; NaN elsewhere."""
-    known = prompts.known()
-    losses = np.full(known.shape, np.nan)
-    for rows in row_batches(model, prompts, torch.arange(len(prompts)), 0, memory):
-        logits = run(model, prompts.tokens[rows])
-        assert logits is not None
-        told = known[rows, :-1].to(logits.device)
-        loss = next_losses(logits, prompts.tokens[rows])
-        losses[rows.numpy(), :-1] = torch.where(told, loss, torch.nan).cpu().numpy()
-    return losses
 
 
 def rising_place(losses: Float[np.ndarray, "row pos"]) -> int | None:
@@ -278,17 +273,11 @@ def assumption_note(model: Model, data: FeatureData) -> str | None:
     return check.sentence
 
 
-def made(model: Model, way: Way, *, rows: int = 16, seed: int = 0) -> Prompts:
+def made(model: Model, way: Way, *, rows: int = ROWS, seed: int = 0) -> Prompts:
     """Repeated prompts made in a way."""
     return repeated_prompts(
         model, rows=rows, n_pos=way.n_pos, bos=way.first, ids=way.ids, seed=seed
     )
-
-
-def _plain(model: Model, bos: int | Literal["auto"] | None, length: int | None) -> Way:
-    first = bos_token(model) if bos == "auto" else bos
-    n_pos = min(int(model.cfg.n_ctx), LONGEST) if length is None else length
-    return Way(first, n_pos)
 
 
 def _ways(

@@ -60,4 +60,4 @@ class OtherRows:
         self, layer: int, z: Float[Tensor, "batch pos head d_head"]
     ) -> Float[Tensor, "batch pos head d_head"]:
         """Of rows among those given, with what their heads hold in the intact model."""
-        return ((self._sums[layer] - z.double()) / (self._n - 1)).to(z)
+        return ((self._sums[hook_z(layer)] - z.double()) / (self._n - 1)).to(z)

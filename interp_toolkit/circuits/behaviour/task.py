@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -130,6 +131,19 @@ class RowTask(ABC):
         """Of each row: its value, the loss at the asked places (nats), and what `at_home` needs."""
 
     @abstractmethod
+    def places(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
+        """The positions, in order, whose logits the value and the loss of these rows rest on."""
+
+    @abstractmethod
+    def read_at(
+        self,
+        logits: Float[Tensor, "batch place d_vocab"],
+        rows: Int[Tensor, " batch"],
+        places: Int[Tensor, " place"],
+    ) -> Float[np.ndarray, "batch 2"]:
+        """Of each row its value and loss, as `read`, from the logits at these positions."""
+
+    @abstractmethod
     def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
         """Whether the intact model, with these readings, does the task."""
 
@@ -155,6 +169,45 @@ class AskedTask(RowTask):
         """The t interval; where hardly any row differs from the others, exact bounds."""
         return mean_of_shares(values, coverage)
 
+    def places(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
+        """Where these rows have answers."""
+        places: Tensor = torch.unique(_asked(self.prompts)[1][rows])
+        return places
+
+    def read(
+        self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
+    ) -> Float[np.ndarray, "batch column"]:
+        """Share right or preferred, and loss."""
+        return self.read_at(logits, rows, torch.arange(logits.shape[1]))
+
+    def read_at(
+        self,
+        logits: Float[Tensor, "batch place d_vocab"],
+        rows: Int[Tensor, " batch"],
+        places: Int[Tensor, " place"],
+    ) -> Float[np.ndarray, "batch 2"]:
+        """Share right or preferred, and loss."""
+        answers, asked_at = _asked(self.prompts)
+        _require_finite(logits)
+        where = torch.searchsorted(places, asked_at[rows]).to(logits.device)
+        asked = logits[torch.arange(len(rows), device=logits.device)[:, None], where]
+        asked = asked.to(torch.promote_types(asked.dtype, torch.float32))
+        wanted = answers[rows].to(logits.device)
+        right = self._right(asked, wanted, rows)
+        loss = -asked.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
+        columns = torch.stack([right.double().mean(1), loss.double().mean(1)], dim=1)
+        found: np.ndarray = columns.cpu().numpy()
+        return found
+
+    @abstractmethod
+    def _right(
+        self,
+        asked: Float[Tensor, "batch asked d_vocab"],
+        wanted: Int[Tensor, "batch asked"],
+        rows: Int[Tensor, " batch"],
+    ) -> Float[Tensor, "batch asked"]:
+        """1 where these logits name the answer, 0 where they do not."""
+
 
 @dataclass(frozen=True, eq=False)
 class AnswerTask(AskedTask):
@@ -162,13 +215,13 @@ class AnswerTask(AskedTask):
 
     name: str = "accuracy"
 
-    def read(
-        self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
-    ) -> Float[np.ndarray, "batch column"]:
-        """Share right, and loss."""
-        asked, wanted = _at_asked(logits, self.prompts, rows)
-        right = (asked.argmax(-1) == wanted).to(asked)
-        return _right_and_loss(right, asked, wanted)
+    def _right(
+        self,
+        asked: Float[Tensor, "batch asked d_vocab"],
+        wanted: Int[Tensor, "batch asked"],
+        rows: Int[Tensor, " batch"],
+    ) -> Float[Tensor, "batch asked"]:
+        return (asked.argmax(-1) == wanted).to(asked)
 
     def guesses(self) -> Float[np.ndarray, " row"]:
         """Of each row, the share right of the best guess that does not look at it.
@@ -227,16 +280,17 @@ class PreferenceTask(AskedTask):
 
     name: str = "preference for the answer"
 
-    def read(
-        self, logits: Float[Tensor, "batch pos d_vocab"], rows: Int[Tensor, " batch"]
-    ) -> Float[np.ndarray, "batch column"]:
-        """Share preferred, and loss; equal logits count one half."""
+    def _right(
+        self,
+        asked: Float[Tensor, "batch asked d_vocab"],
+        wanted: Int[Tensor, "batch asked"],
+        rows: Int[Tensor, " batch"],
+    ) -> Float[Tensor, "batch asked"]:
+        """Equal logits count one half."""
         assert self.prompts.wrong is not None
-        asked, wanted = _at_asked(logits, self.prompts, rows)
-        unwanted = self.prompts.wrong[rows].to(logits.device)
+        unwanted = self.prompts.wrong[rows].to(asked.device)
         good, bad = (asked.gather(-1, ids[..., None])[..., 0] for ids in (wanted, unwanted))
-        right = ((good - bad).sign() + 1) / 2
-        return _right_and_loss(right, asked, wanted)
+        return ((good - bad).sign() + 1) / 2
 
     def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
         """The answer preferred more often than not."""
@@ -313,6 +367,31 @@ class RepeatTask(RowTask):
         columns = [-found.loss_known, found.loss_known, found.loss_unknown, found.loss_others]
         return np.stack(columns, axis=1)
 
+    def places(self, rows: Int[Tensor, " batch"]) -> Int[Tensor, " place"]:
+        """Where one of these rows or more tells its next token."""
+        return self.prompts.known()[rows, :-1].any(0).nonzero()[:, 0]
+
+    def read_at(
+        self,
+        logits: Float[Tensor, "batch place d_vocab"],
+        rows: Int[Tensor, " batch"],
+        places: Int[Tensor, " place"],
+    ) -> Float[np.ndarray, "batch 2"]:
+        """Value and loss where the row repeats; a row at a time, so that copies are small."""
+        _require_finite(logits)
+        last = self.prompts.n_pos - 1
+        following = self.prompts.tokens[rows][:, (places + 1).clamp(max=last)].to(logits.device)
+        known = (self.prompts.known()[rows][:, places] & (places < last)).to(logits.device)
+        wider = torch.promote_types(logits.dtype, torch.float32)
+        loss = torch.stack(
+            [
+                F.cross_entropy(own[told].to(wider), wanted[told])
+                for own, wanted, told in zip(logits, following, known, strict=True)
+            ]
+        )
+        columns: np.ndarray = torch.stack([-loss, loss], dim=1).double().cpu().numpy()
+        return columns
+
     def at_home(self, readings: Float[np.ndarray, "row column"]) -> AtHome:
         """Whether repetition makes tokens likelier: than before, and than the row's others."""
         known, unknown, others = readings[:, 1:].T
@@ -382,9 +461,10 @@ def intact_readings(
     return np.concatenate(parts)
 
 
-def first_rows(task: RowTask, n: int) -> RowTask:
-    """The task on the first so many of its rows."""
-    found: RowTask = replace(task, rows=task.rows[:n])  # type: ignore[type-var]
+def first_rows(task: RowTask, n: int, look: int | None = None) -> RowTask:
+    """The task on the first so many of its rows, of which the first `look` usually decide."""
+    look = task.first_look if look is None else look
+    found: RowTask = replace(task, rows=task.rows[:n], first_look=look)  # type: ignore[type-var]
     return found
 
 
@@ -458,29 +538,6 @@ def _asked(prompts: Prompts) -> tuple[Int[Tensor, "row asked"], Int[Tensor, "row
     assert prompts.answers is not None
     assert prompts.answer_positions is not None
     return prompts.answers, prompts.answer_positions
-
-
-def _at_asked(
-    logits: Float[Tensor, "batch pos d_vocab"], prompts: Prompts, rows: Int[Tensor, " batch"]
-) -> tuple[Float[Tensor, "batch asked d_vocab"], Int[Tensor, "batch asked"]]:
-    """The logits at the asked places, in float32 or wider, and the answers there."""
-    answers, places = _asked(prompts)
-    _require_finite(logits)
-    asked = logits[torch.arange(len(rows))[:, None], places[rows].to(logits.device)]
-    wider = asked.to(torch.promote_types(asked.dtype, torch.float32))
-    return wider, answers[rows].to(logits.device)
-
-
-def _right_and_loss(
-    right: Float[Tensor, "batch asked"],
-    asked: Float[Tensor, "batch asked d_vocab"],
-    wanted: Int[Tensor, "batch asked"],
-) -> Float[np.ndarray, "batch 2"]:
-    """Of each row: the share right, and the answers' mean loss in nats."""
-    loss = -asked.log_softmax(-1).gather(-1, wanted[..., None])[..., 0]
-    columns = torch.stack([right.double().mean(1), loss.double().mean(1)], dim=1)
-    found: np.ndarray = columns.cpu().numpy()
-    return found
 
 
 def rows_needed(found: Estimate, half: float, most: int = 10**7) -> int | None:

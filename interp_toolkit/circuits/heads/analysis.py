@@ -10,31 +10,37 @@ cut the paths from earlier heads into their keys (`partner`); describe what ever
 Where the model performs a task, a head is *detected* by the head rule (`rule`) alone. Where there
 is no task to perform, or its attention could not be knocked out, only its attention is known: it is
 then named by the rule of `significance`, and the result is *described*, never detected.
-A large model (LARGE operations a look) is given fewer prompts and fewer heads; notes say so.
+A large model (LARGE operations on the usual prompts) is run for a BUDGET of passes unless all is
+asked for (`--effort thorough`): on shorter and fewer prompts, knockouts first on LARGE_LOOK of them
+and on all only where a head remains undecided. Notes say what was left out.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any, Literal
 
+import numpy as np
 from pydantic import BeforeValidator, Field
 
 from interp_toolkit.circuits.behaviour.at_home import assumption_note, home_prompts, made
 from interp_toolkit.circuits.behaviour.prompts import (
     FEWEST_TOKENS,
+    LONGEST,
+    ROWS,
     SHORTEST,
     Prompts,
     copies_note,
     prompts_from_data,
 )
 from interp_toolkit.circuits.behaviour.task import (
+    AskedTask,
     AtHome,
     RowTask,
     first_rows,
-    measured_home,
     task_of,
 )
 from interp_toolkit.circuits.heads import figures
@@ -82,8 +88,11 @@ MOST_READERS = 4  # induction heads whose partners are looked for
 PARTNER_ROWS = 128  # that paths are cut on, at most
 CUT_ROWS = 64  # made rows that attention is cut on, at most
 LARGE = 1e11  # operations of a look at a large model: seconds on one core
-LARGE_ROWS = 16  # prompts of a large model
-LARGE_MEMBERS, LARGE_ABLATED, LARGE_READERS = 4, 6, 1  # as the numbers above, for a large model
+LARGE_SCORED, LARGE_LENGTH = 8, 64  # made prompts whose attention is scored, and their positions
+LARGE_ROWS, SHORT = 32, 32  # prompts for knockouts, and their positions where they are made
+LARGE_LOOK = 16  # of them, for the first look
+BUDGET = 14.0  # passes of LARGE_ROWS prompts, for knockouts
+LARGE_MEMBERS, LARGE_READERS = 6, 1  # as the numbers above, for a large model
 
 
 def _as_bos(value: Any) -> Any:
@@ -145,7 +154,8 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
     model, data, options, progress = run.model, run.data, run.options, run.progress
     if isinstance(options, HeadsOptions):
         detectors = options.detectors
-    rows = _rows(model, data, options, progress)
+    large = _is_large(model, data, options)
+    rows = _rows(model, data, options, progress, large)
     chosen = _fitting(model, rows.prompts) if detectors is None else list(detectors)
     scores = detect(
         model,
@@ -160,33 +170,56 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
     described = describe_heads(
         model, rows.prompts, scores.detectors, causal=is_causal(model), progress=progress
     )
-    looked = _look(model, rows, scores, described, options, progress)
-    ablations, ablation_notes = _ablate(model, looked, options, progress)
-    heads = _with_ablations(looked.heads, ablations)
-    readers, reader_notes = _readers(model, looked, heads, options, progress)
-    progress("scores from weights alone")
-    from_weights, weight_notes = _from_weights(model)
+    untested = QUICK if options.effort == "quick" else NO_TASK
+    finding = partial(_finding, run, rows, scores, described)
+    if rows.task is None:
+        return finding(_look(run, rows, scores, described, large), untested)
+    attention = _Looked(_judged(rows, scores, described, {}, None), [], None, None, ())
+    with run.early(finding(attention, FIRST_STAGE)):
+        looked = _look(run, rows, scores, described, large)
+        ablations, ablation_notes = _ablate(run, looked, large)
+        looked = dataclasses.replace(looked, heads=_with_ablations(looked.heads, ablations))
+        readers, reader_notes = _readers(run, looked, large)
+        more = [*ablation_notes, *reader_notes]
+        return finding(looked, untested, ablations, readers, more)
+
+
+def _finding(
+    run: Run[Any],
+    rows: _Rows,
+    scores: HeadScores,
+    described: Sequence[Described],
+    looked: _Looked,
+    untested: str,
+    ablations: Ablations | None = None,
+    readers: Sequence[Reader] = (),
+    more: Sequence[str] = (),
+) -> HeadsFinding:
+    model, data, options = run.model, run.data, run.options
+    from_weights, weight_notes = list[dict[str, Any]](), list[str]()
+    if untested is not FIRST_STAGE:
+        run.progress("scores from weights alone")
+        from_weights, weight_notes = _from_weights(model)
+        run.progress("figures")
     data_used = {
         "source": scores.prompts.source,
         "rows": len(scores.prompts),
         "sha256": digest_of_tokens(scores.prompts.tokens) if data is None else data.digest(),
     }
-    progress("figures")
-    untested = QUICK if options.effort == "quick" else NO_TASK
     settings = options.settings(detectors=[s.detector for s in scores.scores])
-    notes = [*rows.notes, *scores.notes, *looked.notes, *ablation_notes, *reader_notes]
+    heads, notes = looked.heads, [*rows.notes, *scores.notes, *looked.notes, *more, *weight_notes]
     return HeadsFinding(
         headline=headline(heads, looked.home, untested),
         findings=findings(heads, readers, looked.groups, looked.home, untested),
         evidence=evidence_of(heads, looked.groups, looked.home, ablations, untested),
         provenance=provenance(model, data_used, settings, options.seed),
         heads=heads,
-        readers=readers,
+        readers=list(readers),
         from_weights=from_weights,
         groups=looked.groups,
         home=looked.home,
         described=described,
-        notes=list(dict.fromkeys([*notes, *weight_notes])),
+        notes=list(dict.fromkeys(notes)),
         plots=[
             figures.head_map(heads),
             *figures.patterns(model, scores.prompts, heads, token_words(model)),
@@ -194,6 +227,7 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
     )
 
 
+FIRST_STAGE = "heads were not knocked out yet (first stage: attention alone)"
 QUICK_NOTE = f"{QUICK}; --effort standard tests what heads do"
 
 
@@ -206,11 +240,24 @@ class _Rows:
     notes: tuple[str, ...]
 
 
+def _is_large(model: Any, data: FeatureData | None, options: HeadKindOptions) -> bool:
+    """Whether running the model takes so long that it is run on a budget."""
+    if options.effort == "thorough":
+        return False
+    parameters = float(sum(p.numel() for p in model.parameters()))
+    if data is None:
+        n_pos = min(int(model.cfg.n_ctx), LONGEST) if options.length is None else options.length
+        return 2 * parameters * ROWS * n_pos >= LARGE
+    rows = min(AskedTask.first_look, len(data))
+    return 2 * parameters * rows * int(np.max(data.lengths, initial=1)) >= LARGE
+
+
 def _rows(
     model: Any,
     data: FeatureData | None,
     options: HeadKindOptions,
     progress: Callable[[str], None],
+    large: bool,
 ) -> _Rows:
     quick = options.effort == "quick"
     if data is not None:
@@ -232,11 +279,16 @@ def _rows(
         memory=options.memory,
         progress=progress,
         search=not quick,
+        **({"rows": LARGE_SCORED, "longest": LARGE_LENGTH} if large else {}),
     )
     if quick:
         return _Rows(prompts, None, tuple(n for n in (note, QUICK_NOTE) if n))
     repeats = bool((prompts.periods > 0).all())
-    more = made(model, way, rows=CUT_ROWS, seed=options.seed + 1) if repeats else prompts
+    more = prompts
+    if repeats:
+        short = min(way.n_pos, SHORT) if large and options.length is None else way.n_pos
+        shorter = dataclasses.replace(way, n_pos=short)
+        more = made(model, shorter, rows=CUT_ROWS, seed=options.seed + 1)
     task, reason = task_of(model, more)
     notes = tuple(n for n in (note, reason and f"what heads do is not tested: {reason}") if n)
     return _Rows(prompts, task, notes)
@@ -266,78 +318,79 @@ class _Looked:
 
 
 def _look(
-    model: Any,
+    run: Run[Any],
     rows: _Rows,
     scores: HeadScores,
     described: Sequence[Described],
-    options: HeadKindOptions,
-    progress: Callable[[str], None],
+    large: bool,
 ) -> _Looked:
     """Ask whether the model is at home, then cut what each detector's group attends to."""
     home, groups, notes = None, list[Group](), list[str]()
-    if rows.task is not None:
-        progress("does the model do its task here?")
-        home = measured_home(model, rows.task, options.memory)
+    task = rows.task
+    if task is not None:
+        run.progress("does the model do its task here?")
+        if large:
+            task = first_rows(task, LARGE_ROWS, LARGE_LOOK)
+        cutter = _cutter(run, task, scores)
+        home = cutter.home()
         if home.yes:
-            task = _looked_at(model, rows.task, options)
-            cutter = _cutter(model, task, scores, options, progress)
-            most = LARGE_MEMBERS if task is not rows.task else MOST_MEMBERS
-            groups, notes = _groups(cutter, scores, home, most)
-    by_name = {group.detector: group for group in groups}
+            budget = BUDGET * LARGE_ROWS if large else math.inf
+            groups, notes = _groups(cutter, scores, home, budget)
+    heads = _judged(rows, scores, described, {group.detector: group for group in groups}, home)
+    return _Looked(heads, groups, home, task, tuple(notes))
+
+
+def _judged(
+    rows: _Rows,
+    scores: HeadScores,
+    described: Sequence[Described],
+    groups: Mapping[str, Group],
+    home: AtHome | None,
+) -> list[HeadVerdict]:
+    """Every head under every detector, with what is known of its effect."""
     strict = rows.prompts.answers is not None and home is not None and home.yes
-    heads = [
-        _head(row, scores, by_name, described, strict=strict)
+    return [
+        _head(row, scores, groups, described, strict=strict)
         for row in scores.to_frame().to_dict("records")
     ]
-    return _Looked(heads, groups, home, rows.task, tuple(notes))
 
 
-def _looked_at(model: Any, task: RowTask, options: HeadKindOptions) -> RowTask:
-    """The task, on fewer prompts where a look at a large model takes LARGE operations."""
-    if options.effort == "thorough":
-        return task
-    parameters = float(sum(p.numel() for p in model.parameters()))
-    rows = min(task.first_look, len(task.rows))
-    if 2 * parameters * rows * task.prompts.n_pos < LARGE:
-        return task
-    return first_rows(task, LARGE_ROWS)
-
-
-def _cutter(
-    model: Any,
-    task: RowTask,
-    scores: HeadScores,
-    options: HeadKindOptions,
-    progress: Callable[[str], None],
-) -> Cutter:
-    causal, prompts = is_causal(model), task.prompts
+def _cutter(run: Run[Any], task: RowTask, scores: HeadScores) -> Cutter:
+    causal, prompts = is_causal(run.model), task.prompts
     detectors = {d.name: d for d in scores.detectors}
     return Cutter(
-        model,
+        run.model,
         task,
         {n: partial(targets_of, d, prompts, causal=causal) for n, d in detectors.items()}
         | {
             displaced_name(n): partial(displaced_targets, d, prompts, causal=causal)
             for n, d in detectors.items()
         },
-        memory=options.memory,
-        seed=options.seed,
-        progress=progress,
+        memory=run.memory,
+        seed=run.seed,
+        progress=run.progress,
     )
 
 
 def _groups(
-    cutter: Cutter, scores: HeadScores, home: AtHome, most: int
+    cutter: Cutter, scores: HeadScores, home: AtHome, budget: float
 ) -> tuple[list[Group], list[str]]:
     """The group of each detector that has one and whose pattern these prompts hold."""
     asked, notes = _asked(cutter, scores)
-    for name, heads in asked.items():
-        if len(heads) > most:
+    groups: list[Group] = []
+    for number, (name, heads) in enumerate(asked.items()):
+        left = max(budget - cutter.rows_run, 0.0) / (len(asked) - number)
+        most, until = MOST_MEMBERS, math.inf
+        if math.isfinite(budget):
+            most, until = LARGE_MEMBERS, cutter.rows_run + left
+        group = group_effects(cutter, name, heads, home, most=most, until=until)
+        groups.append(group)
+        if alone := len(heads) - len(group.members):
             notes.append(
-                f"{len(heads) - most} of {len(heads)} heads that attend as {name} (those with "
-                "the least attention) were knocked out with the others only, not one by one"
+                f"{alone} of {len(heads)} heads that attend as {name} (those with the least "
+                "attention) were knocked out with the others only, not one by one"
+                + ("; --effort thorough tests more" if math.isfinite(budget) else "")
             )
-    groups = [group_effects(cutter, name, heads, home, most=most) for name, heads in asked.items()]
     return groups, notes
 
 
@@ -392,9 +445,7 @@ UNCUT = "it attends so, but that could not be knocked out where these prompts ha
 WITH_OTHERS = "it attends so, but was knocked out only with the other heads that attend so"
 
 
-def _ablate(
-    model: Any, looked: _Looked, options: HeadKindOptions, progress: Callable[[str], None]
-) -> tuple[Ablations | None, list[str]]:
+def _ablate(run: Run[Any], looked: _Looked, large: bool) -> tuple[Ablations | None, list[str]]:
     """What the behaviour loses without each head that is detected, or attends so."""
     found = sorted(
         (head for head in looked.heads if head.detected or head.attends),
@@ -403,8 +454,9 @@ def _ablate(
     heads = list(dict.fromkeys(Head(head.layer, head.head) for head in found))
     if not heads or looked.task is None or looked.home is None or not looked.home.yes:
         return None, []
-    notes, task = [], _looked_at(model, looked.task, options)
-    most = MOST_ABLATED if task is looked.task else LARGE_ABLATED
+    if large:
+        return None, ["whole heads were not ablated; --effort thorough ablates them"]
+    notes, most = [], MOST_ABLATED
     if len(heads) > most:
         notes.append(
             f"{len(heads) - most} of {len(heads)} heads (those with the least attention) were not "
@@ -412,15 +464,15 @@ def _ablate(
         )
     try:
         ablations = ablation_effects(
-            model,
-            task.prompts,
+            run.model,
+            looked.task.prompts,
             heads[:most],
-            task=task,
+            task=looked.task,
             n_others=0,
-            how=options.ablate,
-            seed=options.seed,
-            memory=options.memory,
-            progress=progress,
+            how=run.options.ablate,
+            seed=run.seed,
+            memory=run.memory,
+            progress=run.progress,
         )
     except InterventionError as error:
         return None, [*notes, f"not ablated: {error}"]
@@ -441,23 +493,16 @@ def _told(progress: Callable[[str], None], what: str) -> Callable[[str], None]:
     return lambda step: progress(f"{what}: {step}")
 
 
-def _readers(
-    model: Any,
-    looked: _Looked,
-    heads: Sequence[HeadVerdict],
-    options: HeadKindOptions,
-    progress: Callable[[str], None],
-) -> tuple[list[Reader], list[str]]:
+def _readers(run: Run[Any], looked: _Looked, large: bool) -> tuple[list[Reader], list[str]]:
     """What feeds the keys of the detected induction heads."""
     found = sorted(
-        (h for h in heads if h.detector == DEFINED_BY_EFFECT and h.detected and h.layer > 0),
+        (h for h in looked.heads if h.detector == DEFINED_BY_EFFECT and h.detected and h.layer > 0),
         key=lambda head: -(head.excess or 0.0),
     )
     if not found or looked.task is None or looked.home is None or not looked.home.yes:
         return [], []
-    task = _looked_at(model, looked.task, options)
-    most = MOST_READERS if task is looked.task else LARGE_READERS
-    task = first_rows(task, PARTNER_ROWS)
+    most = LARGE_READERS if large else MOST_READERS
+    task = first_rows(looked.task, LARGE_LOOK if large else PARTNER_ROWS)
     readers, notes = [], list[str]()
     if len(found) > most:
         clearest = f"{most} clearest induction heads" if most > 1 else "clearest induction head"
@@ -467,16 +512,16 @@ def _readers(
         at = head.layer, head.head
         try:
             if composition is None:
-                progress("composition of all pairs of heads")
-                composition = composition_scores(model, options.memory)
+                run.progress("composition of all pairs of heads")
+                composition = composition_scores(run.model, run.memory)
             feeding = partners(
-                model,
+                run.model,
                 task.prompts,
                 at,
                 task=task,
                 composition=composition,
-                memory=options.memory,
-                progress=_told(progress, f"what feeds {head_name(*at)}"),
+                memory=run.memory,
+                progress=_told(run.progress, f"what feeds {head_name(*at)}"),
             )
         except (InputError, InterventionError) as error:
             notes.append(f"no partner was looked for: {error}")

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Literal
@@ -34,12 +34,18 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.behaviour.advantage import row_batches
-from interp_toolkit.circuits.behaviour.replacement import OtherRows, capture, hook_z
-from interp_toolkit.circuits.behaviour.task import RowTask
+from interp_toolkit.circuits.behaviour.replacement import capture, hook_z
+from interp_toolkit.circuits.behaviour.task import AtHome, RowTask
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.formatting import so_far
 from interp_toolkit.models.model import Head, Model
-from interp_toolkit.models.running.forward import device_of, probe_tokens, run
+from interp_toolkit.models.running.forward import (
+    can_unembed_at,
+    device_of,
+    probe_tokens,
+    run,
+    unembedded_at,
+)
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.interventions import require_heads
 from interp_toolkit.models.running.memory import parse_memory
@@ -54,6 +60,7 @@ WAYS: tuple[Way, ...] = ("renormalize", "mean", "resample")
 
 LEAST_LEFT = 1e-2  # of a head's attention: less is nothing that could be scaled up
 TOLERANCE = 1e-2  # of hook_z: how far attention times values may lie from it, as a share
+LARGE_VOCABULARY = 2**12  # logits of fewer tokens cost nothing beside the layers
 
 
 @dataclass(frozen=True)
@@ -84,24 +91,12 @@ INTACT = Cut()
 
 
 @dataclass(eq=False)
-class _Pass:
-    """A batch without edits: what the task reads off it, and what some hook points carried."""
-
-    reading: Float[np.ndarray, "row column"]
-    values: dict[str, Tensor]
-
-    @property
-    def size(self) -> int:
-        """Bytes that it takes."""
-        return self.reading.nbytes + sum(t.nbytes for t in self.values.values())
-
-
-@dataclass(frozen=True, eq=False)
 class Cutter:
     """Runs a task's rows with knockouts.
 
     What hook points carry without edits is kept from one call to the next, as far as half the
-    memory goes; the rest is computed again.
+    memory goes; the rest is computed again. A pass begins at the first layer that is edited, and
+    where the vocabulary is large, logits are computed only where they are read.
 
     Attributes:
         model: any TransformerLens model whose patterns are softmax.
@@ -110,6 +105,7 @@ class Cutter:
         memory: bound for the run.
         seed: of the controls.
         progress: told what is being done.
+        rows_run: rows that were run so far; one that passes through half the layers counts half.
     """
 
     model: Model
@@ -118,26 +114,22 @@ class Cutter:
     memory: int | str | None = None
     seed: int = 0
     progress: Callable[[str], None] = field(default=lambda step: None, repr=False)
+    rows_run: float = field(default=0.0, init=False)
 
     @cached_property
-    def _kept(self) -> dict[tuple[int, ...], _Pass]:
-        """Passes without edits, by their rows."""
+    def _kept(self) -> dict[tuple[int, ...], dict[str, Tensor]]:
+        """What hook points carry in passes without edits, by their rows."""
+        return {}
+
+    @cached_property
+    def _intact(self) -> dict[tuple[int, ...], Float[np.ndarray, "row 2"]]:
+        """The value and the loss of rows without edits."""
         return {}
 
     @cached_property
     def _checked(self) -> set[int]:
         """Layers whose attention can be edited."""
         return set()
-
-    @cached_property
-    def _means(self) -> dict[int, Float[Tensor, "head d_head"]]:
-        """Mean values by layer, as far as they were needed."""
-        return {}
-
-    @cached_property
-    def _outputs(self) -> dict[int, OtherRows]:
-        """Means of what heads write over the other rows, by layer, as far as they were needed."""
-        return {}
 
     @cached_property
     def _donors(self) -> dict[int, int]:
@@ -154,8 +146,36 @@ class Cutter:
     @cached_property
     def _entries(self) -> list[str]:
         """Hook points that a pass can begin at."""
-        n_layers = int(self.model.cfg.n_layers)
-        return [entry(n) for n in range(1, n_layers)] if self.restarts else []
+        return [entry(n) for n in range(1, self._n_layers)] if self.restarts else []
+
+    @property
+    def _n_layers(self) -> int:
+        return int(self.model.cfg.n_layers)
+
+    @cached_property
+    def _few_logits(self) -> bool:
+        """Whether logits are computed only where they are read."""
+        large = int(self.model.cfg.d_vocab) >= LARGE_VOCABULARY
+        return large and self.restarts and can_unembed_at(self.model)
+
+    @cached_property
+    def _totals(self) -> dict[str, Float[Tensor, "pos head d_head"]]:
+        """Sums over the task's rows of values and outputs, as far as they were needed."""
+        return {}
+
+    def _total(self, name: str, layer: int) -> Float[Tensor, "pos head d_head"]:
+        """The sum at a hook point; those of all layers that `check` saw are read with it."""
+        if name not in self._totals:
+            layers = sorted(self._checked | {layer})
+            names = [hook(n) for n in layers for hook in (hook_v, hook_z)]
+            known = self._kept_of(self.task.rows, names)
+            if known is None:
+                tokens = self.task.prompts.tokens[self.task.rows]
+                self._totals.update(position_sums(self.model, tokens, names, memory=self.memory)[0])
+                self.rows_run += len(tokens)
+            else:
+                self._totals.update({n: value.double().sum(0) for n, value in known.items()})
+        return self._totals[name]
 
     @cached_property
     def late(self) -> bool:
@@ -185,20 +205,15 @@ class Cutter:
     def readings(
         self, cuts: Sequence[Cut], rows: Int[Tensor, " row"]
     ) -> dict[Cut, Float[np.ndarray, "row column"]]:
-        """What the task reads off each row, under each cut (see `RowTask.read`).
+        """The value and the loss of each row, under each cut (see `RowTask.read_at`).
 
         Args:
             cuts: any; INTACT among them is the whole model.
             rows: some of the task's.
         """
         layers = sorted({layer for cut in cuts for layer in cut.layers})
-        if any(cut.heads for cut in cuts):
-            self._add_mean_values(layers)
         parts: dict[Cut, list[np.ndarray]] = {cut: [] for cut in cuts}
-        cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
-        kept = len(self._entries) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
-        kept += 3 * len(layers) * n_pos * int(cfg.n_heads) * int(cfg.d_head)
-        batches, room = self._batches(rows, kept)
+        batches, room = self._batches(rows, self._numbers_kept(layers))
         since = time.monotonic()
         for number, batch in enumerate(batches):
             for i, cut in enumerate(cuts):
@@ -211,6 +226,12 @@ class Cutter:
             self._trim(room)
         return {cut: np.concatenate(found) for cut, found in parts.items()}
 
+    def _numbers_kept(self, layers: Collection[int]) -> int:
+        """How many numbers of a row are kept, where these layers are edited or kept."""
+        cfg, n_pos = self.model.cfg, self.task.prompts.n_pos
+        kept = len(self._entries) * n_pos * int(cfg.d_model) + 6 * int(cfg.n_heads) * n_pos**2
+        return kept + 3 * len(layers) * n_pos * int(cfg.n_heads) * int(cfg.d_head)
+
     def _batches(
         self, rows: Int[Tensor, " row"], kept: int
     ) -> tuple[Sequence[Int[Tensor, " _"]], int]:
@@ -220,52 +241,105 @@ class Cutter:
             return row_batches(self.model, prompts, rows, kept, bound // 2), bound // 2
         return row_batches(self.model, prompts, rows, kept, bound), 0
 
-    def _unedited(self, batch: Int[Tensor, " batch"], names: Sequence[str] = ()) -> _Pass:
-        """The pass without edits, with what these hook points carry."""
-        key = tuple(batch.tolist())
-        kept = self._kept.get(key)
-        missing = [name for name in names if kept is None or name not in kept.values]
-        if kept is None or missing:
-            tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
-            logits, values = capture(self.model, tokens, missing)
-            reading = self.task.read(logits, batch) if kept is None else kept.reading
-            kept = _Pass(reading, (kept.values if kept else {}) | values)
-            self._kept[key] = kept
-        return kept
+    def home(self) -> AtHome:
+        """What the whole model does on all rows; what later cuts need of the pass is kept."""
+        batches, room = self._batches(self.task.rows, self._numbers_kept(range(self._n_layers)))
+        readings = []
+        for batch in batches:
+            logits = self._run_whole(batch, [*self._entries, *self._parts])
+            readings.append(self.task.read(logits, batch))
+            self._trim(room)
+        return self.task.at_home(np.concatenate(readings))
+
+    @cached_property
+    def _parts(self) -> list[str]:
+        """Hook points of values and outputs, where every layer has them."""
+        names = [hook(n) for n in range(self._n_layers) for hook in (hook_v, hook_z)]
+        return names if set(names) <= set(hook_points(self.model)) else []
+
+    def _run_whole(
+        self, batch: Int[Tensor, " batch"], names: Sequence[str]
+    ) -> Float[Tensor, "batch pos d_vocab"]:
+        """The logits without edits; what these hook points carry is kept."""
+        tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
+        self.rows_run += len(batch)
+        logits, values = capture(self.model, tokens, names)
+        self._kept.setdefault(tuple(batch.tolist()), {}).update(values)
+        return logits
+
+    def _kept_of(
+        self, rows: Int[Tensor, " batch"], names: Sequence[str]
+    ) -> dict[str, Tensor] | None:
+        """What these hook points carried for these rows; None where no kept pass holds all."""
+        wanted = rows.tolist()
+        for known, values in self._kept.items():
+            if set(wanted) <= set(known) and all(name in values for name in names):
+                if list(known) == wanted:
+                    return {name: values[name] for name in names}
+                place = {row: number for number, row in enumerate(known)}
+                at = torch.tensor([place[row] for row in wanted])
+                return {name: values[name][at.to(values[name].device)] for name in names}
+        return None
+
+    def _unedited(self, batch: Int[Tensor, " batch"], names: Sequence[str]) -> dict[str, Tensor]:
+        """What these hook points carry without edits."""
+        values = self._kept_of(batch, names)
+        if values is None:
+            self._run_whole(batch, names)
+            values = self._kept_of(batch, names)
+        assert values is not None
+        return values
 
     def _trim(self, room: int) -> None:
         """Drop kept passes, the oldest first, until what is left fits."""
-        held = sum(one.size for one in self._kept.values())
+        sizes = {key: sum(t.nbytes for t in kept.values()) for key, kept in self._kept.items()}
+        held = sum(sizes.values())
         while held > room and self._kept:
-            held -= self._kept.pop(next(iter(self._kept))).size
+            oldest = next(iter(self._kept))
+            del self._kept[oldest]
+            held -= sizes[oldest]
 
-    def _reading(self, cut: Cut, batch: Int[Tensor, " batch"]) -> Float[np.ndarray, "row column"]:
-        """What the task reads off these rows under a cut."""
+    def _reading(self, cut: Cut, batch: Int[Tensor, " batch"]) -> Float[np.ndarray, "row 2"]:
+        """The value and the loss of these rows under a cut."""
         layers = cut.layers
+        key = tuple(batch.tolist())
         if not layers:
-            return self._unedited(batch, self._entries).reading
-        start = entry(layers[0]) if self.restarts and layers[0] > 0 else None
-        own = self._unedited(batch, self._entries)
-        tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
+            if key not in self._intact:
+                self._intact[key] = self._go(batch, self._n_layers - 1, [])
+            return self._intact[key]
         live = _Live(self.model, layers)
         targets = None
         if cut.heads:
-            targets = torch.from_numpy(self.targets[cut.relation](batch)).to(tokens.device)
+            device = device_of(self.model)
+            targets = torch.from_numpy(self.targets[cut.relation](batch)).to(device)
         edits = {n: self._edit(live, cut, n, targets, batch) for n in layers}
-
-        def go(hooks: list[tuple[Any, Any]]) -> Float[Tensor, "batch pos d_vocab"]:
-            if start is None:
-                logits = run(self.model, tokens, hooks)
-            else:
-                logits = run_from(self.model, own.values[start], layers[0], tokens, hooks)
-            assert logits is not None
-            return logits
-
         if not self.late:
-            return self.task.read(go(live.watch(edits)), batch)
+            return self._go(batch, layers[0], live.watch(edits))
         for number, layer in enumerate(layers):
-            go([*live.watch(only=[layer]), *live.edits({n: edits[n] for n in layers[:number]})])
-        return self.task.read(go(live.edits(edits)), batch)
+            seen = live.edits({n: edits[n] for n in layers[:number]})
+            self._go(batch, layers[0], [*live.watch(only=[layer]), *seen])
+        return self._go(batch, layers[0], live.edits(edits))
+
+    def _go(
+        self, batch: Int[Tensor, " batch"], first: int, hooks: list[tuple[Any, Any]]
+    ) -> Float[np.ndarray, "row 2"]:
+        """The value and the loss of these rows, with hooks from this layer on."""
+        tokens = self.task.prompts.tokens[batch].to(device_of(self.model))
+        at = self.task.places(batch) if self._few_logits else None
+        start = None
+        if self.restarts and first > 0:
+            start = self._unedited(batch, self._entries)[entry(first)]
+        with unembedded_at(self.model, at):
+            if start is not None:
+                logits = run_from(self.model, start, first, tokens, hooks)
+                self.rows_run += len(batch) * (1 - first / self._n_layers)
+            else:
+                logits = run(self.model, tokens, hooks)
+                self.rows_run += len(batch)
+        assert logits is not None
+        if at is None:
+            at = torch.arange(tokens.shape[1])
+        return self.task.read_at(logits, batch, at)
 
     def _edit(
         self,
@@ -280,6 +354,9 @@ class Cutter:
         replaced = sorted(h.head for h in cut.output if h.layer == layer)
         stand_in = self._output(cut.way, layer, batch) if replaced else None
         values = self._donor_values(layer, batch) if heads and cut.way == "resample" else None
+        means = {head: self._mean_value(layer, head) for head in heads}
+        seen = visible_pairs(*visibility(self.model, layer), self.task.prompts.n_pos)
+        seen = seen.to(device_of(self.model))
 
         def edit(z: Float[Tensor, "batch pos head d_head"], hook: Any) -> Tensor:
             edited = z.clone()
@@ -289,8 +366,6 @@ class Cutter:
             if not heads:
                 return edited
             assert targets is not None
-            seen = visible_pairs(*visibility(self.model, layer), targets.shape[1])
-            seen = seen.to(targets.device)
             for head in heads:
                 pattern = at_least_single(live.pattern(layer)[:, head])
                 where = targets & seen
@@ -304,7 +379,7 @@ class Cutter:
                     other = values[:, :, head * values.shape[2] // live.n_heads]
                     made = made + (pattern * where).to(z) @ other.to(z)
                 else:
-                    made = made + missing.to(z) * self._means[layer][head].to(z)
+                    made = made + missing.to(z) * means[head].to(z)
                 changed = where.any(-1, keepdim=True)
                 edited[:, :, head] = torch.where(changed, made, z[:, :, head])
             return edited
@@ -315,18 +390,22 @@ class Cutter:
         """What stands in for all that the heads of a layer write in these rows."""
         name = hook_z(layer)
         if way == "resample":
-            return self._unedited(self._donors_of(batch), [name]).values[name]
-        if layer not in self._outputs:
-            tokens = self.task.prompts.tokens[self.task.rows]
-            self._outputs[layer] = OtherRows(self.model, tokens, [layer], self.memory)
-        return self._outputs[layer].mean(layer, self._unedited(batch, [name]).values[name])
+            return self._unedited(self._donors_of(batch), [name])[name]
+        z = self._unedited(batch, [name])[name]
+        return ((self._total(name, layer) - z.double()) / (len(self.task.rows) - 1)).to(z)
+
+    def _mean_value(self, layer: int, head: int) -> Float[Tensor, " d_head"]:
+        """A head's mean value vector, over all rows and positions of the intact model."""
+        values = self._total(hook_v(layer), layer).sum(0)
+        own = values[head * len(values) // int(self.model.cfg.n_heads)]
+        return own / (len(self.task.rows) * self.task.prompts.n_pos)
 
     def _donor_values(
         self, layer: int, batch: Int[Tensor, " batch"]
     ) -> Float[Tensor, "batch key kv_head d_head"]:
         """Values of another row for each of these, its positions in random order."""
-        name = f"blocks.{layer}.attn.hook_v"
-        values = self._unedited(self._donors_of(batch), [name]).values[name]
+        name = hook_v(layer)
+        values = self._unedited(self._donors_of(batch), [name])[name]
         n_pos = values.shape[1]
         orders = [_order(self.seed, row, (layer,), (n_pos,)).argsort() for row in batch]
         return torch.stack([own[order] for own, order in zip(values, orders, strict=True)])
@@ -345,19 +424,6 @@ class Cutter:
         """Keys that are no targets, in random order, until they hold as much attention."""
         order = torch.stack([_order(self.seed, row, at, pattern.shape[1:]) for row in batch])
         return as_much_elsewhere(pattern, where, seen, order.to(pattern.device))
-
-    def _add_mean_values(self, layers: Sequence[int]) -> None:
-        """Each head's mean value vector over all rows and positions of the intact model."""
-        missing = [n for n in layers if n not in self._means]
-        if not missing:
-            return
-        names = [f"blocks.{n}.attn.hook_v" for n in missing]
-        tokens = self.task.prompts.tokens[self.task.rows]
-        sums, counts = position_sums(self.model, tokens, names, memory=self.memory)
-        n_heads = int(self.model.cfg.n_heads)
-        for layer, total in sums.items():
-            mean = total.sum(0) / float(counts.sum())
-            self._means[layer] = mean.repeat_interleave(n_heads // len(mean), dim=0)
 
 
 def as_much_elsewhere(
@@ -403,6 +469,11 @@ def _order(
     drawn = np.random.SeedSequence([seed, int(row), *at]).generate_state(1)[0]
     generator = torch.Generator().manual_seed(int(drawn))
     return torch.rand(tuple(shape), generator=generator)
+
+
+def hook_v(layer: int) -> str:
+    """Where the values of a layer are read."""
+    return f"blocks.{layer}.attn.hook_v"
 
 
 class _Live:

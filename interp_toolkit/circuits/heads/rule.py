@@ -20,11 +20,13 @@ the first that does is the reason given:
 Attention only proposes (`candidates`): knockouts decide, below any threshold of attention too, as
 three heads that share the work at 30 % of their attention each are no less its heads than one at
 90 %. Intervals are simultaneous within a pattern, over all heads, sets and looks (Bonferroni).
-Prompts are added, twice as many each time, until no head is undecided or there are none left.
+Prompts are added, twice as many each time, until no head is undecided or there are none left; of a
+large model only for the heads that are undecided, until its budget of passes is spent.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -293,6 +295,28 @@ class Knockouts:
             return False
         return any(share.high < NEGLIGIBLE for share in self.effect(self.all | {head}).values())
 
+    def look(
+        self, heads: Sequence[Head], before: Sequence[MemberEffect], until: float
+    ) -> list[MemberEffect]:
+        """The rule for these heads, on the first `rows` prompts.
+
+        With a budget, which lasts until so many rows were run: those that seem to cost most when
+        knocked out come first, and later only those that were undecided `before`.
+        """
+        if math.isinf(until):
+            return [self.member(head) for head in heads]
+        if before:
+            return [
+                self.member(old.head) if old.is_open and self.cutter.rows_run < until else old
+                for old in before
+            ]
+        seem = {head: least(self.effect(frozenset([head]))).mean for head in heads}
+        found: list[MemberEffect] = []
+        for head in sorted(heads, key=lambda head: -seem[head]):
+            if not found or self.cutter.rows_run < until:
+                found.append(self.member(head))
+        return found
+
     def member(self, head: Head) -> MemberEffect:
         """The rule for one head; see the module."""
         alone: Heads = frozenset([head])
@@ -444,6 +468,7 @@ def group_effects(
     home: AtHome,
     *,
     most: int = MOST_MEMBERS,
+    until: float = math.inf,
 ) -> Group:
     """What the attention of a group of heads to a pattern's keys is worth.
 
@@ -453,6 +478,8 @@ def group_effects(
         heads: that have it, the clearest first; at least one.
         home: what the intact model does on these prompts; it must perform the task.
         most: how many are knocked out one by one.
+        until: rows that the cutter may have run (`Cutter.rows_run`) before no further knockout is
+            begun; then heads remain undecided, or are knocked out with the others only.
     """
     task, members = cutter.task, list(heads)[:most]
     looks = _looks(task.first_look, len(task.rows))
@@ -462,8 +489,10 @@ def group_effects(
     knockouts = Knockouts(cutter, detector, heads, home, lambda lost: home.fraction(lost, coverage))
     found: list[MemberEffect] = []
     for n_rows in looks:
+        if found and cutter.rows_run >= until:
+            break
         knockouts.rows = n_rows
-        found = [knockouts.member(head) for head in members]
+        found = knockouts.look(members, found, until)
         if not any(member.is_open for member in found):
             break
     joint = knockouts.effect(knockouts.all)
@@ -472,7 +501,8 @@ def group_effects(
         word = found[0].word  # its output may contradict what its attention costs
     elif material and not any(matters(m.word) for m in found):
         found = [_only_together(m) for m in found]
-    structure, smallest = knockouts.structure(found) if material else ("none", [])
+    shown = material and cutter.rows_run < until
+    structure, smallest = knockouts.structure(found) if shown else ("none", [])
     control: Effect = {}
     if material:
         intact, *elsewhere = knockouts.values(

@@ -1,10 +1,11 @@
 """Does an edit at a hook point reach the model's output?
 
 Some hook points only report: on a native bridge the attention pattern is shown after it was used,
-and an edit there is thrown away without a word. So before any intervention a tiny input is run
-twice, once with the edited entries replaced by NaN. NaN reaches everything that depends on them,
-through weights of zero too (a head that writes nothing is still a head that was edited). Where a
-model scrubs NaN, the question is put to autograd: is the output connected to the edited value?
+and an edit there is thrown away without a word. So before any intervention a tiny input is run, and
+autograd is asked of all hook points at once: is the output connected to the edited value? Where it
+is not (or a model keeps no graph), the input is run with the edited entries replaced by NaN, which
+reaches everything that depends on them, through weights of zero too (a head that writes nothing is
+still a head that was edited).
 """
 
 from __future__ import annotations
@@ -41,17 +42,15 @@ def require_effect(model: Model, marks: dict[str, Mark]) -> None:
     if plain is None or bool(plain.isnan().any()):
         raise InterventionError("the model's own output is NaN, so no edit can be checked")
     points = hook_points(model)
-    for name, mark in marks.items():
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # TransformerLens 4 warns where this raises
-            reached = _spoils(model, points[name], mark, plain) or _connected(
-                model, points[name], mark
-            )
-        if not reached:
-            raise InterventionError(
-                f"edits at {name} do not reach the output of this {type(model).__name__}; "
-                "heads can be edited at hook_z"
-            )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # TransformerLens 4 warns where this raises
+        connected = _connected(model, {name: (points[name], mark) for name, mark in marks.items()})
+        for name in marks.keys() - connected:
+            if not _spoils(model, points[name], marks[name], plain):
+                raise InterventionError(
+                    f"edits at {name} do not reach the output of this {type(model).__name__}; "
+                    "heads can be edited at hook_z"
+                )
 
 
 def everything(marked: Tensor) -> None:
@@ -75,21 +74,30 @@ def _spoils(
     return edited is not None and not torch.equal(edited, plain)
 
 
-def _connected(model: Model, point: Any, mark: Mark) -> bool:
-    leaves: list[Tensor] = []
+def _connected(model: Model, marks: dict[str, tuple[Any, Mark]]) -> set[str]:
+    """Those of the hook points whose marked entries the output depends on, by autograd."""
+    leaves: dict[str, Tensor] = {}
 
-    def tap(value: Any, hook: Any) -> Any:
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            return None
-        marked = torch.zeros(value.shape, device=value.device)
-        mark(marked)
-        leaves.append(torch.zeros_like(value, requires_grad=True))
-        return value.detach() + leaves[-1] * marked.to(value.dtype)
+    def tap(name: str, mark: Mark) -> Callable[..., Any]:
+        def hook_fn(value: Any, hook: Any) -> Any:
+            if not isinstance(value, Tensor) or not value.is_floating_point():
+                return None
+            marked = torch.zeros(value.shape, device=value.device)
+            mark(marked)
+            leaves[name] = torch.zeros_like(value, requires_grad=True)
+            return value + leaves[name] * marked.to(value.dtype)
 
-    with torch.enable_grad(), evaluating(model), attached([(point, tap)]):
+        return hook_fn
+
+    hooks = [(point, tap(name, mark)) for name, (point, mark) in marks.items()]
+    with torch.enable_grad(), evaluating(model), attached(hooks):
         output = model(probe_tokens(model))
     logits = getattr(output, "logits", output)
     if not leaves or not logits.requires_grad:
-        return False
-    (gradient,) = torch.autograd.grad(logits.sum(), leaves[-1], allow_unused=True)
-    return gradient is not None
+        return set()
+    names = list(leaves)
+    try:
+        found = torch.autograd.grad(logits.sum(), [leaves[n] for n in names], allow_unused=True)
+    except RuntimeError:  # a part without a derivative
+        return set()
+    return {name for name, gradient in zip(names, found, strict=True) if gradient is not None}

@@ -113,11 +113,12 @@ def head_means(
         InputError: heads the model does not have.
     """
     by_layer = _by_layer(model, heads)
-    hooks = [_hook_z(model, layer) for layer in by_layer]
-    sums, counts = position_sums(model, reference, hooks, memory=memory)
+    hooks = {layer: _hook_z(model, layer) for layer in by_layer}
+    sums, counts = position_sums(model, reference, list(hooks.values()), memory=memory)
     rows = counts[:, None, None]
     return HeadMeans(
-        by_layer, {n: total[:, by_layer[n]] / rows.to(total) for n, total in sums.items()}
+        by_layer,
+        {n: sums[name][:, by_layer[n]] / rows.to(sums[name]) for n, name in hooks.items()},
     )
 
 

@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import (
+    SAME,
     StopForwardError,
     attached,
     device_of,
@@ -30,9 +31,6 @@ from interp_toolkit.models.running.forward import (
     run,
 )
 from interp_toolkit.models.running.hooks import hook_points, keep_in
-
-#: how far logits may lie apart, of their largest: rounding only
-SAME = 1e-5
 
 
 def can_restart(model: Model) -> bool:

@@ -24,7 +24,7 @@ from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Brief
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import StopForwardError, run
-from interp_toolkit.models.running.hooks import expand_hooks, hook_points, layer_of
+from interp_toolkit.models.running.hooks import expand_hooks, hook_points
 from interp_toolkit.models.running.memory import (
     bytes_per_row,
     itemsize_of,
@@ -357,13 +357,13 @@ BATCH = 32  # rows that a batch should have, where hooks are read together
 
 def position_sums(
     model: Model, data: Any, hooks: Sequence[str], *, memory: int | str | None = None
-) -> tuple[dict[int, Float[Tensor, "pos ..."]], Float[Tensor, " pos"]]:
-    """By layer, the sums over the rows that reach each position; and how many rows those are.
+) -> tuple[dict[str, Float[Tensor, "pos ..."]], Float[Tensor, " pos"]]:
+    """By hook, the sums over the rows that reach each position; and how many rows those are.
 
     Args:
         model: any TransformerLens model.
         data: tokens or data, as `activations` takes them.
-        hooks: names of hook points, one a layer.
+        hooks: names of hook points.
         memory: bound for the run: hooks are read together as far as it goes.
     """
     lengths = torch.tensor([len(row) for row in rows_of(data, model)])
@@ -372,16 +372,14 @@ def position_sums(
     # of a hook: what is held of BATCH rows, and its sums
     kept = kept_numbers(model.cfg, hooks[:1], longest, longest)
     hook_bytes = kept * (itemsize_of(model) * min(len(lengths), BATCH) + 4)
-    sums: dict[int, Tensor] = {}
+    sums: dict[str, Tensor] = {}
     left = list(hooks)
     while left:
         some = together(left, left[0], memory, hook_bytes)
         left = left[len(some) :]
         for batch in activations(model, data, some, "all", memory=memory):
             for name, values in batch.items():
-                layer = layer_of(name)
-                assert layer is not None
                 found = values.double().sum(0)
-                total = sums.setdefault(layer, found.new_zeros((longest, *found.shape[1:])))
+                total = sums.setdefault(name, found.new_zeros((longest, *found.shape[1:])))
                 total[: len(found)] += found
     return sums, counts

@@ -78,9 +78,9 @@ def test_an_advantage_that_the_context_does_not_give_is_none():
     """Flatter logits late in a row lower all losses there, whatever the tokens."""
     rng = np.random.default_rng(0)
     later, earlier = 2 + 0.1 * rng.random(16), 3 + 0.1 * rng.random(16)
-    accuracy = np.zeros(16)
-    assert not Behaviour(later, earlier, later + 0.001, accuracy).is_there()
-    assert Behaviour(later, earlier, earlier, accuracy).is_there()
+    accuracy, losses = np.zeros(16), later[:, None]
+    assert not Behaviour(later, earlier, later + 0.001, accuracy, losses).is_there()
+    assert Behaviour(later, earlier, earlier, accuracy, losses).is_there()
 
 
 def test_rows_that_do_not_repeat_are_left_out(zoo):

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 import torch
 
+from interp_toolkit.circuits.behaviour.advantage import behaviour
 from interp_toolkit.circuits.behaviour.at_home import (
     FEWEST_AFTER,
     home_prompts,
-    loss_by_place,
     made,
     rising_place,
 )
@@ -69,7 +69,7 @@ def test_rows_are_no_longer_than_the_model_knows():
 def test_the_losses_are_those_of_told_tokens():
     model = induction(n_ctx=24)
     prompts = repeated_prompts(model, rows=4)
-    losses = loss_by_place(model, prompts)
+    losses = behaviour(model, prompts).losses
     known = prompts.known().numpy()
     assert np.isnan(losses[~known]).all()
     with torch.no_grad():

@@ -52,6 +52,20 @@ def test_accuracy_and_loss_are_those_of_the_asked_places():
         assert read[row, 1] == pytest.approx(float(losses.mean()), abs=1e-5)
 
 
+def test_some_places_are_enough_to_read_value_and_loss():
+    model = induction()
+    asking, repeating = prompts_from_data(rows_asking(model), model), repeated_prompts(model)
+    for prompts in (asking, repeating):
+        task, _ = task_of(model, prompts)
+        rows = task.rows[[5, 0, 3]]
+        with torch.no_grad():
+            logits = model(prompts.tokens[rows])
+        places = task.places(rows)
+        assert len(places) < prompts.n_pos
+        some = task.read_at(logits[:, places], rows, places)
+        np.testing.assert_allclose(some, task.read(logits, rows)[:, :2], atol=1e-5)
+
+
 def test_chance_is_the_best_guess_without_the_row():
     model = induction()
     answers = np.array([[3]] * 30 + [[4]] * 10)

@@ -19,13 +19,13 @@ def test_rows_of_different_lengths(memory) -> None:
     rows = [[1, 2, 3], [4, 5], [6, 7, 8, 9, 10], [3, 2, 1], [12, 11]]
     sums, counts = position_sums(model, rows, HOOKS, memory=memory)
     assert counts.tolist() == [5, 5, 3, 1, 1]
-    for layer, name in enumerate(HOOKS):
+    for name in HOOKS:
         wanted = torch.zeros((5, 2, 8), dtype=torch.float64)
         for row in rows:
             with torch.no_grad():
                 found = model.run_with_cache(torch.tensor([row]))[1][name][0]
             wanted[: len(row)] += found
-        torch.testing.assert_close(sums[layer], wanted, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(sums[name], wanted, rtol=1e-5, atol=1e-5)
 
 
 def test_a_context_of_a_thousand_million_positions_is_not_allocated() -> None:
@@ -54,6 +54,6 @@ def test_hooks_are_read_together_as_far_as_the_memory_goes() -> None:
     handle.remove()
     assert at_once == 1
     assert len(firsts) - at_once >= 12
-    assert list(whole) == list(tight) == list(range(12))
-    for layer, sums in whole.items():
-        torch.testing.assert_close(tight[layer], sums, rtol=1e-6, atol=1e-6)
+    assert list(whole) == list(tight) == hooks
+    for name, sums in whole.items():
+        torch.testing.assert_close(tight[name], sums, rtol=1e-6, atol=1e-6)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from interp_toolkit.models.running.forward import can_unembed_at, run, unembedded_at
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
 
@@ -59,3 +60,25 @@ def test_an_exception_leaves_the_model_as_it_was(started, tokens, count_hooks):
     assert [block.__dict__.keys() for block in started.blocks] == [o.keys() for o in own]
     assert count_hooks(started) == before
     torch.testing.assert_close(whole(started, tokens, 1)[0], logits)
+
+
+def test_logits_of_some_places_are_those_of_a_whole_pass(started, tokens, count_hooks):
+    assert can_unembed_at(started)
+    before, whole_pass = count_hooks(started), run(started, tokens)
+    at = torch.tensor([0, 3, 4])
+    with unembedded_at(started, at):
+        some = run(started, tokens)
+    torch.testing.assert_close(some, whole_pass[:, at], atol=1e-5, rtol=1e-5)
+    assert torch.equal(run(started, tokens), whole_pass)
+    assert count_hooks(started) == before
+
+
+def test_a_model_that_mixes_positions_after_the_last_layer_is_not_unembedded_in_part(zoo):
+    model = zoo("own")
+
+    def mixed(module, args, logits):
+        return logits - logits.mean(1, keepdim=True)
+
+    handle = model.unembed.register_forward_hook(mixed)
+    assert not can_unembed_at(model)
+    handle.remove()
