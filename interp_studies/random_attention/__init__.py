@@ -9,7 +9,6 @@
 - `scaling`: tables 5 and 11 and figure 2: accuracy by depth, heads and pairs
 - `memorization`: table 4
 - `figures`: figures of these tables
-- `claimed`: studies whose outcome is claims with intervals
 - `circuit`: figure 3: frozen-qk forms an induction circuit
 - `depth`: table 6: similarity of hidden states by depth
 - `covariance`: theorem 2.1: the covariance SDE

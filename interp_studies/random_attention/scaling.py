@@ -5,8 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.seed_claim import SeedClaim, contrast, in_words
+from interp_studies.claims import JudgedClaim, SeedClaim, contrast, in_words
 from interp_studies.random_attention.cells import TableCell
 from interp_studies.random_attention.entries import Entry, tasks_down, written
 from interp_studies.random_attention.figures import lines

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
+from interp_studies.claims import JudgedClaim, SeedClaim, judged
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim, claims_table
-from interp_studies.open.seed_claim import SeedClaim, judged
 from interp_studies.random_attention.cells import SOURCE, TableCell
 from interp_studies.random_attention.entries import (
     Entry,
@@ -43,26 +41,6 @@ PAPER = "paper"  # the preset in which figures, not only orderings, are held aga
 
 def _bars(entries: Entries) -> list[Figure]:
     return [bars(entries)]
-
-
-@dataclass(frozen=True)
-class TableResult(StudyResult):
-    """A table made again.
-
-    Attributes:
-        shaped: the table as the source prints it, theirs / ours.
-        claims: those with an interval over seeds, where the study makes any.
-    """
-
-    shaped: Table = field(kw_only=True)
-    claims: Sequence[JudgedClaim] = field(default=(), kw_only=True)
-
-    omit_from_json: ClassVar[frozenset[str]] = StudyResult.omit_from_json | {"shaped"}
-
-    def tables(self) -> list[Table]:
-        """As the source prints it, then as every study has them."""
-        claims = [claims_table(self.claims)] if self.claims else []
-        return [self.shaped, *claims, *super().tables()]
 
 
 @dataclass(frozen=True)
@@ -131,7 +109,7 @@ class TableStudy:
             shares="random-attention/tables",
         )
 
-    def run(self, preset: str, seeds: int | None, runner: Runner) -> TableResult:
+    def run(self, preset: str, seeds: int | None, runner: Runner) -> StudyResult:
         """Train, compare and judge; `seeds` overrides how many of each model."""
         numbers = runner.seeds(seeds or self.seeds[preset])
         plan = {
@@ -160,7 +138,7 @@ class TableStudy:
             "device": runner.device,
             **({"given": runner.given} if runner.given else {}),
         }
-        return TableResult(
+        return StudyResult(
             probe=self.name,
             verdict=f"{self._verdict(preset, entries, pairs, exact, findings)} {given}".rstrip(),
             evidence=_evidence(pairs, exact, self.notes, findings),
@@ -169,10 +147,14 @@ class TableStudy:
             ),
             quantities=[*quantities(entries, judged=preset == PAPER), *exact],
             jobs=found,
-            by_seed=by_seed(entries),
-            examples=[*self.beside(entries), ordering_table(pairs), *self._known()],
+            details=[
+                by_seed(entries),
+                *self.beside(entries),
+                ordering_table(pairs),
+                *self._known(),
+            ],
             plots=self.figures(entries),
-            shaped=self.shape(entries),
+            first=[self.shape(entries)],
             claims=findings,
         )
 

@@ -73,8 +73,7 @@ def reproduce_sorting(preset: str, seeds: int | None, runner: Runner) -> StudyRe
         provenance=study_provenance("sorting", SOURCE, settings, runner.first_seed),
         quantities=quantities,
         jobs=found,
-        by_seed=_by_seed(trained),
-        examples=[_algorithms(trained), _failures(trained), _hardest(trained)],
+        details=[_by_seed(trained), _algorithms(trained), _failures(trained), _hardest(trained)],
         plots=_figures(trained),
     )
 

@@ -119,8 +119,7 @@ def reproduce_capacity(preset: str, seeds: int | None, runner: Runner) -> StudyR
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=quantities,
         jobs=values,
-        by_seed=_by_seed(found),
-        examples=[_growth(slopes), *_law_table(with_relu)],
+        details=[_by_seed(found), _growth(slopes), *_law_table(with_relu)],
         plots=[
             capacity_figure(medians(found, relu=True), relu=True),
             capacity_figure(medians(found, relu=False), relu=False),

@@ -54,8 +54,7 @@ def reproduce_constructions(preset: str, seeds: int | None, runner: Runner) -> S
         verdict=verdict(rows, capacity),
         quantities=quantities,
         jobs=found,
-        by_seed=_by_seed(rows),
-        examples=[_table(rows), _capacity_table(capacity)],
+        details=[_by_seed(rows), _table(rows), _capacity_table(capacity)],
         plots=[_figure(rows)],
     )
 

@@ -19,8 +19,7 @@ def sheet(
     verdict: str,
     quantities: Sequence[Quantity],
     jobs: Mapping[str, Mapping[str, Any]],
-    by_seed: Table,
-    examples: Sequence[Table] = (),
+    details: Sequence[Table],
     plots: Sequence[Figure] = (),
 ) -> StudyResult:
     """The result of a study whose figures are described.
@@ -33,8 +32,7 @@ def sheet(
         verdict: what was found.
         quantities: what was measured.
         jobs: every job's values.
-        by_seed: a table of them.
-        examples: further tables.
+        details: tables of them.
         plots: figures.
     """
     return StudyResult(
@@ -44,7 +42,6 @@ def sheet(
         provenance=study_provenance(name, source, settings, runner.first_seed),
         quantities=quantities,
         jobs=jobs,
-        by_seed=by_seed,
-        examples=list(examples),
+        details=details,
         plots=list(plots),
     )

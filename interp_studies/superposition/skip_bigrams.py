@@ -181,7 +181,7 @@ def reproduce_bigrams(preset: str, seeds: int | None, runner: Runner) -> StudyRe
         verdict=_verdict(by_kind),
         quantities=quantities,
         jobs=found,
-        by_seed=_table(jobs, found),
+        details=[_table(jobs, found)],
         plots=[_load_figure(by_kind["random"]), _clique_figure(by_kind)],
     )
 

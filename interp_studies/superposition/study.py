@@ -80,8 +80,7 @@ def reproduce_superposition(preset: str, seeds: int | None, runner: Runner) -> S
         ),
         quantities=quantities,
         jobs=found,
-        by_seed=_by_seed(measured),
-        examples=[_table(rows)],
+        details=[_by_seed(measured), _table(rows)],
         whose=WHOSE,
         plots=[
             worst_and_rms_figure(rows),

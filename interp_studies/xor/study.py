@@ -97,8 +97,13 @@ def reproduce_xor(preset: str, seeds: int | None, runner: Runner) -> StudyResult
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=quantities,
         jobs=found,
-        by_seed=_by_seed(trained),
-        examples=[_functions(hand), _triplets(hand), _conditions(hand), _dropped(random)],
+        details=[
+            _by_seed(trained),
+            _functions(hand),
+            _triplets(hand),
+            _conditions(hand),
+            _dropped(random),
+        ],
         plots=[attention_figure(hand), scores_figure(), random_figure(_shares(random))],
     )
 

@@ -96,8 +96,7 @@ def reproduce_circuit(preset: str, seeds: int | None, runner: Runner) -> StudyRe
         provenance=study_provenance(NAME, f"{SOURCE} figure 3", run, runner.first_seed),
         quantities=_quantities(values, judged=preset == "paper"),
         jobs=found,
-        by_seed=_by_seed(values, outcomes),
-        examples=[_heads(values), _ablations(values)],
+        details=[_by_seed(values, outcomes), _heads(values), _ablations(values)],
         plots=[
             *(score_figure(values[0], name) for name, _ in PARTS),
             *(pattern_figure(p, values[0]["tokens"]) for p in values[0]["patterns"]),

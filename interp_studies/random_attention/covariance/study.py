@@ -211,8 +211,7 @@ def reproduce_sde(preset: str, seeds: int | None, runner: Runner) -> StudyResult
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=quantities,
         jobs=values,
-        by_seed=by_seed(drawn),
-        examples=[printed_drift(max(sizes.widths)), variance_names(sizes.widths)],
+        details=[by_seed(drawn), printed_drift(max(sizes.widths)), variance_names(sizes.widths)],
         plots=[
             *(_path(kind, drawn, sizes) for kind in KINDS),
             gap_figure(gaps, TAUS[-1]),

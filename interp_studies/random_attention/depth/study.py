@@ -165,8 +165,7 @@ def reproduce_depth(preset: str, seeds: int | None, runner: Runner) -> StudyResu
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=[*quantities, *on_text.quantities(read)],
         jobs=values,
-        by_seed=_by_seed(found),
-        examples=[_theirs_beside(found), on_text.table(read)],
+        details=[_by_seed(found), _theirs_beside(found), on_text.table(read)],
         plots=[_figure(found)],
     )
 

@@ -22,21 +22,26 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.result import FRESH, open_evidence
-from interp_studies.open.seed_claim import (
+from interp_studies.claims import (
+    JudgedClaim,
     SeedClaim,
     counted,
     in_words,
     judged,
 )
-from interp_studies.random_attention.claimed import ClaimsResult
+from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.runner import Runner
 from interp_studies.random_attention.depth.models import MAIN, DepthSizes
 from interp_studies.random_attention.shaping.figures import layers_figure, models_figure
 from interp_studies.random_attention.shaping.signals import MEASURES, through_layers, through_model
-from interp_studies.result import Quantity, compare, study_provenance
+from interp_studies.result import (
+    FRESH,
+    Quantity,
+    StudyResult,
+    claims_evidence,
+    compare,
+    study_provenance,
+)
 from interp_toolkit.models.transformer.config import UNSHAPED, MixingVariance
 from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Table
@@ -148,7 +153,7 @@ def signals_of(
 Seeds = Sequence[Mapping[str, Any]]  # what each seed's job found
 
 
-def reproduce_shaping(preset: str, seeds: int | None, runner: Runner) -> ClaimsResult:
+def reproduce_shaping(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
     """Measure every kind of mixing at every depth; `seeds` overrides how many."""
     sizes = PRESETS[preset]
     numbers = runner.seeds(seeds or sizes.seeds)
@@ -158,15 +163,14 @@ def reproduce_shaping(preset: str, seeds: int | None, runner: Runner) -> ClaimsR
     found = [done[job.name] for job in jobs]
     findings = judged(claims(found, sizes))
     settings = {"preset": preset, "seeds": len(jobs), "sizes": asdict(sizes)}
-    return ClaimsResult(
+    return StudyResult(
         probe=NAME,
         verdict=_verdict(findings, sizes),
-        evidence=open_evidence(findings, numbers),
+        evidence=claims_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=_quantities(found, sizes),
         jobs=done,
-        by_seed=_by_seed(found),
-        examples=[_models(found)],
+        details=[_by_seed(found), _models(found)],
         plots=[
             layers_figure(found, "gradient", sizes.n_heads, KINDS),
             layers_figure(found, "likeness", sizes.n_heads, KINDS),

@@ -33,17 +33,15 @@ from typing import Any
 
 import numpy as np
 
-from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.result import FRESH, open_evidence
-from interp_studies.open.seed_claim import (
+from interp_studies.claims import (
+    JudgedClaim,
     SeedClaim,
     counted,
     in_words,
     judged,
 )
-from interp_studies.random_attention.claimed import ClaimsResult
+from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.runner import Runner
 from interp_studies.random_attention.theorem.figures import by_heads_figure
 from interp_studies.random_attention.theorem.fits import (
     FIRST,
@@ -70,7 +68,10 @@ from interp_studies.random_attention.theorem.heads import (
     nonlinearity,
 )
 from interp_studies.result import (
+    FRESH,
     Quantity,
+    StudyResult,
+    claims_evidence,
     compare,
     compare_range,
     study_provenance,
@@ -199,7 +200,7 @@ def fits_of(sizes: TheoremSizes, seed: int) -> dict[str, Any]:
 Seeds = Sequence[Mapping[str, Any]]  # what each seed's job found
 
 
-def reproduce_theorem(preset: str, seeds: int | None, runner: Runner) -> ClaimsResult:
+def reproduce_theorem(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
     """Fit every number of heads of both kinds; `seeds` overrides how many."""
     sizes = PRESETS[preset]
     numbers = runner.seeds(seeds or sizes.seeds)
@@ -208,14 +209,14 @@ def reproduce_theorem(preset: str, seeds: int | None, runner: Runner) -> ClaimsR
     found = [done[job.name] for job in jobs]
     findings = judged(claims(found, sizes))
     settings = {"preset": preset, "seeds": len(jobs), "sizes": asdict(sizes)}
-    return ClaimsResult(
+    return StudyResult(
         probe=NAME,
         verdict=_verdict(found, findings, sizes),
-        evidence=open_evidence(findings, numbers),
+        evidence=claims_evidence(findings, numbers),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=_quantities(found, sizes),
         jobs=done,
-        by_seed=_by_seed(found),
+        details=[_by_seed(found)],
         plots=[
             by_heads_figure(found, fit, MEASURED[fit]) for fit in ("values alone", "values and MLP")
         ],

@@ -18,12 +18,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from interp_studies.claims import JudgedClaim, SeedClaim, judged
 from interp_studies.jobs.attempt import Job, Outcome
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.result import open_evidence
-from interp_studies.open.seed_claim import SeedClaim, judged
-from interp_studies.random_attention.claimed import ClaimsResult
 from interp_studies.random_attention.throughput.timing import (
     TIMED,
     TimingSizes,
@@ -31,7 +28,7 @@ from interp_studies.random_attention.throughput.timing import (
     gains,
     variant_rates,
 )
-from interp_studies.result import Quantity, compare, study_provenance
+from interp_studies.result import Quantity, StudyResult, claims_evidence, compare, study_provenance
 from interp_toolkit import plots
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.registry import Artefact
@@ -67,7 +64,7 @@ def timing_job(
     return Outcome({"device": name, "seed": seed, "rates": found})
 
 
-def reproduce_throughput(preset: str, seeds: int | None, runner: Runner) -> ClaimsResult:
+def reproduce_throughput(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
     """Time all variants in turn; `seeds` overrides how many repeats."""
     sizes = PRESETS[preset]
     arguments = {"sizes": asdict(sizes), "variants": TIMED, "device": runner.device}
@@ -92,14 +89,14 @@ def reproduce_throughput(preset: str, seeds: int | None, runner: Runner) -> Clai
     )
     bound = frozen_share(sizes.config("standard", 0))
     settings = {"preset": preset, "seeds": len(repeats), **arguments, "timed_on": timed_on}
-    return ClaimsResult(
+    return StudyResult(
         probe=NAME,
         verdict=_verdict(findings, timed_on, sizes, bound),
-        evidence=open_evidence(findings),
+        evidence=claims_evidence(findings),
         provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
         quantities=_quantities(medians, repeats, judge=preset == "paper"),
         jobs=done,
-        by_seed=_by_seed(repeats),
+        details=[_by_seed(repeats)],
         plots=[_figure(repeats)],
         claims=findings,
     )

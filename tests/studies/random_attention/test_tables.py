@@ -151,7 +151,7 @@ def test_table_5_looks_at_its_own_models(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(TableCell, "settings", tiny_settings)
     result = scaling.TABLE_5.run("small", 1, Runner(tmp_path, workers=1))
     assert all(job.keys() >= {"likeness"} for job in result.jobs.values())
-    table = result.examples[0]
+    table = result.details[1]
     assert table.title == "Accuracy and collapse"
     assert [row[:2] for row in table.rows] == [
         ["mixit", 2],

@@ -34,12 +34,12 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     means = [q for (_, name), q in named.items() if name.startswith("mean of Tr")]
     assert len(means) == 27
     assert all(q.reached for q in means)
-    printed = {row[0]: row[1:] for row in result.examples[0].rows}
+    printed = {row[0]: row[1:] for row in result.details[1].rows}
     start, as_printed, derived, network = printed["Φ12"]
     assert as_printed > start + 0.3
     assert derived == pytest.approx(start)
     assert network == pytest.approx(start)
-    growth = [row[3] for row in result.examples[1].rows]
+    growth = [row[3] for row in result.details[2].rows]
     assert growth == sorted(growth)
     assert growth[-1] > 100
     assert "leaves out" in result.verdict

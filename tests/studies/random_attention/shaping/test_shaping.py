@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
+from interp_studies.claims import JudgedClaim
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
 from interp_studies.random_attention.covariance.recursion import mean_diagonal
 from interp_studies.random_attention.depth.models import MAIN, DepthSizes, untrained
 from interp_studies.random_attention.shaping import signals, study

@@ -13,9 +13,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interp_studies.claims import JudgedClaim, counted, judged
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.seed_claim import counted, judged
 from interp_studies.random_attention.theorem import study
 from interp_studies.random_attention.theorem.fits import (
     LATER,

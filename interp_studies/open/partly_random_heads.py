@@ -5,7 +5,11 @@ trained, or are unfrozen on the way, as work to be done. Here two layers learn r
 pairs of some heads trained and the others' frozen: by layer, one head or all, from the start or
 from half the budget on; and with frozen pairs that start out sharp.
 
-Claims were found on trials with the seeds 0 to 2 and 1000 to 1004; these learn, or do not, by seed,
+A head's query-key pair is its W_Q and W_K. In each layer the first so many heads train theirs and
+the others keep what they started with; everything else is trained in every model. Frozen pairs get
+gradients of zero and no weight decay, and so stay as they are to the last bit.
+
+Claims were made on trials with the seeds 0 to 2 and 1000 to 1004; these learn, or do not, by seed,
 so that a claim is about the share of seeds.
 
 Source: "Is random attention sufficient for sequence modeling?", section 5, "Implications for
@@ -17,29 +21,34 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
-from interp_studies.jobs.attempt import Job
-from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim, coverage_of_each
-from interp_studies.open.partly_random_heads.training import Condition, partly_frozen_job
-from interp_studies.open.result import FRESH, OpenResult, open_result
-from interp_studies.open.seed_claim import (
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from interp_studies.claims import (
+    JudgedClaim,
     contrast,
     counted,
+    coverage_of_each,
     in_words,
     judged_claim,
 )
+from interp_studies.jobs.attempt import Outcome
+from interp_studies.result import FRESH, StudyResult
+from interp_studies.study import Grid, Plan, Study, StudyRun
 from interp_toolkit import plots
 from interp_toolkit.plots import NEUTRAL, shade
-from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.stats import clopper_pearson
+from interp_toolkit.toys.random_attention.task import TaskRows
+from interp_toolkit.training.engine.trainer import fit
+from interp_toolkit.training.tasks.problem import TaskProblem
+from interp_toolkit.training.tasks.retrieval import RetrievalTraining
 
-NAME = "open/partly-random-heads"
-SOURCE = "Is random attention sufficient for sequence modeling?, section 5"
-QUESTION = "How many trained query-key pairs does in-context retrieval need?"
 SEEDS = {"small": 8, "paper": 16}
 _SHARED: Mapping[str, Any] = {
     "examples": 0,
@@ -80,6 +89,104 @@ LEARNS = 0.6  # accuracy: naming any value of the context is right in fewer than
 SOME, MOST = 0.25, 0.6  # shares of seeds that claims are about
 
 
+TRAINED: Mapping[str, str] = {
+    NONE: "no pair trained",
+    FIRST: "all pairs of the first layer trained, none of the last",
+    LAST_ONE: "one pair of the last layer trained, none of the first",
+    ONE_EACH: "one pair of each layer trained",
+    ALL: "all pairs trained",
+    LATE: "all pairs trained, from half the steps on",
+    SHARP: "no pair trained, queries and keys four times as large",
+}
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Which pairs are trained, from when on.
+
+    Attributes:
+        name: in words.
+        trained: heads of each layer whose pairs are trained, the first of them.
+        since: the share of the steps during which these are frozen too.
+        qk_std: the standard deviation of all initial queries' and keys' weights: how sharp the
+            attention of frozen pairs is.
+    """
+
+    name: str
+    trained: tuple[int, ...]
+    since: float = 0.0
+    qk_std: float = 0.05
+
+
+class PartlyFrozen(TaskProblem):
+    """Retrieval with a model some of whose pairs are frozen; a target is one of its error.
+
+    Attributes:
+        steps: batches drawn so far.
+        frozen_steps: during which no pair is trained at all.
+    """
+
+    capturable = False  # the steps are counted outside the model
+    watched = "error"
+
+    def __init__(self, config: RetrievalTraining, seed: int, condition: Condition):
+        super().__init__(config, seed)
+        self.steps, self.frozen_steps = 0, round(condition.since * config.steps)
+        for block, trained in zip(self.model.blocks, condition.trained, strict=True):
+            learns = (torch.arange(config.heads) < trained).to(config.device)[:, None, None]
+            for weight in (block.attn.W_Q, block.attn.W_K):
+                weight.register_hook(self._masked(learns))
+
+    def draw(self, generator: torch.Generator) -> TaskRows:
+        """A batch; counts it."""
+        self.steps += 1
+        return super().draw(generator)
+
+    def evaluate(self) -> dict[str, float]:
+        """Accuracy and error on some of the test rows."""
+        found = super().evaluate()
+        return {**found, "error": 1 - found["accuracy"]}
+
+    def _masked(self, learns: Tensor) -> Any:
+        def hook(gradient: Float[Tensor, "head d_model d_head"]) -> Tensor:
+            masked: Tensor = gradient * (learns & (self.steps > self.frozen_steps))
+            return masked
+
+        return hook
+
+
+def settings_of(settings: Mapping[str, Any], condition: Condition) -> RetrievalTraining:
+    """The recipe's settings for a condition."""
+    return RetrievalTraining(**{**settings, "qk_std": condition.qk_std, "weight_decay": 0.0})
+
+
+def partly_frozen_job(
+    *, folder: Path, settings: Mapping[str, Any], condition: Mapping[str, Any], seed: int
+) -> Outcome:
+    """Train one seed under a condition; its accuracy on rows it was not trained on, and its curve.
+
+    Args:
+        folder: not used: a training of this size is done again rather than gone on with.
+        settings: of the retrieval recipe.
+        condition: the fields of a `Condition`.
+        seed: of the model and its batches.
+    """
+    chosen = Condition(**{**condition, "trained": tuple(condition["trained"])})
+    config = settings_of(settings, chosen)
+    problem = PartlyFrozen(config, seed, chosen)
+    fitted = fit(problem, config, seed)
+    return Outcome(
+        {
+            "seed": seed,
+            "condition": chosen.name,
+            "accuracy": problem.accuracy(problem.test_rows),
+            "guess": config.task.guess,
+            "steps": [step for step, _ in fitted.curve],
+            "curve": list(fitted.measured["accuracy"]),
+        }
+    )
+
+
 def conditions(n_heads: int) -> list[Condition]:
     """What is trained, by the number of heads a layer."""
     return [
@@ -93,56 +200,35 @@ def conditions(n_heads: int) -> list[Condition]:
     ]
 
 
-Values = Mapping[str, Sequence[Mapping[str, Any]]]  # what each seed's job found, by condition
-
-
-def partly_random_heads(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
-    """Train every condition; `seeds` overrides how many of each."""
-    settings = SETTINGS[preset]
-    numbers = runner.seeds(seeds or SEEDS[preset])
-    asked = conditions(settings["heads"])
-    jobs = {
-        condition.name: [
-            _job(place, condition, {**settings, "device": runner.device}, seed) for seed in numbers
-        ]
-        for place, condition in enumerate(asked)
+def grid(plan: Plan) -> Grid:
+    """Every condition."""
+    settings = {**SETTINGS[plan.preset], "device": plan.runner.device}
+    return {
+        condition.name: plan.each_seed(
+            f"condition-{number}",
+            partly_frozen_job,
+            settings=settings,
+            condition=asdict(condition),
+        )
+        for number, condition in enumerate(conditions(settings["heads"]))
     }
-    done = runner.run([job for mine in jobs.values() for job in mine])
-    found = {name: [done[job.name] for job in mine] for name, mine in jobs.items()}
-    findings = findings_of(found, settings["test_examples"])
-    recorded: dict[str, Any] = {"preset": preset, "settings": settings}
-    recorded["conditions"] = [asdict(condition) for condition in asked]
-    return open_result(
-        NAME,
-        SOURCE,
-        QUESTION,
-        _verdict(findings, found, settings),
-        findings,
-        done,
-        settings=recorded,
-        seeds=numbers,
-        details=[_table(found, asked)],
-        plots=[_accuracies(found), _curves(found)],
-    )
 
 
-def _job(place: int, condition: Condition, settings: Mapping[str, Any], seed: int) -> Job:
-    arguments = {"settings": settings, "condition": asdict(condition), "seed": seed}
-    return Job(f"condition-{place}-seed-{seed}", partly_frozen_job, arguments)
+Found = Mapping[str, Sequence[Mapping[str, Any]]]  # what each seed's job found, by condition
 
 
-def accuracies(found: Values, name: str) -> list[float]:
+def accuracies(found: Found, name: str) -> list[float]:
     """Of a condition, by seed."""
     return [float(values["accuracy"]) for values in found[name]]
 
 
-def learnt(found: Values, name: str) -> int:
+def learnt(found: Found, name: str) -> int:
     """In how many seeds a condition learns to retrieve."""
     return sum(value > LEARNS for value in accuracies(found, name))
 
 
-def findings_of(found: Values, examples: int) -> list[JudgedClaim]:
-    """The claims that the trials suggested, and what came of them here.
+def judge(found: Found, examples: int) -> list[JudgedClaim]:
+    """The claims that the trials suggested, each with its interval.
 
     Some seeds learn under no condition, so what is claimed is in how many seeds one learns, on the
     rows that all are tested on, with the exact interval of a share; and what a second pair adds, in
@@ -182,28 +268,18 @@ def findings_of(found: Values, examples: int) -> list[JudgedClaim]:
     return listed
 
 
-TRAINED: Mapping[str, str] = {
-    NONE: "no pair trained",
-    FIRST: "all pairs of the first layer trained, none of the last",
-    LAST_ONE: "one pair of the last layer trained, none of the first",
-    ONE_EACH: "one pair of each layer trained",
-    ALL: "all pairs trained",
-    LATE: "all pairs trained, from half the steps on",
-    SHARP: "no pair trained, queries and keys four times as large",
-}
-
-
-def _verdict(findings: Sequence[JudgedClaim], found: Values, settings: Mapping[str, Any]) -> str:
+def verdict(findings: Sequence[JudgedClaim], found: Found, settings: Mapping[str, Any]) -> str:
+    """How many seeds learn under each condition, and what the confirmed claims come to."""
     by = dict(zip(found, findings, strict=False))
     gain, n = findings[-1], len(found[ALL])
-    said = "; ".join(
+    by_condition = "; ".join(
         f"{TRAINED[name]}: {learnt(found, name)} ({statistics.median(accuracies(found, name)):.2f})"
         for name in found
     )
     text = (
         f"Retrieval of {settings['most_pairs']} pairs, two layers of {settings['heads']} heads, "
         f"{settings['steps']} steps: how many of {n} seeds learn it (median accuracy; a guess: "
-        f"{found[NONE][0]['guess']:.2f}). {said}."
+        f"{found[NONE][0]['guess']:.2f}). {by_condition}."
     )
     confirmed = {name for name in found if by[name].judgement == "confirmed"}
     if LAST_ONE in confirmed:
@@ -220,19 +296,20 @@ def _verdict(findings: Sequence[JudgedClaim], found: Values, settings: Mapping[s
     return f"{text} {counted(findings)}, for this size and budget."
 
 
-def _table(found: Values, asked: Sequence[Condition]) -> Table:
-    rows = []
-    for condition in asked:
-        values = accuracies(found, condition.name)
-        rows.append(
-            [
-                *(condition.name, *condition.trained),
-                *(condition.qk_std, condition.since),
-                *(statistics.median(values), min(values), max(values)),
-                learnt(found, condition.name),
-                len(values),
-            ]
-        )
+def report(run: StudyRun) -> StudyResult:
+    """The claims, and the accuracy of every condition."""
+    settings, found = SETTINGS[run.preset], run.by_point
+    compared = conditions(settings["heads"])
+    findings = judge(found, settings["test_examples"])
+    rows = [
+        [
+            *(condition.name, *condition.trained, condition.qk_std, condition.since),
+            *(statistics.median(values), min(values), max(values)),
+            *(learnt(found, condition.name), len(values)),
+        ]
+        for condition in compared
+        for values in [accuracies(found, condition.name)]
+    ]
     columns = ["trained pairs", "first layer", "last layer", "std of Q, K", "frozen for"]
     columns += ["accuracy", "lowest", "highest", "learns", "seeds"]
     caption = (
@@ -240,10 +317,17 @@ def _table(found: Values, asked: Sequence[Condition]) -> Table:
         "the share of the steps during which these are frozen too. Accuracy: the median over seeds "
         "on held-out rows, its range, and in how many seeds it is above 0.6."
     )
-    return Table("Accuracy by what is trained", columns, rows, caption)
+    return run.result(
+        verdict(findings, found, settings),
+        settings={"settings": settings, "conditions": [asdict(c) for c in compared]},
+        claims=findings,
+        details=[Table("Accuracy by what is trained", columns, rows, caption)],
+        plots=[accuracy_figure(found), curve_figure(found)],
+    )
 
 
-def _accuracies(found: Values) -> Figure:
+def accuracy_figure(found: Found) -> Figure:
+    """A point a seed, bars the median, by condition."""
     names = [name for name, values in found.items() for _ in values]
     shares = [value for name in found for value in accuracies(found, name)]
     medians = [statistics.median(accuracies(found, name)) for name in found]
@@ -258,28 +342,32 @@ def _accuracies(found: Values) -> Figure:
     return Figure("Accuracy by which query-key pairs are trained", caption, data, layout)
 
 
-def _curves(found: Values) -> Figure:
+def curve_figure(found: Found) -> Figure:
+    """Median accuracy along the training, by condition."""
     data = []
-    for place, (name, seeds) in enumerate(found.items()):
+    for number, (name, seeds) in enumerate(found.items()):
         steps = max((s["steps"] for s in seeds), key=len)
         curves = [s["curve"] + [s["curve"][-1]] * (len(steps) - len(s["curve"])) for s in seeds]
         medians = [statistics.median(at) for at in zip(*curves, strict=True)]
-        line = plots.line(steps, medians, shade(place, len(found)), name)
-        data.append(line | plots.marked(plots.symbol(place), 5))
+        line = plots.line(steps, medians, shade(number, len(found)), name)
+        data.append(line | plots.marked(plots.symbol(number), 5))
     layout = plots.layout(plots.axis("step"), plots.axis("accuracy"))
     caption = "Accuracy on some of the held-out rows along the training, the median over seeds; "
     caption += "a seed that has learnt stops, and its last accuracy stands for what follows."
     return Figure("Accuracy along the training", caption, data, layout)
 
 
-PARTLY_RANDOM_HEADS = Artefact(
-    name=NAME,
-    summary="retrieval with the queries and keys of some heads frozen: how many must be trained",
-    source=SOURCE,
-    presets={
+PARTLY_RANDOM_HEADS = Study(
+    "open/partly-random-heads",
+    "retrieval with the queries and keys of some heads frozen: how many must be trained",
+    "Is random attention sufficient for sequence modeling?, section 5",
+    {
         "small": "6 pairs, 2 layers of 2 heads, 7 conditions × 8 seeds; minutes",
         "paper": "12 pairs, 2 layers of 4 heads, 4,000 steps, 16 seeds; for a GPU",
     },
-    run=partly_random_heads,
+    grid,
+    report,
+    SEEDS,
+    question="How many trained query-key pairs does in-context retrieval need?",
     first_seed=FRESH,
 )
