@@ -89,10 +89,12 @@ class StudyRun(Plan):
     """A plan whose jobs are done.
 
     Attributes:
+        grid: the jobs.
         by_point: what the jobs of each point of the grid found.
         jobs: the same by the job's name.
     """
 
+    grid: Grid
     by_point: Mapping[Any, Sequence[Values]]
     jobs: Mapping[str, Values]
 
@@ -162,7 +164,7 @@ class Study:
         name, summary, source, presets, first_seed, shares: see `interp_toolkit.registry.Artefact`.
         grid: the jobs by point.
         report: the result of a run.
-        seeds: how many, of all presets or of each.
+        seeds: how many, of all presets or of each; 0: every point of the grid has its own number.
         question: that the source leaves open, in one sentence.
         apart: whether no job may run beside another.
     """
@@ -203,4 +205,4 @@ class Study:
         for together in [[job] for job in jobs] if self.apart else [jobs]:
             found |= runner.run(together)
         by_point = {point: [found[job.name] for job in of] for point, of in grid.items()}
-        return self.report(StudyRun(**vars(plan), by_point=by_point, jobs=found))
+        return self.report(StudyRun(**vars(plan), grid=grid, by_point=by_point, jobs=found))
