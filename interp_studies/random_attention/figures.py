@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from interp_studies.random_attention.entries import Entry
+from interp_studies.random_attention.cells import Entry
 from interp_toolkit import plots
 from interp_toolkit.plots import (
     CLASS_COLORS,

@@ -6,8 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 
 from interp_studies.claims import JudgedClaim, SeedClaim, contrast, in_words
-from interp_studies.random_attention.cells import TableCell
-from interp_studies.random_attention.entries import Entry, tasks_down, written
+from interp_studies.random_attention.cells import Entry, TableCell, tasks_down, written
 from interp_studies.random_attention.figures import lines
 from interp_studies.random_attention.ordering import Claim
 from interp_studies.random_attention.table import PAPER, SeedClaims, TableStudy

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
 from interp_studies.random_attention.cells import TableCell
 from interp_studies.random_attention.depth.likeness import MEASURES, before_and_after
 from interp_studies.result import Quantity, compare
+from interp_studies.study import Plan
 from interp_studies.train_seed import train_seed
 from interp_toolkit.results import Table
 from interp_toolkit.toys.random_attention.variants import Variant
@@ -38,33 +38,32 @@ STATES = ("untrained", "trained")
 Read = Mapping[TableCell, Sequence[Mapping[str, Any]]]  # what each seed's job found, by model
 
 
-def planned(preset: str, seeds: int | None, runner: Runner) -> dict[TableCell, list[Job]]:
+def grid(plan: Plan) -> dict[TableCell, list[Job]]:
     """The models and their jobs, a seed each unless the user says more.
 
-    Raises InputError where what the user gives does not fit.
+    Raises:
+        InputError: what the user gives does not fit.
     """
-    recipe, plan = RECIPES[preset], {}
-    for depth in TEXT_DEPTHS[preset]:
+    recipe = RECIPES[plan.preset]
+    seeds = plan.runner.seeds(plan.n_seeds or SEEDS)
+    jobs = {}
+    for depth in TEXT_DEPTHS[plan.preset]:
         for variant in VARIANTS:
-            own = {"layers": depth, "initial_std": START, **(SMALL if preset == "small" else {})}
+            own = {"layers": depth, "initial_std": START}
+            own |= SMALL if plan.preset == "small" else {}
             cell = TableCell(f"{depth} layers", variant, recipe, variant, differs=own)
-            cell = cell.with_settings(preset, runner.settings_for(recipe, variant))
-            plan[cell] = [
-                Job(
-                    name=f"text-{variant}-layers-{depth}-seed-{seed}",
-                    function=text_job,
-                    arguments={
-                        "recipe": recipe,
-                        "settings": cell.settings(preset),
-                        "rows": ROWS,
-                        "seed": seed,
-                        "device": runner.device,
-                    },
-                    cost=100.0 * depth,
-                )
-                for seed in runner.seeds(seeds or SEEDS)
-            ]
-    return plan
+            cell = cell.with_settings(plan.preset, plan.runner.settings_for(recipe, variant))
+            jobs[cell] = plan.each_seed(
+                f"text-{variant}-layers-{depth}",
+                text_job,
+                cost=100.0 * depth,
+                seeds=seeds,
+                recipe=recipe,
+                settings=cell.settings(plan.preset),
+                rows=ROWS,
+                device=plan.runner.device,
+            )
+    return jobs
 
 
 def text_job(
@@ -97,28 +96,21 @@ def medians(read: Read) -> dict[TableCell, dict[str, dict[str, float]]]:
     }
 
 
-def text_of(plan: Mapping[TableCell, Sequence[Job]]) -> str:
-    """Which text is read, in words."""
-    settings = next(iter(plan.values()))[0].arguments["settings"]
-    text = settings.get("text", "generated")
-    return "generated" if text == "generated" else str(text)
-
-
 def sentence(read: Read) -> str:
     """Cosines on text from the shallowest models to the deepest, in a sentence."""
-    found, said = medians(read), []
+    found, clauses = medians(read), []
     for variant in VARIANTS:
-        mine = [cell for cell in found if cell.variant == variant]
-        ends = [found[mine[0]], found[mine[-1]]]
+        cells = [cell for cell in found if cell.variant == variant]
+        ends = [found[cells[0]], found[cells[-1]]]
         before, after = (
             " to ".join(f"{end[state]['cosine']:.3f}" for end in ends) for state in STATES
         )
-        starts = dict.fromkeys(f"{_start(cell):g}" for cell in mine)
-        said.append(
+        starts = dict.fromkeys(f"{_start(cell):g}" for cell in cells)
+        clauses.append(
             f"{NAMES[variant]} {before} untrained (weights {' and '.join(starts)}), {after} trained"
         )
-    depths = f"{mine[0].group} to {mine[-1].group}"
-    return f"On text, from {depths}: {'; '.join(said)}."
+    depths = f"{cells[0].group} to {cells[-1].group}"
+    return f"On text, from {depths}: {'; '.join(clauses)}."
 
 
 def _start(cell: TableCell) -> float:

@@ -3,7 +3,7 @@
 The theorem: one layer of attention with frozen random queries and keys and an MLP approximates
 every continuous causal function, as closely as one likes with enough heads. Its proof says that
 already the heads' readings, with W_V fitted, do; and that MixiT cannot, because its readings are
-linear in the tokens. Both kinds of heads are fitted here to the functions of `functions`, at equal
+linear in the tokens. Both kinds of heads are fitted here to the functions of `fits`, at equal
 sizes and on the same rows, once with W_V alone and once with W_V and an MLP (see `fits`), for
 growing numbers of heads; errors are on held-out rows, the first position apart from the later ones.
 
@@ -26,6 +26,7 @@ give no numbers.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,30 +34,20 @@ from typing import Any
 
 import numpy as np
 
-from interp_studies.claims import (
-    JudgedClaim,
-    SeedClaim,
-    counted,
-    in_words,
-    judged,
-)
+from interp_studies.claims import JudgedClaim, SeedClaim, counted, in_words, judged
 from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
-from interp_studies.random_attention.theorem.figures import by_heads_figure
 from interp_studies.random_attention.theorem.fits import (
     FIRST,
+    FUNCTIONS,
     LATER,
+    POSITIONS,
     BlockSizes,
+    draw,
     errors,
     exponent,
     fit_block,
     fit_values,
     linear_bound,
-)
-from interp_studies.random_attention.theorem.functions import (
-    FUNCTIONS,
-    POSITIONS,
-    draw,
     values,
 )
 from interp_studies.random_attention.theorem.heads import (
@@ -67,20 +58,12 @@ from interp_studies.random_attention.theorem.heads import (
     mixing_rank,
     nonlinearity,
 )
-from interp_studies.result import (
-    FRESH,
-    Quantity,
-    StudyResult,
-    claims_evidence,
-    compare,
-    compare_range,
-    study_provenance,
-)
-from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Table
+from interp_studies.result import FRESH, Quantity, StudyResult, compare, compare_range
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
+from interp_toolkit import plots
+from interp_toolkit.plots import CLASS_COLORS
+from interp_toolkit.results import Figure, Table
 
-NAME = "random-attention/theorem-5-1"
-SOURCE = "Is random attention sufficient for sequence modeling?, theorem 5.1 and appendix B"
 WHOSE = "by definition"  # what the source's equations say exactly; its theorem has no numbers
 NONLINEAR = FUNCTIONS[1:]  # the first, the token before, is linear
 SPAN = POSITIONS * (POSITIONS + 1) // 2 - (POSITIONS - 1)  # of mixing matrices
@@ -90,6 +73,7 @@ KEEPS = 0.99  # of the error with FROM heads, above which it counts as standing 
 WITHOUT_ORDER = float(np.sqrt(7 / 18))  # see the module: the mean over t of (1 - 1/t), t = 1, 2, 3
 EXPONENT = -0.1  # of the error in the heads, above which it hardly falls
 ROUNDING = 1e-12
+PANELS_A_ROW = 3  # of the figures
 
 
 @dataclass(frozen=True)
@@ -197,32 +181,15 @@ def fits_of(sizes: TheoremSizes, seed: int) -> dict[str, Any]:
     }
 
 
-Seeds = Sequence[Mapping[str, Any]]  # what each seed's job found
+Seeds = Sequence[Values]  # what each seed's job found
 
 
-def reproduce_theorem(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
-    """Fit every number of heads of both kinds; `seeds` overrides how many."""
-    sizes = PRESETS[preset]
-    numbers = runner.seeds(seeds or sizes.seeds)
-    jobs = [Job(f"seed-{n}", fit_job, {"sizes": asdict(sizes), "seed": n}) for n in numbers]
-    done = runner.run(jobs)
-    found = [done[job.name] for job in jobs]
-    findings = judged(claims(found, sizes))
-    settings = {"preset": preset, "seeds": len(jobs), "sizes": asdict(sizes)}
-    return StudyResult(
-        probe=NAME,
-        verdict=_verdict(found, findings, sizes),
-        evidence=claims_evidence(findings, numbers),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        quantities=_quantities(found, sizes),
-        jobs=done,
-        details=[_by_seed(found)],
-        plots=[
-            by_heads_figure(found, fit, MEASURED[fit]) for fit in ("values alone", "values and MLP")
-        ],
-        claims=findings,
-        whose=WHOSE,
-    )
+def grid(plan: Plan) -> Grid:
+    """Every number of heads of both kinds."""
+    sizes = asdict(PRESETS[plan.preset])
+    return {
+        seed: [Job(f"seed-{seed}", fit_job, {"sizes": sizes, "seed": seed})] for seed in plan.seeds
+    }
 
 
 MEASURED = {
@@ -360,7 +327,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
     ]
 
 
-def _quantities(found: Seeds, sizes: TheoremSizes) -> list[Quantity]:
+def error_quantities(found: Seeds, sizes: TheoremSizes) -> list[Quantity]:
     """Errors with the most heads; what the definitions say exactly."""
     listed = [
         compare_range(
@@ -398,7 +365,8 @@ def _quantities(found: Seeds, sizes: TheoremSizes) -> list[Quantity]:
     return listed
 
 
-def _verdict(found: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes) -> str:
+def verdict(found: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes) -> str:
+    """Every estimate, and what the confirmed claims come to."""
     n = len(FUNCTIONS)
     exponents = sorted(findings[:n], key=lambda f: f.value)
     first, still, _, qk, mixit, beats, retrieves, order = findings[n:]
@@ -434,7 +402,57 @@ def _verdict(found: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes)
     return " ".join(text)
 
 
-def _by_seed(found: Seeds) -> Table:
+def by_heads_figure(found: Seeds, fit: str, measured: str) -> Figure:
+    """A panel a function: both kinds of heads, the best linear map dashed; a point a seed.
+
+    Args:
+        found: what each seed's job found.
+        fit: which of its fits.
+        measured: how it is fitted, for the caption.
+    """
+    panels = plots.beside(len(FUNCTIONS), PANELS_A_ROW)
+    data: list[plots.Part] = []
+    layout: plots.Part = {"annotations": [], "height": 560}
+    for function, panel in zip(FUNCTIONS, panels, strict=True):
+        listed = panel.number == 0
+        across: list[int] = []
+        for heads, color, symbol in zip(HEADS, CLASS_COLORS, plots.SYMBOLS, strict=False):
+            points: dict[int, list[float]] = {}  # the seeds' errors by number of heads
+            for of in found:
+                for one in of["fits"]:
+                    if (one["heads"], one["fit"], one["positions"]) == (heads, fit, True):
+                        points.setdefault(one["n_heads"], []).append(one["later"][function])
+            points = dict(sorted(points.items()))
+            across = list(points)
+            medians = [statistics.median(seeds) for seeds in points.values()]
+            line = plots.line(across, medians, color, heads) | plots.marked(symbol, 7)
+            line |= {
+                "error_y": plots.spread(
+                    [max(s) - m for s, m in zip(points.values(), medians, strict=True)],
+                    [m - min(s) for s, m in zip(points.values(), medians, strict=True)],
+                )
+            }
+            data.append(line | plots.grouped(heads, listed=listed) | panel.trace)
+        least = statistics.median(of["linear"]["later"][function] for of in found)
+        if least > 1e-6:  # a function that is linear has no such line
+            line = plots.dashed([across[0], across[-1]], [least] * 2, "best linear map")
+            data.append(line | plots.grouped("linear", listed=panel.number == 1) | panel.trace)
+        x = plots.axis("heads" if panel.lowest else "", "log")
+        x |= plots.ticks(across, [str(n) for n in across])
+        y = plots.axis("error" if panel.leftmost else "", "log")
+        layout |= panel.layout(x, y)
+        layout["annotations"].append(panel.heading(function))
+    caption = (
+        f"Held-out error over the function's standard deviation at all positions but the first; "
+        f"{measured}. Median and range over {len(found)} seeds."
+    )
+    return Figure(f"Error by number of heads, {fit}", caption, data, layout)
+
+
+def report(run: StudyRun) -> StudyResult:
+    """The claims, and every fit's errors."""
+    found, sizes = run.values, PRESETS[run.preset]
+    findings = judged(claims(found, sizes))
     rows = [
         [
             *(of["seed"], f["heads"], f["fit"], "yes" if f["positions"] else "no", f["n_heads"]),
@@ -445,8 +463,10 @@ def _by_seed(found: Seeds) -> Table:
         for f in of["fits"]
     ]
     rows += [
-        [of["seed"], "any", "best linear map", None, None, of["linear"]["first"]["square"]]
-        + [of["linear"]["later"][function] for function in FUNCTIONS]
+        [
+            *(of["seed"], "any", "best linear map", None, None, of["linear"]["first"]["square"]),
+            *(of["linear"]["later"][function] for function in FUNCTIONS),
+        ]
         for of in found
     ]
     columns = ["seed", "heads", "fit", "positions", "number", "square, first", *FUNCTIONS]
@@ -455,17 +475,27 @@ def _by_seed(found: Seeds) -> Table:
         "positions but the first; the square's at the first too. The best linear map is fitted "
         "on the held-out rows themselves: no linear map does better there."
     )
-    return Table("Every fit", columns, rows, caption)
+    return run.result(
+        verdict(found, findings, sizes),
+        settings={"sizes": asdict(sizes)},
+        quantities=error_quantities(found, sizes),
+        claims=findings,
+        whose=WHOSE,
+        details=[Table("Every fit", columns, rows, caption)],
+        plots=[by_heads_figure(found, fit, measured) for fit, measured in MEASURED.items()],
+    )
 
 
-THEOREM_5_1 = Artefact(
-    name=NAME,
-    summary="continuous causal functions by frozen heads and by fixed mixing: error by heads",
-    source=SOURCE,
-    presets={
+THEOREM_5_1 = Study(
+    "random-attention/theorem-5-1",
+    "continuous causal functions by frozen heads and by fixed mixing: error by heads",
+    "Is random attention sufficient for sequence modeling?, theorem 5.1 and appendix B",
+    {
         "small": "5 functions of 4 tokens, up to 128 heads (16 with an MLP), 5 seeds; minutes",
         "paper": "up to 512 heads (64 with an MLP), 10 seeds; the source gives no numbers",
     },
-    run=reproduce_theorem,
+    grid,
+    report,
+    {preset: sizes.seeds for preset, sizes in PRESETS.items()},
     first_seed=FRESH,
 )

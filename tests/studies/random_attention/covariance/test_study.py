@@ -26,7 +26,7 @@ def test_gap_and_its_exponent() -> None:
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sizes = study.CovarianceSizes((32, 64, 128), 32, 400, 60, 1)
     monkeypatch.setitem(study.PRESETS, "small", sizes)
-    result = study.reproduce_sde("small", None, Runner(tmp_path, workers=1))
+    result = study.SDE.run("small", 1, Runner(tmp_path, workers=1))
     named = {(q.of, q.name): q for q in result.quantities}
     exponent = named["network, exact: full", "exponent of n in the gap"]
     assert exponent.reached
@@ -52,5 +52,5 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     page = to_html([result])
     assert "The three variances" in page
     assert "Exact beside ours" in page
-    again = study.reproduce_sde("small", None, Runner(tmp_path, workers=1, resume=True))
+    again = study.SDE.run("small", 1, Runner(tmp_path, workers=1, resume=True))
     assert again.quantities == result.quantities

@@ -54,7 +54,7 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     own = {"mixit.initial_std": "0.05", "mixit.steps": "3"}
     given = {"toy-text": {**{key: str(value) for key, value in tiny.items()}, **own}}
     monkeypatch.setattr(on_text, "SMALL", {"steps": 2})
-    result = study.reproduce_depth("small", 1, Runner(tmp_path / "out", workers=1, given=given))
+    result = study.TABLE_6.run("small", 1, Runner(tmp_path / "out", workers=1, given=given))
     assert len(result.jobs) == 2 * len(INITIALISATIONS) + 4
     mixit = result.jobs["text-mixit-layers-2-seed-0"]
     assert mixit["untrained"] != mixit["trained"]
