@@ -231,11 +231,11 @@ def outcome_in_words(finding: JudgedClaim, confirmed: str, refuted: str, subject
         refuted: what holds where it is refuted, in the same way.
         subject: what is asked, such as "how it grows", for where neither is known.
     """
-    said = {"confirmed": confirmed, "refuted": refuted}.get(finding.judgement)
-    found = in_words(finding)
-    if said is None:
-        return f"{subject} is {UNKNOWN}" + ("" if found == UNKNOWN else f": {found}")
-    return f"{said} {found}"
+    outcome = {"confirmed": confirmed, "refuted": refuted}.get(finding.judgement)
+    estimate = in_words(finding)
+    if outcome is None:
+        return f"{subject} is {UNKNOWN}" + ("" if estimate == UNKNOWN else f": {estimate}")
+    return f"{outcome} {estimate}"
 
 
 @dataclass(frozen=True)

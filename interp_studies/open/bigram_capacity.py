@@ -140,11 +140,11 @@ def capacity(loads: Sequence[float], aucs: Sequence[float]) -> float:
     below = np.flatnonzero(y < ENOUGH)
     if not len(below):
         return float(loads[-1])
-    place = int(below[0])
-    if place == 0:
+    after = int(below[0])
+    if after == 0:
         return float(loads[0])
-    share = (y[place - 1] - ENOUGH) / (y[place - 1] - y[place])
-    return float(np.exp(x[place - 1] + share * (x[place] - x[place - 1])))
+    share = (y[after - 1] - ENOUGH) / (y[after - 1] - y[after])
+    return float(np.exp(x[after - 1] + share * (x[after] - x[after - 1])))
 
 
 def grid(plan: Plan) -> Grid:

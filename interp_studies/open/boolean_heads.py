@@ -204,8 +204,8 @@ def _as_many_as_the_degree(table: str) -> bool:
 def trained(*, folder: Path, n_heads: int, steps: int, seed: int) -> Outcome:
     """Which functions of three bits layers of so many heads have learned."""
     tables = functions()
-    found = solved(train(tables, n_heads, seed, steps), tables)
-    names = [table for table, is_solved in zip(tables, found, strict=True) if is_solved]
+    solves = solved(train(tables, n_heads, seed, steps), tables)
+    names = [table for table, is_solved in zip(tables, solves, strict=True) if is_solved]
     return Outcome({"heads": n_heads, "seed": seed, "solved": names})
 
 

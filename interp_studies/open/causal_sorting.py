@@ -78,7 +78,7 @@ SOURCES_OWN: Key = ("causal", "adam", "low")
 #: ways that no claim is about; they stand in the table alone
 UNCLAIMED: Sequence[Key] = [(layout, "adamw", "low") for layout in LAYOUTS]
 
-Found = Mapping[Key, Sequence[Values]]
+ByWay = Mapping[Key, Sequence[Values]]
 
 
 def sorter(
@@ -213,35 +213,35 @@ RATIOS = [
 ]
 
 
-def ratio_claims(found: Found, claims: Sequence[Claim]) -> list[SeedClaim]:
+def ratio_claims(by_way: ByWay, claims: Sequence[Claim]) -> list[SeedClaim]:
     """Claims about one way's loss over another's, seed by seed."""
     ratios = {
         (first, second): [
             one["loss"] / other["loss"]
-            for one, other in zip(found[first], found[second], strict=True)
+            for one, other in zip(by_way[first], by_way[second], strict=True)
         ]
         for first, second in (claim.measure for claim in claims)
     }
     return measured(claims, ratios)
 
 
-def judge(found: Found, early: Sequence[Values]) -> list[JudgedClaim]:
+def judge(by_way: ByWay, early: Sequence[Values]) -> list[JudgedClaim]:
     """What the trained models say of every claim, seed by seed.
 
     Models of one seed start alike and see the same lists, so that two ways are compared by seed.
 
     Args:
-        found: every way to train, by seed.
+        by_way: every way to train, by seed.
         early: the source's own way, with all its seeds.
     """
     level = coverage_of_each(len(RATIOS) + 3)
     high, low, other = (
-        [v["wrong"] / v["searched"] for v in found[key]]
+        [v["wrong"] / v["searched"] for v in by_way[key]]
         for key in (("causal", "adam", "high"), SOURCES_OWN, ("bidirectional", "adam", "low"))
     )
-    searched = found[SOURCES_OWN][0]["searched"]
+    searched = by_way[SOURCES_OWN][0]["searched"]
     over_seeds = [
-        *ratio_claims(found, RATIOS),
+        *ratio_claims(by_way, RATIOS),
         SeedClaim(
             f"Adam, high rates: causal models sort less than {100 * FEW:g} % of hard lists wrongly",
             high,
@@ -325,10 +325,10 @@ def _times(finding: JudgedClaim) -> str:
 COLORS = dict(zip(OPTIMISERS, (*CLASS_COLORS, NEUTRAL), strict=True))
 
 
-def way_table(found: Found) -> Table:
+def way_table(by_way: ByWay) -> Table:
     """A row for each way to train."""
     rows: list[list[Any]] = []
-    for key, seeds in found.items():
+    for key, seeds in by_way.items():
         ends = [v["loss"] for v in seeds]
         pairs = [100 * v["two_values"] for v in seeds if v["two_values"] is not None]
         rows.append(
@@ -353,15 +353,15 @@ def way_table(found: Found) -> Table:
     return Table("By attention, optimiser and rates", columns, rows, caption)
 
 
-def loss_figure(found: Found) -> Figure:
+def loss_figure(by_way: ByWay) -> Figure:
     """Every model's loss, by attention and what it was trained with."""
     data = []
     ways = list(dict.fromkeys(key[1:] for key in KEYS))
     for side, (optimiser, rates) in enumerate(ways):
         points = [
-            (place + 0.1 * (2 * side - len(ways) + 1), v["loss"])
-            for place, attention in enumerate(LAYOUTS)
-            for v in found.get((attention, optimiser, rates), ())
+            (tick + 0.1 * (2 * side - len(ways) + 1), v["loss"])
+            for tick, attention in enumerate(LAYOUTS)
+            for v in by_way.get((attention, optimiser, rates), ())
         ]
         data.append(
             plots.markers(
@@ -403,9 +403,9 @@ def early_figure(seeds: Sequence[Values]) -> Figure:
 
 def report(run: StudyRun) -> StudyResult:
     """The claims, on as many seeds of each way; every model."""
-    found = {key: seeds[: len(run.seeds)] for key, seeds in run.by_point.items()}
+    by_way = {key: seeds[: len(run.seeds)] for key, seeds in run.by_point.items()}
     early = run.by_point[SOURCES_OWN]
-    findings = judge(found, early)
+    findings = judge(by_way, early)
     rows = [
         [*key, v["seed"], v["loss"], v["wrong"], v["early_lift"]]
         for key, seeds in run.by_point.items()
@@ -417,8 +417,8 @@ def report(run: StudyRun) -> StudyResult:
         verdict(findings),
         settings={"steps": STEPS, "device": run.runner.device},
         claims=findings,
-        details=[way_table(found), every_seed],
-        plots=[loss_figure(found), early_figure(early)],
+        details=[way_table(by_way), every_seed],
+        plots=[loss_figure(by_way), early_figure(early)],
     )
 
 

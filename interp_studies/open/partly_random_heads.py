@@ -144,8 +144,8 @@ class PartlyFrozen(TaskProblem):
 
     def evaluate(self) -> dict[str, float]:
         """Accuracy and error on some of the test rows."""
-        found = super().evaluate()
-        return {**found, "error": 1 - found["accuracy"]}
+        scores = super().evaluate()
+        return {**scores, "error": 1 - scores["accuracy"]}
 
     def _masked(self, learns: Tensor) -> Any:
         def hook(gradient: Float[Tensor, "head d_model d_head"]) -> Tensor:
@@ -214,20 +214,20 @@ def grid(plan: Plan) -> Grid:
     }
 
 
-Found = Mapping[str, Sequence[Mapping[str, Any]]]  # what each seed's job found, by condition
+ByCondition = Mapping[str, Sequence[Mapping[str, Any]]]  # what each seed's job found, by condition
 
 
-def accuracies(found: Found, name: str) -> list[float]:
-    """Of a condition, by seed."""
-    return [float(values["accuracy"]) for values in found[name]]
+def accuracies(by_condition: ByCondition, name: str) -> list[float]:
+    """The accuracies under a condition, by seed."""
+    return [float(values["accuracy"]) for values in by_condition[name]]
 
 
-def learnt(found: Found, name: str) -> int:
+def learnt(by_condition: ByCondition, name: str) -> int:
     """In how many seeds a condition learns to retrieve."""
-    return sum(value > LEARNS for value in accuracies(found, name))
+    return sum(value > LEARNS for value in accuracies(by_condition, name))
 
 
-def judge(found: Found, examples: int) -> list[JudgedClaim]:
+def judge(by_condition: ByCondition, examples: int) -> list[JudgedClaim]:
     """The claims that the trials suggested, each with its interval.
 
     Some seeds learn under no condition, so what is claimed is in how many seeds one learns, on the
@@ -235,14 +235,14 @@ def judge(found: Found, examples: int) -> list[JudgedClaim]:
     accuracy, with the errors of seeds and of these rows.
 
     Args:
-        found: by condition, what each seed's job found.
+        by_condition: by condition, what each seed's job found.
         examples: held-out rows, the same for all.
     """
-    n_claims = len(found) + 1
+    n_claims = len(by_condition) + 1
     level = coverage_of_each(n_claims)
     listed = []
-    for name in found:
-        count, seeds = learnt(found, name), len(found[name])
+    for name in by_condition:
+        count, seeds = learnt(by_condition, name), len(by_condition[name])
         low, high = clopper_pearson(count, seeds, level)
         fails = name in (NONE, FIRST, LATE)
         share = f"fewer than {MOST:g}" if fails else f"more than {SOME:g}"
@@ -257,31 +257,34 @@ def judge(found: Found, examples: int) -> list[JudgedClaim]:
         )
     gain = contrast(
         "a trained pair in the first layer too adds to the accuracy with one in the last",
-        [accuracies(found, ONE_EACH)],
-        [accuracies(found, LAST_ONE)],
+        [accuracies(by_condition, ONE_EACH)],
+        [accuracies(by_condition, LAST_ONE)],
         examples,
         above=0.0,
         overturned_by="seeds that do as well without it",
-        units=f"{len(found[ALL])} seeds, paired",
+        units=f"{len(by_condition[ALL])} seeds, paired",
     )
     listed.append(judged_claim(gain, level))
     return listed
 
 
-def verdict(findings: Sequence[JudgedClaim], found: Found, settings: Mapping[str, Any]) -> str:
+def verdict(
+    findings: Sequence[JudgedClaim], by_condition: ByCondition, settings: Mapping[str, Any]
+) -> str:
     """How many seeds learn under each condition, and what the confirmed claims come to."""
-    by = dict(zip(found, findings, strict=False))
-    gain, n = findings[-1], len(found[ALL])
-    by_condition = "; ".join(
-        f"{TRAINED[name]}: {learnt(found, name)} ({statistics.median(accuracies(found, name)):.2f})"
-        for name in found
+    by = dict(zip(by_condition, findings, strict=False))
+    gain, n = findings[-1], len(by_condition[ALL])
+    counts = "; ".join(
+        f"{TRAINED[name]}: {learnt(by_condition, name)} ({median:.2f})"
+        for name in by_condition
+        for median in [statistics.median(accuracies(by_condition, name))]
     )
     text = (
         f"Retrieval of {settings['most_pairs']} pairs, two layers of {settings['heads']} heads, "
         f"{settings['steps']} steps: how many of {n} seeds learn it (median accuracy; a guess: "
-        f"{found[NONE][0]['guess']:.2f}). {by_condition}."
+        f"{by_condition[NONE][0]['guess']:.2f}). {counts}."
     )
-    confirmed = {name for name in found if by[name].judgement == "confirmed"}
+    confirmed = {name for name in by_condition if by[name].judgement == "confirmed"}
     if LAST_ONE in confirmed:
         text += f" So one trained pair of the last layer can be enough (in more than {SOME:.0%}"
         text += " of seeds)."
@@ -298,17 +301,17 @@ def verdict(findings: Sequence[JudgedClaim], found: Found, settings: Mapping[str
 
 def report(run: StudyRun) -> StudyResult:
     """The claims, and the accuracy of every condition."""
-    settings, found = SETTINGS[run.preset], run.by_point
+    settings, by_condition = SETTINGS[run.preset], run.by_point
     compared = conditions(settings["heads"])
-    findings = judge(found, settings["test_examples"])
+    findings = judge(by_condition, settings["test_examples"])
     rows = [
         [
             *(condition.name, *condition.trained, condition.qk_std, condition.since),
             *(statistics.median(values), min(values), max(values)),
-            *(learnt(found, condition.name), len(values)),
+            *(learnt(by_condition, condition.name), len(values)),
         ]
         for condition in compared
-        for values in [accuracies(found, condition.name)]
+        for values in [accuracies(by_condition, condition.name)]
     ]
     columns = ["trained pairs", "first layer", "last layer", "std of Q, K", "frozen for"]
     columns += ["accuracy", "lowest", "highest", "learns", "seeds"]
@@ -318,38 +321,40 @@ def report(run: StudyRun) -> StudyResult:
         "on held-out rows, its range, and in how many seeds it is above 0.6."
     )
     return run.result(
-        verdict(findings, found, settings),
+        verdict(findings, by_condition, settings),
         settings={"settings": settings, "conditions": [asdict(c) for c in compared]},
         claims=findings,
         details=[Table("Accuracy by what is trained", columns, rows, caption)],
-        plots=[accuracy_figure(found), curve_figure(found)],
+        plots=[accuracy_figure(by_condition), curve_figure(by_condition)],
     )
 
 
-def accuracy_figure(found: Found) -> Figure:
+def accuracy_figure(by_condition: ByCondition) -> Figure:
     """A point a seed, bars the median, by condition."""
-    names = [name for name, values in found.items() for _ in values]
-    shares = [value for name in found for value in accuracies(found, name)]
-    medians = [statistics.median(accuracies(found, name)) for name in found]
-    guess = found[NONE][0]["guess"]
+    names = [name for name, values in by_condition.items() for _ in values]
+    shares = [value for name in by_condition for value in accuracies(by_condition, name)]
+    medians = [statistics.median(accuracies(by_condition, name)) for name in by_condition]
+    guess = by_condition[NONE][0]["guess"]
     data = [
-        plots.bars(list(found), medians, NEUTRAL, "median"),
+        plots.bars(list(by_condition), medians, NEUTRAL, "median"),
         plots.markers(names, shares, shade(0, 2), "a seed", size=8),
-        plots.dashed(list(found), [guess] * len(found), "naming any value of the context"),
+        plots.dashed(
+            list(by_condition), [guess] * len(by_condition), "naming any value of the context"
+        ),
     ]
     layout = plots.layout(plots.axis("trained pairs", "category"), plots.axis("accuracy"))
     caption = "Accuracy on held-out rows; a point a seed, bars their median."
     return Figure("Accuracy by which query-key pairs are trained", caption, data, layout)
 
 
-def curve_figure(found: Found) -> Figure:
+def curve_figure(by_condition: ByCondition) -> Figure:
     """Median accuracy along the training, by condition."""
     data = []
-    for number, (name, seeds) in enumerate(found.items()):
+    for number, (name, seeds) in enumerate(by_condition.items()):
         steps = max((s["steps"] for s in seeds), key=len)
         curves = [s["curve"] + [s["curve"][-1]] * (len(steps) - len(s["curve"])) for s in seeds]
         medians = [statistics.median(at) for at in zip(*curves, strict=True)]
-        line = plots.line(steps, medians, shade(number, len(found)), name)
+        line = plots.line(steps, medians, shade(number, len(by_condition)), name)
         data.append(line | plots.marked(plots.symbol(number), 5))
     layout = plots.layout(plots.axis("step"), plots.axis("accuracy"))
     caption = "Accuracy on some of the held-out rows along the training, the median over seeds; "

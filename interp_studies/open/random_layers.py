@@ -107,15 +107,15 @@ def layers_job(
     rng = np.random.default_rng([seed, n_features])
     on = rng.permutation(all_composites(n_features, most_on))
     x = on.astype(np.float64)
-    found = [mean_error(KINDS[kind](x, width, rng), on, held_out) for width in widths]
+    errors = [mean_error(KINDS[kind](x, width, rng), on, held_out) for width in widths]
     return Outcome(
         {
             "kind": kind,
             "n_features": n_features,
             "seed": seed,
             "widths": list(widths),
-            "error": [error for error, _ in found],
-            "read": [read for _, read in found],
+            "error": [error for error, _ in errors],
+            "read": [read for _, read in errors],
         }
     )
 
@@ -147,11 +147,11 @@ def needed_width(widths: Sequence[int], errors: Sequence[float]) -> float:
     below = np.flatnonzero(y < np.log(AFFINE))
     if not len(below):
         return math.inf
-    place = int(below[0])
-    if place == 0:
+    after = int(below[0])
+    if after == 0:
         return 0.0
-    share = (y[place - 1] - np.log(AFFINE)) / (y[place - 1] - y[place])
-    return float(np.exp(x[place - 1] + share * (x[place] - x[place - 1])))
+    share = (y[after - 1] - np.log(AFFINE)) / (y[after - 1] - y[after])
+    return float(np.exp(x[after - 1] + share * (x[after] - x[after - 1])))
 
 
 def grid(plan: Plan) -> Grid:

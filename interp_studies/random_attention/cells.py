@@ -186,18 +186,18 @@ class Entry:
 
     @property
     def bits_range(self) -> Range:
-        """Of the bits per parameter."""
+        """The range of the bits per parameter."""
         return range_of(self.bits, 0, unit="")
 
 
 def quantities(entries: Sequence[Entry], *, judged: bool) -> list[Quantity]:
     """Theirs beside ours; without `judged`, none is called reached or not."""
-    found = []
+    rows = []
     for entry in entries:
         cell, first = entry.cell, entry.measured[0]
         of = f"{cell.group}, {cell.member}"
         guess = "" if first.guess is None else f"guessing: {written(first.guess, first.unit)}"
-        found.append(
+        rows.append(
             compare(
                 of,
                 first.name,
@@ -209,19 +209,19 @@ def quantities(entries: Sequence[Entry], *, judged: bool) -> list[Quantity]:
             )
         )
         if cell.bits is not None:
-            found.append(compare(of, BITS_PER_PARAMETER, entry.bits, cell.bits, unit=""))
-    return found if judged else [replace(q, reached=None, seeds_reaching=None) for q in found]
+            rows.append(compare(of, BITS_PER_PARAMETER, entry.bits, cell.bits, unit=""))
+    return rows if judged else [replace(q, reached=None, seeds_reaching=None) for q in rows]
 
 
 def ranges(entries: Sequence[Entry]) -> dict[str, dict[str, Range]]:
     """By group, each member's range."""
-    found: dict[str, dict[str, Range]] = {}
+    by_group: dict[str, dict[str, Range]] = {}
     for entry in entries:
-        found.setdefault(entry.cell.group, {})[entry.cell.member] = entry.range
+        by_group.setdefault(entry.cell.group, {})[entry.cell.member] = entry.range
         if entry.cell.bits is not None:
             group = f"{entry.cell.group}, {BITS_PER_PARAMETER}"
-            found.setdefault(group, {})[entry.cell.member] = entry.bits_range
-    return found
+            by_group.setdefault(group, {})[entry.cell.member] = entry.bits_range
+    return by_group
 
 
 def source_claims(entries: Sequence[Entry]) -> list[Claim]:

@@ -67,13 +67,13 @@ def lines(
     """
     names = list(dict.fromkeys(map(line, entries)))
     data: list[plots.Part] = []
-    for place, name in enumerate(names):
-        mine = sorted((e for e in entries if line(e) == name), key=size)
-        color, symbol = shade(place, len(names)), SYMBOLS[place % len(SYMBOLS)]
-        medians = [_scale(e) * e.median for e in mine]
-        ours = plots.line([size(e) for e in mine], medians, color, name)
-        data.append(ours | plots.marked(symbol, 8, color) | {"error_y": _spread(mine)})
-        known = [e for e in mine if e.cell.theirs is not None]
+    for number, name in enumerate(names):
+        members = sorted((e for e in entries if line(e) == name), key=size)
+        color, symbol = shade(number, len(names)), SYMBOLS[number % len(SYMBOLS)]
+        medians = [_scale(e) * e.median for e in members]
+        ours = plots.line([size(e) for e in members], medians, color, name)
+        data.append(ours | plots.marked(symbol, 8, color) | {"error_y": _spread(members)})
+        known = [e for e in members if e.cell.theirs is not None]
         if known:
             x, y = [size(e) for e in known], [_scale(e) * (e.cell.theirs or 0.0) for e in known]
             theirs = plots.line(x, y, color, f"{name}, theirs", width=1.5, dash="dash")

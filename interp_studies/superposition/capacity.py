@@ -56,7 +56,7 @@ FREE_D, FREE_N, FREE_POWERS = 8, 80, (2, 4)  # of the autoencoders with free nor
 EPSILON = 0.5  # of the random construction's line: a readout within it of the truth decides
 SLOPE_FROM = 4  # the least dimension that growth is fitted from
 
-Found = Mapping[tuple[bool, int, int], Sequence[Values]]  # with a ReLU, power, dimension
+ByPoint = Mapping[tuple[bool, int, int], Sequence[Values]]  # with a ReLU, power, dimension
 
 
 def capacity_job(
@@ -95,18 +95,18 @@ def grid(plan: Plan) -> Grid:
     return jobs
 
 
-def medians(found: Found, *, relu: bool) -> dict[int, dict[int, float]]:
+def medians(by_point: ByPoint, *, relu: bool) -> dict[int, dict[int, float]]:
     """The median N over starts, by power and dimension."""
     by_power: dict[int, dict[int, float]] = {}
-    for (with_relu, power, d), starts in found.items():
+    for (with_relu, power, d), starts in by_point.items():
         if with_relu == relu:
             by_power.setdefault(power, {})[d] = float(statistics.median(v["N"] for v in starts))
     return by_power
 
 
-def slope(found: Found, relu: bool, power: int) -> float | None:
+def slope(by_point: ByPoint, relu: bool, power: int) -> float | None:
     """The exponent k of N ~ d^k, least squares on logarithms, from SLOPE_FROM on; None: too few."""
-    points = {d: n for d, n in medians(found, relu=relu)[power].items() if d >= SLOPE_FROM}
+    points = {d: n for d, n in medians(by_point, relu=relu)[power].items() if d >= SLOPE_FROM}
     return exponent(points.keys(), points.values()) if len(points) > 1 else None
 
 
@@ -121,18 +121,18 @@ def laws(by_d: Mapping[int, float]) -> dict[str, dict[str, float]]:
     if len(points) < 4:
         return {}
     d, n = np.array(points, dtype=float).T
-    found = {}
+    fitted = {}
     for name, shape in (("a d", d), ("a d ln d", d * np.log(d))):
         ones, left = np.ones((len(d), 1)), np.log(n / shape)
-        found[name] = {"a": float(np.exp(left.mean())), "scatter": _left_out(ones, left)}
+        fitted[name] = {"a": float(np.exp(left.mean())), "scatter": _left_out(ones, left)}
     for name, of, x in (("a d^k", "k", np.log(d)), ("a g^d", "g", d)):
         steep, constant = np.polyfit(x, np.log(n), 1)
-        found[name] = {
+        fitted[name] = {
             "a": float(np.exp(constant)),
             of: float(steep if of == "k" else np.exp(steep)),
             "scatter": _left_out(np.column_stack([np.ones(len(d)), x]), np.log(n)),
         }
-    return found
+    return fitted
 
 
 def _left_out(
@@ -173,7 +173,7 @@ def judgement(by_power: Mapping[int, Mapping[int, float]]) -> str:
     falls = all(after <= before for before, after in itertools.pairwise(ratios))
     steps = "falls with every dimension measured" if falls else "does not fall throughout"
     where = ", ".join(f"d = {d} (p = {p} and {q})" for d, p, q in alike(by_power)) or "nowhere"
-    known = {p: found for p, by_d in by_power.items() if (found := laws(by_d))}
+    known = {p: by_point for p, by_d in by_power.items() if (by_point := laws(by_d))}
     power = [p for p, f in known.items() if f["a d^k"]["scatter"] < f["a g^d"]["scatter"]]
     foretold = ", ".join(
         f"{by} for p = {' and '.join(map(str, those))}"
@@ -338,15 +338,15 @@ class CapacityEvidence(Evidence):
 
 def report(run: StudyRun) -> StudyResult:
     """N by power and dimension, how it grows, and what that says of the conjecture."""
-    found: Found = {point: run.by_point[point] for point in run.by_point if point[0] != "free"}
+    by_point: ByPoint = {point: run.by_point[point] for point in run.by_point if point[0] != "free"}
     free = [run.by_point["free", power][0] for power in FREE_POWERS]
     dimensions = DIMENSIONS[run.preset]
-    slopes = {relu: {p: slope(found, relu, p) for p in dimensions} for relu in (True, False)}
-    relu, linear = (medians(found, relu=with_relu) for with_relu in (True, False))
+    slopes = {relu: {p: slope(by_point, relu, p) for p in dimensions} for relu in (True, False)}
+    relu, linear = (medians(by_point, relu=with_relu) for with_relu in (True, False))
     outputs = {True: "ReLU", False: "linear"}
     exact = [
         all(v["N"] == d for v in starts)
-        for (with_relu, p, d), starts in found.items()
+        for (with_relu, p, d), starts in by_point.items()
         if not with_relu and p == 2
     ]
     tight = all(exact) if exact else None
@@ -354,7 +354,7 @@ def report(run: StudyRun) -> StudyResult:
     law_rows = [
         [name, *(law.get(k) for k in ("a", "k", "g", "scatter"))] for name, law in fitted.items()
     ]
-    middle = found.get((True, 2, FREE_D), [])
+    middle = by_point.get((True, 2, FREE_D), [])
     return run.result(
         counts_in_words(relu, slopes[True].values(), tight) + judgement(relu),
         settings={
@@ -381,7 +381,7 @@ def report(run: StudyRun) -> StudyResult:
                 if with_relu or p % 2
                 else f"Welch's bound turns at {welch_capacity(d, p):,.4g}",
             )
-            for (with_relu, p, d), starts in found.items()
+            for (with_relu, p, d), starts in by_point.items()
         ],
         details=[
             Table(
@@ -389,7 +389,7 @@ def report(run: StudyRun) -> StudyResult:
                 ["output", "p", "d", "seed", "N", "loss at N"],
                 [
                     [outputs[with_relu], p, d, values["seed"], values["N"], min(values["loss"])]
-                    for (with_relu, p, d), starts in found.items()
+                    for (with_relu, p, d), starts in by_point.items()
                     for values in starts
                 ],
                 "Loss: beside that of keeping no input, each of which costs 1.",

@@ -40,7 +40,7 @@ def verdict(rows: Rows, capacity: Mapping[str, Any]) -> str:
         f"{_median(rows, f'misfires, m p / d0 = {x:g}', 'rms'):.2f} at {x:g}" for x in LOADS
     )
     exact = [
-        name for name, mine in rows.items() if mine[0]["exact"] and mine[0]["offset"] is not None
+        name for name, seeds in rows.items() if seeds[0]["exact"] and seeds[0]["offset"] is not None
     ]
     _, d, m = capacity["capacity"][-1]
     below = sum(_median(rows, name, "offset") < rows[name][0]["affine"] for name in exact)

@@ -105,19 +105,21 @@ def _median(values: Sequence[Values], arm: str, n: int, how: str, depth: int) ->
 def stacking_figure(values: Sequence[Values], how: str) -> Figure:
     """The rms against depth, a line a way and width; medians over seeds."""
     data = []
-    for place, arm in enumerate(ARMS):
+    for index, arm in enumerate(ARMS):
         widths = sorted({v["n_neurons"] for v in values})
         for number, n in enumerate(widths):
             depths = range(1, len(values[0][how]) + 1)
             y = [_median(values, arm, n, how, depth) for depth in depths]
             trace = plots.line(list(depths), y, shade(number, len(widths)), f"{arm}, {n:,}")
-            dash = ("solid", "dash", "dot")[place]
+            dash = ("solid", "dash", "dot")[index]
             data.append(trace | {"line": {"color": shade(number, len(widths)), "dash": dash}})
     layout = plots.layout(plots.axis("layer"), plots.axis("rms error", "log"))
-    said = "rounded to 0 or 1 before the next layer" if how == "rounded" else "carried as they are"
+    written = (
+        "rounded to 0 or 1 before the next layer" if how == "rounded" else "carried as they are"
+    )
     caption = (
         f"{FEATURES} functions a layer, half ANDs, half XORs, {PER_GATE} neurons a gate, inputs "
-        f"with up to {MOST_ON} on; readoffs {said}. In superposition: {AXES} axes. Medians over "
+        f"with up to {MOST_ON} on; readoffs {written}. In superposition: {AXES} axes. Medians over "
         "seeds; the number is of neurons."
     )
     return Figure(f"Errors of stacked circuits, {how}", caption, data, layout)

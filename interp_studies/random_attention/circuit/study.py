@@ -108,7 +108,7 @@ def circuit_quantities(values: Sequence[Values], *, judged: bool) -> list[Quanti
     """Accuracy, and the largest score of each part before and after training."""
     accuracies = [seed["accuracy"] for seed in values]
     remark = "" if judged else "theirs: 97.01 % with 30 pairs"
-    found = [
+    quantities = [
         compare("frozen-qk", "accuracy", accuracies, THEIRS if judged else None, remark=remark)
     ]
     for (name, where), first in zip(PARTS, (True, False), strict=True):
@@ -116,8 +116,8 @@ def circuit_quantities(values: Sequence[Values], *, judged: bool) -> list[Quanti
             scores = [
                 score_of(seed[when], name, best(seed[when], name, first=first)) for seed in values
             ]
-            found.append(compare(f"{name}, {where}", f"largest score {when}", scores))
-    return found
+            quantities.append(compare(f"{name}, {where}", f"largest score {when}", scores))
+    return quantities
 
 
 def score_of(scores: Sequence[Values], detector: str, head: Head) -> float:
@@ -138,14 +138,14 @@ def score_figure(seed: Values, detector: str) -> Figure:
         names = [head_name(s["layer"], s["head"]) for s in scores]
         drawn = plots.bars(names, [s["score"] for s in scores], color, f"{when} training")
         data.append(drawn | plots.hover("%{x}: %{y:.3f}", box="%{fullData.name}"))
-    found = [head_name(*at) for at in seed["parts"][detector]]
+    detected = [head_name(*at) for at in seed["parts"][detector]]
     layout = plots.layout(
         plots.axis("head") | plots.NO_GRID, plots.axis("share of attention") | {"range": [0, 1]}
     )
     layout |= {"barmode": "group"}
     caption = (
         f"Seed {seed['seed']}: the share of attention that goes where {detector} looks. Detected "
-        f"after training: {', '.join(found) or 'none'}."
+        f"after training: {', '.join(detected) or 'none'}."
     )
     return Figure(f"Attention by head: {detector}", caption, data, layout)
 

@@ -210,16 +210,16 @@ def gap_quantities(
     gaps: Mapping[str, Mapping[int, float]], slopes: Mapping[str, float]
 ) -> list[Quantity]:
     """How far networks are from the diffusion, by width."""
-    found = []
+    quantities = []
     for kind, by_width in gaps.items():
         of = f"network, exact: {kind}"
         for n, value in by_width.items():
             name = f"largest gap of a variance, τ = {TAUS[-1]:g}, n = {n}"
-            found.append(
+            quantities.append(
                 compare(of, name, [value], unit="share", remark=f"n × gap: {n * value:.3g}")
             )
         remark = "the theorem states the limit; 1/n is the order of what a layer adds to it"
-        found.append(
+        quantities.append(
             compare_range(
                 of,
                 "exponent of n in the gap",
@@ -229,7 +229,7 @@ def gap_quantities(
                 remark=remark,
             )
         )
-    return found
+    return quantities
 
 
 def sample_quantities(
@@ -237,11 +237,11 @@ def sample_quantities(
 ) -> list[Quantity]:
     """Draws against the exact moments of what they are draws of."""
     of = f"draws, {sampler}: {kind}"
-    found = []
+    quantities = []
     for number, tau in enumerate(TAUS):
         exact = exact_moments(kind, sampler, sizes, tau)
         error = exact.mean_square_spread / math.sqrt(seeds[0]["draws"])
-        found.append(
+        quantities.append(
             compare_range(
                 of,
                 f"mean of Tr Φ/m, τ = {tau:g}",
@@ -252,7 +252,7 @@ def sample_quantities(
             )
         )
     first = exact_moments(kind, sampler, sizes, TAUS[0]).variance
-    found.append(
+    quantities.append(
         compare_range(
             of,
             f"largest relative error of a variance, τ = {TAUS[0]:g}",
@@ -262,7 +262,7 @@ def sample_quantities(
             remark="sampled variances have heavy tails",
         )
     )
-    return found
+    return quantities
 
 
 def exact_moments(kind: str, sampler: str, sizes: CovarianceSizes, tau: float) -> Moments:

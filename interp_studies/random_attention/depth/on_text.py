@@ -86,7 +86,7 @@ def text_job(
 
 
 def medians(read: Read) -> dict[TableCell, dict[str, dict[str, float]]]:
-    """Of every model, each measure before and after training."""
+    """Each measure of every model, before and after training."""
     return {
         cell: {
             state: {m: statistics.median(one[state][m] for one in seeds) for m in MEASURES}
@@ -98,10 +98,10 @@ def medians(read: Read) -> dict[TableCell, dict[str, dict[str, float]]]:
 
 def sentence(read: Read) -> str:
     """Cosines on text from the shallowest models to the deepest, in a sentence."""
-    found, clauses = medians(read), []
+    by_model, clauses = medians(read), []
     for variant in VARIANTS:
-        cells = [cell for cell in found if cell.variant == variant]
-        ends = [found[cells[0]], found[cells[-1]]]
+        cells = [cell for cell in by_model if cell.variant == variant]
+        ends = [by_model[cells[0]], by_model[cells[-1]]]
         before, after = (
             " to ".join(f"{end[state]['cosine']:.3f}" for end in ends) for state in STATES
         )
@@ -135,14 +135,14 @@ def quantities(read: Read) -> list[Quantity]:
 
 def table(read: Read) -> Table:
     """Every model on text."""
-    found = medians(read)
+    by_model = medians(read)
     rows = [
         [
             *(NAMES[cell.variant], cell.differs["layers"]),
-            *(100 * found[cell][state][m] for m in MEASURES for state in STATES),
+            *(100 * by_model[cell][state][m] for m in MEASURES for state in STATES),
             statistics.median(one["log_perplexity"] for one in read[cell]),
         ]
-        for cell in sorted(found, key=lambda cell: cell.variant)
+        for cell in sorted(by_model, key=lambda cell: cell.variant)
     ]
     columns = ["model", "layers"]
     columns += [f"{measure}, {state}" for measure in MEASURES for state in STATES]

@@ -88,18 +88,18 @@ def depth_job(
     shape = (chosen.rows, chosen.n_ctx)
     tokens = np.random.default_rng(seed).integers(chosen.d_vocab, size=shape)
     data = FeatureData(tokens, np.zeros((chosen.rows, 0), bool), (), source="random tokens")
-    found: dict[str, list[float]] = {name: [] for name in MEASURED}
+    measured: dict[str, list[float]] = {name: [] for name in MEASURED}
     for depth in depths:
         model = untrained(variant, depth, chosen, initialisation, seed).to(device)
         similarity = similarity_by_depth(model, data)
-        found["cosine"].append(float(similarity.cosines[-1].mean()))
-        found["dimensions"].append(float(similarity.dimensions[-1]))
-        found["centred_dimensions"].append(float(similarity.centred_dimensions[-1]))
+        measured["cosine"].append(float(similarity.cosines[-1].mean()))
+        measured["dimensions"].append(float(similarity.dimensions[-1]))
+        measured["centred_dimensions"].append(float(similarity.centred_dimensions[-1]))
         alike = likeness(model, torch.from_numpy(tokens).to(device))
-        found["covariance"].append(alike["covariance"])
-        found["normed_covariance"].append(alike["normed covariance"])
+        measured["covariance"].append(alike["covariance"])
+        measured["normed_covariance"].append(alike["normed covariance"])
     of = {"variant": variant, "initialisation": initialisation, "seed": seed}
-    return Outcome({**of, "depth": list(depths), **found})
+    return Outcome({**of, "depth": list(depths), **measured})
 
 
 def grid(plan: Plan) -> Grid:
@@ -124,27 +124,27 @@ def grid(plan: Plan) -> Grid:
     return {**untrained_jobs, **on_text.grid(plan)}
 
 
-Found = Mapping[tuple[str, Variant], Sequence[Values]]  # by start and variant, one a seed
+ByStart = Mapping[tuple[str, Variant], Sequence[Values]]  # by start and variant, one a seed
 
 
 def medians(
-    found: Found, initialisation: str, variant: Variant, measure: str = "cosine"
+    by_start: ByStart, initialisation: str, variant: Variant, measure: str = "cosine"
 ) -> list[float]:
     """The median of a measure over seeds, by depth."""
-    seeds = found[initialisation, variant]
-    return [statistics.median(v[measure][place] for v in seeds) for place in range(len(DEPTHS))]
+    seeds = by_start[initialisation, variant]
+    return [statistics.median(v[measure][index] for v in seeds) for index in range(len(DEPTHS))]
 
 
-def start_quantities(found: Found, start: str) -> list[Quantity]:
+def start_quantities(by_start: ByStart, start: str) -> list[Quantity]:
     """Every depth's value, and the ratios that need no scale."""
     listed = []
     for variant, name in NAMES.items():
         for number, depth in enumerate(DEPTHS):
-            ours = [values["cosine"][number] for values in found[start, variant]]
+            ours = [values["cosine"][number] for values in by_start[start, variant]]
             remark = f"theirs, of unknown scale: {THEIRS[variant][number]:.3g}"
             of = f"{name}, weights {start}"
             listed.append(compare(of, f"cosine, depth {depth}", ours, unit="", remark=remark))
-    pairs = list(zip(found[start, "random"], found[start, "mixit"], strict=True))
+    pairs = list(zip(by_start[start, "random"], by_start[start, "mixit"], strict=True))
     random, mixit = THEIRS["random"], THEIRS["mixit"]
     deepest, first = DEPTHS[-1], DEPTHS[0]
     listed.append(
@@ -169,21 +169,19 @@ def start_quantities(found: Found, start: str) -> list[Quantity]:
     return listed
 
 
-def verdict(found: Found, main: Sequence[Quantity], sizes: DepthSizes) -> str:
+def verdict(by_start: ByStart, main: Sequence[Quantity], sizes: DepthSizes) -> str:
     """How cosines and covariances grow with depth, and how that depends on the start."""
 
     def ends(values: Sequence[float]) -> str:
         return f"{values[0]:.2g} to {values[-1]:.2g}"
 
-    random, mixit = (medians(found, MAIN, variant) for variant in THEIRS)
-    covariances = [medians(found, MAIN, variant, "covariance") for variant in THEIRS]
+    random, mixit = (medians(by_start, MAIN, variant) for variant in THEIRS)
+    covariances = [medians(by_start, MAIN, variant, "covariance") for variant in THEIRS]
     others = "; ".join(
-        f"{medians(found, start, 'random')[0]:.2g} to {medians(found, start, 'random')[-1]:.2g} "
-        f"with {start}"
-        for start in INITIALISATIONS[1:]
+        f"{ends(medians(by_start, start, 'random'))} with {start}" for start in INITIALISATIONS[1:]
     )
     largest = max(
-        abs(value) for start in INITIALISATIONS for value in medians(found, start, "mixit")
+        abs(value) for start in INITIALISATIONS for value in medians(by_start, start, "mixit")
     )
     bound = math.ceil(100 * largest) / 100
     return (
@@ -199,16 +197,16 @@ def verdict(found: Found, main: Sequence[Quantity], sizes: DepthSizes) -> str:
     )
 
 
-def depth_table(found: Found) -> Table:
+def depth_table(by_start: ByStart) -> Table:
     """The source's covariance beside our measures, by depth."""
     rows: list[list[Any]] = []
     for variant, name in NAMES.items():
         rows.append([name, "the source's covariance", *(100 * x for x in THEIRS[variant])])
         for start in INITIALISATIONS:
-            ours = (100 * x for x in medians(found, start, variant))
+            ours = (100 * x for x in medians(by_start, start, variant))
             rows.append([name, f"cosine, weights {start}", *ours])
         for measure in ("covariance", "normed_covariance"):
-            ours = (100 * x for x in medians(found, MAIN, variant, measure))
+            ours = (100 * x for x in medians(by_start, MAIN, variant, measure))
             where = "before the norm" if measure == "covariance" else "behind the norm"
             rows.append([name, f"covariance {where}, weights {MAIN}", *ours])
     columns = ["model", "measured", *(f"{depth} layers" for depth in DEPTHS)]
@@ -221,7 +219,7 @@ def depth_table(found: Found) -> Table:
     return Table("Theirs and ours by depth", columns, rows, caption)
 
 
-def depth_figure(found: Found) -> Figure:
+def depth_figure(by_start: ByStart) -> Figure:
     """Cosines by depth, and the source's covariance."""
 
     def line(name: str, values: Sequence[float], color: str, dash: str) -> plots.Part:
@@ -231,7 +229,7 @@ def depth_figure(found: Found) -> Figure:
     data: list[plots.Part] = []
     for side, (variant, name) in enumerate(NAMES.items()):
         for start, dash in zip(INITIALISATIONS, DASHES, strict=True):
-            label, values = f"{name}, {start}", medians(found, start, variant)
+            label, values = f"{name}, {start}", medians(by_start, start, variant)
             data.append(line(label, values, CLASS_COLORS[1 - side], dash))
         data.append(line(f"source, {name}", THEIRS[variant], NEUTRAL, DASHES[side]))
     layout = plots.layout(
@@ -262,17 +260,17 @@ class DepthEvidence(Evidence):
 
 def report(run: StudyRun) -> StudyResult:
     """How alike hidden states become with depth, untrained and on text."""
-    found: Found = {p: v for p, v in run.by_point.items() if isinstance(p, tuple)}
+    by_start: ByStart = {p: v for p, v in run.by_point.items() if isinstance(p, tuple)}
     read: on_text.Read = {p: v for p, v in run.by_point.items() if not isinstance(p, tuple)}
     text = {cell: run.grid[cell][0].arguments["settings"] for cell in read}
-    quantities = [q for start in INITIALISATIONS for q in start_quantities(found, start)]
+    quantities = [q for start in INITIALISATIONS for q in start_quantities(by_start, start)]
     main = [quantity for quantity in quantities if quantity.of.endswith(MAIN)]
     rows = [
         [
             *(NAMES[variant], start, values["seed"], depth),
             *(values[name][number] for name in MEASURED),
         ]
-        for (start, variant), seeds in found.items()
+        for (start, variant), seeds in by_start.items()
         for values in seeds
         for number, depth in enumerate(DEPTHS)
     ]
@@ -283,7 +281,7 @@ def report(run: StudyRun) -> StudyResult:
     )
     given = run.runner.given
     return run.result(
-        f"{verdict(found, main, PRESETS[run.preset])} {on_text.sentence(read)}",
+        f"{verdict(by_start, main, PRESETS[run.preset])} {on_text.sentence(read)}",
         settings={
             "device": run.runner.device,
             "on_text": {cell.group: settings for cell, settings in text.items()},
@@ -294,7 +292,8 @@ def report(run: StudyRun) -> StudyResult:
             status=overall(main),
             reason=missed(main),
             cosines={
-                f"{variant}, {start}": medians(found, start, variant) for start, variant in found
+                f"{variant}, {start}": medians(by_start, start, variant)
+                for start, variant in by_start
             },
             on_text={
                 f"{cell.variant}, {cell.group}": medians_on_text
@@ -311,10 +310,10 @@ def report(run: StudyRun) -> StudyResult:
                 rows,
                 caption,
             ),
-            depth_table(found),
+            depth_table(by_start),
             on_text.table(read),
         ],
-        plots=[depth_figure(found)],
+        plots=[depth_figure(by_start)],
     )
 
 

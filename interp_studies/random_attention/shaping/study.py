@@ -147,45 +147,45 @@ def grid(plan: Plan) -> Grid:
 
 
 def layer_values(
-    found: Seeds, measure: str, depth: int, mixing: str, *, n_heads: int, causal: bool = True
+    runs: Seeds, measure: str, depth: int, mixing: str, *, n_heads: int, causal: bool = True
 ) -> list[float]:
     """A measure of the recursion at a depth, by seed."""
     chosen = (mixing, causal, n_heads)
     return [
         float(one[measure][of["depths"].index(depth)])
-        for of in found
+        for of in runs
         for one in of["layers"]
         if (one["mixing"], one["causal"], one["n_heads"]) == chosen
     ]
 
 
-def model_values(found: Seeds, mixing: str, start: str, depth: int) -> list[Mapping[str, Any]]:
+def model_values(runs: Seeds, mixing: str, start: str, depth: int) -> list[Mapping[str, Any]]:
     """What was measured in whole models of a kind, by seed."""
     chosen = (mixing, start, depth)
     return [
         one
-        for of in found
+        for of in runs
         for one in of["models"]
         if (one["mixing"], one["start"], one["depth"]) == chosen
     ]
 
 
-def claims(found: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
+def claims(runs: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
     """What is asked of every seed, one line each: causal mixing, unless it says otherwise."""
     one, some = sizes.n_heads
     near, far = sizes.width, FAR * sizes.width
     deepest = sizes.model_depths[-1]
 
     def gradient(depth: int, mixing: str, n_heads: int, *, causal: bool = True) -> list[float]:
-        return layer_values(found, "gradient", depth, mixing, n_heads=n_heads, causal=causal)
+        return layer_values(runs, "gradient", depth, mixing, n_heads=n_heads, causal=causal)
 
     def likeness(depth: int, mixing: str, n_heads: int, *, causal: bool = True) -> list[float]:
-        return layer_values(found, "likeness", depth, mixing, n_heads=n_heads, causal=causal)
+        return layer_values(runs, "likeness", depth, mixing, n_heads=n_heads, causal=causal)
 
     def least_ratio(seed: int) -> float:
         """log10 of the first block's gradient over the last's, where it is least."""
         return min(
-            gradient_ratio(model_values(found, mixing, start, deepest)[seed])
+            gradient_ratio(model_values(runs, mixing, start, deepest)[seed])
             for mixing in (*KINDS, SOFTMAX)
             for start in STARTS
         )
@@ -247,14 +247,14 @@ def claims(found: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
         SeedClaim(
             f"whole models, {deepest} blocks, weights {MAIN}: the random transformer's tokens have "
             "a mean cosine above 0.5",
-            [float(v["cosine"]) for v in model_values(found, SOFTMAX, MAIN, deepest)],
+            [float(v["cosine"]) for v in model_values(runs, SOFTMAX, MAIN, deepest)],
             above=0.5,
             overturned_by="a softmax that keeps tokens apart",
         ),
         SeedClaim(
             f"whole models, {deepest} blocks, weights {MAIN}: unshaped MixiT's tokens have a mean "
             "cosine between -0.05 and 0.05",
-            [float(v["cosine"]) for v in model_values(found, UNSHAPED, MAIN, deepest)],
+            [float(v["cosine"]) for v in model_values(runs, UNSHAPED, MAIN, deepest)],
             above=-0.05,
             below=0.05,
             overturned_by="unshaped mixing that collapses in whole models",
@@ -262,7 +262,7 @@ def claims(found: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
         SeedClaim(
             f"whole models, {deepest} blocks, every mixing and the random transformer: the first "
             "block's gradient is more than 0.316 of the last's (log10 above -0.5)",
-            [least_ratio(seed) for seed in range(len(found))],
+            [least_ratio(seed) for seed in range(len(runs))],
             above=-0.5,
             overturned_by="a whole model whose first block gets no gradient",
         ),
@@ -333,29 +333,29 @@ AXES = {
 
 
 def layers_figure(
-    found: Seeds, measure: str, n_heads: tuple[int, int], kinds: Sequence[str]
+    runs: Seeds, measure: str, n_heads: tuple[int, int], kinds: Sequence[str]
 ) -> Figure:
     """A measure against the layers, median and range over seeds; a panel a mask and a number."""
-    shown = [(causal, number) for causal in (True, False) for number in n_heads]
+    shown = [(causal, n_heads_shown) for causal in (True, False) for n_heads_shown in n_heads]
     panels = plots.beside(len(shown), 2)
     data: list[plots.Part] = []
     layout: plots.Part = {"annotations": [], "height": 620}
-    depths = found[0]["depths"]
-    for (causal, number), panel in zip(shown, panels, strict=True):
-        for place, mixing in enumerate(kinds):
+    depths = runs[0]["depths"]
+    for (causal, n_heads_shown), panel in zip(shown, panels, strict=True):
+        for kind, mixing in enumerate(kinds):
             seeds = [
                 one[measure]
-                for of in found
+                for of in runs
                 for one in of["layers"]
-                if (one["mixing"], one["causal"], one["n_heads"]) == (mixing, causal, number)
+                if (one["mixing"], one["causal"], one["n_heads"]) == (mixing, causal, n_heads_shown)
             ]
-            color, listed = shade(place, len(kinds)), panel.number == 0
-            data.append(_line(depths, list(zip(*seeds, strict=True)), color, place, mixing, listed))
+            color, listed = shade(kind, len(kinds)), panel.number == 0
+            data.append(_line(depths, list(zip(*seeds, strict=True)), color, kind, mixing, listed))
             data[-1] |= panel.trace
         x = plots.axis("layers" if panel.lowest else "", "log")
         x |= plots.ticks(depths, map(str, depths))
         layout |= panel.layout(x, plots.axis(AXES[measure] if panel.leftmost else ""))
-        heads = "one head" if number == 1 else f"{number} heads"
+        heads = "one head" if n_heads_shown == 1 else f"{n_heads_shown} heads"
         layout["annotations"].append(
             panel.heading(f"{'causal' if causal else 'unmasked'}, {heads}")
         )
@@ -369,18 +369,18 @@ def layers_figure(
     return Figure(f"Layers of random mixing: {measure}", caption, data, layout)
 
 
-def models_figure(found: Seeds, depth: int, start: str, kinds: Sequence[str]) -> Figure:
+def models_figure(runs: Seeds, depth: int, start: str, kinds: Sequence[str]) -> Figure:
     """The norm of the gradient in every block's W_V, over the last block's; the median."""
     data = []
-    for place, mixing in enumerate(kinds):
+    for kind, mixing in enumerate(kinds):
         seeds = [
             [g / one["gradients"][-1] for g in one["gradients"]]
-            for of in found
+            for of in runs
             for one in of["models"]
             if (one["mixing"], one["start"], one["depth"]) == (mixing, start, depth)
         ]
         by_block = [statistics.median(values) for values in zip(*seeds, strict=True)]
-        line = plots.line(range(depth), by_block, shade(place, len(kinds)), mixing)
+        line = plots.line(range(depth), by_block, shade(kind, len(kinds)), mixing)
         data.append(line)
     layout = plots.layout(plots.axis("block"), plots.axis("gradient over the last block's", "log"))
     caption = (
@@ -394,26 +394,26 @@ def _line(
     x: Sequence[int],
     seeds: Sequence[Sequence[float]],
     color: str,
-    place: int,
+    number: int,
     name: str,
     listed: bool,
 ) -> plots.Part:
     medians = [statistics.median(values) for values in seeds]
     above = [max(values) - m for values, m in zip(seeds, medians, strict=True)]
     below = [m - min(values) for values, m in zip(seeds, medians, strict=True)]
-    line = plots.line(x, medians, color, name) | plots.marked(plots.symbol(place), 7)
+    line = plots.line(x, medians, color, name) | plots.marked(plots.symbol(number), 7)
     return line | {"error_y": plots.spread(above, below)} | plots.grouped(name, listed=listed)
 
 
 def report(run: StudyRun) -> StudyResult:
     """The claims, and every measure by kind of mixing and depth."""
-    found, sizes = run.values, PRESETS[run.preset]
-    findings = judged(claims(found, sizes))
+    runs, sizes = run.values, PRESETS[run.preset]
+    findings = judged(claims(runs, sizes))
     quantities = [
         compare(
             f"layers, {mixing}, {'causal' if causal else 'unmasked'}, heads {n_heads}",
             f"{name}, {depth} layers",
-            layer_values(found, measure, depth, mixing, n_heads=n_heads, causal=causal),
+            layer_values(runs, measure, depth, mixing, n_heads=n_heads, causal=causal),
             unit="",
         )
         for n_heads in sizes.n_heads
@@ -428,11 +428,11 @@ def report(run: StudyRun) -> StudyResult:
             *(one["n_heads"], depth),
             *(one[measure][number] for measure in MEASURES),
         ]
-        for of in found
+        for of in runs
         for one in of["layers"]
         for number, depth in enumerate(of["depths"])
     ]
-    kinds = dict.fromkeys((m["mixing"], m["start"], m["depth"]) for m in found[0]["models"])
+    kinds = dict.fromkeys((m["mixing"], m["start"], m["depth"]) for m in runs[0]["models"])
     models = [
         [
             *kind,
@@ -440,7 +440,7 @@ def report(run: StudyRun) -> StudyResult:
             statistics.median(gradient_ratio(v) for v in values),
         ]
         for kind in kinds
-        for values in [model_values(found, *kind)]
+        for values in [model_values(runs, *kind)]
     ]
     return run.result(
         verdict(findings, sizes),
@@ -467,9 +467,9 @@ def report(run: StudyRun) -> StudyResult:
             ),
         ],
         plots=[
-            layers_figure(found, "gradient", sizes.n_heads, KINDS),
-            layers_figure(found, "likeness", sizes.n_heads, KINDS),
-            models_figure(found, sizes.model_depths[-1], MAIN, (*KINDS, SOFTMAX)),
+            layers_figure(runs, "gradient", sizes.n_heads, KINDS),
+            layers_figure(runs, "likeness", sizes.n_heads, KINDS),
+            models_figure(runs, sizes.model_depths[-1], MAIN, (*KINDS, SOFTMAX)),
         ],
     )
 

@@ -159,7 +159,7 @@ def linear_bound(tokens: Inputs, wanted: Values) -> Values:
 
 
 def errors(predicted: Values, wanted: Values, positions: slice) -> dict[str, float]:
-    """Of each function that varies at these positions."""
+    """The error of each function that varies at these positions."""
     missed = np.square(predicted - wanted)[:, positions].mean((0, 1))
     variance = wanted[:, positions].reshape(-1, wanted.shape[-1]).var(0)
     return {

@@ -137,9 +137,9 @@ def fits_of(sizes: TheoremSizes, seed: int) -> dict[str, Any]:
     train, small, test = (
         draw(n, rng) for n in (sizes.block_rows, sizes.values_rows, sizes.held_out)
     )
-    wanted = values(test)
-    bound = linear_bound(test, wanted)
-    found: list[dict[str, Any]] = []
+    targets = values(test)
+    bound = linear_bound(test, targets)
+    fits: list[dict[str, Any]] = []
 
     def fitted(heads: Heads, n_heads: int, *, block: bool, positions: bool = True) -> None:
         rows = train if block else small
@@ -151,14 +151,14 @@ def fits_of(sizes: TheoremSizes, seed: int) -> dict[str, Any]:
             if block
             else fit_values(read, values(rows), held_out)
         )
-        found.append(
+        fits.append(
             {
                 "heads": heads,
                 "fit": "values and MLP" if block else "values alone",
                 "positions": positions,
                 "n_heads": n_heads,
-                "first": errors(predicted, wanted, FIRST),
-                "later": errors(predicted, wanted, LATER),
+                "first": errors(predicted, targets, FIRST),
+                "later": errors(predicted, targets, LATER),
             }
         )
 
@@ -171,10 +171,10 @@ def fits_of(sizes: TheoremSizes, seed: int) -> dict[str, Any]:
     width = lift(test[:1]).shape[-1]
     return {
         "seed": seed,
-        "fits": found,
+        "fits": fits,
         "linear": {
-            "first": errors(bound, wanted, FIRST),
-            "later": errors(bound, wanted, LATER),
+            "first": errors(bound, targets, FIRST),
+            "later": errors(bound, targets, LATER),
         },
         "nonlinearity": {heads: nonlinearity(heads, POSITIONS, 4, seed) for heads in HEADS},
         "span": mixing_rank(POSITIONS, width, sizes.values_heads[-1], seed),
@@ -217,7 +217,7 @@ def error(
     return float(one[where][function])
 
 
-def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
+def claims(runs: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
     """What is asked of every seed; see the module for why."""
     alone, block = "values alone", "values and MLP"
     most, most_block = sizes.values_heads[-1], sizes.block_heads[-1]
@@ -244,7 +244,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
                 f"frozen-qk, W_V alone, {function}: the error's exponent in the heads, {FROM} to "
                 f"{most}, is below {EXPONENT:g} (less than {(most / FROM) ** EXPONENT:.2f} of the "
                 "error is left)",
-                [falls(of, function) for of in found],
+                [falls(of, function) for of in runs],
                 below=EXPONENT,
                 overturned_by="an error that hardly falls as heads are added",
             )
@@ -253,7 +253,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
         SeedClaim(
             f"frozen-qk, W_V alone, first position: {most} heads leave the square with an error "
             "above 0.9",
-            [error(of, "frozen-qk", alone, most, "square", "first") for of in found],
+            [error(of, "frozen-qk", alone, most, "square", "first") for of in runs],
             above=0.9,
             overturned_by="heads whose readings at the first position differ",
             check=True,
@@ -261,7 +261,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
         SeedClaim(
             f"MixiT, W_V alone: of what {FROM} heads leave, {most} leave {KEEPS:g} or more, in "
             "every function that is not linear",
-            [stands_still(of) for of in found],
+            [stands_still(of) for of in runs],
             above=KEEPS,
             overturned_by="a head beyond the span's dimension that helps",
             check=True,
@@ -274,7 +274,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
                     error(of, "frozen-qk", alone, most, f) / error(of, "mixit", alone, most, f)
                     for f in NONLINEAR
                 )
-                for of in found
+                for of in runs
             ],
             below=1.0,
             overturned_by="a function that is not linear and that MixiT's heads fit as well",
@@ -283,7 +283,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
             SeedClaim(
                 f"{heads}, W_V and MLP: {most_block} heads leave less than {FALLS:g} of one head's "
                 "error in every function",
-                [worst_ratio(of, heads) for of in found],
+                [worst_ratio(of, heads) for of in runs],
                 below=FALLS,
                 overturned_by="a function whose error stands still",
             )
@@ -297,7 +297,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
                     error(of, "mixit", block, most_block, f) / of["linear"]["later"][f]
                     for f in NONLINEAR
                 )
-                for of in found
+                for of in runs
             ],
             below=1.0,
             overturned_by="an MLP behind fixed mixing that does no better than a linear map",
@@ -308,7 +308,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
             [
                 error(of, "frozen-qk", block, most_block, "retrieval")
                 / error(of, "mixit", block, most_block, "retrieval")
-                for of in found
+                for of in runs
             ],
             below=1.0,
             overturned_by="fixed mixing that retrieves as well at this size",
@@ -316,10 +316,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
         SeedClaim(
             f"frozen-qk without positions, W_V and MLP, {most_block} heads: the token before is "
             f"missed by more than 0.6 (the least there can be: {WITHOUT_ORDER:.3f})",
-            [
-                error(of, "frozen-qk", block, most_block, "previous", positions=False)
-                for of in found
-            ],
+            [error(of, "frozen-qk", block, most_block, "previous", positions=False) for of in runs],
             above=0.6,
             overturned_by="heads that tell the order of tokens without positions",
             check=True,
@@ -327,13 +324,13 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
     ]
 
 
-def error_quantities(found: Seeds, sizes: TheoremSizes) -> list[Quantity]:
+def error_quantities(runs: Seeds, sizes: TheoremSizes) -> list[Quantity]:
     """Errors with the most heads; what the definitions say exactly."""
     listed = [
         compare_range(
             "MixiT's attention",
             "distance from linear",
-            [of["nonlinearity"]["mixit"] for of in found],
+            [of["nonlinearity"]["mixit"] for of in runs],
             (0.0, 0.0),
             tolerance=ROUNDING,
             remark="the toolkit's layer in float64; exactly linear by eq. 2.3",
@@ -341,37 +338,37 @@ def error_quantities(found: Seeds, sizes: TheoremSizes) -> list[Quantity]:
         compare(
             "frozen-qk's attention",
             "distance from linear",
-            [of["nonlinearity"]["frozen-qk"] for of in found],
+            [of["nonlinearity"]["frozen-qk"] for of in runs],
             unit="",
         ),
         compare_range(
             "MixiT's attention",
             f"dimensions that {sizes.values_heads[-1]} mixing matrices span",
-            [float(of["span"]) for of in found],
+            [float(of["span"]) for of in runs],
             (float(SPAN), float(SPAN)),
             remark="m(m + 1)/2 - (m - 1)",
         ),
     ]
     fits = {"values alone": sizes.values_heads[-1], "values and MLP": sizes.block_heads[-1]}
     for function in FUNCTIONS:
-        bound = [of["linear"]["later"][function] for of in found]
+        bound = [of["linear"]["later"][function] for of in runs]
         listed.append(compare(function, "error of the best linear map", bound, unit=""))
         for fit, n_heads in fits.items():
             for heads in HEADS:
-                ours = [error(of, heads, fit, n_heads, function) for of in found]
+                ours = [error(of, heads, fit, n_heads, function) for of in runs]
                 listed.append(
                     compare(function, f"error, {heads}, {fit}, {n_heads} heads", ours, unit="")
                 )
     return listed
 
 
-def verdict(found: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes) -> str:
+def verdict(runs: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes) -> str:
     """Every estimate, and what the confirmed claims come to."""
     n = len(FUNCTIONS)
     exponents = sorted(findings[:n], key=lambda f: f.value)
     first, still, _, qk, mixit, beats, retrieves, order = findings[n:]
     linear, bent = (
-        max(of["nonlinearity"][heads] for of in found) for heads in ("mixit", "frozen-qk")
+        max(of["nonlinearity"][heads] for of in runs) for heads in ("mixit", "frozen-qk")
     )
     most, most_block = sizes.values_heads[-1], sizes.block_heads[-1]
     text = [
@@ -402,11 +399,11 @@ def verdict(found: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes) 
     return " ".join(text)
 
 
-def by_heads_figure(found: Seeds, fit: str, measured: str) -> Figure:
+def by_heads_figure(runs: Seeds, fit: str, measured: str) -> Figure:
     """A panel a function: both kinds of heads, the best linear map dashed; a point a seed.
 
     Args:
-        found: what each seed's job found.
+        runs: what each seed's job found.
         fit: which of its fits.
         measured: how it is fitted, for the caption.
     """
@@ -418,7 +415,7 @@ def by_heads_figure(found: Seeds, fit: str, measured: str) -> Figure:
         across: list[int] = []
         for heads, color, symbol in zip(HEADS, CLASS_COLORS, plots.SYMBOLS, strict=False):
             points: dict[int, list[float]] = {}  # the seeds' errors by number of heads
-            for of in found:
+            for of in runs:
                 for one in of["fits"]:
                     if (one["heads"], one["fit"], one["positions"]) == (heads, fit, True):
                         points.setdefault(one["n_heads"], []).append(one["later"][function])
@@ -433,7 +430,7 @@ def by_heads_figure(found: Seeds, fit: str, measured: str) -> Figure:
                 )
             }
             data.append(line | plots.grouped(heads, listed=listed) | panel.trace)
-        least = statistics.median(of["linear"]["later"][function] for of in found)
+        least = statistics.median(of["linear"]["later"][function] for of in runs)
         if least > 1e-6:  # a function that is linear has no such line
             line = plots.dashed([across[0], across[-1]], [least] * 2, "best linear map")
             data.append(line | plots.grouped("linear", listed=panel.number == 1) | panel.trace)
@@ -444,22 +441,22 @@ def by_heads_figure(found: Seeds, fit: str, measured: str) -> Figure:
         layout["annotations"].append(panel.heading(function))
     caption = (
         f"Held-out error over the function's standard deviation at all positions but the first; "
-        f"{measured}. Median and range over {len(found)} seeds."
+        f"{measured}. Median and range over {len(runs)} seeds."
     )
     return Figure(f"Error by number of heads, {fit}", caption, data, layout)
 
 
 def report(run: StudyRun) -> StudyResult:
     """The claims, and every fit's errors."""
-    found, sizes = run.values, PRESETS[run.preset]
-    findings = judged(claims(found, sizes))
+    runs, sizes = run.values, PRESETS[run.preset]
+    findings = judged(claims(runs, sizes))
     rows = [
         [
             *(of["seed"], f["heads"], f["fit"], "yes" if f["positions"] else "no", f["n_heads"]),
             f["first"]["square"],
             *(f["later"][function] for function in FUNCTIONS),
         ]
-        for of in found
+        for of in runs
         for f in of["fits"]
     ]
     rows += [
@@ -467,7 +464,7 @@ def report(run: StudyRun) -> StudyResult:
             *(of["seed"], "any", "best linear map", None, None, of["linear"]["first"]["square"]),
             *(of["linear"]["later"][function] for function in FUNCTIONS),
         ]
-        for of in found
+        for of in runs
     ]
     columns = ["seed", "heads", "fit", "positions", "number", "square, first", *FUNCTIONS]
     caption = (
@@ -476,13 +473,13 @@ def report(run: StudyRun) -> StudyResult:
         "on the held-out rows themselves: no linear map does better there."
     )
     return run.result(
-        verdict(found, findings, sizes),
+        verdict(runs, findings, sizes),
         settings={"sizes": asdict(sizes)},
-        quantities=error_quantities(found, sizes),
+        quantities=error_quantities(runs, sizes),
         claims=findings,
         whose=WHOSE,
         details=[Table("Every fit", columns, rows, caption)],
-        plots=[by_heads_figure(found, fit, measured) for fit, measured in MEASURED.items()],
+        plots=[by_heads_figure(runs, fit, measured) for fit, measured in MEASURED.items()],
     )
 
 
