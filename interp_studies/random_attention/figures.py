@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 
 from interp_studies.random_attention.cells import Entry
@@ -87,6 +88,17 @@ def lines(
     across |= plots.ticks(sizes, [f"{value:g}" for value in sizes])
     layout = plots.layout(across, _values(entries))
     return Figure(title, caption, data, layout)
+
+
+def ranged(
+    x: Sequence[int], seeds: Sequence[Sequence[float]], color: str, name: str, symbol: str
+) -> plots.Part:
+    """A line of medians over seeds with their range, from every seed's values at each x."""
+    medians = [statistics.median(values) for values in seeds]
+    above = [max(values) - m for values, m in zip(seeds, medians, strict=True)]
+    below = [m - min(values) for values, m in zip(seeds, medians, strict=True)]
+    line = plots.line(x, medians, color, name) | plots.marked(symbol, 7)
+    return line | {"error_y": plots.spread(above, below)}
 
 
 def _scale(entry: Entry) -> float:

@@ -321,7 +321,7 @@ def norms_figure(trained: Sequence[Values], d: int, n: int) -> Figure:
 
 @dataclass(frozen=True)
 class CapacityEvidence(Evidence):
-    """What is said of capacity.
+    """What the description of capacity rests on.
 
     Attributes:
         growth: slopes of N against d, with a ReLU and without, by power.

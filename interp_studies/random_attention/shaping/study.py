@@ -25,6 +25,7 @@ from typing import Any
 from interp_studies.claims import JudgedClaim, SeedClaim, counted, in_words, judged
 from interp_studies.jobs.attempt import Job, Outcome
 from interp_studies.random_attention.depth.models import MAIN, DepthSizes
+from interp_studies.random_attention.figures import ranged
 from interp_studies.random_attention.shaping.signals import MEASURES, through_layers, through_model
 from interp_studies.result import FRESH, StudyResult, compare
 from interp_studies.study import Grid, Plan, Study, StudyRun, Values
@@ -336,26 +337,26 @@ def layers_figure(
     runs: Seeds, measure: str, n_heads: tuple[int, int], kinds: Sequence[str]
 ) -> Figure:
     """A measure against the layers, median and range over seeds; a panel a mask and a number."""
-    shown = [(causal, n_heads_shown) for causal in (True, False) for n_heads_shown in n_heads]
+    shown = [(causal, count) for causal in (True, False) for count in n_heads]
     panels = plots.beside(len(shown), 2)
     data: list[plots.Part] = []
     layout: plots.Part = {"annotations": [], "height": 620}
     depths = runs[0]["depths"]
-    for (causal, n_heads_shown), panel in zip(shown, panels, strict=True):
+    for (causal, count), panel in zip(shown, panels, strict=True):
         for kind, mixing in enumerate(kinds):
             seeds = [
                 one[measure]
                 for of in runs
                 for one in of["layers"]
-                if (one["mixing"], one["causal"], one["n_heads"]) == (mixing, causal, n_heads_shown)
+                if (one["mixing"], one["causal"], one["n_heads"]) == (mixing, causal, count)
             ]
-            color, listed = shade(kind, len(kinds)), panel.number == 0
-            data.append(_line(depths, list(zip(*seeds, strict=True)), color, kind, mixing, listed))
-            data[-1] |= panel.trace
+            by_depth = list(zip(*seeds, strict=True))
+            line = ranged(depths, by_depth, shade(kind, len(kinds)), mixing, plots.symbol(kind))
+            data.append(line | plots.grouped(mixing, listed=panel.number == 0) | panel.trace)
         x = plots.axis("layers" if panel.lowest else "", "log")
         x |= plots.ticks(depths, map(str, depths))
         layout |= panel.layout(x, plots.axis(AXES[measure] if panel.leftmost else ""))
-        heads = "one head" if n_heads_shown == 1 else f"{n_heads_shown} heads"
+        heads = "one head" if count == 1 else f"{count} heads"
         layout["annotations"].append(
             panel.heading(f"{'causal' if causal else 'unmasked'}, {heads}")
         )
@@ -388,21 +389,6 @@ def models_figure(runs: Seeds, depth: int, start: str, kinds: Sequence[str]) -> 
         "gradient in W_V by block, the median over seeds."
     )
     return Figure("Gradients by block", caption, data, layout)
-
-
-def _line(
-    x: Sequence[int],
-    seeds: Sequence[Sequence[float]],
-    color: str,
-    number: int,
-    name: str,
-    listed: bool,
-) -> plots.Part:
-    medians = [statistics.median(values) for values in seeds]
-    above = [max(values) - m for values, m in zip(seeds, medians, strict=True)]
-    below = [m - min(values) for values, m in zip(seeds, medians, strict=True)]
-    line = plots.line(x, medians, color, name) | plots.marked(plots.symbol(number), 7)
-    return line | {"error_y": plots.spread(above, below)} | plots.grouped(name, listed=listed)
 
 
 def report(run: StudyRun) -> StudyResult:

@@ -36,6 +36,7 @@ import numpy as np
 
 from interp_studies.claims import JudgedClaim, SeedClaim, counted, in_words, judged
 from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.random_attention.figures import ranged
 from interp_studies.random_attention.theorem.fits import (
     FIRST,
     FUNCTIONS,
@@ -421,14 +422,7 @@ def by_heads_figure(runs: Seeds, fit: str, measured: str) -> Figure:
                         points.setdefault(one["n_heads"], []).append(one["later"][function])
             points = dict(sorted(points.items()))
             across = list(points)
-            medians = [statistics.median(seeds) for seeds in points.values()]
-            line = plots.line(across, medians, color, heads) | plots.marked(symbol, 7)
-            line |= {
-                "error_y": plots.spread(
-                    [max(s) - m for s, m in zip(points.values(), medians, strict=True)],
-                    [m - min(s) for s, m in zip(points.values(), medians, strict=True)],
-                )
-            }
+            line = ranged(across, list(points.values()), color, heads, symbol)
             data.append(line | plots.grouped(heads, listed=listed) | panel.trace)
         least = statistics.median(of["linear"]["later"][function] for of in runs)
         if least > 1e-6:  # a function that is linear has no such line
