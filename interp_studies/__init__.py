@@ -20,8 +20,10 @@ What is run:
 
 Shared by the studies:
 
+- `study`: a grid of jobs over seeds, and a report: the shape of every study
+- `claims`: claims, judged together by intervals over seeds
+- `result`: what a study returns: claims, the source's figures beside ours
 - `jobs`: the independent jobs of a study, on this machine or a cluster
-- `result`: the source's figures beside ours
 - `train_seed`: trains one seed of a recipe within a job
 - `recipe_settings`: settings that users give for a study's recipes
 - `texts`: whether the texts that jobs train on can be read

@@ -77,7 +77,7 @@ def as_read(
 
 def settings_phrase(given: Given) -> str:
     """For a verdict; empty where nothing is given."""
-    said = [
+    settings = [
         f"{recipe}.{key}={value}" for recipe, own in given.items() for key, value in own.items()
     ]
-    return f"Set in place of the study's own: {', '.join(said)}." if said else ""
+    return f"Set in place of the study's own: {', '.join(settings)}." if settings else ""

@@ -1,21 +1,25 @@
-"""What a study returns: every quantity of the document, theirs beside ours, over seeds."""
+"""What a study returns: claims with intervals, and the document's figures beside ours."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from interp_studies.claims import JudgedClaim, claims_table
 from interp_toolkit.models.about.record import versions
-from interp_toolkit.results import Provenance, Result, Status, Table
+from interp_toolkit.results import Evidence, Provenance, Result, Status, Table
 
 if TYPE_CHECKING:
     import pandas as pd
 
+#: of a study whose figures are described, and held against nothing
+DESCRIBED = Evidence("described", reason="the source gives no figures")
 Better = Literal["higher", "lower"]
 Unit = Literal["share", "nats", "per million", ""]
+FRESH = 3_000  # claims of open questions were made on seeds below, and are judged on others
 NAMED = 3  # figures that a verdict names as not reached
 REACHED = {True: "reached", False: "not_reached", None: None}
 
@@ -77,22 +81,9 @@ def compare(
     Raises:
         ValueError: no seeds, or a value that is no number.
     """
-    _check_values(of, name, ours)
     sign = 1 if better == "higher" else -1
-    median = statistics.median(ours)
-    return Quantity(
-        of=of,
-        name=name,
-        unit=unit,
-        theirs=theirs,
-        median=median,
-        lowest=min(ours),
-        highest=max(ours),
-        seeds=len(ours),
-        seeds_reaching=None if theirs is None else sum(sign * (x - theirs) >= 0 for x in ours),
-        reached=None if theirs is None else sign * (median - theirs) >= 0,
-        remark=remark,
-    )
+    reached = None if theirs is None else (lambda x: sign * (x - theirs) >= 0)
+    return _quantity(of, name, ours, unit, remark, reached, theirs=theirs)
 
 
 def compare_range(
@@ -119,29 +110,49 @@ def compare_range(
     Raises:
         ValueError: no seeds, or a value that is no number.
     """
-    _check_values(of, name, ours)
     low, high = expected[0] - tolerance, expected[1] + tolerance
-    median = statistics.median(ours)
-    return Quantity(
-        of=of,
-        name=name,
-        unit=unit,
-        theirs=None,
-        median=median,
-        lowest=min(ours),
-        highest=max(ours),
-        seeds=len(ours),
-        seeds_reaching=sum(low <= x <= high for x in ours),
-        reached=low <= median <= high,
-        remark=remark,
+    return _quantity(
+        of,
+        name,
+        ours,
+        unit,
+        remark,
+        lambda x: low <= x <= high,
         expected=expected,
         tolerance=tolerance,
     )
 
 
-def _check_values(of: str, name: str, ours: Sequence[float]) -> None:
+def _quantity(
+    of: str,
+    name: str,
+    ours: Sequence[float],
+    unit: Unit,
+    remark: str,
+    reached: Callable[[float], bool] | None,
+    *,
+    theirs: float | None = None,
+    expected: tuple[float, float] | None = None,
+    tolerance: float = 0.0,
+) -> Quantity:
     if not ours or not all(map(math.isfinite, ours)):
         raise ValueError(f"{of}, {name}: needs finite values of one seed or more, got {ours}")
+    median = statistics.median(ours)
+    return Quantity(
+        of=of,
+        name=name,
+        unit=unit,
+        theirs=theirs,
+        median=median,
+        lowest=min(ours),
+        highest=max(ours),
+        seeds=len(ours),
+        seeds_reaching=sum(map(reached, ours)) if reached else None,
+        reached=reached(median) if reached else None,
+        remark=remark,
+        expected=expected,
+        tolerance=tolerance,
+    )
 
 
 def shown(value: float | None, unit: Unit) -> str | None:
@@ -157,33 +168,88 @@ def shown(value: float | None, unit: Unit) -> str | None:
 
 @dataclass(frozen=True)
 class StudyResult(Result):
-    """A document's table or figure, made again.
+    """What a study found; see `study.StudyRun.result`, which makes it.
 
     Attributes:
-        quantities: theirs beside ours.
         jobs: what each job found, by its name: every seed's numbers.
-        by_seed: a table of them.
-        examples: further tables.
+        quantities: the document's figures beside ours; None: the study compares none.
         whose: what the figures held against are called: "theirs", where they are the document's.
+        question: that the source leaves open, in one sentence; None: the study is of its figures.
+        claims: stated before the numbers were seen, and what came of them; None: there are none.
+        first: tables to show before all others.
+        details: tables to show behind claims and quantities.
     """
 
-    quantities: Sequence[Quantity]
     jobs: Mapping[str, Mapping[str, Any]]
-    by_seed: Table
-    examples: Sequence[Table] = ()
+    quantities: Sequence[Quantity] | None = None
     whose: str = "theirs"
+    question: str | None = None
+    claims: Sequence[JudgedClaim] | None = None
+    first: Sequence[Table] = ()
+    details: Sequence[Table] = ()
 
-    omit_from_json: ClassVar[frozenset[str]] = frozenset({"by_seed", "examples"})
+    omit_from_json: ClassVar[frozenset[str]] = frozenset({"first", "details"})
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON data, without the keys of what the study does not have."""
+        missing = {
+            name for name in ("quantities", "question", "claims") if vars(self)[name] is None
+        }
+        if self.quantities is None:
+            missing.add("whose")
+        return {name: value for name, value in super().to_dict().items() if name not in missing}
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a quantity."""
+        """One row a quantity; of a study that compares none, one row a claim."""
         import pandas as pd
 
+        if self.quantities is None:
+            claims = self.claims or ()
+            return pd.DataFrame([vars(c) | {"judgement": c.judgement} for c in claims])
         return pd.DataFrame([vars(quantity) for quantity in self.quantities])
 
     def tables(self) -> list[Table]:
-        """Theirs beside ours; every seed; further ones."""
-        return [_comparison(self.quantities, self.whose), self.by_seed, *self.examples]
+        """The first ones, the claims, theirs beside ours, the details."""
+        claims = [claims_table(self.claims)] if self.claims else []
+        quantities = [] if self.quantities is None else [_comparison(self.quantities, self.whose)]
+        return [*self.first, *claims, *quantities, *self.details]
+
+
+@dataclass(frozen=True)
+class ClaimsEvidence(Evidence):
+    """What an answer rests on.
+
+    Attributes:
+        judgements: the outcome of every claim, by its words.
+    """
+
+    judgements: Mapping[str, str]
+
+    in_tables = frozenset({"judgements"})
+
+
+def claims_evidence(findings: Sequence[JudgedClaim], seeds: Iterable[int] = ()) -> ClaimsEvidence:
+    """`answered` where every claim is confirmed or refuted, `partly_answered` where some are.
+
+    `undecided` where none is, or where the seeds are of those that the claims were made on.
+
+    Args:
+        findings: what came of the claims, and of checks, which do not count.
+        seeds: that they are judged on; below `FRESH` lie those that claims were made on.
+    """
+    judgements = {f.claim: f.judgement for f in findings}
+    if any(seed < FRESH for seed in seeds):
+        why = "the claims were found on such seeds: these are no test of them"
+        return ClaimsEvidence("undecided", judgements, reason=why)
+    claims = [f for f in findings if not f.check]
+    undecided = sum(f.judgement == "undecided" for f in claims)
+    status: Status = "partly_answered"
+    if not undecided:
+        status = "answered"
+    elif undecided == len(claims):
+        status = "undecided"
+    reason = f"{undecided} of {len(claims)} claims are undecided" if undecided else None
+    return ClaimsEvidence(status, judgements, reason=reason)
 
 
 def tally(quantities: Sequence[Quantity], whose: str = "theirs") -> str:

@@ -108,8 +108,8 @@ def over_seeds_contrast(
     signs = [1] * len(shares) + [-1] * len(less)
     by_share = [*shares, *less]
     sums = [
-        math.fsum(sign * share for sign, share in zip(signs, mine, strict=True))
-        for mine in zip(*by_share, strict=True)
+        math.fsum(sign * share for sign, share in zip(signs, of_seed, strict=True))
+        for of_seed in zip(*by_share, strict=True)
     ]
     tests = []
     for sign, by_seed in zip(signs, by_share, strict=True):

@@ -12,7 +12,7 @@ from interp_toolkit.training.text.store import check_text
 
 
 def check_texts(jobs: Iterable[Job], runner: Runner) -> None:
-    """Ask for every text that the jobs' recipes and settings name.
+    """Ask for every text that the recipes and settings of jobs which train one name.
 
     The machines of a cluster at an address may have texts of their own: they are not asked for.
 
@@ -23,6 +23,8 @@ def check_texts(jobs: Iterable[Job], runner: Runner) -> None:
         return
     asked = {}
     for job in jobs:
+        if "recipe" not in job.arguments:
+            continue
         recipe, settings = job.arguments["recipe"], job.arguments["settings"]
         asked[recipe, settings.get("text"), settings.get("test_documents")] = settings
     for (recipe, _, _), settings in asked.items():

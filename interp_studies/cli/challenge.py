@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit.cli import options
-from interp_toolkit.cli.outputs import Outputs
+from interp_toolkit.cli.flags import OutputFlags
 from interp_toolkit.files import replacing
 
 
@@ -33,13 +33,11 @@ def challenge(
             help="Some of compiled, planted, twins, superposed, xor, bigrams, imitated.",
         ),
     ] = None,
-    json: options.Json = None,
-    html: options.Html = None,
     markdown: Annotated[
         str | None, typer.Option(metavar="FILE", help="Write the card's tables as Markdown.")
     ] = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    *,
+    output: OutputFlags,
 ) -> None:
     """Score tools on models whose truth is known, weak spots first.
 
@@ -47,7 +45,7 @@ def challenge(
     seed; tools are asked for probabilities and get recall, precision, calibration and cost.
     A seed that only you know makes questions that nobody can have tuned to.
     """
-    outputs = Outputs(json, html, quiet, {})
+    outputs = output.open({})
     page = options.writable(markdown, "--markdown")
     some = [name.strip() for name in families.split(",")] if families is not None else None
 

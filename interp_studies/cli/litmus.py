@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from interp_studies.cli import study
+from interp_studies.cli.study import JobFlags
 from interp_toolkit.cli import completion, options
-from interp_toolkit.cli.outputs import Outputs
+from interp_toolkit.cli.flags import OutputFlags
 from interp_toolkit.errors import InputError
 
 
@@ -32,21 +32,9 @@ def litmus(
         float | None,
         typer.Option(help="What counts as a gap; default: 0.05 of a share, 0.1 nats."),
     ] = None,
-    workers: study.Workers = None,
-    device: options.Device = "auto",
-    engine: study.EngineName = "local",
-    address: study.Address = None,
-    out: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Keep every seed's numbers and model here."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the test in the --out folder.")
-    ] = False,
-    json: options.Json = None,
-    html: options.Html = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    *,
+    jobs: JobFlags,
+    output: OutputFlags,
 ) -> None:
     """Train a task's standard and MixiT variants and say whether it needs in-context reasoning.
 
@@ -54,8 +42,7 @@ def litmus(
     With --out, a test that is killed goes on with --resume, and one that is undecided is extended
     by --resume with more --seeds.
     """
-    outputs = Outputs(json, html, quiet, {})
-    folder = study.folder_of(out, resume)
+    outputs, folder = output.open({}), jobs.folder()
     given: dict[str, Any] = dict(options.key_values(setting))
     if steps is not None:
         if "steps" in given:
@@ -65,7 +52,7 @@ def litmus(
     def work(say: Callable[[str], None]) -> Any:
         from interp_studies.litmus.study import litmus as run
 
-        runner = study.runner(folder, workers, engine, address, device, resume, say)
+        runner = jobs.runner(folder, say)
         return run(task, preset, seeds, settings=given, margin=margin, runner=runner)
 
     outputs.run(work)

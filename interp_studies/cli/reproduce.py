@@ -9,8 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from interp_studies.cli import study
+from interp_studies.cli.study import JobFlags
 from interp_toolkit.cli import completion, options
+from interp_toolkit.cli.flags import OutputFlags
 from interp_toolkit.cli.outputs import Outputs
 from interp_toolkit.errors import InputError, suggestion
 
@@ -50,21 +51,9 @@ def reproduce(
             show_default=False,
         ),
     ] = None,
-    workers: study.Workers = None,
-    engine: study.EngineName = "local",
-    address: study.Address = None,
-    device: options.Device = "auto",
-    out: Annotated[
-        str | None,
-        typer.Option(metavar="FOLDER", help="Keep every job's numbers and model here."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the study in the --out folder.")
-    ] = False,
-    json: options.Json = None,
-    html: options.Html = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    *,
+    jobs: JobFlags,
+    output: OutputFlags,
 ) -> None:
     """Make a document's table or figure again, over several seeds, and compare.
 
@@ -72,38 +61,28 @@ def reproduce(
     larger --seeds, a finished one is extended. `all` makes every artefact, keeps them in a folder
     (default: reproduced) with a page of results, and goes on with --resume as well.
     """
-    outputs = Outputs(json, html, quiet, {})
+    outputs = output.open({})
     if artefact == ALL:
         if setting or seeds is not None:
             raise InputError("all are made as their presets say: leave out --set and --seeds")
-        _all(preset, first_seed, workers, engine, address, device, out, resume, outputs)
+        _all(preset, first_seed, jobs, outputs)
         return
-    folder = study.folder_of(out, resume)
+    folder = jobs.folder()
     found, given = _find(artefact, preset), _given(setting)
 
     def work(say: Callable[[str], None]) -> Any:
         first = found.first_seed if first_seed is None else first_seed
-        runner = study.runner(folder, workers, engine, address, device, resume, say, given, first)
+        runner = jobs.runner(folder, say, given=given, first_seed=first)
         return found.run(preset, seeds, runner)
 
     outputs.run(work)
 
 
-def _all(
-    preset: str,
-    first_seed: int | None,
-    workers: int | None,
-    engine: str,
-    address: str | None,
-    device: str,
-    out: str | None,
-    resume: bool,
-    outputs: Outputs,
-) -> None:
+def _all(preset: str, first_seed: int | None, jobs: JobFlags, outputs: Outputs) -> None:
     """Every artefact, each kept as it is done."""
     from interp_toolkit.registry import names
 
-    folder = study.folder_of(out, resume, default=Path(ALL_FOLDER))
+    folder = jobs.folder(default=Path(ALL_FOLDER))
     assert folder is not None
     if preset not in PRESETS:
         raise InputError(f"there is no preset {preset!r}{suggestion(preset, PRESETS)}")
@@ -111,7 +90,7 @@ def _all(
         raise InputError(f"--out {folder}: there is no folder {folder.parent}")
     if folder.exists() and not folder.is_dir():
         raise InputError(f"--out {folder} is a file: give a folder")
-    if not resume and folder.exists() and any(folder.iterdir()):
+    if not jobs.resume and folder.exists() and any(folder.iterdir()):
         raise InputError(
             f"--out {folder} is not empty: give --resume to go on there, or another folder"
         )
@@ -122,8 +101,7 @@ def _all(
 
         def runner_for(place: Path, first: int) -> Any:
             first = first if first_seed is None else first_seed
-            begun = place.exists()
-            return study.runner(place, workers, engine, address, device, begun, say, {}, first)
+            return jobs.runner(place, say, resume=place.exists(), first_seed=first)
 
         made = reproduce_all(names("artefacts"), preset, folder, runner_for, say)
         left.extend(made)

@@ -3,72 +3,85 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from interp_toolkit.cli import options
 from interp_toolkit.errors import InputError
 
-Workers = Annotated[
-    int | None,
-    typer.Option(
-        help="Processes at once; default: one a processor, one on a GPU.", min=1, max=10_000
-    ),
-]
-EngineName = Annotated[
-    str, typer.Option("--engine", help="local: processes of this machine; dask: a cluster.")
-]
-Address = Annotated[
-    str | None,
-    typer.Option(
-        metavar="tcp://HOST:PORT",
-        help="A Dask scheduler; default: a cluster of this machine, for the while.",
-    ),
-]
 
+@dataclass(frozen=True)
+class JobFlags:
+    """Where and how jobs run, and where they are kept."""
 
-def folder_of(out: str | None, resume: bool, *, default: Path | None = None) -> Path | None:
-    """The folder that a study is kept in; raises InputError where there is none to resume from."""
-    if out == "":
-        raise InputError("--out needs the name of a folder")
-    folder = default if out is None else Path(out)
-    if resume and folder is None:
-        raise InputError("--resume goes on with what is in a folder: give --out FOLDER")
-    return folder
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            help="Processes at once; default: one a processor, one on a GPU.", min=1, max=10_000
+        ),
+    ] = None
+    engine: Annotated[
+        str, typer.Option("--engine", help="local: processes of this machine; dask: a cluster.")
+    ] = "local"
+    address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="tcp://HOST:PORT",
+            help="A Dask scheduler; default: a cluster of this machine, for the while.",
+        ),
+    ] = None
+    device: options.Device = "auto"
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="FOLDER", help="Keep every job's numbers and model here."),
+    ] = None
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what is in the --out folder.")
+    ] = False
 
+    def folder(self, default: Path | None = None) -> Path | None:
+        """The folder of the jobs; raises InputError where there is none to resume from."""
+        if self.out == "":
+            raise InputError("--out needs the name of a folder")
+        folder = default if self.out is None else Path(self.out)
+        if self.resume and folder is None:
+            raise InputError("--resume goes on with what is in a folder: give --out FOLDER")
+        return folder
 
-def runner(
-    folder: Path | None,
-    workers: int | None,
-    engine: str,
-    address: str | None,
-    device: str,
-    resume: bool,
-    say: Callable[[str], None],
-    given: Mapping[str, Mapping[str, Any]] | None = None,
-    first_seed: int = 0,
-) -> Any:
-    """Where and how the jobs run (see `interp_studies.jobs.runner.Runner`)."""
-    from interp_studies.jobs.engines import JobEngine
-    from interp_studies.jobs.runner import Runner
+    def runner(
+        self,
+        folder: Path | None,
+        say: Callable[[str], None],
+        *,
+        resume: bool | None = None,
+        given: Mapping[str, Mapping[str, Any]] | None = None,
+        first_seed: int = 0,
+    ) -> Any:
+        """Where and how the jobs run (see `interp_studies.jobs.runner.Runner`).
 
-    return Runner(
-        folder,
-        workers=workers,
-        device=_device_of(engine, device),
-        resume=resume,
-        say=say,
-        engine=JobEngine(engine, address),
-        given=given,
-        first_seed=first_seed,
-    )
+        Args:
+            folder: where jobs are kept.
+            say: reports progress.
+            resume: in place of --resume.
+            given: settings by recipe.
+            first_seed: of the study.
+        """
+        from interp_studies.jobs.engines import JobEngine
+        from interp_studies.jobs.runner import Runner
+        from interp_toolkit.models.about.info import find_device
 
-
-def _device_of(engine: str, device: str) -> str:
-    """The device for an engine's jobs; other machines' devices cannot be looked for from here."""
-    if engine != "local" and device != "auto":
-        return device
-    from interp_toolkit.models.about.info import find_device
-
-    return str(find_device(device))
+        # other machines' devices cannot be looked for from here
+        here = self.engine == "local" or self.device == "auto"
+        return Runner(
+            folder,
+            workers=self.workers,
+            device=str(find_device(self.device)) if here else self.device,
+            resume=self.resume if resume is None else resume,
+            say=say,
+            engine=JobEngine(self.engine, self.address),
+            given=given,
+            first_seed=first_seed,
+        )

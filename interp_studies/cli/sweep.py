@@ -4,36 +4,35 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from interp_studies.cli import study
+from interp_studies.cli.study import JobFlags
 from interp_toolkit.cli import options
-from interp_toolkit.cli.outputs import Outputs
+from interp_toolkit.cli.flags import OutputFlags
 
 RESULT = "sweep.json"
 
 
-def sweep(
-    file: Annotated[str, typer.Argument(metavar="FILE.yaml", help="Recipe, settings, grid.")],
-    engine: study.EngineName = "local",
-    address: study.Address = None,
-    workers: study.Workers = None,
-    device: options.Device = "auto",
+@dataclass(frozen=True)
+class SweepJobs(JobFlags):
+    """Where and how the runs are done; they are always kept."""
+
     out: Annotated[
         str | None,
         typer.Option(metavar="FOLDER", help="Where to keep it all; default: FILE.sweep."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the sweep in the folder.")
-    ] = False,
+    ] = None
+
+
+def sweep(
+    file: Annotated[str, typer.Argument(metavar="FILE.yaml", help="Recipe, settings, grid.")],
     log: options.Log = None,
-    json: options.Json = None,
-    html: options.Html = None,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    *,
+    jobs: SweepJobs,
+    output: OutputFlags,
 ) -> None:
     """Train a recipe at every point of a grid and say which is best, if that can be said.
 
@@ -41,8 +40,8 @@ def sweep(
     process is killed is tried once more; a run that fails, or is killed again, is missing, and the
     others go on. --resume tries the missing runs again, from where they were.
     """
-    outputs = Outputs(json, html, quiet, {"the sweep's file": file})
-    folder = study.folder_of(out, resume, default=Path(file).with_suffix(".sweep"))
+    outputs = output.open({"the sweep's file": file})
+    folder = jobs.folder(default=Path(file).with_suffix(".sweep"))
     assert folder is not None
 
     from interp_studies.sweep.file import grid_points, read_sweep
@@ -54,7 +53,7 @@ def sweep(
     def work(say: Callable[[str], None]) -> Any:
         from interp_studies.sweep.study import sweep as run
 
-        runner = study.runner(folder, workers, engine, address, device, resume, say)
+        runner = jobs.runner(folder, say)
         found = run(read, runner, keep=lambda found: write_json([found], folder / RESULT), log=log)
         missing.append(found.evidence.runs_missing)
         return found
@@ -65,6 +64,6 @@ def sweep(
     except KeyboardInterrupt:
         print("the same command with --resume goes on", file=sys.stderr)
         raise
-    if any(missing) and not quiet:
+    if any(missing) and not output.quiet:
         runs = "1 run is" if missing == [1] else f"{missing[0]} runs are"
         print(f"{runs} missing: the same command with --resume tries again", file=sys.stderr)

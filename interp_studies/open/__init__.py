@@ -3,9 +3,6 @@
 Each study states its claims before it looks, with what would overturn them, and judges each by an
 interval; all intervals of a study hold together at 95 %.
 
-- `claim`: a claim, and what its interval says of it
-- `seed_claim`: claims about means over seeds, judged together
-- `result`: what a study returns
 - `boolean_heads`: how many heads does a boolean function need? `open/boolean-heads`
 - `causal_sorting`: why do causal models sort worse? `open/causal-sorting`
 - `stacked_errors`: how do errors grow with depth? `open/stacked-errors`

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -29,14 +29,12 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.result import FRESH, OpenResult, open_result
-from interp_studies.open.seed_claim import SeedClaim, judged, outcome_in_words
+from interp_studies.claims import Claim, JudgedClaim, clauses, judge
+from interp_studies.jobs.attempt import Outcome
+from interp_studies.result import FRESH, StudyResult
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
 from interp_toolkit import plots
 from interp_toolkit.plots import shade
-from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
 from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
@@ -47,9 +45,6 @@ from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
     svd_head,
 )
 
-NAME = "open/bigram-capacity"
-SOURCE = "Computation in superposition, section 3 (left open)"
-QUESTION = "Do trained heads reach the skip-bigram capacity that the construction has?"
 SEEDS = 6
 D_MODEL, D_HEAD, FEATURES = 48, 12, 192
 LOADS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)
@@ -57,8 +52,6 @@ STEPS, RATE = 600, 0.02
 OTHERS = 5.0  # weight of other pairs' mean loss beside the bigrams'
 HEADS = ("svd", "logistic", "attention")
 ENOUGH = 0.95
-
-Values = Mapping[str, Any]
 
 
 def trained_job(
@@ -147,218 +140,163 @@ def capacity(loads: Sequence[float], aucs: Sequence[float]) -> float:
     below = np.flatnonzero(y < ENOUGH)
     if not len(below):
         return float(loads[-1])
-    place = int(below[0])
-    if place == 0:
+    after = int(below[0])
+    if after == 0:
         return float(loads[0])
-    share = (y[place - 1] - ENOUGH) / (y[place - 1] - y[place])
-    return float(np.exp(x[place - 1] + share * (x[place] - x[place - 1])))
+    share = (y[after - 1] - ENOUGH) / (y[after - 1] - y[after])
+    return float(np.exp(x[after - 1] + share * (x[after] - x[after - 1])))
 
 
-def study_jobs(seeds: Sequence[int]) -> list[Job]:
-    """A job for each seed and setting."""
+def grid(plan: Plan) -> Grid:
+    """A set of bigrams at every load, the same sizes and training for all."""
     sizes = (D_MODEL, D_HEAD, FEATURES)
-    training = {"steps": STEPS, "rate": RATE, "others": OTHERS}
-    return [
-        Job(
-            f"load-{load:g}-seed-{seed}",
-            trained_job,
-            {"load": load, "seed": seed, "sizes": sizes, **training},
-        )
+    training: dict[str, Any] = {"steps": STEPS, "rate": RATE, "others": OTHERS}
+    return {
+        load: plan.each_seed(f"load-{load:g}", trained_job, load=load, sizes=sizes, **training)
         for load in LOADS
-        for seed in seeds
-    ]
-
-
-def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
-    """Train at every load, measure, judge; `seeds` overrides how many sets of bigrams."""
-    numbers = runner.seeds(seeds or SEEDS)
-    found = runner.run(study_jobs(numbers))
-    values = list(found.values())
-    findings = judge(fit(values))
-    settings = {
-        "preset": preset,
-        "d_model": D_MODEL,
-        "d_head": D_HEAD,
-        "features": FEATURES,
-        "steps": STEPS,
-        "rate": RATE,
-        "others": OTHERS,
     }
-    return open_result(
-        NAME,
-        SOURCE,
-        QUESTION,
+
+
+def measures(values: Sequence[Values]) -> dict[str, list[float]]:
+    """By seed: capacities, and ratios of signal to noise beside the construction's."""
+    by_seed: dict[str, list[float]] = {}
+    for seed in sorted({v["seed"] for v in values}):
+        of = sorted((v for v in values if v["seed"] == seed), key=lambda v: float(v["load"]))
+        loads = [v["load"] for v in of]
+        held = {head: capacity(loads, [v[head]["auc"] for v in of]) for head in HEADS}
+        gains = [v["logistic"]["ratio"] / v["svd"]["ratio"] for v in of if v["load"] >= 0.25]
+        for name, value in {
+            **held,
+            **{f"{head} beside": held[head] / held["svd"] for head in HEADS[1:]},
+            "gain": statistics.geometric_mean(gains),
+            "full": statistics.fmean(v["attention"]["auc"] for v in of if v["load"] == 1),
+        }.items():
+            by_seed.setdefault(name, []).append(value)
+    return by_seed
+
+
+CLAIMS = [  # made on seeds 0 to 5
+    Claim(
+        "svd",
+        "the construction holds 0.2 to 0.45 bigrams for each of d x d_head numbers",
+        above=0.2,
+        below=0.45,
+        overturned_by="a load outside at larger d",
+        clauses=(
+            f"the construction tells bigrams from other keys of a query (AUC {ENOUGH:g}) up to "
+            "this many for each of d x d_head numbers:",
+            "the construction's capacity, in bigrams for each of d x d_head numbers, is not 0.2 "
+            "to 0.45:",
+            "the construction's capacity, in bigrams for each of d x d_head numbers,",
+        ),
+        factor=True,
+    ),
+    *(
+        Claim(
+            f"{head} beside",
+            f"heads trained {how} hold more than 1.5 times as many",
+            above=1.5,
+            overturned_by=overturned_by,
+            clauses=(
+                f"heads trained {how} hold more, by a factor of",
+                f"heads trained {how} hold less than 1.5 times as many:",
+                f"by which factor heads trained {how} hold more",
+            ),
+            factor=True,
+        )
+        for head, how, overturned_by in (
+            ("logistic", "on all pairs", "trained heads that stop at the construction's load"),
+            ("attention", "as attention is", "the same"),
+        )
+    ),
+    Claim(
+        "gain",
+        "from 1/4 on, training on all pairs raises signal to noise by a factor of 1.1 to 1.5",
+        above=1.1,
+        below=1.5,
+        overturned_by="a factor outside at larger d",
+        clauses=(
+            "Signal to noise rises (all pairs) by a factor of",
+            "Signal to noise (all pairs) does not rise by 1.1 to 1.5:",
+            "By which factor signal to noise rises (all pairs)",
+        ),
+        factor=True,
+    ),
+    Claim(
+        "full",
+        "at one bigram a number a trained head's AUC within queries is below 0.95",
+        below=ENOUGH,
+        overturned_by="a loss or time of training that reaches it",
+        clauses=(
+            f"at one bigram a number the AUC of trained attention is below {ENOUGH:g}:",
+            f"at one bigram a number the AUC of trained attention is above {ENOUGH:g}:",
+            f"whether the AUC of trained attention is below {ENOUGH:g} at one bigram a number",
+        ),
+    ),
+]
+
+
+def verdict(findings: Sequence[JudgedClaim]) -> str:
+    """Whether trained heads pass the construction, where it is known; a clause for each claim."""
+    outcomes = {finding.judgement for finding in findings[1:3]}
+    answer = "They pass it" if outcomes == {"confirmed"} else "Whether they pass it is open"
+    if outcomes == {"refuted"}:
+        answer = "They do not hold 1.5 times as many"
+    svd, logistic, attention, gain, full = clauses(CLAIMS, findings)
+    return f"{answer}: {svd}; {logistic}; {attention}. {gain}; {full}."
+
+
+def report(run: StudyRun) -> StudyResult:
+    """The claims, and median AUC and signal to noise by load."""
+    findings = judge(CLAIMS, measures(run.values), "sets of bigrams")
+    measured = (("AUC within queries", "auc"), ("signal / noise", "ratio"))
+
+    def medians(head: str, of: str) -> list[float]:
+        return [statistics.median(v[head][of] for v in run.by_point[load]) for load in LOADS]
+
+    rows = [[head, name, *medians(head, of)] for head in HEADS for name, of in measured]
+    caption = "By bigrams for each of d x d_head numbers; medians over sets of bigrams."
+    table = Table("Heads by load", ["head", "measure", *(f"{x:g}" for x in LOADS)], rows, caption)
+    across = plots.axis("bigrams for each of d x d_head numbers", "log")
+    up = {"auc": plots.axis("AUC within queries", "linear")}
+    up["ratio"] = plots.axis("signal / noise", "log")
+    figures = [
+        Figure(
+            f"Trained heads: {name}",
+            f"d = {D_MODEL}, d_head = {D_HEAD}, {FEATURES} features; medians.",
+            [
+                plots.line(LOADS, medians(head, of), shade(number, len(HEADS)), head)
+                | plots.marked(plots.symbol(number), size=8)
+                for number, head in enumerate(HEADS)
+            ],
+            plots.layout(across, up[of])
+            | ({"shapes": [plots.at_y(ENOUGH)]} if of == "auc" else {}),
+        )
+        for name, of in measured
+    ]
+    sizes = {"d_model": D_MODEL, "d_head": D_HEAD, "features": FEATURES}
+    return run.result(
         verdict(findings),
-        findings,
-        found,
-        settings=settings,
-        seeds=numbers,
-        details=[_table(values)],
+        settings={**sizes, "steps": STEPS, "rate": RATE, "others": OTHERS},
+        claims=findings,
+        details=[table],
         notes=[
             f"Random bigrams of {FEATURES} features, d = {D_MODEL}, d_head = {D_HEAD}, one feature "
             f"a token, {STEPS} steps of Adam on all pairs: what these losses find, not the most "
             "that a head can hold."
         ],
-        plots=[_figure(values, "auc"), _figure(values, "ratio")],
+        plots=figures,
     )
 
 
-Fitted = Mapping[str, Sequence[float]]
-
-
-def fit(values: Sequence[Values]) -> Fitted:
-    """By seed: capacities, and ratios of signal to noise beside the construction's."""
-    seeds = sorted({v["seed"] for v in values})
-    found: dict[str, list[float]] = {}
-    for seed in seeds:
-        mine = sorted((v for v in values if v["seed"] == seed), key=lambda v: float(v["load"]))
-        loads = [v["load"] for v in mine]
-        of = {head: capacity(loads, [v[head]["auc"] for v in mine]) for head in HEADS}
-        for head, load in of.items():
-            found.setdefault(head, []).append(load)
-        for head in HEADS[1:]:
-            found.setdefault(f"{head} beside", []).append(of[head] / of["svd"])
-        gains = [v["logistic"]["ratio"] / v["svd"]["ratio"] for v in mine if v["load"] >= 0.25]
-        found.setdefault("gain", []).append(statistics.geometric_mean(gains))
-        full = [v["attention"]["auc"] for v in mine if v["load"] == 1]
-        found.setdefault("full", []).append(statistics.fmean(full))
-    return found
-
-
-def judge(fitted: Fitted) -> list[JudgedClaim]:
-    """The claims, fixed on seeds 0 to 5."""
-    claims: list[tuple[str, str, dict[str, Any], str]] = [
-        (
-            "svd",
-            "the construction holds 0.2 to 0.45 bigrams for each of d x d_head numbers",
-            {"above": 0.2, "below": 0.45},
-            "a load outside at larger d",
-        ),
-        (
-            "logistic beside",
-            "heads trained on all pairs hold more than 1.5 times as many",
-            {"above": 1.5},
-            "trained heads that stop at the construction's load",
-        ),
-        (
-            "attention beside",
-            "heads trained as attention is hold more than 1.5 times as many",
-            {"above": 1.5},
-            "the same",
-        ),
-        (
-            "gain",
-            "from 1/4 on, training on all pairs raises signal to noise by a factor of 1.1 to 1.5",
-            {"above": 1.1, "below": 1.5},
-            "a factor outside at larger d",
-        ),
-        (
-            "full",
-            "at one bigram a number a trained head's AUC within queries is below 0.95",
-            {"below": ENOUGH},
-            "a loss or time of training that reaches it",
-        ),
-    ]
-    units = f"{len(fitted['svd'])} sets of bigrams"
-    return judged(
-        [
-            SeedClaim(
-                words,
-                fitted[key],
-                units=units,
-                **bounds,
-                overturned_by=said,
-                factor=key != "full",
-            )
-            for key, words, bounds, said in claims
-        ]
-    )
-
-
-def verdict(findings: Sequence[JudgedClaim]) -> str:
-    """A clause for each claim, by its judgement; whether they pass it first, where it is known."""
-    svd, logistic, attention, gain, full = findings
-    outcomes = {logistic.judgement, attention.judgement}
-    answer = "They pass it" if outcomes == {"confirmed"} else "Whether they pass it is open"
-    if outcomes == {"refuted"}:
-        answer = "They do not hold 1.5 times as many"
-    built = outcome_in_words(
-        svd,
-        f"the construction tells bigrams from other keys of a query (AUC {ENOUGH:g}) up to this "
-        "many for each of d x d_head numbers:",
-        "the construction's capacity, in bigrams for each of d x d_head numbers, is not 0.2 to "
-        "0.45:",
-        "the construction's capacity, in bigrams for each of d x d_head numbers,",
-    )
-    pairs, trained = (
-        outcome_in_words(
-            one,
-            f"heads trained {how} hold more, by a factor of",
-            f"heads trained {how} hold less than 1.5 times as many:",
-            f"by which factor heads trained {how} hold more",
-        )
-        for one, how in ((logistic, "on all pairs"), (attention, "as attention is"))
-    )
-    noise = outcome_in_words(
-        gain,
-        "Signal to noise rises (all pairs) by a factor of",
-        "Signal to noise (all pairs) does not rise by 1.1 to 1.5:",
-        "By which factor signal to noise rises (all pairs)",
-    )
-    filled = outcome_in_words(
-        full,
-        f"at one bigram a number the AUC of trained attention is below {ENOUGH:g}:",
-        f"at one bigram a number the AUC of trained attention is above {ENOUGH:g}:",
-        f"whether the AUC of trained attention is below {ENOUGH:g} at one bigram a number",
-    )
-    return f"{answer}: {built}; {pairs}; {trained}. {noise}; {filled}."
-
-
-def _median(values: Sequence[Values], head: str, load: float, of: str) -> float:
-    return float(statistics.median(v[head][of] for v in values if v["load"] == load))
-
-
-def _table(values: Sequence[Values]) -> Table:
-    loads = sorted({v["load"] for v in values})
-    rows = [
-        [head, of, *(_median(values, head, load, key) for load in loads)]
-        for head in HEADS
-        for of, key in (("AUC within queries", "auc"), ("signal / noise", "ratio"))
-    ]
-    columns = ["head", "measure", *(f"{load:g}" for load in loads)]
-    caption = "By bigrams for each of d x d_head numbers; medians over sets of bigrams."
-    return Table("Heads by load", columns, rows, caption)
-
-
-def _figure(values: Sequence[Values], of: str) -> Figure:
-    loads = sorted({v["load"] for v in values})
-    data = [
-        plots.line(
-            loads,
-            [_median(values, head, load, of) for load in loads],
-            shade(place, len(HEADS)),
-            head,
-        )
-        | plots.marked(plots.symbol(place), size=8)
-        for place, head in enumerate(HEADS)
-    ]
-    words = "AUC within queries" if of == "auc" else "signal / noise"
-    layout = plots.layout(plots.axis("bigrams for each of d x d_head numbers", "log"), _axis(words))
-    if of == "auc":
-        layout |= {"shapes": [plots.at_y(ENOUGH)]}
-    caption = f"d = {D_MODEL}, d_head = {D_HEAD}, {FEATURES} features; medians."
-    return Figure(f"Trained heads: {words}", caption, data, layout)
-
-
-def _axis(words: str) -> plots.Part:
-    return plots.axis(words, "log" if words.startswith("signal") else "linear")
-
-
-BIGRAM_CAPACITY = Artefact(
-    name=NAME,
-    summary="whether trained heads reach the skip-bigram capacity of the construction",
-    source=SOURCE,
-    presets={"small": f"{SEEDS} sets of bigrams at {len(LOADS)} loads; about 3 minutes"},
-    run=study,
+BIGRAM_CAPACITY = Study(
+    "open/bigram-capacity",
+    "whether trained heads reach the skip-bigram capacity of the construction",
+    "Computation in superposition, section 3 (left open)",
+    {"small": f"{SEEDS} sets of bigrams at {len(LOADS)} loads; about 3 minutes"},
+    grid,
+    report,
+    SEEDS,
+    question="Do trained heads reach the skip-bigram capacity that the construction has?",
     first_seed=FRESH,
 )

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,31 +26,24 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.result import FRESH, OpenResult, open_result
-from interp_studies.open.seed_claim import SeedClaim, judged, outcome_in_words
+from interp_studies.claims import Claim, JudgedClaim, clauses, judge
+from interp_studies.jobs.attempt import Outcome
+from interp_studies.result import FRESH, StudyResult
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
 from interp_toolkit import plots
 from interp_toolkit.boolean_functions import AFFINE
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.plots import shade
 from interp_toolkit.probes import UANDReadout
-from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.toys.superposition.layers.gate_model import own_axes, random_unit_features
 
-NAME = "open/quadratic-or-relu"
-SOURCE = "Computation in superposition, section 1.5 (left open)"
-QUESTION = "Do quadratic neurons compute more ANDs than as many ReLU neurons?"
 SEEDS = 8
 DIMS = (12, 16)
 LOADS = (1.0, 1.5, 2.0, 3.0)  # features for each axis
 MOST_ON, HELD_OUT, MOST_INPUTS = 3, 5, 12_000
 CONNECTED = 1.5  # of the construction's density, times 1 / sqrt(d)
 LAYERS = ("squares", "random squares", "relu", "construction")
-
-Values = Mapping[str, Any]
 
 
 def compared_job(
@@ -66,7 +59,11 @@ def compared_job(
 ) -> Outcome:
     """All four layers on the same features and inputs."""
     n_features, rng = round(load * dim), np.random.default_rng([seed, dim, round(10 * load)])
-    features = _features(n_features, dim, seed)
+    features = np.asarray(
+        own_axes(dim)
+        if n_features == dim
+        else random_unit_features(n_features, dim, torch.Generator().manual_seed(seed))
+    )
     on = rng.permutation(all_composites(n_features, most_on))[:most_inputs]
     fitted = len(on) - len(on) // held_out
     values: dict[str, Any] = {"dim": dim, "load": load, "seed": seed, "n_features": n_features}
@@ -81,13 +78,6 @@ def compared_job(
             "read": float((worst < AFFINE).mean()),
         }
     return Outcome(values)
-
-
-def _features(n_features: int, dim: int, seed: int) -> Float[np.ndarray, "feature dim"]:
-    if n_features == dim:
-        return np.asarray(own_axes(dim).numpy())
-    generator = torch.Generator().manual_seed(seed)
-    return np.asarray(random_unit_features(n_features, dim, generator).numpy())
 
 
 def layers(
@@ -113,207 +103,172 @@ def layers(
     }
 
 
-def study_jobs(seeds: Sequence[int]) -> list[Job]:
-    """A job for each seed and setting."""
-    return [
-        Job(
-            f"r-{dim}-load-{load:g}-seed-{seed}",
+def grid(plan: Plan) -> Grid:
+    """All widths and loads."""
+    return {
+        (dim, load): plan.each_seed(
+            f"r-{dim}-load-{load:g}",
             compared_job,
-            {
-                "dim": dim,
-                "load": load,
-                "most_on": MOST_ON,
-                "most_inputs": MOST_INPUTS,
-                "held_out": HELD_OUT,
-                "connected": CONNECTED,
-                "seed": seed,
-            },
             cost=(dim * load) ** 3,
+            dim=dim,
+            load=load,
+            most_on=MOST_ON,
+            most_inputs=MOST_INPUTS,
+            held_out=HELD_OUT,
+            connected=CONNECTED,
         )
         for dim in DIMS
         for load in LOADS
-        for seed in seeds
-    ]
+    }
 
 
-def study(preset: str, seeds: int | None, runner: Runner) -> OpenResult:
-    """Compare, judge; `seeds` overrides how many draws."""
-    numbers = runner.seeds(seeds or SEEDS)
-    found = runner.run(study_jobs(numbers))
-    values = list(found.values())
-    findings = judge(fit(values))
-    settings = {"preset": preset, "dims": list(DIMS), "loads": list(LOADS)}
-    return open_result(
-        NAME,
-        SOURCE,
-        QUESTION,
-        verdict(findings),
-        findings,
-        found,
-        settings=settings,
-        seeds=numbers,
-        details=[_table(values)],
-        notes=[
-            f"r = {' and '.join(map(str, DIMS))} axes, r (r + 1) / 2 neurons, up to {MOST_ON} "
-            "features on. The source's advantage is of how many features there may be as r grows, "
-            "at a fixed error; these sizes are far from that limit."
-        ],
-        plots=[_figure(values)],
-    )
-
-
-Ratios = Mapping[str, Sequence[float]]
-
-
-def fit(values: Sequence[Values]) -> Ratios:
-    """By seed: the geometric mean over r of the ratios of errors, and shares of pairs read."""
-    seeds = sorted({v["seed"] for v in values})
-    found: dict[str, list[float]] = {}
-    for seed in seeds:
+def measures(values: Sequence[Values]) -> dict[str, list[float]]:
+    """By seed: geometric means over r of the ratios of errors, and the gap in pairs read."""
+    by_seed: dict[str, list[float]] = {}
+    for seed in sorted({v["seed"] for v in values}):
         for load in LOADS:
-            mine = [v for v in values if v["seed"] == seed and v["load"] == load]
+            of = [v for v in values if v["seed"] == seed and v["load"] == load]
             for name, one, other in (
                 ("squares", "squares", "relu"),
                 ("random", "random squares", "squares"),
             ):
-                ratios = [v[one]["rms"] / v[other]["rms"] for v in mine]
-                found.setdefault(f"{name} {load:g}", []).append(statistics.geometric_mean(ratios))
-            gap = [v["squares"]["read"] - v["relu"]["read"] for v in mine]
-            found.setdefault(f"gap {load:g}", []).append(statistics.fmean(gap))
-    return found
+                ratio = statistics.geometric_mean(v[one]["rms"] / v[other]["rms"] for v in of)
+                by_seed.setdefault(f"{name} {load:g}", []).append(ratio)
+            gap = statistics.fmean(v["squares"]["read"] - v["relu"]["read"] for v in of)
+            by_seed.setdefault(f"gap {load:g}", []).append(gap)
+    return by_seed
 
 
-def judge(ratios: Ratios) -> list[JudgedClaim]:
-    """The claims, fixed on seeds 0 to 7."""
-    claims: list[tuple[str, str, dict[str, Any], str]] = [
-        (
-            "squares 1",
-            "with an axis a feature squares have less than 0.6 of a ReLU layer's error",
-            {"below": 0.6},
-            "a ReLU layer as good, of weights chosen otherwise",
+CLAIMS = [  # made on seeds 0 to 7
+    Claim(
+        "squares 1",
+        "with an axis a feature squares have less than 0.6 of a ReLU layer's error",
+        below=0.6,
+        overturned_by="a ReLU layer as good, of weights chosen otherwise",
+        clauses=(
+            "As many squares have less of a random ReLU layer's error where every feature has an "
+            "axis, a share of",
+            "As many squares have 0.6 or more of a random ReLU layer's error where every feature "
+            "has an axis:",
+            "Which share of a random ReLU layer's error as many squares have where every feature "
+            "has an axis",
         ),
-        (
-            "squares 1.5",
-            "with 1.5 features an axis they have 0.8 to 0.98 of it",
-            {"above": 0.8, "below": 0.98},
-            "a ratio below 0.8 or above 0.98 at larger r",
+        factor=True,
+    ),
+    Claim(
+        "squares 1.5",
+        "with 1.5 features an axis they have 0.8 to 0.98 of it",
+        above=0.8,
+        below=0.98,
+        overturned_by="a ratio below 0.8 or above 0.98 at larger r",
+        clauses=(
+            "with 1.5 features an axis little less, a share of",
+            "with 1.5 features an axis it is not 0.8 to 0.98 of it:",
+            "with 1.5 features an axis the share",
         ),
-        (
-            "squares 3",
-            "with 3 features an axis they have no less (0.98 to 1.15)",
-            {"above": 0.98, "below": 1.15},
-            "a ratio below at larger r",
+        factor=True,
+    ),
+    Claim(
+        "squares 3",
+        "with 3 features an axis they have no less (0.98 to 1.15)",
+        above=0.98,
+        below=1.15,
+        overturned_by="a ratio below at larger r",
+        clauses=(
+            "with 3 features an axis about as much, a share of",
+            "with 3 features an axis it is not 0.98 to 1.15 of it:",
+            "with 3 features an axis the share",
         ),
-        (
-            "random 1.5",
-            "in superposition (1.5 features an axis) squares of random forms are as good as "
-            "squares of sums of axes (0.95 to 1.1 of the error)",
-            {"above": 0.95, "below": 1.1},
-            "random squares that need more neurons",
+        factor=True,
+    ),
+    Claim(
+        "random 1.5",
+        "in superposition (1.5 features an axis) squares of random forms are as good as "
+        "squares of sums of axes (0.95 to 1.1 of the error)",
+        above=0.95,
+        below=1.1,
+        overturned_by="random squares that need more neurons",
+        clauses=(
+            "Squares of random forms are about as good as those of axes and sums, with this share "
+            "of their error:",
+            "Squares of random forms are not as good as those of axes and sums, or better:",
+            "Whether squares of random forms are as good as those of axes and sums",
         ),
-        (
-            "gap 1",
-            "with an axis a feature squares read more than 0.2 more of the pairs to below 1/4",
-            {"above": 0.2},
-            "a ReLU layer that reads as many",
+        factor=True,
+    ),
+    Claim(
+        "gap 1",
+        "with an axis a feature squares read more than 0.2 more of the pairs to below 1/4",
+        above=0.2,
+        overturned_by="a ReLU layer that reads as many",
+        clauses=(
+            "and read more of the pairs to below 1/4, by",
+            "and read no more than 0.2 more of the pairs to below 1/4:",
+            "how many more of the pairs they read to below 1/4",
         ),
-    ]
-    units = f"{len(ratios['squares 1'])} draws"
-    return judged(
-        [
-            SeedClaim(
-                words,
-                ratios[key],
-                units=units,
-                **bounds,
-                overturned_by=said,
-                factor=key != "gap 1",
-            )
-            for key, words, bounds, said in claims
-        ]
-    )
+    ),
+]
 
 
 def verdict(findings: Sequence[JudgedClaim]) -> str:
     """A clause for each claim, by its judgement."""
-    none, some, many, random, gap = findings
-    own = outcome_in_words(
-        none,
-        "As many squares have less of a random ReLU layer's error where every feature has an axis, "
-        "a share of",
-        "As many squares have 0.6 or more of a random ReLU layer's error where every feature has "
-        "an axis:",
-        "Which share of a random ReLU layer's error as many squares have where every feature has "
-        "an axis",
-    )
-    more = outcome_in_words(
-        gap,
-        "and read more of the pairs to below 1/4, by",
-        "and read no more than 0.2 more of the pairs to below 1/4:",
-        "how many more of the pairs they read to below 1/4",
-    )
-    few, full = (
-        outcome_in_words(
-            one,
-            f"with {load} features an axis {said}, a share of",
-            f"with {load} features an axis it is not {bounds} of it:",
-            f"with {load} features an axis the share",
-        )
-        for one, load, said, bounds in (
-            (some, "1.5", "little less", "0.8 to 0.98"),
-            (many, "3", "about as much", "0.98 to 1.15"),
-        )
-    )
-    forms = outcome_in_words(
-        random,
-        "Squares of random forms are about as good as those of axes and sums, with this share of "
-        "their error:",
-        "Squares of random forms are not as good as those of axes and sums, or better:",
-        "Whether squares of random forms are as good as those of axes and sums",
-    )
-    return f"{own}; {more}; {few}; {full}. {forms}."
+    none, some, many, random, gap = clauses(CLAIMS, findings)
+    return f"{none}; {gap}; {some}; {many}. {random}."
 
 
-def _median(values: Sequence[Values], dim: int, load: float, layer: str, of: str) -> float:
-    kept = [v for v in values if (v["dim"], v["load"]) == (dim, load)]
-    return float(statistics.median(v[layer][of] for v in kept))
+def report(run: StudyRun) -> StudyResult:
+    """The claims, and the median errors by width, load and layer."""
+    findings = judge(CLAIMS, measures(run.values), "draws")
 
+    def median(dim: int, load: float, layer: str, of: str = "rms") -> float:
+        return float(statistics.median(v[layer][of] for v in run.by_point[dim, load]))
 
-def _table(values: Sequence[Values]) -> Table:
     rows = [
-        [
-            dim,
-            dim * (dim + 1) // 2,
-            round(load * dim),
-            layer,
-            *(_median(values, dim, load, layer, of) for of in ("rms", "read")),
-        ]
+        [dim, dim * (dim + 1) // 2, round(load * dim), layer]
+        + [median(dim, load, layer, of) for of in ("rms", "read")]
         for dim in DIMS
         for load in LOADS
         for layer in LAYERS
     ]
     columns = ["r", "neurons", "features", "layer", "rms", "pairs below 1/4"]
-    return Table("Errors at equal neurons", columns, rows, "Medians over draws.")
+    lines = [
+        plots.line(
+            *(LOADS, [median(dim, load, layer) for load in LOADS]),
+            *(shade(number, len(LAYERS)), f"{layer}, r = {dim}"),
+            dash=dash,
+        )
+        | plots.marked()
+        for number, layer in enumerate(LAYERS)
+        for dim, dash in zip(DIMS, ("solid", "dash"), strict=False)
+    ]
+    figure = Figure(
+        "Squares and ReLUs at equal neurons",
+        "r (r + 1) / 2 neurons each, fitted readoffs, held-out inputs; medians over draws.",
+        lines,
+        plots.layout(plots.axis("features for each axis"), plots.axis("rms error", "log")),
+    )
+    return run.result(
+        verdict(findings),
+        settings={"dims": list(DIMS), "loads": list(LOADS)},
+        claims=findings,
+        details=[Table("Errors at equal neurons", columns, rows, "Medians over draws.")],
+        notes=[
+            f"r = {' and '.join(map(str, DIMS))} axes, r (r + 1) / 2 neurons, up to {MOST_ON} "
+            "features on. The source's advantage is of how many features there may be as r grows, "
+            "at a fixed error; these sizes are far from that limit."
+        ],
+        plots=[figure],
+    )
 
 
-def _figure(values: Sequence[Values]) -> Figure:
-    data = []
-    for place, layer in enumerate(LAYERS):
-        for dim, dash in zip(DIMS, ("solid", "dash"), strict=False):
-            y = [_median(values, dim, load, layer, "rms") for load in LOADS]
-            color = shade(place, len(LAYERS))
-            trace = plots.line(list(LOADS), y, color, f"{layer}, r = {dim}")
-            data.append(trace | {"line": {"color": color, "dash": dash}} | plots.marked())
-    layout = plots.layout(plots.axis("features for each axis"), plots.axis("rms error", "log"))
-    caption = "r (r + 1) / 2 neurons each, fitted readoffs, held-out inputs; medians over draws."
-    return Figure("Squares and ReLUs at equal neurons", caption, data, layout)
-
-
-QUADRATIC_OR_RELU = Artefact(
-    name=NAME,
-    summary="quadratic against ReLU neurons for universal AND, at equal numbers",
-    source=SOURCE,
-    presets={"small": f"{SEEDS} draws at {len(DIMS)} widths; about 2 minutes"},
-    run=study,
+QUADRATIC_OR_RELU = Study(
+    "open/quadratic-or-relu",
+    "quadratic against ReLU neurons for universal AND, at equal numbers",
+    "Computation in superposition, section 1.5 (left open)",
+    {"small": f"{SEEDS} draws at {len(DIMS)} widths; about 2 minutes"},
+    grid,
+    report,
+    SEEDS,
+    question="Do quadratic neurons compute more ANDs than as many ReLU neurons?",
     first_seed=FRESH,
 )

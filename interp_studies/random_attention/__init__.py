@@ -1,15 +1,11 @@
 """Tables and figures of "Is random attention sufficient for sequence modeling?", reproduced.
 
-- `artefacts`: the names under which `interp reproduce` finds the tables and figures
-- `cells`: a cell of a table: which model on which task, and the source's figure
-- `entries`: what the seeds of a cell reached, beside the source
+- `cells`: a cell of a table: which model on which task, the source's figure and ours
 - `ordering`: whether the source's ordering of models holds
 - `table`: trains every cell, compares, judges the ordering
-- `tables`: tables 1, 2, 3, 9 and 10
+- `tables`: tables 1 to 4, 9 and 10
 - `scaling`: tables 5 and 11 and figure 2: accuracy by depth, heads and pairs
-- `memorization`: table 4
 - `figures`: figures of these tables
-- `claimed`: studies whose outcome is claims with intervals
 - `circuit`: figure 3: frozen-qk forms an induction circuit
 - `depth`: table 6: similarity of hidden states by depth
 - `covariance`: theorem 2.1: the covariance SDE

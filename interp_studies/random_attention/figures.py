@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Callable, Sequence
 
-from interp_studies.random_attention.entries import Entry
+from interp_studies.random_attention.cells import Entry
 from interp_toolkit import plots
 from interp_toolkit.plots import (
     CLASS_COLORS,
@@ -67,13 +68,13 @@ def lines(
     """
     names = list(dict.fromkeys(map(line, entries)))
     data: list[plots.Part] = []
-    for place, name in enumerate(names):
-        mine = sorted((e for e in entries if line(e) == name), key=size)
-        color, symbol = shade(place, len(names)), SYMBOLS[place % len(SYMBOLS)]
-        medians = [_scale(e) * e.median for e in mine]
-        ours = plots.line([size(e) for e in mine], medians, color, name)
-        data.append(ours | plots.marked(symbol, 8, color) | {"error_y": _spread(mine)})
-        known = [e for e in mine if e.cell.theirs is not None]
+    for number, name in enumerate(names):
+        members = sorted((e for e in entries if line(e) == name), key=size)
+        color, symbol = shade(number, len(names)), SYMBOLS[number % len(SYMBOLS)]
+        medians = [_scale(e) * e.median for e in members]
+        ours = plots.line([size(e) for e in members], medians, color, name)
+        data.append(ours | plots.marked(symbol, 8, color) | {"error_y": _spread(members)})
+        known = [e for e in members if e.cell.theirs is not None]
         if known:
             x, y = [size(e) for e in known], [_scale(e) * (e.cell.theirs or 0.0) for e in known]
             theirs = plots.line(x, y, color, f"{name}, theirs", width=1.5, dash="dash")
@@ -87,6 +88,17 @@ def lines(
     across |= plots.ticks(sizes, [f"{value:g}" for value in sizes])
     layout = plots.layout(across, _values(entries))
     return Figure(title, caption, data, layout)
+
+
+def ranged(
+    x: Sequence[int], seeds: Sequence[Sequence[float]], color: str, name: str, symbol: str
+) -> plots.Part:
+    """A line of medians over seeds with their range, from every seed's values at each x."""
+    medians = [statistics.median(values) for values in seeds]
+    above = [max(values) - m for values, m in zip(seeds, medians, strict=True)]
+    below = [m - min(values) for values, m in zip(seeds, medians, strict=True)]
+    line = plots.line(x, medians, color, name) | plots.marked(symbol, 7)
+    return line | {"error_y": plots.spread(above, below)}
 
 
 def _scale(entry: Entry) -> float:

@@ -167,7 +167,7 @@ def _learnt(claim: Claim, values: Sequence[float], sign: int) -> bool:
 
 
 def _alike(least: float, greatest: float, apart: float) -> Outcome:
-    """Of two that are alike there; least and greatest: by how much the first leads here."""
+    """The outcome of two that are alike there, by the bounds of the first's lead here."""
     if -apart <= least and greatest <= apart:
         return "reached"
     return "not_reached" if least > apart or greatest < -apart else "undecided"

@@ -5,10 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.seed_claim import SeedClaim, contrast, in_words
-from interp_studies.random_attention.cells import TableCell
-from interp_studies.random_attention.entries import Entry, tasks_down, written
+from interp_studies.claims import JudgedClaim, SeedClaim, contrast, in_words
+from interp_studies.random_attention.cells import Entry, TableCell, tasks_down, written
 from interp_studies.random_attention.figures import lines
 from interp_studies.random_attention.ordering import Claim
 from interp_studies.random_attention.table import PAPER, SeedClaims, TableStudy
@@ -74,8 +72,8 @@ def _by_depth(entries: Entries) -> list[Figure]:
 
 def _likeness_of(entry: Entry, when: str, measure: str) -> float | None:
     """The median over seeds of how alike hidden states are, where it was measured."""
-    found = [seed["likeness"][when][measure] for seed in entry.seeds if "likeness" in seed]
-    return statistics.median(found) if found else None
+    values = [seed["likeness"][when][measure] for seed in entry.seeds if "likeness" in seed]
+    return statistics.median(values) if values else None
 
 
 def _likeness_table(entries: Entries) -> list[Table]:
@@ -99,12 +97,12 @@ def _likeness_table(entries: Entries) -> list[Table]:
 
 def _collapse(entries: Entries) -> str:
     """Accuracy beside how alike hidden states are, from the shallowest to the deepest."""
-    said = []
+    clauses = []
     for member in ("random", "mixit"):
-        mine = sorted(
+        models = sorted(
             (e for e in entries if e.cell.member == member), key=lambda e: e.cell.differs["layers"]
         )
-        ends = [mine[0], mine[-1]]
+        ends = [models[0], models[-1]]
         cosines = [
             _likeness_of(e, when, "cosine") for when in ("untrained", "trained") for e in ends
         ]
@@ -113,11 +111,11 @@ def _collapse(entries: Entries) -> str:
         start, start_deep, end, end_deep = cosines
         depths = " to ".join(str(e.cell.differs["layers"]) for e in ends)
         accuracies = " to ".join(written(e.median, "share") for e in ends)
-        said.append(
+        clauses.append(
             f"{member}, {depths} layers: {start:.3f} to {start_deep:.3f} untrained and "
             f"{end:.3f} to {end_deep:.3f} trained, accuracy {accuracies}"
         )
-    return f"Mean cosine of different tokens' hidden states in these models: {'; '.join(said)}."
+    return f"Mean cosine of different tokens' hidden states in these models: {'; '.join(clauses)}."
 
 
 TABLE_5 = TableStudy(
@@ -278,12 +276,12 @@ def _fall_claims(entries: Entries) -> list[SeedClaim]:
     ]
 
 
-def _said_of_falls(findings: Sequence[JudgedClaim]) -> str:
-    said = " and ".join(
+def _falls_in_words(findings: Sequence[JudgedClaim]) -> str:
+    outcomes = " and ".join(
         f"{f.judgement} against {other} (its accuracy falls by {in_words(f)} more; {f.units})"
         for other, f in zip(AGAINST[PAPER], findings, strict=False)
     )
-    return f"That frozen-qk falls off faster with the pairs, the source's claim, is {said}."
+    return f"That frozen-qk falls off faster with the pairs, the source's claim, is {outcomes}."
 
 
 def guess(entry: Entry) -> float:
@@ -318,11 +316,11 @@ def _by_pairs(entries: Entries) -> list[Figure]:
 def _falls(entries: Entries) -> str:
     """How mixit does along the pairs, beside a guess."""
     mixit = sorted((e for e in entries if e.cell.member == "mixit"), key=most_pairs)
-    said = ", ".join(
+    by_pairs = ", ".join(
         f"{written(e.median, 'share')} at {most_pairs(e):g} (a guess: {written(guess(e), 'share')})"
         for e in mixit
     )
-    return f"MixiT by pairs at most: {said}."
+    return f"MixiT by pairs at most: {by_pairs}."
 
 
 FIGURE_2 = TableStudy(
@@ -341,6 +339,6 @@ FIGURE_2 = TableStudy(
     shape=tasks_down,
     claims=_pair_claims,
     remark=_falls,
-    over_seeds=SeedClaims(_at_an_end, {"small": 3, "paper": 3}, _fall_claims, _said_of_falls),
+    over_seeds=SeedClaims(_at_an_end, {"small": 3, "paper": 3}, _fall_claims, _falls_in_words),
     figures=_by_pairs,
 )

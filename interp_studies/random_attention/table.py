@@ -7,12 +7,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
+from interp_studies.claims import JudgedClaim, SeedClaim, judged
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim, claims_table
-from interp_studies.open.seed_claim import SeedClaim, judged
-from interp_studies.random_attention.cells import SOURCE, TableCell
-from interp_studies.random_attention.entries import (
+from interp_studies.random_attention.cells import (
+    SOURCE,
     Entry,
+    TableCell,
     by_seed,
     models_down,
     quantities,
@@ -30,11 +30,9 @@ from interp_studies.random_attention.ordering import (
     sentence,
     status_of,
 )
-from interp_studies.recipe_settings import settings_phrase
-from interp_studies.result import Quantity, StudyResult, study_provenance
-from interp_studies.texts import check_texts
+from interp_studies.result import Quantity, StudyResult
+from interp_studies.study import Grid, Plan, Study, StudyRun
 from interp_toolkit.errors import InputError
-from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
 
 Entries = Sequence[Entry]
@@ -43,26 +41,6 @@ PAPER = "paper"  # the preset in which figures, not only orderings, are held aga
 
 def _bars(entries: Entries) -> list[Figure]:
     return [bars(entries)]
-
-
-@dataclass(frozen=True)
-class TableResult(StudyResult):
-    """A table made again.
-
-    Attributes:
-        shaped: the table as the source prints it, theirs / ours.
-        claims: those with an interval over seeds, where the study makes any.
-    """
-
-    shaped: Table = field(kw_only=True)
-    claims: Sequence[JudgedClaim] = field(default=(), kw_only=True)
-
-    omit_from_json: ClassVar[frozenset[str]] = StudyResult.omit_from_json | {"shaped"}
-
-    def tables(self) -> list[Table]:
-        """As the source prints it, then as every study has them."""
-        claims = [claims_table(self.claims)] if self.claims else []
-        return [self.shaped, *claims, *super().tables()]
 
 
 @dataclass(frozen=True)
@@ -80,6 +58,25 @@ class SeedClaims:
     seeds: Mapping[str, int]
     make: Callable[[Entries], list[SeedClaim]]
     say: Callable[[Sequence[JudgedClaim]], str]
+
+
+@dataclass(frozen=True)
+class TableEvidence(Evidence):
+    """What the verdict on a table rests on.
+
+    Attributes:
+        ordering: whether the source's order holds, by group.
+        pairs: every pair that the source orders.
+        known: what must be known, by what it is of.
+        judgements: the outcome of every claim over seeds, by its words.
+    """
+
+    ordering: Mapping[str, Outcome]
+    pairs: Sequence[Judged]
+    known: Mapping[str, str]
+    judgements: Mapping[str, str]
+
+    in_tables = frozenset({"judgements"})
 
 
 @dataclass(frozen=True)
@@ -118,69 +115,105 @@ class TableStudy:
     exact: Callable[[], list[Quantity]] = list
     figures: Callable[[Entries], list[Figure]] = _bars
 
-    def artefact(self) -> Artefact:
-        """As `interp reproduce` finds it."""
-        return Artefact(
-            name=self.name,
-            summary=self.summary,
-            source=f"{SOURCE} {self.where}",
-            presets={
-                preset: f"{self._models(preset)}. {self.limits[preset]}" for preset in self.cells
-            },
-            run=self.run,
-            shares="random-attention/tables",
-        )
+    shares: ClassVar[str] = "random-attention/tables"
+    first_seed: ClassVar[int] = 0
 
-    def run(self, preset: str, seeds: int | None, runner: Runner) -> TableResult:
-        """Train, compare and judge; `seeds` overrides how many of each model."""
-        numbers = runner.seeds(seeds or self.seeds[preset])
-        plan = {
-            cell: [
-                cell.job(preset, seed, runner.device)
-                for seed in runner.seeds(seeds or self._seeds_of(cell, preset))
-            ]
-            for cell in self._cells(preset, runner)
-        }
-        jobs = {job.name: job for mine in plan.values() for job in mine}
-        check_texts(jobs.values(), runner)
-        found = runner.run(list(jobs.values()))
-        whole = [Entry(cell, [found[job.name] for job in mine]) for cell, mine in plan.items()]
-        entries = [Entry(entry.cell, entry.seeds[: len(numbers)]) for entry in whole]
-        findings = self._findings(preset, whole)
+    @property
+    def source(self) -> str:
+        """Document and table."""
+        return f"{SOURCE} {self.where}"
+
+    @property
+    def presets(self) -> Mapping[str, str]:
+        """How many models each preset trains, and what it cannot show."""
+        texts = {}
+        for preset, cells in self.cells.items():
+            own = self.seeds[preset]
+            more = sum(self._seeds_of(cell, preset) - own for cell in cells)
+            models = f"{own} × {len(cells)} models" + (f" and {more} further seeds" if more else "")
+            texts[preset] = f"{models}. {self.limits[preset]}"
+        return texts
+
+    def run(self, preset: str, seeds: int | None, runner: Runner) -> StudyResult:
+        """Train, compare and judge; see `Study.run`."""
+        study = Study(
+            *(self.name, self.summary, self.source, self.presets),
+            *(self.grid, self.report, self.seeds),
+        )
+        return study.run(preset, seeds, runner)
+
+    def grid(self, plan: Plan) -> Grid:
+        """Every cell, with the settings that the user gives.
+
+        Raises:
+            InputError: these make models alike that are compared, or do not fit.
+        """
+        grid = {}
+        for cell in self._cells(plan.preset, plan.runner):
+            seeds = plan.seeds
+            if plan.n_seeds is None:
+                seeds = plan.runner.seeds(self._seeds_of(cell, plan.preset))
+            grid[cell] = [cell.job(plan.preset, seed, plan.runner.device) for seed in seeds]
+        return grid
+
+    def report(self, run: StudyRun) -> StudyResult:
+        """The table, the ordering of its models, and the claims over seeds."""
+        whole = [Entry(cell, seeds) for cell, seeds in run.by_point.items()]
+        entries = [Entry(entry.cell, entry.seeds[: len(run.seeds)]) for entry in whole]
+        findings: list[JudgedClaim] = []
+        if self.over_seeds is not None:
+            compared = [e for e in whole if self.over_seeds.about(run.preset, e.cell)]
+            findings = judged(self.over_seeds.make(compared))
         members = ranges(entries)
         pairs = [
             judge(claim, members[claim.group][claim.first], members[claim.group][claim.second])
             for claim in self.claims(entries)
         ]
-        exact, given = self.exact(), settings_phrase(runner.given)
-        settings = {
-            "preset": preset,
-            "seeds": len(numbers),
-            "models": {name.rsplit("-seed-", 1)[0]: jobs[name].arguments for name in jobs},
-            "device": runner.device,
-            **({"given": runner.given} if runner.given else {}),
-        }
-        return TableResult(
-            probe=self.name,
-            verdict=f"{self._verdict(preset, entries, pairs, exact, findings)} {given}".rstrip(),
-            evidence=_evidence(pairs, exact, self.notes, findings),
-            provenance=study_provenance(
-                self.name, f"{SOURCE} {self.where}", settings, runner.first_seed
-            ),
-            quantities=[*quantities(entries, judged=preset == PAPER), *exact],
-            jobs=found,
-            by_seed=by_seed(entries),
-            examples=[*self.beside(entries), ordering_table(pairs), *self._known()],
-            plots=self.figures(entries),
-            shaped=self.shape(entries),
+        groups = list(dict.fromkeys(pair.claim.group for pair in pairs))
+        ordering = {g: of_group([pair for pair in pairs if pair.claim.group == g]) for g in groups}
+        exact = self.exact()
+        met = sum(bool(q.reached) for q in exact)
+        outcomes: list[Outcome] = ["reached" if q.reached else "not_reached" for q in exact]
+        verdict = [
+            sentence(pairs),
+            f"{met} of {len(exact)} parameter counts are the source's, to the last digit."
+            if exact
+            else "",
+            self.over_seeds.say(findings) if self.over_seeds else "",
+            self.remark(entries),
+            self.limits[run.preset],
+        ]
+        known = Table("What must be known", ["of", ""], [[*note] for note in self.notes.items()])
+        given = run.runner.given
+        return run.result(
+            " ".join(part for part in verdict if part),
+            settings={
+                "models": {
+                    job.name.rsplit("-seed-", 1)[0]: job.arguments
+                    for jobs in run.grid.values()
+                    for job in jobs
+                },
+                "device": run.runner.device,
+                **({"given": given} if given else {}),
+            },
+            quantities=[*quantities(entries, judged=run.preset == PAPER), *exact],
             claims=findings,
+            evidence=TableEvidence(
+                status=status_of([*ordering.values(), *outcomes]),
+                ordering=ordering,
+                pairs=pairs,
+                known=dict(self.notes),
+                judgements={f.claim: f.judgement for f in findings},
+            ),
+            first=[self.shape(entries)],
+            details=[
+                by_seed(entries),
+                *self.beside(entries),
+                ordering_table(pairs),
+                *([known] if self.notes else []),
+            ],
+            plots=self.figures(entries),
         )
-
-    def _models(self, preset: str) -> str:
-        """How many are trained, in words."""
-        cells, own = self.cells[preset], self.seeds[preset]
-        more = sum(self._seeds_of(cell, preset) - own for cell in cells)
-        return f"{own} × {len(cells)} models" + (f" and {more} further seeds" if more else "")
 
     def _seeds_of(self, cell: TableCell, preset: str) -> int:
         """How many of a cell, where the user does not say."""
@@ -188,13 +221,6 @@ class TableStudy:
         if self.over_seeds is None or not self.over_seeds.about(preset, cell):
             return own
         return max(own, self.over_seeds.seeds[preset])
-
-    def _findings(self, preset: str, entries: Entries) -> list[JudgedClaim]:
-        """What came of the claims over seeds."""
-        if self.over_seeds is None:
-            return []
-        asked = [entry for entry in entries if self.over_seeds.about(preset, entry.cell)]
-        return judged(self.over_seeds.make(asked))
 
     def _cells(self, preset: str, runner: Runner) -> list[TableCell]:
         """With what is given; raises InputError where that makes models alike that are compared."""
@@ -213,67 +239,3 @@ class TableStudy:
                 f"{self.name} compares models by their {', '.join(sorted(compared))}: leave it out"
             )
         return cells
-
-    def _verdict(
-        self,
-        preset: str,
-        entries: Entries,
-        pairs: Sequence[Judged],
-        exact: Sequence[Quantity],
-        findings: Sequence[JudgedClaim],
-    ) -> str:
-        claims = self.over_seeds.say(findings) if self.over_seeds else ""
-        parts = [sentence(pairs), _counts(exact), claims, self.remark(entries), self.limits[preset]]
-        return " ".join(part for part in parts if part)
-
-    def _known(self) -> list[Table]:
-        if not self.notes:
-            return []
-        rows = [[about, note] for about, note in self.notes.items()]
-        return [Table("What must be known", ["of", ""], rows)]
-
-
-@dataclass(frozen=True)
-class TableEvidence(Evidence):
-    """What the verdict on a table rests on.
-
-    Attributes:
-        ordering: whether the source's order holds, by group.
-        pairs: every pair that the source orders.
-        known: what must be known, by what it is of.
-        judgements: the outcome of every claim over seeds, by its words.
-    """
-
-    ordering: Mapping[str, Outcome]
-    pairs: Sequence[Judged]
-    known: Mapping[str, str]
-    judgements: Mapping[str, str]
-
-    in_tables = frozenset({"judgements"})
-
-
-def _counts(exact: Sequence[Quantity]) -> str:
-    """How many of the numbers that need no training are the source's, in a sentence."""
-    if not exact:
-        return ""
-    met = sum(bool(q.reached) for q in exact)
-    return f"{met} of {len(exact)} parameter counts are the source's, to the last digit."
-
-
-def _evidence(
-    pairs: Sequence[Judged],
-    exact: Sequence[Quantity],
-    notes: Mapping[str, str],
-    findings: Sequence[JudgedClaim],
-) -> TableEvidence:
-    groups = list(dict.fromkeys(pair.claim.group for pair in pairs))
-    ordering = {g: of_group([pair for pair in pairs if pair.claim.group == g]) for g in groups}
-    outcomes: list[Outcome] = list(ordering.values())
-    outcomes += ["reached" if q.reached else "not_reached" for q in exact]
-    return TableEvidence(
-        status=status_of(outcomes),
-        ordering=ordering,
-        pairs=pairs,
-        known=dict(notes),
-        judgements={f.claim: f.judgement for f in findings},
-    )

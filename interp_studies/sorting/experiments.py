@@ -1,20 +1,29 @@
-"""The models that the sorting study trains, and what the source says of each.
+"""The models that the sorting study trains, what the source says of each, and what is measured.
 
+A model is trained by its recipe, tested on the source's kinds of lists, searched for lists it sorts
+wrongly, and its algorithm is read.
 Source: "How do tiny transformers sort lists of small integers?" (Qi and Zhong 2023).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from interp_studies.jobs.attempt import Job
-from interp_studies.sorting.models import sorting_model
-from interp_studies.train_seed import variant_of
+from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.study import Plan
+from interp_studies.train_seed import train_seed, variant_of
+from interp_toolkit.circuits.sorting.analysis import sorting_fingerprint
+from interp_toolkit.circuits.sorting.evaluation import counterexamples, hard_lists, hardest
+from interp_toolkit.circuits.sorting.measures import sorting_evolution
 from interp_toolkit.registry import find
+from interp_toolkit.training.engine.run_files import end_run, kept_checkpoints
+from interp_toolkit.training.sorting import TESTED_ON, held_out_right
 
 SEARCHED = 1_000_000  # lists, for each model
+EXAMPLES = 3  # wrongly sorted lists that are kept of each model
 CHECKPOINTS = 12  # along training, of the first seed of experiment 1
 MIN_GREATER, ARGMAX = "min_greater_than_previous", "argmax_piecewise_linear"
 
@@ -52,30 +61,69 @@ class Experiment:
         settings.pop("seeds", None)
         return {**settings, **variant_of(self.recipe, self.variant)}
 
-    def jobs(self, preset: str, seeds: Sequence[int], device: str) -> list[Job]:
+    def jobs(self, plan: Plan) -> list[Job]:
         """A job a seed; checkpoints are kept of the first of the causal ones."""
+        settings = self.settings(plan.preset)
+        steps = find("recipes", self.recipe).config(**settings).steps
+        seeds = plan.runner.seeds(plan.n_seeds or self.seeds[plan.preset])
         return [
-            self._job(preset, seed, device, evolution=self is CAUSAL and seed == seeds[0])
+            job
             for seed in seeds
+            for job in plan.each_seed(
+                f"{self.recipe}-{self.variant or 'default'}",
+                sorting_model,
+                cost=self.cost * steps,
+                seeds=[seed],
+                recipe=self.recipe,
+                settings=settings | {"checkpoints": CHECKPOINTS}
+                if self is CAUSAL and seed == seeds[0]
+                else settings,
+                device=plan.runner.device,
+                searched=SEARCHED,
+            )
         ]
 
-    def _job(self, preset: str, seed: int, device: str, *, evolution: bool) -> Job:
-        settings = self.settings(preset)
-        if evolution:
-            settings["checkpoints"] = CHECKPOINTS
-        steps = find("recipes", self.recipe).config(**settings).steps
-        return Job(
-            name=f"{self.recipe}-{self.variant or 'default'}-seed-{seed}",
-            function=sorting_model,
-            arguments={
-                "recipe": self.recipe,
-                "settings": settings,
-                "seed": seed,
-                "device": device,
-                "searched": SEARCHED,
-            },
-            cost=self.cost * steps,
-        )
+
+def sorting_model(
+    *,
+    folder: Path,
+    recipe: str,
+    settings: Mapping[str, Any],
+    seed: int,
+    device: str,
+    searched: int,
+) -> Outcome:
+    """Train one seed and say how it sorts.
+
+    Args:
+        folder: for the training run's files.
+        recipe: "sort-causal" or one of its kin.
+        settings: what differs from the recipe's defaults.
+        seed: of the model and its batches.
+        device: where to compute.
+        searched: lists, drawn as in training, among which wrongly sorted ones are looked for.
+    """
+    config, run = train_seed(recipe, settings, seed, device, folder)
+    layout, distinct = config.layout, config.distinct
+    search = counterexamples(run.model, layout, config.source, n=searched, keep=EXAMPLES)
+    fingerprint = sorting_fingerprint(run.model, layout, distinct=distinct)
+    tests = fingerprint.accuracy
+    values: dict[str, Any] = {
+        "seed": seed,
+        "loss": tests[TESTED_ON[config.source.kind]].loss,
+        "tests": tests,
+        "search": search,
+        "algorithm": fingerprint.algorithm,
+        "algorithm_verdict": fingerprint.verdict,
+        "metrics": fingerprint.metrics,
+        "hardest": hardest(run.model, layout, hard_lists(layout, distinct), keep=EXAMPLES),
+        "held_out": held_out_right(run.model, config),
+        "curve": run.training["curve"],
+    }
+    if kept_checkpoints(folder):
+        values["evolution"] = sorting_evolution(folder, layout, distinct=distinct)
+    end_run(folder)
+    return Outcome(values, run.model, run.task, run.training)
 
 
 ADAMW_REMARK = "AdamW on a cosine; the source: Adam, its rate lowered by hand"

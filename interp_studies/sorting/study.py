@@ -11,28 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from interp_studies.jobs.runner import Runner
-from interp_studies.result import (
-    Quantity,
-    StudyResult,
-    compare,
-    missed,
-    overall,
-    shown,
-    study_provenance,
-    tally,
-)
+from interp_studies.result import Quantity, StudyResult, compare, missed, overall, shown, tally
 from interp_studies.sorting.experiments import EXPERIMENTS, SEARCHED, Experiment
-from interp_studies.sorting.figures import accuracy_by_seed, loss_curves
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
+from interp_toolkit import plots
 from interp_toolkit.circuits.sorting.figures import evolution, qk_along_training
 from interp_toolkit.circuits.sorting.measures import EvolutionStep
-from interp_toolkit.registry import Artefact
+from interp_toolkit.plots import CLASS_COLORS, CLASS_SYMBOLS, translucent
 from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.stats import clopper_pearson
 
-SOURCE = "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)"
 MILLION = 1_000_000
 TESTS = {
     "random": "random lists right",
@@ -40,57 +29,17 @@ TESTS = {
     "sets": "all sets right",
     "two_values": "lists of two values right",
 }
+SPREAD = 0.28  # in the figure the seeds of an experiment stand this far to both sides of its tick
 
-Values = Mapping[str, Any]
-Trained = Sequence[tuple[Experiment, Sequence[Values]]]
-
-
-def reproduce_sorting(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
-    """Train, test and compare; `seeds` overrides how many of each kind of model."""
-    chosen = [e for e in EXPERIMENTS if preset in e.seeds]
-    jobs = {
-        e: e.jobs(preset, runner.seeds(seeds or e.seeds[preset]), runner.device) for e in chosen
-    }
-    found = runner.run([job for mine in jobs.values() for job in mine])
-    trained = [(e, [found[job.name] for job in mine]) for e, mine in jobs.items()]
-    quantities = [q for e, values in trained for q in _quantities(e, values)]
-    settings = {
-        "preset": preset,
-        "seeds": {e.name: len(mine) for e, mine in jobs.items()},
-        "models": {e.name: {"recipe": e.recipe, **e.settings(preset)} for e in chosen},
-        "searched": SEARCHED,
-        "device": runner.device,
-    }
-    sentence = tally(quantities)
-    return StudyResult(
-        probe="sorting",
-        verdict=f"{sentence[0].upper()}{sentence[1:]} {_split_by_seed(*trained[0])}",
-        evidence=SortingStudyEvidence(
-            status=overall(quantities),
-            reason=missed(quantities),
-            algorithm={e.name: _counts(seeds) for e, seeds in trained},
-        ),
-        provenance=study_provenance("sorting", SOURCE, settings, runner.first_seed),
-        quantities=quantities,
-        jobs=found,
-        by_seed=_by_seed(trained),
-        examples=[_algorithms(trained), _failures(trained), _hardest(trained)],
-        plots=_figures(trained),
-    )
+Trained = Mapping[Experiment, Sequence[Values]]
 
 
-@dataclass(frozen=True)
-class SortingStudyEvidence(Evidence):
-    """What the verdict on the trained sorters rests on.
-
-    Attributes:
-        algorithm: how many seeds of each experiment sort by which algorithm.
-    """
-
-    algorithm: Mapping[str, str]
+def grid(plan: Plan) -> Grid:
+    """The preset's experiments."""
+    return {e: e.jobs(plan) for e in EXPERIMENTS if plan.preset in e.seeds}
 
 
-def _quantities(experiment: Experiment, seeds: Sequence[Values]) -> list[Quantity]:
+def experiment_quantities(experiment: Experiment, seeds: Sequence[Values]) -> list[Quantity]:
     """The experiment's figures, the source's beside ours."""
     name, remark = experiment.name, experiment.remark
     losses = [values["loss"] for values in seeds]
@@ -112,122 +61,206 @@ def _quantities(experiment: Experiment, seeds: Sequence[Values]) -> list[Quantit
             experiment.wrong_per_million,
             better="lower",
             unit="per million",
-            remark=_pooled(seeds),
+            remark=failures_in_words(seeds),
         )
     )
     return rows
 
 
-def _pooled(seeds: Sequence[Values]) -> str:
+def failures_in_words(seeds: Sequence[Values]) -> str:
     """How many lists the models of all seeds sort wrongly, with an exact interval."""
-    failed = sum(values["search"]["failed"] for values in seeds)
-    searched = sum(values["search"]["searched"] for values in seeds)
+    failed, searched = (sum(v["search"][key] for v in seeds) for key in ("failed", "searched"))
     low, high = (shown(MILLION * x, "per million") for x in clopper_pearson(failed, searched))
     return f"{failed:,} of {searched:,} over all seeds; 95 % interval {low} to {high}"
 
 
-def _split_by_seed(experiment: Experiment, seeds: Sequence[Values]) -> str:
+def seeds_in_words(experiment: Experiment, seeds: Sequence[Values]) -> str:
     """How the seeds of an experiment differ, in a sentence."""
     hard = [values["tests"]["hard"]["lists_right"] for values in seeds]
-    perfect = sum(_perfect(values) for values in seeds)
+    perfect = sum(sorts_all(values) for values in seeds)
     text = f"Experiment {experiment.name}: {perfect} of {len(seeds)} seeds sort every test list"
     if perfect == len(seeds):
         return f"{text}."
-    others = [h for h, values in zip(hard, seeds, strict=True) if not _perfect(values)]
+    others = [h for h, values in zip(hard, seeds, strict=True) if not sorts_all(values)]
     low, high = f"{100 * min(others):.2f}", f"{100 * max(others):.2f}"
     which = "the others" if perfect else "they"
     return f"{text}; {which} sort {low if low == high else f'{low} to {high}'} % of the hard ones."
 
 
-def _perfect(values: Values) -> bool:
+def sorts_all(values: Values) -> bool:
+    """Whether a model sorts every list of its tests."""
     return all(test["lists_right"] == 1.0 for test in values["tests"].values())
 
 
-def _by_seed(trained: Trained) -> Table:
-    columns = [
-        "experiment",
-        "seed",
-        "loss",
-        "random %",
-        "hard %",
-        "sets %",
-        "two values %",
-        "wrong",
-        "low",
-        "high",
-    ]
-    rows = []
-    for experiment, seeds in trained:
-        for values in seeds:
-            tests, search = values["tests"], values["search"]
-            shares = [100 * tests[t]["lists_right"] if t in tests else None for t in TESTS]
-            rates = [MILLION * search[key] for key in ("rate", "low", "high")]
-            row = [experiment.name, values["seed"], values["loss"], *shares, *rates]
-            rows.append([*row, values["algorithm"]])
-    caption = (
-        "Loss in nats an item, on lists as in training; wrong, low and high: wrongly sorted lists "
-        "of a million, and their 95 % interval."
-    )
-    return Table("Every seed", [*columns, "algorithm"], rows, caption)
-
-
-def _algorithms(trained: Trained) -> Table:
-    rows = [[e.name, e.algorithm, _counts(seeds)] for e, seeds in trained]
-    caption = "The verdict of the sorting analysis on each seed, beside what the source concludes."
-    return Table("Algorithm", ["experiment", "theirs", "ours, by seed"], rows, caption)
-
-
-def _counts(seeds: Sequence[Values]) -> str:
+def algorithms_in_words(seeds: Sequence[Values]) -> str:
     """The verdicts and how many seeds have them, the commonest first."""
     counts = Counter(values["algorithm"] for values in seeds).most_common()
     return ", ".join(f"{n} × {name}" for name, n in counts)
 
 
-def _failures(trained: Trained) -> Table:
-    rows = [
-        [e.name, values["seed"], *(" ".join(map(str, example[i])) for i in range(3))]
-        for e, seeds in trained
+def accuracy_figure(trained: Trained) -> Figure:
+    """Whole lists right, a point a seed, the document's figure as a line."""
+    data: list[plots.Part] = []
+    for side, test in enumerate(("random", "hard")):
+        points = []
+        x: list[float | None] = []
+        y: list[float | None] = []
+        for tick, (experiment, seeds) in enumerate(trained.items()):
+            for number, values in enumerate(seeds):
+                if test in values["tests"]:
+                    aside = SPREAD * (2 * number / (len(seeds) - 1) - 1) if len(seeds) > 1 else 0.0
+                    share = 100 * values["tests"][test]["lists_right"]
+                    points.append((tick + aside, share, values["seed"]))
+            if test in experiment.shares:
+                x += [tick - 0.4, tick + 0.4, None]
+                y += [100 * experiment.shares[test], 100 * experiment.shares[test], None]
+        marks = plots.markers(
+            [x for x, _, _ in points],
+            [y for _, y, _ in points],
+            CLASS_COLORS[side],
+            f"{test} lists",
+            symbol=CLASS_SYMBOLS[side],
+            size=9,
+        )
+        marks["text"] = [f"seed {seed}" for _, _, seed in points]
+        data.append(marks | plots.hover("%{text}: %{y:.2f} %", box="%{fullData.name}"))
+        color = translucent(CLASS_COLORS[side], 0.6)
+        line = plots.line(x, y, color, f"document, {test}", dash="dash")
+        data.append(line | plots.hover("%{y:.2f} %", box="%{fullData.name}"))
+    n = len(trained)
+    names = plots.ticks(range(n), [experiment.name for experiment in trained])
+    layout = plots.layout(
+        names | plots.BARE | {"range": [-0.5, n - 0.5]}, plots.axis("whole lists right (%)")
+    )
+    caption = (
+        "Each point is a seed, tested on 4,000 lists of a kind; the line is the document's one "
+        "model. Where points of one experiment fall into two groups, its outcome is a matter of "
+        "the seed."
+    )
+    return Figure("Accuracy by seed", caption, data, layout)
+
+
+def loss_figure(experiment: Experiment, seeds: Sequence[Values]) -> Figure:
+    """The loss along training, a line a seed, on a logarithmic scale."""
+    data = [
+        plots.line(
+            values["curve"]["step"],
+            values["curve"]["loss"],
+            CLASS_COLORS[0 if sorts_all(values) else 1],
+            f"seed {values['seed']}",
+            width=1.5,
+        )
         for values in seeds
-        for example in values["search"]["examples"]
     ]
-    columns = ["experiment", "seed", "list", "output", "sorted"]
-    return Table("Lists sorted wrongly, the first of each seed", columns, rows)
+    if experiment.loss is not None:
+        last = max(values["curve"]["step"][-1] for values in seeds)
+        data.append(plots.dashed([0, last], [experiment.loss] * 2, "document's final loss"))
+    layout = plots.layout(plots.axis("step"), plots.axis("loss (nats an item)", "log"))
+    caption = (
+        "The loss of each seed on the batch of that step: blue where the trained model sorts "
+        "every test list, orange where not."
+    )
+    return Figure(f"Loss along training: {experiment.name}", caption, data, layout)
 
 
-def _hardest(trained: Trained) -> Table:
-    rows = [
-        [
-            e.name,
-            values["seed"],
-            *(" ".join(map(str, x[k])) for k in ("given", "output")),
-            x["loss"],
-        ]
-        for e, seeds in trained
-        for values in seeds[:1]
-        for x in values["hardest"]
-    ]
-    columns = ["experiment", "seed", "list", "output", "loss"]
-    caption = "Of all sets, or of all lists of two values: the greatest loss, nats an item."
-    return Table("Lists with the greatest loss, of the first seeds", columns, rows, caption)
+@dataclass(frozen=True)
+class SortingStudyEvidence(Evidence):
+    """What the verdict on the trained sorters rests on.
+
+    Attributes:
+        algorithm: how many seeds of each experiment sort by which algorithm.
+    """
+
+    algorithm: Mapping[str, str]
 
 
-def _figures(trained: Trained) -> list[Figure]:
-    figures = [accuracy_by_seed([(e.name, e.shares, seeds) for e, seeds in trained])]
-    figures += [loss_curves(e.name, e.loss, seeds) for e, seeds in trained]
-    for _, seeds in trained:
+def report(run: StudyRun) -> StudyResult:
+    """Every experiment's figures beside the source's, every seed, and how the seeds differ."""
+    trained = run.by_point
+    models = [(e.name, values) for e, seeds in trained.items() for values in seeds]
+    quantities = [q for e, seeds in trained.items() for q in experiment_quantities(e, seeds)]
+    algorithms = {e.name: algorithms_in_words(seeds) for e, seeds in trained.items()}
+    sentence = tally(quantities)
+    figures = [accuracy_figure(trained), *(loss_figure(e, seeds) for e, seeds in trained.items())]
+    for seeds in trained.values():
         steps = [EvolutionStep(**step) for v in seeds for step in v.get("evolution", ())]
-        if steps:
-            figures += [evolution(steps), qk_along_training(steps)]
-    return figures
+        figures += [evolution(steps), qk_along_training(steps)] if steps else []
+    return run.result(
+        f"{sentence[0].upper()}{sentence[1:]} {seeds_in_words(*next(iter(trained.items())))}",
+        settings={
+            "seeds": {e.name: len(seeds) for e, seeds in trained.items()},
+            "models": {e.name: {"recipe": e.recipe, **e.settings(run.preset)} for e in trained},
+            "searched": SEARCHED,
+            "device": run.runner.device,
+        },
+        quantities=quantities,
+        evidence=SortingStudyEvidence(overall(quantities), algorithms, reason=missed(quantities)),
+        details=[
+            Table(
+                "Every seed",
+                [
+                    *("experiment", "seed", "loss", "random %", "hard %", "sets %"),
+                    *("two values %", "wrong", "low", "high", "algorithm"),
+                ],
+                [
+                    [
+                        *(name, v["seed"], v["loss"]),
+                        *(
+                            100 * v["tests"][t]["lists_right"] if t in v["tests"] else None
+                            for t in TESTS
+                        ),
+                        *(MILLION * v["search"][key] for key in ("rate", "low", "high")),
+                        v["algorithm"],
+                    ]
+                    for name, v in models
+                ],
+                "Loss in nats an item, on lists as in training; wrong, low and high: wrongly "
+                "sorted lists of a million, and their 95 % interval.",
+            ),
+            Table(
+                "Algorithm",
+                ["experiment", "theirs", "ours, by seed"],
+                [[e.name, e.algorithm, algorithms[e.name]] for e in trained],
+                "The verdict of the sorting analysis on each seed, beside what the source "
+                "concludes.",
+            ),
+            Table(
+                "Lists sorted wrongly, the first of each seed",
+                ["experiment", "seed", "list", "output", "sorted"],
+                [
+                    [name, v["seed"], *(" ".join(map(str, example[i])) for i in range(3))]
+                    for name, v in models
+                    for example in v["search"]["examples"]
+                ],
+            ),
+            Table(
+                "Lists with the greatest loss, of the first seeds",
+                ["experiment", "seed", "list", "output", "loss"],
+                [
+                    [
+                        *(e.name, seeds[0]["seed"]),
+                        *(" ".join(map(str, x[key])) for key in ("given", "output")),
+                        x["loss"],
+                    ]
+                    for e, seeds in trained.items()
+                    for x in seeds[0]["hardest"]
+                ],
+                "Of all sets, or of all lists of two values: the greatest loss, nats an item.",
+            ),
+        ],
+        plots=figures,
+    )
 
 
-SORTING = Artefact(
-    name="sorting",
-    summary="tiny transformers that sort: accuracy, loss and algorithm of three experiments",
-    source=SOURCE,
-    presets={
+SORTING = Study(
+    "sorting",
+    "tiny transformers that sort: accuracy, loss and algorithm of three experiments",
+    "How do tiny transformers sort lists of small integers? (Qi and Zhong 2023)",
+    {
         "small": "2 to 4 seeds of the three experiments and three variants",
         "paper": "8 seeds of all variants",
     },
-    run=reproduce_sorting,
+    grid,
+    report,
+    seeds=0,  # of each experiment its own
 )

@@ -3,7 +3,6 @@
 - `settings`: the constructions and sizes, and the expected errors
 - `jobs`: builds a construction and measures its errors
 - `study`: all constructions, expected beside measured
-- `figures`: pictures of `study`
 - `constructions`: the further constructions, `superposition/constructions`
 - `construction_jobs`: their measurements, one job each
 - `inclusion_exclusion`: ANDs of every fan-in from the one layer of fan-in 2
@@ -12,6 +11,4 @@
 - `skip_bigrams`: how many skip-bigrams a head can check for, `superposition/skip-bigrams`
 - `capacity`: how many features d dimensions store, `superposition/capacity`
 - `packing`: the optimisation behind `capacity`
-- `capacity_figures`: pictures of `capacity`
-- `sheet`: tables of measurements that have no counterpart in the source
 """

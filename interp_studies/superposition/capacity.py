@@ -12,7 +12,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,21 +21,19 @@ import numpy as np
 from jaxtyping import Float
 
 from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
 from interp_studies.power_law import exponent
-from interp_studies.result import (
-    Quantity,
-    StudyResult,
-    compare,
-    study_provenance,
+from interp_studies.result import StudyResult, compare
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
+from interp_studies.superposition.packing import (
+    capacity,
+    free_norms,
+    random_capacity,
+    welch_capacity,
 )
-from interp_studies.superposition.capacity_figures import capacity_figure, loss_figure, norms_figure
-from interp_studies.superposition.packing import capacity, free_norms, welch_capacity
-from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Evidence, Table
+from interp_toolkit import plots
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL, shade, translucent
+from interp_toolkit.results import Evidence, Figure, Table
 
-NAME = "superposition/capacity"
-SOURCE = "Computation in superposition, section 2"
 SEEDS = {"small": 2, "paper": 5}
 #: dimensions by power; higher powers keep so many that larger ones take too long
 DIMENSIONS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
@@ -55,9 +53,10 @@ DIMENSIONS: Mapping[str, Mapping[int, tuple[int, ...]]] = {
     },
 }
 FREE_D, FREE_N, FREE_POWERS = 8, 80, (2, 4)  # of the autoencoders with free norms
+EPSILON = 0.5  # of the random construction's line: a readout within it of the truth decides
 SLOPE_FROM = 4  # the least dimension that growth is fitted from
 
-Found = Mapping[tuple[bool, int, int], Sequence[Mapping[str, Any]]]
+ByPoint = Mapping[tuple[bool, int, int], Sequence[Values]]  # with a ReLU, power, dimension
 
 
 def capacity_job(
@@ -75,99 +74,39 @@ def free_job(*, folder: Path, power: int, d: int, n: int, seed: int) -> Outcome:
     return Outcome({"power": power, "loss": loss, "norms": norms.tolist()})
 
 
-def reproduce_capacity(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
-    """Find N for every power and dimension of the preset; `seeds` overrides how many starts."""
-    dimensions, n_seeds = DIMENSIONS[preset], seeds or SEEDS[preset]
-    jobs = {
-        (relu, power, d): [
-            _job(relu, power, d, seed, runner.device) for seed in runner.seeds(n_seeds)
-        ]
-        for relu in (True, False)
-        for power, ds in dimensions.items()
-        for d in ds
-    }
-    (seed,) = runner.seeds(1)
-    free = [
-        Job(f"free-p{p}", free_job, {"power": p, "d": FREE_D, "n": FREE_N, "seed": seed}, cost=20.0)
-        for p in FREE_POWERS
-    ]
-    values = runner.run([*(job for mine in jobs.values() for job in mine), *free])
-    found: Found = {key: [values[job.name] for job in mine] for key, mine in jobs.items()}
-    quantities = [_quantity(key, starts) for key, starts in found.items()]
-    settings = {
-        "preset": preset,
-        "seeds": n_seeds,
-        "dimensions": {str(power): list(ds) for power, ds in dimensions.items()},
-        "device": runner.device,
-    }
-    slopes = {relu: {p: slope(found, relu, p) for p in dimensions} for relu in (True, False)}
-    middle = found.get((True, 2, FREE_D), [])
-    with_relu = medians(found, relu=True)
-    return StudyResult(
-        probe=NAME,
-        verdict=f"{_verdict(found, slopes)}{judgement(with_relu)}",
-        evidence=CapacityEvidence(
-            status="described",
-            growth={
-                "relu" if relu else "linear": {str(p): value for p, value in by_power.items()}
-                for relu, by_power in slopes.items()
-            },
-            tight_frames=_tight(found),
-            laws=laws(with_relu[2]) if 2 in with_relu else {},
-            alike=alike(with_relu),
-        ),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        quantities=quantities,
-        jobs=values,
-        by_seed=_by_seed(found),
-        examples=[_growth(slopes), *_law_table(with_relu)],
-        plots=[
-            capacity_figure(medians(found, relu=True), relu=True),
-            capacity_figure(medians(found, relu=False), relu=False),
-            *([loss_figure(middle)] if middle else []),
-            norms_figure([values[job.name] for job in free], FREE_D, FREE_N),
-        ],
-    )
+def grid(plan: Plan) -> Grid:
+    """N of every power and dimension, with a ReLU and without; norms that are free."""
+    jobs: dict[tuple[bool, int, int] | tuple[str, int], list[Job]] = {}
+    for relu in (True, False):
+        for power, dimensions in DIMENSIONS[plan.preset].items():
+            for d in dimensions:
+                jobs[relu, power, d] = plan.each_seed(
+                    f"{'relu' if relu else 'linear'}-p{power}-d{d}",
+                    capacity_job,
+                    cost=float(d) ** (power / 1.5),
+                    relu=relu,
+                    power=power,
+                    d=d,
+                    device=plan.runner.device,
+                )
+    for power in FREE_POWERS:
+        arguments = {"power": power, "d": FREE_D, "n": FREE_N, "seed": plan.seeds[0]}
+        jobs["free", power] = [Job(f"free-p{power}", free_job, arguments, cost=20.0)]
+    return jobs
 
 
-def _job(relu: bool, power: int, d: int, seed: int, device: str) -> Job:
-    return Job(
-        name=f"{'relu' if relu else 'linear'}-p{power}-d{d}-seed-{seed}",
-        function=capacity_job,
-        arguments={"relu": relu, "power": power, "d": d, "seed": seed, "device": device},
-        cost=float(d) ** (power / 1.5),
-    )
-
-
-@dataclass(frozen=True)
-class CapacityEvidence(Evidence):
-    """What is said of capacity.
-
-    Attributes:
-        growth: slopes of N against d, with a ReLU and without, by power.
-        tight_frames: whether the vectors found are tight frames.
-        laws: of N at p = 2 with a ReLU: by law, its constants and the scatter (see `laws`).
-        alike: dimensions at which two powers keep as many, with the powers.
-    """
-
-    growth: Mapping[str, Any]
-    tight_frames: Any
-    laws: Mapping[str, Any]
-    alike: Sequence[Sequence[int]]
-
-
-def medians(found: Found, *, relu: bool) -> dict[int, dict[int, float]]:
+def medians(by_point: ByPoint, *, relu: bool) -> dict[int, dict[int, float]]:
     """The median N over starts, by power and dimension."""
     by_power: dict[int, dict[int, float]] = {}
-    for (with_relu, power, d), starts in found.items():
+    for (with_relu, power, d), starts in by_point.items():
         if with_relu == relu:
             by_power.setdefault(power, {})[d] = float(statistics.median(v["N"] for v in starts))
     return by_power
 
 
-def slope(found: Found, relu: bool, power: int) -> float | None:
+def slope(by_point: ByPoint, relu: bool, power: int) -> float | None:
     """The exponent k of N ~ d^k, least squares on logarithms, from SLOPE_FROM on; None: too few."""
-    points = {d: n for d, n in medians(found, relu=relu)[power].items() if d >= SLOPE_FROM}
+    points = {d: n for d, n in medians(by_point, relu=relu)[power].items() if d >= SLOPE_FROM}
     return exponent(points.keys(), points.values()) if len(points) > 1 else None
 
 
@@ -182,18 +121,18 @@ def laws(by_d: Mapping[int, float]) -> dict[str, dict[str, float]]:
     if len(points) < 4:
         return {}
     d, n = np.array(points, dtype=float).T
-    found = {}
+    fitted = {}
     for name, shape in (("a d", d), ("a d ln d", d * np.log(d))):
         ones, left = np.ones((len(d), 1)), np.log(n / shape)
-        found[name] = {"a": float(np.exp(left.mean())), "scatter": _left_out(ones, left)}
+        fitted[name] = {"a": float(np.exp(left.mean())), "scatter": _left_out(ones, left)}
     for name, of, x in (("a d^k", "k", np.log(d)), ("a g^d", "g", d)):
         steep, constant = np.polyfit(x, np.log(n), 1)
-        found[name] = {
+        fitted[name] = {
             "a": float(np.exp(constant)),
             of: float(steep if of == "k" else np.exp(steep)),
             "scatter": _left_out(np.column_stack([np.ones(len(d)), x]), np.log(n)),
         }
-    return found
+    return fitted
 
 
 def _left_out(
@@ -234,63 +173,53 @@ def judgement(by_power: Mapping[int, Mapping[int, float]]) -> str:
     falls = all(after <= before for before, after in itertools.pairwise(ratios))
     steps = "falls with every dimension measured" if falls else "does not fall throughout"
     where = ", ".join(f"d = {d} (p = {p} and {q})" for d, p, q in alike(by_power)) or "nowhere"
+    known = {p: by_point for p, by_d in by_power.items() if (by_point := laws(by_d))}
+    power = [p for p, f in known.items() if f["a d^k"]["scatter"] < f["a g^d"]["scatter"]]
+    foretold = ", ".join(
+        f"{by} for p = {' and '.join(map(str, those))}"
+        for by, those in (
+            ("a power of d foretells N better than an exponential", power),
+            ("an exponential better", [p for p in known if p not in power]),
+            ("too few dimensions tell", [p for p in by_power if p not in known]),
+        )
+        if those
+    )
     steady = [p for p, by_d in by_power.items() if len(by_d) > 2 and still_exponential(by_d)]
     return (
         f" Of the source's O(d ln d) at p = 2: N / (d ln d) {steps}, from {ratios[0]:.2f} at d = "
         f"{dimensions[0]} to {ratios[-1]:.2f} at {dimensions[-1]}, which bounds no larger d; "
         f"each ln N is foretold from the others best by {best}, to {scatter[best]:.3f}, and to "
         f"{scatter['a d ln d']:.3f} by a d ln d. Of its conjecture, the minimum of an exponential "
-        f"that does not depend on p and a polynomial that does: {_fitting(by_power)}; two "
+        f"that does not depend on p and a polynomial that does: {foretold}; two "
         f"neighbouring powers keep as many at {where}; ln N keeps its slope for "
         f"{', '.join(f'p = {p}' for p in steady) or 'no p'}."
     )
 
 
-def _fitting(by_power: Mapping[int, Mapping[int, float]]) -> str:
-    """Which p a power of d foretells better than an exponential, and which not."""
-    fitted = {p: laws(by_d) for p, by_d in by_power.items()}
-    known = {p: found for p, found in fitted.items() if found}
-    power = [p for p, f in known.items() if f["a d^k"]["scatter"] < f["a g^d"]["scatter"]]
-    groups = (
-        ("a power of d foretells N better than an exponential", power),
-        ("an exponential better", [p for p in known if p not in power]),
-        ("too few dimensions tell", [p for p in fitted if p not in known]),
-    )
-    return ", ".join(
-        f"{said} for p = {' and '.join(map(str, those))}" for said, those in groups if those
-    )
+def counts_in_words(
+    relu: Mapping[int, Mapping[int, float]], slopes: Iterable[float | None], tight: bool | None
+) -> str:
+    """How many features are kept, and how that grows.
 
-
-def _quantity(key: tuple[bool, int, int], starts: Sequence[Mapping[str, Any]]) -> Quantity:
-    relu, power, d = key
-    remark = ""
-    if not relu and power % 2 == 0:
-        remark = f"Welch's bound turns at {welch_capacity(d, power):,.4g}"
-    ours = [float(values["N"]) for values in starts]
-    of = f"p = {power}, {'ReLU' if relu else 'linear'}"
-    return compare(of, f"N at d = {d}", ours, unit="", remark=remark)
-
-
-def _tight(found: Found) -> bool | None:
-    """Whether a linear output at p = 2 keeps exactly d everywhere, as it must; None: not run."""
-    kept = [
-        all(v["N"] == d for v in starts) for (r, p, d), starts in found.items() if not r and p == 2
-    ]
-    return all(kept) if kept else None
-
-
-def _verdict(found: Found, slopes: Mapping[bool, Mapping[int, float | None]]) -> str:
-    relu = medians(found, relu=True)
+    Args:
+        relu: the median N with a ReLU, by power and dimension.
+        slopes: its exponents, by power.
+        tight: whether a linear output at p = 2 keeps exactly d everywhere.
+    """
     shared = max(set.intersection(*(set(by_d) for by_d in relu.values())))
     counts = ", ".join(f"{by_d[shared]:g} at p = {power}" for power, by_d in relu.items())
-    growth = ", ".join(f"{k:.2f}" for k in slopes[True].values() if k is not None)
+    growth = ", ".join(f"{k:.2f}" for k in slopes if k is not None)
     text = f"With a ReLU, {shared} dimensions keep {counts}"
     if growth:
         text += f"; from d = {SLOPE_FROM} on N grows as d to the power {growth}, in that order"
     if 2 in relu:
-        first, last = min(d for d in relu[2] if d >= SLOPE_FROM), max(relu[2])
-        text += f"; at p = 2 {_ratios(relu[2], first)}, {_ratios(relu[2], last)}"
-    if _tight(found):
+        ratios = ", ".join(
+            f"N is {n / d:.2f} d or {n / (d * math.log(d)):.2f} d ln d at d = {d}"
+            for d in (min(d for d in relu[2] if d >= SLOPE_FROM), max(relu[2]))
+            for n in [relu[2][d]]
+        )
+        text += f"; at p = 2 {ratios}"
+    if tight:
         text += "; without the ReLU p = 2 keeps exactly d"
     return (
         f"{text}. These are the best directions that Adam finds from random starts; the source "
@@ -298,56 +227,213 @@ def _verdict(found: Found, slopes: Mapping[bool, Mapping[int, float | None]]) ->
     )
 
 
-def _ratios(by_d: Mapping[int, float], d: int) -> str:
-    """N beside d and beside d ln d, at one dimension."""
-    n = by_d[d]
-    return f"N is {n / d:.2f} d or {n / (d * math.log(d)):.2f} d ln d at d = {d}"
-
-
-def _by_seed(found: Found) -> Table:
-    rows = [
-        ["ReLU" if relu else "linear", power, d, values["seed"], values["N"], min(values["loss"])]
-        for (relu, power, d), starts in found.items()
-        for values in starts
+def capacity_figure(by_power: Mapping[int, Mapping[int, float]], *, relu: bool) -> Figure:
+    """N against d, a line a power, on logarithmic scales, with what is known."""
+    data = [
+        plots.line(by_d, by_d.values(), shade(number, len(by_power)), f"p = {power}")
+        | plots.marked(plots.symbol(number), size=8)
+        for number, (power, by_d) in enumerate(by_power.items())
     ]
-    caption = "Loss: beside that of keeping no input, each of which costs 1."
-    return Table("Every start", ["output", "p", "d", "seed", "N", "loss at N"], rows, caption)
-
-
-def _growth(slopes: Mapping[bool, Mapping[int, float | None]]) -> Table:
-    rows = [
-        ["ReLU" if relu else "linear", power, exponent, power / 2]
-        for relu, by_power in slopes.items()
-        for power, exponent in by_power.items()
+    dimensions = sorted({d for by_d in by_power.values() for d in by_d})
+    largest = max(n for by_d in by_power.values() for n in by_d.values())
+    random = [(d, random_capacity(d, EPSILON)) for d in dimensions]
+    lines = [(f"random directions, ε = {EPSILON:g}", [(d, n) for d, n in random if n <= largest])]
+    if relu:
+        lines.append(("d ln d", [(d, d * math.log(d)) for d in dimensions]))
+    else:
+        lines += [
+            (f"Welch, p = {p}", [(d, welch_capacity(d, p)) for d in by_d])
+            for p, by_d in by_power.items()
+            if p % 2 == 0
+        ]
+    dashes = ("dash", "dot", "dashdot", "longdash", "longdashdot")
+    data += [
+        plots.line(
+            [d for d, _ in points],
+            [n for _, n in points],
+            NEUTRAL,
+            name,
+            width=1.5,
+            dash=dashes[number % len(dashes)],
+        )
+        for number, (name, points) in enumerate(lines)
     ]
-    caption = (
-        f"Least squares on logarithms, from d = {SLOPE_FROM} on. Random directions have a mean "
-        "|cosine|^p of order d^(-p/2), so that N is of order d^(p/2) or more in the end; exponents "
-        "below p/2 say that these dimensions are not yet large."
+    layout = plots.layout(
+        plots.axis("dimensions d", "log"), plots.axis("inputs worth keeping, N", "log")
     )
-    return Table("Growth: N ~ d^k", ["output", "p", "k", "p/2"], rows, caption)
-
-
-def _law_table(by_power: Mapping[int, Mapping[int, float]]) -> list[Table]:
-    fitted = laws(by_power[2]) if 2 in by_power else {}
-    rows = [
-        [name, law["a"], law.get("k"), law.get("g"), law["scatter"]] for name, law in fitted.items()
-    ]
-    caption = (
-        f"With a ReLU, from d = {SLOPE_FROM} on; scatter: rms of ln N about the law fitted to the "
-        "other dimensions."
+    output = "with a ReLU" if relu else "without a ReLU"
+    known = (
+        "d ln d: what the source observes at p = 2"
+        if relu
+        else "Welch: where the lower bound on the interference turns"
     )
-    columns = ["law", "a", "k", "g", "scatter"]
-    return [Table("Laws for N at p = 2", columns, rows, caption)][: len(rows)]
+    caption = (
+        f"Median over starts, {output}. {known}. Random directions: how many have all cosines "
+        f"within {EPSILON:g}, in expectation, from the exact distribution of a cosine; it grows "
+        "exponentially in d."
+    )
+    return Figure(f"How many features d dimensions store, {output}", caption, data, layout)
 
 
-CAPACITY = Artefact(
-    name=NAME,
-    summary="how many features d dimensions store: N_Lp(d) by optimisation, and ε-accuracy",
-    source=SOURCE,
-    presets={
+def loss_figure(starts: Sequence[Values]) -> Figure:
+    """The loss against how many are kept, a line a start."""
+    data = [
+        plots.line(
+            values["n"],
+            values["loss"],
+            CLASS_COLORS[number % 2],
+            f"start {values['seed']}: N = {values['N']}",
+            width=1.5,
+        )
+        | plots.marked()
+        for number, values in enumerate(starts)
+    ]
+    first = starts[0]
+    layout = plots.layout(plots.axis("inputs kept, n"), plots.axis("interference - n"))
+    caption = (
+        f"p = {first['power']}, d = {first['d']}, with a ReLU: each input kept saves 1 and "
+        "interferes with the others; N is where the sum is least. It is flat there."
+    )
+    return Figure("The loss against how many are kept", caption, data, layout)
+
+
+def norms_figure(trained: Sequence[Values], d: int, n: int) -> Figure:
+    """The norms of autoencoders that are free to choose them, a histogram a power."""
+    data = [
+        {
+            "type": "histogram",
+            "name": f"p = {values['power']}",
+            "x": values["norms"],
+            "xbins": {"start": 0, "end": 1.2, "size": 0.05},
+            "marker": {"color": translucent(CLASS_COLORS[number % 2], 0.7)},
+        }
+        for number, values in enumerate(trained)
+    ]
+    norm = plots.axis("norm of an input's direction") | {"range": [0, 1.2]}
+    layout = plots.layout(norm, plots.axis("inputs")) | {"barmode": "overlay"}
+    caption = (
+        f"{n} inputs in {d} dimensions, with a ReLU, norms trained too. Two separate groups, kept "
+        "and not kept, would make N a count; where the norms spread out or are all alike, there is "
+        "no such number, which is why N is defined with norms held at 1."
+    )
+    return Figure("Norms, where they are free", caption, data, layout)
+
+
+@dataclass(frozen=True)
+class CapacityEvidence(Evidence):
+    """What the description of capacity rests on.
+
+    Attributes:
+        growth: slopes of N against d, with a ReLU and without, by power.
+        tight_frames: whether the vectors found are tight frames.
+        laws: of N at p = 2 with a ReLU: by law, its constants and the scatter (see `laws`).
+        alike: dimensions at which two powers keep as many, with the powers.
+    """
+
+    growth: Mapping[str, Any]
+    tight_frames: Any
+    laws: Mapping[str, Any]
+    alike: Sequence[Sequence[int]]
+
+
+def report(run: StudyRun) -> StudyResult:
+    """N by power and dimension, how it grows, and what that says of the conjecture."""
+    by_point: ByPoint = {point: run.by_point[point] for point in run.by_point if point[0] != "free"}
+    free = [run.by_point["free", power][0] for power in FREE_POWERS]
+    dimensions = DIMENSIONS[run.preset]
+    slopes = {relu: {p: slope(by_point, relu, p) for p in dimensions} for relu in (True, False)}
+    relu, linear = (medians(by_point, relu=with_relu) for with_relu in (True, False))
+    outputs = {True: "ReLU", False: "linear"}
+    exact = [
+        all(v["N"] == d for v in starts)
+        for (with_relu, p, d), starts in by_point.items()
+        if not with_relu and p == 2
+    ]
+    tight = all(exact) if exact else None
+    fitted = laws(relu[2]) if 2 in relu else {}
+    law_rows = [
+        [name, *(law.get(k) for k in ("a", "k", "g", "scatter"))] for name, law in fitted.items()
+    ]
+    middle = by_point.get((True, 2, FREE_D), [])
+    return run.result(
+        counts_in_words(relu, slopes[True].values(), tight) + judgement(relu),
+        settings={
+            "dimensions": {str(power): list(ds) for power, ds in dimensions.items()},
+            "device": run.runner.device,
+        },
+        evidence=CapacityEvidence(
+            "described",
+            growth={
+                "relu" if with_relu else "linear": {str(p): k for p, k in by_power.items()}
+                for with_relu, by_power in slopes.items()
+            },
+            tight_frames=tight,
+            laws=fitted,
+            alike=alike(relu),
+        ),
+        quantities=[
+            compare(
+                f"p = {p}, {outputs[with_relu]}",
+                f"N at d = {d}",
+                [float(values["N"]) for values in starts],
+                unit="",
+                remark=""
+                if with_relu or p % 2
+                else f"Welch's bound turns at {welch_capacity(d, p):,.4g}",
+            )
+            for (with_relu, p, d), starts in by_point.items()
+        ],
+        details=[
+            Table(
+                "Every start",
+                ["output", "p", "d", "seed", "N", "loss at N"],
+                [
+                    [outputs[with_relu], p, d, values["seed"], values["N"], min(values["loss"])]
+                    for (with_relu, p, d), starts in by_point.items()
+                    for values in starts
+                ],
+                "Loss: beside that of keeping no input, each of which costs 1.",
+            ),
+            Table(
+                "Growth: N ~ d^k",
+                ["output", "p", "k", "p/2"],
+                [
+                    [outputs[with_relu], power, k, power / 2]
+                    for with_relu, by_power in slopes.items()
+                    for power, k in by_power.items()
+                ],
+                f"Least squares on logarithms, from d = {SLOPE_FROM} on. Random directions have a "
+                "mean |cosine|^p of order d^(-p/2), so that N is of order d^(p/2) or more in the "
+                "end; exponents below p/2 say that these dimensions are not yet large.",
+            ),
+            *[
+                Table(
+                    "Laws for N at p = 2",
+                    ["law", "a", "k", "g", "scatter"],
+                    law_rows,
+                    f"With a ReLU, from d = {SLOPE_FROM} on; scatter: rms of ln N about the law "
+                    "fitted to the other dimensions.",
+                )
+            ][: len(law_rows)],
+        ],
+        plots=[
+            capacity_figure(relu, relu=True),
+            capacity_figure(linear, relu=False),
+            *([loss_figure(middle)] if middle else []),
+            norms_figure(free, FREE_D, FREE_N),
+        ],
+    )
+
+
+CAPACITY = Study(
+    "superposition/capacity",
+    "how many features d dimensions store: N_Lp(d) by optimisation, and ε-accuracy",
+    "Computation in superposition, section 2",
+    {
         "small": "2 starts, up to 32 dimensions; minutes",
         "paper": "5 starts, up to 64 dimensions; the source does not say its own",
     },
-    run=reproduce_capacity,
+    grid,
+    report,
+    SEEDS,
 )

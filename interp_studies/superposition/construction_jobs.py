@@ -1,7 +1,7 @@
 """The further constructions and remarks of the source, measured: one job each, a few rows.
 
 A row is a construction at a size: its worst error, the worst after each gate's best gain and bias
-where it was measured, the root mean square, and whether all inputs were run. `all_rows` says which.
+where it was measured, the root mean square, and whether all inputs were run. `grid` says which.
 Source: "Computation in superposition", sections 1.2 to 1.5, 2 and appendix B.
 """
 
@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from scipy.optimize import linprog
 
-from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.attempt import Outcome
+from interp_studies.study import Grid, Plan
 from interp_studies.superposition.inclusion_exclusion import inclusion_exclusion_and
 from interp_studies.superposition.packing import random_capacity
 from interp_studies.superposition.partitioned import partitioned_and
@@ -369,8 +370,8 @@ TERMS = (1, 2, 4, 8)
 _UAND = {"n_features": 24, "n_neurons": 2_048, "density": 0.18}
 
 
-def all_rows(seeds: Sequence[int]) -> list[Job]:
-    """The jobs of all rows, in the order of the source's sections."""
+def grid(plan: Plan) -> Grid:
+    """All rows, in the order of the source's sections."""
     sizes = {"d_in": 128, "n_neurons": 256}
     parts: list[tuple[str, Any, dict[str, Any]]] = [
         ("combination", as_combination, _UAND),
@@ -396,8 +397,6 @@ def all_rows(seeds: Sequence[int]) -> list[Job]:
         ("affine-sum", affine_sum, {}),
         ("relu-probe", relu_probe, {"d_in": 48, "n_features": 64}),
     ]
-    return [
-        Job(f"{name}-seed-{seed}", function, {**arguments, "seed": seed})
-        for name, function, arguments in parts
-        for seed in seeds
-    ]
+    return {
+        name: plan.each_seed(name, function, **arguments) for name, function, arguments in parts
+    }

@@ -9,55 +9,17 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from interp_studies.jobs.runner import Runner
-from interp_studies.result import StudyResult, compare
-from interp_studies.superposition.construction_jobs import (
-    LOADS,
-    NOISES,
-    TERMS,
-    all_rows,
-)
-from interp_studies.superposition.sheet import sheet
+from interp_studies.result import DESCRIBED, StudyResult, compare
+from interp_studies.study import Study, StudyRun
+from interp_studies.superposition.construction_jobs import LOADS, NOISES, TERMS, grid
 from interp_toolkit import plots
 from interp_toolkit.boolean_functions import AFFINE
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
-from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 
-NAME = "superposition/constructions"
-SOURCE = "Computation in superposition, sections 1.2 to 1.5 and 2"
 SEEDS = 3
 
 Rows = Mapping[str, Sequence[Mapping[str, Any]]]  # by name, one a seed
-
-
-def reproduce_constructions(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
-    """Build and measure every row; `seeds` overrides how often."""
-    n_seeds = seeds or SEEDS
-    jobs = all_rows(runner.seeds(n_seeds))
-    found = runner.run(jobs)
-    rows: dict[str, list[Mapping[str, Any]]] = {}
-    for job in jobs:
-        for one in found[job.name]["rows"]:
-            rows.setdefault(one["name"], []).append(one)
-    quantities = [
-        compare(name, of, [float(one[of]) for one in mine], unit="")
-        for name, mine in rows.items()
-        for of in ("worst", "rms")
-    ]
-    capacity = next(v for v in found.values() if "capacity" in v)
-    return sheet(
-        NAME,
-        SOURCE,
-        runner,
-        settings={"preset": preset, "seeds": n_seeds, "dtype": "float64"},
-        verdict=verdict(rows, capacity),
-        quantities=quantities,
-        jobs=found,
-        by_seed=_by_seed(rows),
-        examples=[_table(rows), _capacity_table(capacity)],
-        plots=[_figure(rows)],
-    )
 
 
 def _median(rows: Rows, name: str, of: str) -> float:
@@ -78,7 +40,7 @@ def verdict(rows: Rows, capacity: Mapping[str, Any]) -> str:
         f"{_median(rows, f'misfires, m p / d0 = {x:g}', 'rms'):.2f} at {x:g}" for x in LOADS
     )
     exact = [
-        name for name, mine in rows.items() if mine[0]["exact"] and mine[0]["offset"] is not None
+        name for name, seeds in rows.items() if seeds[0]["exact"] and seeds[0]["offset"] is not None
     ]
     _, d, m = capacity["capacity"][-1]
     below = sum(_median(rows, name, "offset") < rows[name][0]["affine"] for name in exact)
@@ -96,71 +58,89 @@ def verdict(rows: Rows, capacity: Mapping[str, Any]) -> str:
     )
 
 
-def _table(rows: Rows) -> Table:
-    shown = [
+def report(run: StudyRun) -> StudyResult:
+    """Every row's errors, and how many f-vectors squares hold."""
+    rows: dict[str, list[Mapping[str, Any]]] = {}
+    for values in run.values:
+        for one in values["rows"]:
+            rows.setdefault(one["name"], []).append(one)
+    capacity = next(v for v in run.values if "capacity" in v)
+    errors = [
         [
-            name,
-            "all" if mine[0]["exact"] else "sampled",
-            _median(rows, name, "worst"),
-            None if mine[0]["offset"] is None else _median(rows, name, "offset"),
-            None if mine[0]["offset"] is None else mine[0]["affine"],
+            *(name, "all" if of[0]["exact"] else "sampled", _median(rows, name, "worst")),
+            *(
+                (None, None)
+                if of[0]["offset"] is None
+                else (_median(rows, name, "offset"), of[0]["affine"])
+            ),
             _median(rows, name, "rms"),
         ]
-        for name, mine in rows.items()
+        for name, of in rows.items()
     ]
-    caption = (
-        "Medians over seeds. Affine: what after offset is at least of an affine function of the "
-        "gate's bits. Misfires: interference on neurons by a feature they do not read. "
-        "Products: the source's quadratic (2), cubic (3) and chained quadratic (4) activations. "
-        "Combination: relative distance. All triples of a fan-in 3 layer: rms over triples of "
-        "their worst errors."
-    )
-    columns = ["construction", "inputs", "worst", "after offset", "affine", "rms"]
-    return Table("Constructions", columns, shown, caption)
-
-
-def _capacity_table(capacity: Mapping[str, Any]) -> Table:
-    caption = (
-        f"How many random f-vectors of r dimensions have all cosines within {capacity['cosine']:g}"
-        f", in expectation; a line through log m against sqrt(d) has slope {capacity['slope']:.3f}."
-    )
-    rows = [[r, d, float(f"{m:.4g}")] for r, d, m in capacity["capacity"]]
-    return Table("Features under squares", ["r", "neurons d", "features m"], rows, caption)
-
-
-def _by_seed(rows: Rows) -> Table:
-    shown = [
-        [name, place, one["worst"], one["offset"], one["rms"]]
-        for name, mine in rows.items()
-        for place, one in enumerate(mine)
-    ]
-    return Table("Every seed", ["construction", "draw", "worst", "after offset", "rms"], shown)
-
-
-def _figure(rows: Rows) -> Figure:
     names = list(rows)
-    columns = (
-        ("worst", CLASS_COLORS[1], "diamond"),
-        ("rms", NEUTRAL, "square"),
+    figure = Figure(
+        "Errors of the further constructions",
+        "The dashed line: the worst error, 1/4, of an affine readout of an AND of two.",
+        [
+            plots.markers(
+                [_median(rows, name, of) for name in names], names, color, of, symbol=symbol, size=8
+            )
+            for of, color, symbol in (
+                ("worst", CLASS_COLORS[1], "diamond"),
+                ("rms", NEUTRAL, "square"),
+            )
+        ],
+        plots.layout(plots.axis("error", "log"), {"automargin": True, "dtick": 1} | plots.DOWNWARD)
+        | {"shapes": [plots.at_x(AFFINE)], "height": 26 * len(names) + 120},
     )
-    data = [
-        plots.markers(
-            [_median(rows, name, of) for name in names], names, color, of, symbol=symbol, size=8
-        )
-        for of, color, symbol in columns
-    ]
-    layout = plots.layout(
-        plots.axis("error", "log"), {"automargin": True, "dtick": 1} | plots.DOWNWARD
+    return run.result(
+        verdict(rows, capacity),
+        settings={"dtype": "float64"},
+        evidence=DESCRIBED,
+        quantities=[
+            compare(name, of, [float(one[of]) for one in seeds], unit="")
+            for name, seeds in rows.items()
+            for of in ("worst", "rms")
+        ],
+        details=[
+            Table(
+                "Every seed",
+                ["construction", "draw", "worst", "after offset", "rms"],
+                [
+                    [name, draw, one["worst"], one["offset"], one["rms"]]
+                    for name, seeds in rows.items()
+                    for draw, one in enumerate(seeds)
+                ],
+            ),
+            Table(
+                "Constructions",
+                ["construction", "inputs", "worst", "after offset", "affine", "rms"],
+                errors,
+                "Medians over seeds. Affine: what after offset is at least of an affine function "
+                "of the gate's bits. Misfires: interference on neurons by a feature they do not "
+                "read. Products: the source's quadratic (2), cubic (3) and chained quadratic (4) "
+                "activations. Combination: relative distance. All triples of a fan-in 3 layer: "
+                "rms over triples of their worst errors.",
+            ),
+            Table(
+                "Features under squares",
+                ["r", "neurons d", "features m"],
+                [[r, d, float(f"{m:.4g}")] for r, d, m in capacity["capacity"]],
+                "How many random f-vectors of r dimensions have all cosines within "
+                f"{capacity['cosine']:g}, in expectation; a line through log m against sqrt(d) "
+                f"has slope {capacity['slope']:.3f}.",
+            ),
+        ],
+        plots=[figure],
     )
-    layout |= {"shapes": [plots.at_x(AFFINE)], "height": 26 * len(names) + 120}
-    caption = "The dashed line: the worst error, 1/4, of an affine readout of an AND of two."
-    return Figure("Errors of the further constructions", caption, data, layout)
 
 
-CONSTRUCTIONS = Artefact(
-    name=NAME,
-    summary="the source's further constructions and remarks, each with its error",
-    source=SOURCE,
-    presets={"small": f"{SEEDS} draws in float64; about a minute"},
-    run=reproduce_constructions,
+CONSTRUCTIONS = Study(
+    "superposition/constructions",
+    "the source's further constructions and remarks, each with its error",
+    "Computation in superposition, sections 1.2 to 1.5 and 2",
+    {"small": f"{SEEDS} draws in float64; about a minute"},
+    grid,
+    report,
+    SEEDS,
 )

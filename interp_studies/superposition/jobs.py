@@ -80,14 +80,14 @@ def _minimax(columns: np.ndarray, truth: np.ndarray) -> float:
     """The least worst |columns w - truth| over w."""
     n, k = columns.shape
     worst = np.ones((n, 1))
-    found = linprog(
+    solution = linprog(
         np.eye(k + 1)[-1],
         A_ub=np.block([[columns, -worst], [-columns, -worst]]),
         b_ub=np.concatenate([truth, -truth]),
         bounds=[(None, None)] * (k + 1),
         method="highs",
     )
-    return float(found.fun)
+    return float(solution.fun)
 
 
 def least_squares(
@@ -98,11 +98,11 @@ def least_squares(
     on = all_composites(n_features, 2)
     activations = layer.activations(torch.from_numpy(on)).numpy()
     errors = UANDReadout(ridge=ridge, n_jobs=1).fit(activations, on).errors(activations, on)
-    found = errors.epsilon()
+    epsilon = errors.epsilon()
     return Outcome(
         {
-            "worst": found.worst,
-            "worst_after_offset": found.worst_after_offset,
+            "worst": epsilon.worst,
+            "worst_after_offset": epsilon.worst_after_offset,
             "rms": _root_mean_square(list(errors.rms_by_class.values())),
         }
     )
@@ -133,14 +133,14 @@ def targeted(
     """
     gates = random_gates(n_features, n_gates, seed=seed)
     built = targeted_gates(gates, n_features, n_neurons, per_gate, d_in, seed=seed)
-    found = built.sampled_epsilon(2, seed=seed)
+    sampled = built.sampled_epsilon(2, seed=seed)
     return Outcome(
         {
-            "worst_own": found.own.worst,
-            "worst_own_after_offset": found.worst_after_common_offset,
-            "rms": found.rms_of_classes,
-            "worst": found.every.worst,
-            "worst_after_offset": found.every.worst_after_offset,
+            "worst_own": sampled.own.worst,
+            "worst_own_after_offset": sampled.worst_after_common_offset,
+            "rms": sampled.rms_of_classes,
+            "worst": sampled.every.worst,
+            "worst_after_offset": sampled.every.worst_after_offset,
         }
     )
 
@@ -231,8 +231,8 @@ def measured_means(layer: UniversalAND, n_on: int, seed: int) -> list[float]:
     on[np.arange(CLASS_ROWS)[:, None], drawn[:, :n_on]] = True
     activations = layer.layer.activations(torch.from_numpy(on))
     means = []
-    for truth, places in ((1, (0, 1)), (0, (0, n_on)), (0, (n_on, n_on + 1))):
-        pairs = torch.from_numpy(drawn[:, list(places)])
+    for truth, columns in ((1, (0, 1)), (0, (0, n_on)), (0, (n_on, n_on + 1))):
+        pairs = torch.from_numpy(drawn[:, list(columns)])
         shared = layer.connections[pairs[:, 0]] & layer.connections[pairs[:, 1]]
         sizes = shared.sum(dim=1)
         readouts = (activations * shared).sum(dim=1)[sizes > 0] / sizes[sizes > 0]

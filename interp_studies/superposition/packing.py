@@ -79,8 +79,8 @@ def capacity(
         attempt(n)
         n = max(n + 1, round(n * GROWTH))
     ordered = sorted(tried)
-    place = ordered.index(_best(tried))
-    low, high = ordered[max(0, place - 1)], ordered[min(len(ordered) - 1, place + 1)]
+    index = ordered.index(_best(tried))
+    low, high = ordered[max(0, index - 1)], ordered[min(len(ordered) - 1, index + 1)]
     for k in range(1, REFINED + 1):
         attempt(low + round(k * (high - low) / (REFINED + 1)))
     return _best(tried), dict(sorted(tried.items()))

@@ -75,9 +75,13 @@ class PartitionedAND:
         groups = np.array([self._group(gate) for gate in known])
         worst, offset, empty = np.zeros(len(known)), np.zeros(len(known)), 0
         for group in np.unique(groups):
-            mine = np.flatnonzero(groups == group)
-            found = self.parts[group].worst_errors(most_on, [known[k] for k in mine])
-            worst[mine], offset[mine], empty = found.worst, found.after_offset, empty + found.empty
+            members = np.flatnonzero(groups == group)
+            errors = self.parts[group].worst_errors(most_on, [known[k] for k in members])
+            worst[members], offset[members], empty = (
+                errors.worst,
+                errors.after_offset,
+                empty + errors.empty,
+            )
         return WorstErrors(worst, offset, empty)
 
     def as_model(self, gates: Sequence[Gate], most_on: int) -> Transformer:

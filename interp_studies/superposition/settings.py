@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from interp_studies.jobs.attempt import Job, Outcome
+from interp_studies.jobs.attempt import Outcome
 from interp_studies.superposition import jobs
 
 ALLOWED = 0.04  # beside an error's range
@@ -64,11 +64,6 @@ class Setting:
     exact: bool = True
     cost: float = 1.0
     remark: str = ""
-
-    def job(self, seed: int) -> Job:
-        """The job of one seed."""
-        name = f"{self.slug}-seed-{seed}"
-        return Job(name, self.function, {**self.arguments, "seed": seed}, self.cost)
 
 
 def _uand(
@@ -187,15 +182,3 @@ SETTINGS = (
 DENSITIES = (0.1, 0.125, 0.15, 0.2, 0.25, 0.3, 0.4, 0.5)
 WIDTHS = (512, 1_024, 2_048, 4_096, 8_192, 16_384)
 FIGURE_FEATURES, FIGURE_NEURONS = 64, 1_024
-
-
-def density_job(density: float, seed: int) -> Job:
-    """One point of the figures against density."""
-    sizes = {"n_features": FIGURE_FEATURES, "n_neurons": FIGURE_NEURONS, "density": density}
-    return Job(f"density-{density:g}-seed-{seed}", jobs.density_point, {**sizes, "seed": seed})
-
-
-def width_job(n_neurons: int, seed: int) -> Job:
-    """One point of the figure against width."""
-    sizes = {"n_features": FIGURE_FEATURES, "n_neurons": n_neurons}
-    return Job(f"width-{n_neurons}-seed-{seed}", jobs.width_point, {**sizes, "seed": seed})

@@ -16,19 +16,17 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
-from interp_studies.result import StudyResult, compare
-from interp_studies.superposition.sheet import sheet
+from interp_studies.jobs.attempt import Outcome
+from interp_studies.result import DESCRIBED, StudyResult, compare
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
 from interp_toolkit import plots
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
-from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.toys.superposition.layers.gate_model import random_unit_features
 from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
@@ -42,17 +40,14 @@ from interp_toolkit.toys.superposition.skip_bigrams.bigrams import (
     svd_head,
 )
 
-NAME = "superposition/skip-bigrams"
-SOURCE = "Computation in superposition, section 3"
 SEEDS = 3
 D_MODEL, D_HEAD, FEATURES = 128, 32, 512
 LOADS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 1.0, 2.0)  # bigrams for each of the d r numbers
 CLIQUE_RANK = 16
 CLIQUE_SIZES = (4, 8, 16, 32, 64)  # d / sqrt(r) is 32
 LONE_SIZES = (8, 32, 128, 512)  # query features to one key feature
+PARTS = ("signal", "noise", "ratio", "auc")
 IDENTITIES = (128, 256, 512, 1_024, 2_048)
-
-Values = Mapping[str, Any]
 
 
 def random_job(*, folder: Path, load: float, seed: int, sizes: tuple[int, int, int]) -> Outcome:
@@ -123,34 +118,6 @@ def _quality(
     }
 
 
-def _jobs(seeds: Sequence[int]) -> dict[str, list[Job]]:
-    sizes = {"sizes": (D_MODEL, D_HEAD, FEATURES)}
-    cliques = {"rank": CLIQUE_RANK, "d_model": D_MODEL}
-    heads = {"d_model": D_MODEL, "d_head": D_HEAD}
-    parts: dict[str, list[tuple[str, Any, dict[str, Any]]]] = {
-        "random": [(f"random-{x:g}", random_job, {"load": x, **sizes}) for x in LOADS],
-        "cliques": [
-            (f"cliques-{k}", clique_job, {"n_keys": k, "n_queries": k, **cliques})
-            for k in CLIQUE_SIZES
-        ],
-        "one key": [
-            (f"one-key-{n}", clique_job, {"n_keys": 1, "n_queries": n, **cliques})
-            for n in LONE_SIZES
-        ],
-        "identity": [
-            (f"identity-{m}", identity_job, {"n_features": m, **heads}) for m in IDENTITIES
-        ],
-    }
-    return {
-        kind: [
-            Job(f"{name}-seed-{seed}", function, {**arguments, "seed": seed})
-            for name, function, arguments in made
-            for seed in seeds
-        ]
-        for kind, made in parts.items()
-    }
-
-
 #: by kind: what its size is called, and the ratios that are shown
 KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "random": ("load", {"SVD": "svd_ratio", "projection": "projected_ratio"}),
@@ -160,50 +127,43 @@ KINDS: Mapping[str, tuple[str, Mapping[str, str]]] = {
 }
 
 
-def reproduce_bigrams(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
-    """Measure all four kinds of sets; `seeds` overrides how many draws."""
-    n_seeds = seeds or SEEDS
-    jobs = _jobs(runner.seeds(n_seeds))
-    found = runner.run([job for mine in jobs.values() for job in mine])
-    by_kind = {kind: [found[job.name] for job in mine] for kind, mine in jobs.items()}
-    quantities = [
-        compare(f"{kind}, {head}", f"signal / noise at {of} = {size:g}", ours, unit="")
-        for kind, (of, heads) in KINDS.items()
-        for head, key in heads.items()
-        for size, ours in _by_size(by_kind[kind], of, key).items()
-    ]
-    settings = {"d_model": D_MODEL, "d_head": D_HEAD, "clique_rank": CLIQUE_RANK}
-    return sheet(
-        NAME,
-        SOURCE,
-        runner,
-        settings={"preset": preset, "seeds": n_seeds, **settings},
-        verdict=_verdict(by_kind),
-        quantities=quantities,
-        jobs=found,
-        by_seed=_table(jobs, found),
-        plots=[_load_figure(by_kind["random"]), _clique_figure(by_kind)],
-    )
+def grid(plan: Plan) -> Grid:
+    """Every kind of sets, of every size."""
+    cliques = {"rank": CLIQUE_RANK, "d_model": D_MODEL}
+    points: dict[tuple[str, float | int], tuple[str, Callable[..., Outcome], dict[str, Any]]] = {}
+    for load in LOADS:
+        sizes = (D_MODEL, D_HEAD, FEATURES)
+        points["random", load] = f"random-{load:g}", random_job, {"load": load, "sizes": sizes}
+    for k in CLIQUE_SIZES:
+        sides = {"n_keys": k, "n_queries": k}
+        points["cliques", k] = f"cliques-{k}", clique_job, {**sides, **cliques}
+    for n in LONE_SIZES:
+        sides = {"n_keys": 1, "n_queries": n}
+        points["one key", n] = f"one-key-{n}", clique_job, {**sides, **cliques}
+    for m in IDENTITIES:
+        heads = {"n_features": m, "d_model": D_MODEL, "d_head": D_HEAD}
+        points["identity", m] = f"identity-{m}", identity_job, heads
+    return {
+        point: plan.each_seed(name, function, **arguments)
+        for point, (name, function, arguments) in points.items()
+    }
 
 
-def _by_size(values: Sequence[Values], of: str, key: str) -> dict[float, list[float]]:
-    by_size: dict[float, list[float]] = {}
-    for v in values:
-        by_size.setdefault(float(v[of]), []).append(float(v[key]))
-    return by_size
+ByKind = Mapping[str, Mapping[float, Sequence[Values]]]  # by kind and size, one a seed
 
 
-def _medians(values: Sequence[Values], of: str, key: str) -> dict[float, float]:
-    return {size: statistics.median(v) for size, v in _by_size(values, of, key).items()}
+def _medians(by_size: Mapping[float, Sequence[Values]], key: str) -> dict[float, float]:
+    return {size: statistics.median(v[key] for v in of) for size, of in by_size.items()}
 
 
-def _verdict(by_kind: Mapping[str, Sequence[Values]]) -> str:
-    svd = _medians(by_kind["random"], "load", "svd_ratio")
+def verdict(by_kind: ByKind) -> str:
+    """Signal to noise of each kind, at the sizes that the source speaks of."""
+    svd = _medians(by_kind["random"], "svd_ratio")
     loads = ", ".join(f"{svd[x]:.1f} at {x:g}" for x in LOADS)
-    cliques = _medians(by_kind["cliques"], "n_keys", "exact_ratio")
+    cliques = _medians(by_kind["cliques"], "exact_ratio")
     bound = round(D_MODEL / math.sqrt(CLIQUE_RANK))
-    lone = _medians(by_kind["one key"], "n_queries", "exact_ratio")
-    same = _medians(by_kind["identity"], "n", "projection_ratio")
+    lone = _medians(by_kind["one key"], "exact_ratio")
+    same = _medians(by_kind["identity"], "projection_ratio")
     first, last = min(same), max(same)
     return (
         f"Random bigrams, d = {D_MODEL}, d_head = {D_HEAD}: signal to noise {loads} bigrams a "
@@ -216,15 +176,16 @@ def _verdict(by_kind: Mapping[str, Sequence[Values]]) -> str:
     )
 
 
-def _load_figure(values: Sequence[Values]) -> Figure:
+def load_figure(values: Mapping[float, Sequence[Values]]) -> Figure:
+    """Random bigrams: signal to noise by load, and the projection's closed form."""
     data = []
-    for place, (name, key) in enumerate(KINDS["random"][1].items()):
-        points = _medians(values, "load", key)
+    for number, (name, key) in enumerate(KINDS["random"][1].items()):
+        points = _medians(values, key)
         data.append(
-            plots.line(points, points.values(), CLASS_COLORS[place], name)
-            | plots.marked(plots.symbol(place), size=8)
+            plots.line(points, points.values(), CLASS_COLORS[number], name)
+            | plots.marked(plots.symbol(number), size=8)
         )
-    expected = _medians(values, "load", "projected_expected")
+    expected = _medians(values, "projected_expected")
     data.append(plots.dashed(expected, expected.values(), "projection, closed form"))
     layout = plots.layout(
         plots.axis("bigrams for each of d x d_head numbers", "log"),
@@ -238,15 +199,17 @@ def _load_figure(values: Sequence[Values]) -> Figure:
     return Figure("Skip-bigrams by number", caption, data, layout)
 
 
-def _clique_figure(by_kind: Mapping[str, Sequence[Values]]) -> Figure:
+def clique_figure(by_kind: ByKind) -> Figure:
+    """Cliques: signal to noise by the number of bigrams, and the source's noise."""
+    values = {kind: [v for of in by_size.values() for v in of] for kind, by_size in by_kind.items()}
     data = []
-    for place, kind in enumerate(("cliques", "one key")):
-        points = sorted((v["n"], v["exact_ratio"]) for v in by_kind[kind])
+    for number, kind in enumerate(("cliques", "one key")):
+        points = sorted((v["n"], v["exact_ratio"]) for v in values[kind])
         name = "k x k" if kind == "cliques" else "one key feature"
         x, y = zip(*points, strict=True)
-        symbol = plots.symbol(place)
-        data.append(plots.markers(x, y, CLASS_COLORS[place], name, symbol=symbol, size=8))
-    bound = sorted({(v["n"], 1 / v["source_noise"]) for v in by_kind["cliques"]})
+        symbol = plots.symbol(number)
+        data.append(plots.markers(x, y, CLASS_COLORS[number], name, symbol=symbol, size=8))
+    bound = sorted({(v["n"], 1 / v["source_noise"]) for v in values["cliques"]})
     x, y = zip(*bound, strict=True)
     data.append(plots.line(x, y, NEUTRAL, "k x k, source's noise"))
     layout = plots.layout(plots.axis("bigrams", "log"), plots.axis("signal / noise", "log"))
@@ -259,26 +222,46 @@ def _clique_figure(by_kind: Mapping[str, Sequence[Values]]) -> Figure:
     return Figure("Superposed cliques", caption, data, layout)
 
 
-def _table(jobs: Mapping[str, Sequence[Job]], found: Mapping[str, Values]) -> Table:
+def report(run: StudyRun) -> StudyResult:
+    """Signal to noise of every kind, size and head."""
+    by_kind: dict[str, dict[float, Sequence[Values]]] = {}
+    for (kind, size), values in run.by_point.items():
+        by_kind.setdefault(kind, {})[float(size)] = values
+    quantities = [
+        compare(
+            f"{kind}, {head}",
+            f"signal / noise at {of} = {size:g}",
+            [float(v[key]) for v in values],
+            unit="",
+        )
+        for kind, (of, heads) in KINDS.items()
+        for head, key in heads.items()
+        for size, values in by_kind[kind].items()
+    ]
     rows = [
-        [kind, found[job.name]["n"], job.arguments["seed"], head, *_shown(found[job.name], key)]
-        for kind, mine in jobs.items()
-        for job in mine
+        [kind, v["n"], seed, head, *(v[f"{name}_{part}"] for part in PARTS)]
+        for (kind, _), values in run.by_point.items()
+        for seed, v in zip(run.seeds, values, strict=True)
         for head, key in KINDS[kind][1].items()
+        for name in [key.removesuffix("_ratio")]
     ]
     columns = ["set", "bigrams", "seed", "head", "signal", "noise", "ratio", "AUC"]
-    return Table("Every seed", columns, rows)
+    return run.result(
+        verdict(by_kind),
+        settings={"d_model": D_MODEL, "d_head": D_HEAD, "clique_rank": CLIQUE_RANK},
+        evidence=DESCRIBED,
+        quantities=quantities,
+        details=[Table("Every seed", columns, rows)],
+        plots=[load_figure(by_kind["random"]), clique_figure(by_kind)],
+    )
 
 
-def _shown(values: Values, key: str) -> list[float]:
-    name = key.removesuffix("_ratio")
-    return [values[f"{name}_{part}"] for part in ("signal", "noise", "ratio", "auc")]
-
-
-SKIP_BIGRAMS = Artefact(
-    name=NAME,
-    summary="how many skip-bigrams a head can check: random pairs, cliques up to d², the identity",
-    source=SOURCE,
-    presets={"small": f"{SEEDS} draws in float64; seconds"},
-    run=reproduce_bigrams,
+SKIP_BIGRAMS = Study(
+    "superposition/skip-bigrams",
+    "how many skip-bigrams a head can check: random pairs, cliques up to d², the identity",
+    "Computation in superposition, section 3",
+    {"small": f"{SEEDS} draws in float64; seconds"},
+    grid,
+    report,
+    SEEDS,
 )

@@ -18,19 +18,15 @@ from typing import Any
 
 import numpy as np
 
-from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
-from interp_studies.result import StudyResult, compare
-from interp_studies.superposition.sheet import sheet
+from interp_studies.jobs.attempt import Outcome
+from interp_studies.result import DESCRIBED, StudyResult, compare
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
 from interp_toolkit import plots
 from interp_toolkit.data.composites import sample_composites
 from interp_toolkit.plots import shade
-from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.toys.superposition.constructions.stacked import random_circuit, stacked_circuit
 
-NAME = "superposition/stacking"
-SOURCE = "Computation in superposition, section 1.3"
 SEEDS = 3
 FEATURES, PER_GATE, DEPTH, MOST_ON, INPUTS = 64, 8, 6, 3, 500
 AXES = 48  # of the 64 functions of a layer, where they are in superposition
@@ -42,8 +38,6 @@ ARMS: Mapping[str, tuple[int | None, bool]] = {
     "spread f-vectors": (AXES, True),
 }
 ROUNDING = ("plain", "rounded")
-
-Values = Mapping[str, Any]
 
 
 def stacked_job(
@@ -76,58 +70,26 @@ def stacked_job(
     return Outcome(values)
 
 
-def stacked_jobs(
-    neurons: Sequence[int], seeds: Sequence[int], depth: int = DEPTH, n_inputs: int = INPUTS
-) -> list[Job]:
-    """A job for each way, width and seed."""
-    return [
-        Job(
-            f"{arm.replace(' ', '-')}-{n}-seed-{seed}",
+def stacked_grid(plan: Plan, neurons: Sequence[int]) -> Grid:
+    """A circuit in every way, of every width."""
+    return {
+        (arm, n): plan.each_seed(
+            f"{arm.replace(' ', '-')}-{n}",
             stacked_job,
-            {
-                "arm": arm,
-                "axes": axes,
-                "spread": spread,
-                "n_features": FEATURES,
-                "n_neurons": n,
-                "per_gate": PER_GATE,
-                "depth": depth,
-                "most_on": MOST_ON,
-                "n_inputs": n_inputs,
-                "seed": seed,
-            },
             cost=float(n),
+            arm=arm,
+            axes=axes,
+            spread=spread,
+            n_features=FEATURES,
+            n_neurons=n,
+            per_gate=PER_GATE,
+            depth=DEPTH,
+            most_on=MOST_ON,
+            n_inputs=INPUTS,
         )
         for arm, (axes, spread) in ARMS.items()
         for n in neurons
-        for seed in seeds
-    ]
-
-
-def reproduce_stacking(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
-    """Stack, measure, and draw; `seeds` overrides how many circuits."""
-    n_seeds = seeds or SEEDS
-    found = runner.run(stacked_jobs(NEURONS, runner.seeds(n_seeds)))
-    values = list(found.values())
-    quantities = [
-        compare(f"{arm}, {n:,} neurons, {how}", f"rms at depth {depth}", ours, unit="")
-        for arm in ARMS
-        for n in NEURONS
-        for how in ROUNDING
-        for depth in (1, DEPTH)
-        for ours in [rms_at(values, arm, n, how, depth)]
-    ]
-    return sheet(
-        NAME,
-        SOURCE,
-        runner,
-        settings={"preset": preset, "seeds": n_seeds, "neurons": list(NEURONS), "depth": DEPTH},
-        verdict=_verdict(values),
-        quantities=quantities,
-        jobs=found,
-        by_seed=_table(values),
-        plots=[stacking_figure(values, how) for how in ROUNDING],
-    )
+    }
 
 
 def rms_at(values: Sequence[Values], arm: str, n_neurons: int, how: str, depth: int) -> list[float]:
@@ -140,58 +102,76 @@ def _median(values: Sequence[Values], arm: str, n: int, how: str, depth: int) ->
     return statistics.median(rms_at(values, arm, n, how, depth))
 
 
-def _verdict(values: Sequence[Values]) -> str:
-    few, many = min(NEURONS), max(NEURONS)
-    parts = []
-    for arm in ARMS:
-        by_width = ", ".join(
-            f"{_median(values, arm, n, 'plain', DEPTH):.3f} with {n:,} neurons" for n in (few, many)
-        )
-        rounded = _median(values, arm, many, "rounded", DEPTH)
-        parts.append(f"{arm}: {by_width}, {rounded:.3f} if also rounded")
-    return (
-        f"Root mean square errors after {DEPTH} layers: {'; '.join(parts)}. On axes of their own "
-        "the errors come from neurons that gates share; in superposition from the f-vectors, which "
-        "more neurons do not mend. The source gives no figures."
-    )
-
-
 def stacking_figure(values: Sequence[Values], how: str) -> Figure:
     """The rms against depth, a line a way and width; medians over seeds."""
     data = []
-    for place, arm in enumerate(ARMS):
+    for index, arm in enumerate(ARMS):
         widths = sorted({v["n_neurons"] for v in values})
         for number, n in enumerate(widths):
             depths = range(1, len(values[0][how]) + 1)
             y = [_median(values, arm, n, how, depth) for depth in depths]
             trace = plots.line(list(depths), y, shade(number, len(widths)), f"{arm}, {n:,}")
-            dash = ("solid", "dash", "dot")[place]
+            dash = ("solid", "dash", "dot")[index]
             data.append(trace | {"line": {"color": shade(number, len(widths)), "dash": dash}})
     layout = plots.layout(plots.axis("layer"), plots.axis("rms error", "log"))
-    said = "rounded to 0 or 1 before the next layer" if how == "rounded" else "carried as they are"
+    written = (
+        "rounded to 0 or 1 before the next layer" if how == "rounded" else "carried as they are"
+    )
     caption = (
         f"{FEATURES} functions a layer, half ANDs, half XORs, {PER_GATE} neurons a gate, inputs "
-        f"with up to {MOST_ON} on; readoffs {said}. In superposition: {AXES} axes. Medians over "
+        f"with up to {MOST_ON} on; readoffs {written}. In superposition: {AXES} axes. Medians over "
         "seeds; the number is of neurons."
     )
     return Figure(f"Errors of stacked circuits, {how}", caption, data, layout)
 
 
-def _table(values: Sequence[Values]) -> Table:
+def report(run: StudyRun) -> StudyResult:
+    """What the errors are after all layers, by way, width and rounding."""
+    few, many = min(NEURONS), max(NEURONS)
+    parts = []
+    for arm in ARMS:
+        by_width = ", ".join(
+            f"{_median(run.values, arm, n, 'plain', DEPTH):.3f} with {n:,} neurons"
+            for n in (few, many)
+        )
+        rounded = _median(run.values, arm, many, "rounded", DEPTH)
+        parts.append(f"{arm}: {by_width}, {rounded:.3f} if also rounded")
     rows = [
         [v["arm"], v["n_neurons"], v["seed"], how, depth, rms, v[f"{how}_worst"][depth - 1]]
-        for v in values
+        for v in run.values
         for how in ROUNDING
         for depth, rms in enumerate(v[how], start=1)
     ]
     columns = ["way", "neurons", "seed", "readoffs", "layer", "rms", "worst"]
-    return Table("Every seed", columns, rows)
+    return run.result(
+        f"Root mean square errors after {DEPTH} layers: {'; '.join(parts)}. On axes of their own "
+        "the errors come from neurons that gates share; in superposition from the f-vectors, which "
+        "more neurons do not mend. The source gives no figures.",
+        settings={"neurons": list(NEURONS), "depth": DEPTH},
+        evidence=DESCRIBED,
+        quantities=[
+            compare(
+                f"{arm}, {n:,} neurons, {how}",
+                f"rms at depth {depth}",
+                rms_at(run.values, arm, n, how, depth),
+                unit="",
+            )
+            for arm in ARMS
+            for n in NEURONS
+            for how in ROUNDING
+            for depth in (1, DEPTH)
+        ],
+        details=[Table("Every seed", columns, rows)],
+        plots=[stacking_figure(run.values, how) for how in ROUNDING],
+    )
 
 
-STACKING = Artefact(
-    name=NAME,
-    summary="errors of stacked circuits against depth, width and rounding",
-    source=SOURCE,
-    presets={"small": f"{SEEDS} circuits of {DEPTH} layers; about a minute"},
-    run=reproduce_stacking,
+STACKING = Study(
+    "superposition/stacking",
+    "errors of stacked circuits against depth, width and rounding",
+    "Computation in superposition, section 1.3",
+    {"small": f"{SEEDS} circuits of {DEPTH} layers; about a minute"},
+    lambda plan: stacked_grid(plan, NEURONS),
+    report,
+    SEEDS,
 )

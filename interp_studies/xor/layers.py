@@ -1,29 +1,39 @@
-"""The layers that the XOR study asks: hand-set ones, and random ones with one condition changed.
+"""The layers of the XOR study, and what they separate: hand-set, random and trained ones.
 
 A random layer has dense Gaussian weights of deviation 1/√d_model, so that attention is neither
 uniform nor saturated, and learned positions. Each kind changes one condition of the theorem that
-one head cannot separate XOR, and is read where a linear probe would read it.
+one head cannot separate XOR, and is read where a linear probe would read it. Separability is
+settled with a witness either way (see `probes.estimators.separability`), never by the failure of a
+fit.
 Source: "How many attention heads do you need to do XOR?".
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
 
+from interp_studies.jobs.attempt import Outcome
+from interp_studies.train_seed import train_seed
 from interp_toolkit.data import FeatureData, truth_table
 from interp_toolkit.models.running.streaming import collect
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
+from interp_toolkit.probes.boolean import theorem
 from interp_toolkit.probes.estimators.boolean import TABLES, truth_values
 from interp_toolkit.probes.estimators.separability import Separability, check_separability
 from interp_toolkit.toys.hand_set import xor
+from interp_toolkit.training.engine.run_files import end_run
+from interp_toolkit.training.xor import loss_floor
 
+PATTERN = "blocks.0.attn.hook_pattern"
 D_MODEL, D_HEAD, D_MLP = 8, 4, 16
 QUERY, SECOND_BIT = 2, 1  # positions
 AFTER_BLOCK = "blocks.0.hook_resid_post"
@@ -122,3 +132,75 @@ def classes(
     X = collect(model, INPUTS, [hook], position)[hook].double().numpy()
     true = truth_values(TABLES[function], INPUTS.features)
     return X[true], X[~true]
+
+
+def hand_set(*, folder: Path) -> Outcome:
+    """What each hand-set layer separates; the two heads' attention and scores, by input."""
+
+    def verdict(model: Transformer, function: str) -> dict[str, Any]:
+        found = separability(model, function)
+        return {"status": found.status, "margin": found.margin if found.margin > 0 else None}
+
+    models = {name: build() for name, build in HAND_SET.items()}
+    model = xor.xor_2head()
+    read = collect(model, INPUTS, [PATTERN, "blocks.0.hook_attn_out"], QUERY)
+    scores = read["blocks.0.hook_attn_out"].sum(-1)  # along (1, 1)
+    return Outcome(
+        {
+            "verdicts": {
+                name: {f: verdict(model, f) for f in FUNCTIONS} for name, model in models.items()
+            },
+            "two_heads": {n: verdict(xor.two_heads(*v), "xor") for n, v in TWO_HEADS.items()},
+            "inputs": ["".join(str(int(b)) for b in row) for row in INPUTS.features],
+            "attention": read[PATTERN].tolist(),
+            "scores": scores.tolist(),
+        }
+    )
+
+
+def random_layers(*, folder: Path, kind: str, n_layers: int, seed: int) -> Outcome:
+    """How many random layers of a kind separate XOR; where the theorem holds, its certificates."""
+    chosen = KINDS[kind]
+    counts: Counter[str] = Counter()
+    worst = 0.0
+    for number in range(n_layers):
+        model = chosen.layer(1_000_003 * seed + number)
+        counts[separability(model, "xor", chosen.hook, chosen.position).status] += 1
+        if chosen.expected:
+            worst = max(worst, _certificate_error(model))
+    return Outcome({"kind": kind, "seed": seed, "layers": n_layers, **counts, "residual": worst})
+
+
+def _certificate_error(model: Any) -> float:
+    """The relative residual of the softmax denominators; infinite where the theorem fails."""
+    table = TABLES["xor"]
+    if theorem.why_not(model, INPUTS, table, AFTER_BLOCK, QUERY) is not None:
+        return float("inf")
+    found = theorem.denominators(model, INPUTS, table, QUERY)
+    if isinstance(found, str):
+        return float("inf")
+    X_positive, X_negative = classes(model, "xor")
+    scale = max(float(abs(X).max()) for X in (X_positive, X_negative))
+    return found.certificate(X_positive, X_negative).residual / scale
+
+
+def trained(
+    *, folder: Path, settings: Mapping[str, Any], function: str, seed: int, device: str
+) -> Outcome:
+    """One trained layer: its answers, its loss, whether its update separates the function."""
+    given = {**settings, "table": TABLES[function]}
+    config, run = train_seed("xor", given, seed, device, folder)
+    model = run.model.double()
+    with torch.no_grad():
+        logits = model(torch.as_tensor(INPUTS.token_matrix()))[:, -1]
+    answers = torch.tensor([int(bit) for bit in TABLES[function]])
+    values = {
+        "seed": seed,
+        "function": function,
+        "loss": float(torch.nn.functional.cross_entropy(logits, answers)),
+        "right": int((logits.argmax(-1) == answers).sum()),
+        "floor": loss_floor(config),
+        "status": separability(model, function).status,
+    }
+    end_run(folder)
+    return Outcome(values)

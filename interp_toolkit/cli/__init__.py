@@ -14,7 +14,8 @@ One module per subcommand:
 
 Shared by them:
 
-- `options`: options that several commands have, and their parsing
+- `flags`: groups of flags that commands share, each a dataclass
+- `options`: the text of options turned into data
 - `probe_flags`: flags made from the options classes of analyses
 - `rows`: the prompts of `interp analyze`: a file, texts, or a named task
 - `outputs`: writes results to the terminal, JSON and HTML

@@ -13,8 +13,8 @@ from typing import Annotated, Any
 import typer
 
 from interp_toolkit.cli import completion, options
-from interp_toolkit.cli.outputs import show_results
-from interp_toolkit.cli.rows import RowsGiven
+from interp_toolkit.cli.flags import ModelFlags, OutputFlags, load
+from interp_toolkit.cli.rows import PromptFlags
 from interp_toolkit.errors import InputError, printable
 from interp_toolkit.models.loading.source_names import models_named
 
@@ -38,116 +38,49 @@ def analyze(
             autocompletion=completion.of("probes"),
         ),
     ],
-    setting: Annotated[
-        list[str],
-        options.repeated(
-            "--set",
-            metavar="KEY=VALUE",
-            help="What the checkpoint does not say, such as act_fn=relu.",
-        ),
-    ],
-    given: dict[str, Any],
-    data: Annotated[
-        str | None,
-        typer.Option(
-            "--data",
-            "--prompts",
-            metavar="FILE",
-            help="Prompts with features or answers: .npz, .parquet, .jsonl; .txt: one a line.",
-        ),
-    ] = None,
-    column: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="A feature column of --data, in the function's order; default: all.",
-            show_default=False,
-        ),
-    ] = None,
-    task: Annotated[
-        str | None,
-        typer.Option(
-            metavar="NAME",
-            help="Made prompts of a behaviour, in place of --data (interp list).",
-            autocompletion=completion.of("tasks"),
-        ),
-    ] = None,
-    task_rows: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="How many rows of --task; default: 64.", show_default=False),
-    ] = None,
-    prompt: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="TEXT",
-            help="A prompt without an answer, in place of --data; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
-    text: Annotated[
-        str | None,
-        typer.Option(
-            metavar="FILE",
-            help="A text, in place of --data, which is cut into prompts of one length.",
-        ),
-    ] = None,
-    text_length: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Tokens of each piece of --text; default: 128, or what the model takes.",
-            show_default=False,
-            min=2,
-        ),
-    ] = None,
-    config: options.Config = None,
-    keys: options.Keys = None,
-    ignore: options.Ignore = None,
-    device: options.Device = "auto",
-    json: options.Json = None,
-    html: options.Html = None,
     graph: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write the graph that the analysis finds."),
     ] = None,
-    trust_remote_code: options.TrustRemoteCode = False,
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+    *,
+    prompts: PromptFlags,
+    loading: ModelFlags,
+    output: OutputFlags,
+    given: dict[str, Any],
 ) -> None:
     """Analyze a model and print verdicts with their witnesses.
 
     Every analysis has options of its own: interp analyze --probe NAME --help, interp show NAME.
     """
-    json_path = None if json == "-" else options.writable(json, "--json")
-    html_path = options.writable(html, "--html")
     graph_path = options.writable(graph, "--graph")
     models = models_named(model)
-    options.check_apart(
-        {"--json": json_path, "--html": html_path, "--graph": graph_path},
+    outputs = output.open(
         {f"the model {name}" if models[1:] else "the model": name for name in (*models, *model)}
-        | {"--data": data, "--text": text, "--config": config, "--keys": keys}
+        | {"--data": prompts.data, "--text": prompts.text}
+        | loading.files
         | options.files_among(given),
+        {"--graph": graph_path},
     )
-    if column and given.get("features") is not None:
+    if prompts.column and given.get("features") is not None:
         raise InputError("--column and --features both say what the features are; give one")
-    rows = RowsGiven(data, column or None, prompt or (), text, text_length, task, task_rows)
-    loading = options.load_options(config, setting, keys, ignore, device, trust_remote_code)
+    prompts.check()
+    how = loading.load_options()
     named = ctx.meta.get("analyses", {})
     if graph_path is not None:
         _check_graph(graph_path, named, models)
     results: list[Any] = []
     try:
-        refused = _of_all(models, named, rows, given, loading, quiet, results)
+        refused = _of_all(models, named, prompts, given, how, output.quiet, results)
     except BaseException as error:
         if results and (models[1:] or isinstance(error, KeyboardInterrupt)):  # are not lost
-            show_results(results, json, json_path, html_path, quiet)
+            outputs.show(results)
         raise
     if graph_path is not None:
         for result in results:
             if named[result.probe].graph_formats:
                 result.write_graph(graph_path)
                 print(f"graph: {graph_path}", file=sys.stderr)
-    show_results(results, json, json_path, html_path, quiet)
+    outputs.show(results)
     if refused:
         raise InputError(f"left out of {len(models)} models: {'; '.join(refused)}")
 
@@ -166,7 +99,7 @@ def _check_graph(path: Path, named: dict[str, Any], models: Sequence[str]) -> No
 def _of_all(
     models: Sequence[str],
     named: dict[str, Any],
-    rows: RowsGiven,
+    prompts: PromptFlags,
     given: dict[str, Any],
     loading: dict[str, Any],
     quiet: bool,
@@ -181,7 +114,7 @@ def _of_all(
         if models[1:] and not quiet:
             print(f"model {number} of {len(models)}: {printable(name)}", file=sys.stderr)
         try:
-            _run(name, named, rows, given, loading, quiet, results)
+            _run(name, named, prompts, given, loading, quiet, results)
         except InputError as error:
             if not models[1:]:
                 raise
@@ -194,7 +127,7 @@ def _of_all(
 def _run(
     name: str,
     named: dict[str, Any],
-    given_rows: RowsGiven,
+    prompts: PromptFlags,
     given: dict[str, Any],
     loading: dict[str, Any],
     quiet: bool,
@@ -202,10 +135,9 @@ def _run(
 ) -> None:
     """Add a model's results to `results`."""
     from interp_toolkit import analysis
-    from interp_toolkit.cli.probe_flags import checked, print_assumptions, told
+    from interp_toolkit.cli.probe_flags import checked, told
     from interp_toolkit.cli.progress import progress
     from interp_toolkit.finding import InterruptedAnalysis, shown_early
-    from interp_toolkit.models.loading.loader import load
     from interp_toolkit.options import Options, read_options
 
     chosen = checked(named, given, named=True) if named else {}
@@ -213,12 +145,10 @@ def _run(
     general = read_options(Options, everywhere, "interp analyze", as_flags=True)
     elsewhere = bool(chosen) and all(analysis.reads_features(o) for o in chosen.values())
     with progress(quiet) as say, shown_early(lambda finding: None if quiet else _early(finding)):
-        say(f"loading {printable(name)}")
-        model = load(name, progress=say, **loading)
-        print_assumptions(model, quiet)
-        rows = given_rows.read(
+        model = load(name, loading, say, quiet)
+        rows = prompts.read(
             model,
-            features_elsewhere=elsewhere,
+            columns=() if elsewhere else prompts.column or None,
             seed=general.seed,
             memory=general.memory,
             say=say,

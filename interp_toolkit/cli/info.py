@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from interp_toolkit.cli import options
+from interp_toolkit.cli.flags import ModelFlags
 from interp_toolkit.errors import InputError, printable, suggestion
 from interp_toolkit.registry import GROUPS
 
@@ -35,23 +37,23 @@ def list_names(
         console.print(table)
 
 
+@dataclass(frozen=True)
+class InfoFlags(ModelFlags):
+    """How a model is loaded, on the CPU if not told otherwise."""
+
+    device: options.Device = "cpu"
+
+
 def info(
     model: Annotated[str, typer.Argument(help="As `interp analyze` takes it.")],
-    setting: Annotated[
-        list[str],
-        options.repeated("--set", metavar="KEY=VALUE", help="What the checkpoint does not say."),
-    ],
-    keys: options.Keys = None,
-    ignore: options.Ignore = None,
-    device: options.Device = "cpu",
-    trust_remote_code: options.TrustRemoteCode = False,
+    loading: InfoFlags,
     debug: options.Debug = False,
 ) -> None:
     """Say what a checkpoint holds: shape, task, and what was assumed while loading it.
 
     Of a checkpoint that leaves settings open: what it does say, and what has to be given.
     """
-    loading = options.load_options(None, setting, keys, ignore, device, trust_remote_code)
+    how = loading.load_options()
     from interp_toolkit.cli.progress import progress
     from interp_toolkit.models.about.info import describe
     from interp_toolkit.models.loading.loader import load
@@ -59,7 +61,7 @@ def info(
 
     try:
         with progress(quiet=False) as say:
-            loaded = load(model, progress=say, **loading)
+            loaded = load(model, progress=say, **how)
     except UnsaidError as open_:
         asked = [f"--set {n}={need.example}: {need.what}" for n, need in open_.needed.items()]
         _print_rows(

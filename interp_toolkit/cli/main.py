@@ -29,6 +29,7 @@ from interp_toolkit.cli import (
     show,
     train,
 )
+from interp_toolkit.cli.flags import grouped
 from interp_toolkit.cli.probe_flags import ProbeCommand, with_probes
 from interp_toolkit.errors import InputError, printable
 from interp_toolkit.formatting import lenient
@@ -73,7 +74,7 @@ for _name in _PLUGINS.keys() & {"analyze", *_COMMANDS}:
     warnings.warn(f"a plugin's command {_name!r} is left out: the name is taken", stacklevel=1)
     del _PLUGINS[_name]
 for _name, _command in (_PLUGINS | _COMMANDS).items():
-    app.command(_name, help=_flowing(_command))(_command)
+    app.command(_name, help=_flowing(_command))(grouped(_command))
 
 
 def _version(value: bool) -> None:

@@ -1,4 +1,4 @@
-"""Options that commands share, and their text turned into data."""
+"""Options of single flags, and the text of options turned into data."""
 
 from __future__ import annotations
 
@@ -23,31 +23,6 @@ Log = Annotated[
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print verdicts only, and no progress.")]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")]
-TrustRemoteCode = Annotated[
-    bool, typer.Option("--trust-remote-code", help="Let a Hugging Face folder run its own code.")
-]
-Keys = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME|FILE.json",
-        help="Whose names the tensors have: gpt2, nanogpt, easytransformer, or a mapping.",
-        show_default=False,
-    ),
-]
-Ignore = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NAME", help="A tensor of the checkpoint to leave out.", show_default=False
-    ),
-]
-Config = Annotated[
-    str | None,
-    typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
-]
-Json = Annotated[
-    str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
-]
-Html = Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")]
 _OPTIONS_OF_LOAD = (
     "source",
     "device",
@@ -55,6 +30,11 @@ _OPTIONS_OF_LOAD = (
     "keys",
     "ignore",
 )  # what `load` takes beside settings
+
+
+def flag(help: str, *names: str, **more: Any) -> Any:
+    """An option whose default the help does not show; the other arguments are typer's."""
+    return typer.Option(*names, help=help, show_default=False, **more)
 
 
 def repeated(

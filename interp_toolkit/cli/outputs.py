@@ -19,53 +19,53 @@ class Outputs:
         html: as on the command line.
         quiet: print the verdict only, and no progress.
         read: the files that the command reads, by what they are, which may not be overwritten.
+        written: further files that the command writes, by their flags.
 
     Raises:
         InputError: a file cannot be written, or would overwrite another.
     """
 
     def __init__(
-        self, json: str | None, html: str | None, quiet: bool, read: Mapping[str, str | None]
+        self,
+        json: str | None,
+        html: str | None,
+        quiet: bool,
+        read: Mapping[str, str | None],
+        written: Mapping[str, Path | None] | None = None,
     ):
-        self._json, self._quiet = json, quiet
-        self._json_path = None if json == "-" else options.writable(json, "--json")
+        self.quiet, self._to_stdout = quiet, json == "-"
+        self._json_path = None if self._to_stdout else options.writable(json, "--json")
         self._html_path = options.writable(html, "--html")
-        options.check_apart({"--json": self._json_path, "--html": self._html_path}, read)
+        ours = {"--json": self._json_path, "--html": self._html_path}
+        options.check_apart({**ours, **(written or {})}, read)
 
     def run(self, work: Callable[[Callable[[str], None]], Any]) -> None:
         """Do the work, which is given a place to say how far it is, and show its results."""
         from interp_toolkit.cli.progress import progress
 
         began = time.monotonic()
-        with progress(self._quiet) as say:
-            found = work(say)
-        results = found if isinstance(found, list) else [found]
-        if not self._quiet:
+        with progress(self.quiet) as say:
+            results = work(say)
+        if not self.quiet:
             print(f"done in {time.monotonic() - began:.0f} s", file=sys.stderr)
-        show_results(results, self._json, self._json_path, self._html_path, self._quiet)
+        self.show(results if isinstance(results, list) else [results])
 
+    def show(self, results: list[Any]) -> None:
+        """Print the results, or their JSON where it goes to standard output, and write files."""
+        from rich.console import Console
 
-def show_results(
-    results: list[Any],
-    json: str | None,
-    json_path: Path | None,
-    html_path: Path | None,
-    quiet: bool,
-) -> None:
-    """Print the results, or their JSON where `json` is "-", and write the files asked for."""
-    from rich.console import Console
+        from interp_toolkit.report.console import render
+        from interp_toolkit.report.files import write_json
 
-    from interp_toolkit.report.console import render
-    from interp_toolkit.report.files import write_json
-
-    to_stdout = json == "-"
-    try:
-        if not (to_stdout and quiet):
-            render(results, Console(stderr=to_stdout, highlight=False), quiet=quiet or to_stdout)
-        if to_stdout:
-            write_json(results, "-")
-    finally:  # the files are written although the reader of the output may have left
-        _write(results, json_path, html_path)
+        to_stdout = self._to_stdout
+        try:
+            if not (to_stdout and self.quiet):
+                console = Console(stderr=to_stdout, highlight=False)
+                render(results, console, quiet=self.quiet or to_stdout)
+            if to_stdout:
+                write_json(results, "-")
+        finally:  # the files are written although the reader of the output may have left
+            _write(results, self._json_path, self._html_path)
 
 
 def _write(results: list[Any], json_path: Path | None, html_path: Path | None) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from interp_toolkit.cli.flags import grouped
 from interp_toolkit.errors import InputError
 
 if TYPE_CHECKING:
@@ -93,6 +94,7 @@ def with_probes(command: Callable[..., Any], known: Mapping[str, Analysis]) -> C
         command: its keyword `given` gets what the flags say, by the options' fields.
         known: analyses by name; none: no flag beside the command's own.
     """
+    command = grouped(command)
     parameters = [
         p
         for name, p in inspect.signature(command, eval_str=True).parameters.items()

@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
+
+from interp_toolkit.cli import completion, options
 from interp_toolkit.errors import InputError, printable
 
 if TYPE_CHECKING:
@@ -22,46 +25,44 @@ TEXT_LENGTH = 128
 
 
 @dataclass(frozen=True)
-class RowsGiven:
-    """Where the rows come from; one source at most.
+class TaskFlags:
+    """Prompts with answers: a file, or a named task's."""
 
-    Attributes:
-        data: a file of prompts.
-        column: its features to read.
-        prompt: plain texts.
-        text: a file of text, to be cut into pieces.
-        text_length: tokens of a piece; None: as many as the model takes, `TEXT_LENGTH` at most.
-        task: the name of a task.
-        task_rows: how many rows of it; None: its default.
+    data: Annotated[
+        str | None,
+        typer.Option(
+            "--data",
+            "--prompts",
+            metavar="FILE",
+            help="Prompts with features or answers: .npz, .parquet, .jsonl; .txt: one a line.",
+        ),
+    ] = None
+    task: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Made prompts of a behaviour, in place of --data (interp list).",
+            autocompletion=completion.of("tasks"),
+        ),
+    ] = None
+    task_rows: Annotated[
+        int | None, options.flag("How many rows of --task; default: 64.", metavar="N")
+    ] = None
 
-    Raises InputError where two sources are given, or an option of one that is not.
-    """
+    @property
+    def sources(self) -> Mapping[str, Any]:
+        """Where rows can come from, by flag."""
+        return {"--data": self.data, "--task": self.task}
 
-    data: str | None = None
-    column: Sequence[str] | None = None
-    prompt: Sequence[str] = ()
-    text: str | None = None
-    text_length: int | None = None
-    task: str | None = None
-    task_rows: int | None = None
-
-    def __post_init__(self) -> None:
-        sources = {
-            "--data": self.data,
-            "--prompt": self.prompt,
-            "--text": self.text,
-            "--task": self.task,
-        }
-        given = [flag for flag, value in sources.items() if value]
+    def check(self) -> None:
+        """Raise InputError where two sources are given, or an option of one that is not."""
+        given = [flag for flag, value in self.sources.items() if value]
         if len(given) > 1:
             raise InputError(f"{' and '.join(given)} both say what the rows are; give one")
-        if self.column and self.data is None:
-            raise InputError("--column chooses features of --data, which is not given")
-        if self.text_length is not None and self.text is None:
-            raise InputError("--text-length is of the pieces of --text, which is not given")
         if self.task_rows is not None and self.task is None:
             raise InputError("--task-rows says how many rows of --task, which is not given")
-        for flag, file in (("--data", self.data), ("--text", self.text)):
+        for flag in ("--data", "--text"):
+            file = self.sources.get(flag)
             if file is not None and not os.path.exists(file):
                 raise InputError(f"{flag} {file}: there is no such file")
         if self.task is not None:
@@ -73,25 +74,103 @@ class RowsGiven:
         self,
         model: Any,
         *,
-        features_elsewhere: bool,
         seed: int,
         memory: int | str | None,
         say: Callable[[str], None],
         quiet: bool,
+        columns: Sequence[str] | None = None,
     ) -> FeatureData | None:
         """The rows for this model; None where the analyses are left to make their own.
 
-        Raises InputError as the source does; for a task, where the model is not seen to do it.
+        Args:
+            model: that is asked first whether it does the task.
+            seed: of a task's rows.
+            memory: bound on what is held at once.
+            say: reports progress.
+            quiet: print nothing of the task.
+            columns: features of --data to read; None: all.
+
+        Raises:
+            InputError: as the source does; for a task, where the model is not seen to do it.
         """
+        if self.task is None:
+            return self._given(model, columns)
+        from interp_toolkit.circuits.behaviour.at_home import checked_home
+        from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
+        from interp_toolkit.tasks.rows import ROWS, task
+
+        rows = ROWS if self.task_rows is None else self.task_rows
+        data = task(model, self.task, rows=rows, seed=seed)
+        say(f"does the model do {self.task}?")
+        home = checked_home(model, prompts_from_data(data, model), memory)
+        if not quiet:
+            print(f"{self.task}: {printable(home.said)}", file=sys.stderr)
+        return data
+
+    def _given(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:
         from interp_toolkit import analysis
 
-        if self.task is not None:
-            return self._made(model, seed, memory, say, quiet)
+        return analysis.as_data(self.data, model, columns)
+
+
+@dataclass(frozen=True)
+class PromptFlags(TaskFlags):
+    """Prompts of any kind."""
+
+    column: Annotated[
+        list[str] | None,
+        options.flag(
+            "A feature column of --data, in the function's order; default: all.", metavar="NAME"
+        ),
+    ] = None
+    prompt: Annotated[
+        list[str] | None,
+        options.flag(
+            "A prompt without an answer, in place of --data; may be repeated.", metavar="TEXT"
+        ),
+    ] = None
+    text: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE",
+            help="A text, in place of --data, which is cut into prompts of one length.",
+        ),
+    ] = None
+    text_length: Annotated[
+        int | None,
+        options.flag(
+            "Tokens of each piece of --text; default: 128, or what the model takes.",
+            metavar="N",
+            min=2,
+        ),
+    ] = None
+
+    @property
+    def sources(self) -> Mapping[str, Any]:
+        """Where rows can come from, by flag."""
+        return {
+            "--data": self.data,
+            "--prompt": self.prompt,
+            "--text": self.text,
+            "--task": self.task,
+        }
+
+    def check(self) -> None:
+        """Raise InputError where two sources are given, or an option of one that is not."""
+        if self.column and self.data is None:
+            raise InputError("--column chooses features of --data, which is not given")
+        if self.text_length is not None and self.text is None:
+            raise InputError("--text-length is of the pieces of --text, which is not given")
+        super().check()
+
+    def _given(self, model: Any, columns: Sequence[str] | None) -> FeatureData | None:
+        from interp_toolkit import analysis
+
         if self.prompt:
-            return analysis.as_data(list(self.prompt), model)
+            return analysis.as_data(self.prompt, model)
         if self.text is not None:
             return self._pieces(self.text, model)
-        return analysis.as_data(self.data, model, () if features_elsewhere else self.column)
+        return super()._given(model, columns)
 
     def _pieces(self, file: str, model: Any) -> FeatureData:
         from interp_toolkit.data.text.prompts import data_from_prose, read_text
@@ -103,24 +182,3 @@ class RowsGiven:
         tokenizer = getattr(model, "tokenizer", None)
         found = data_from_prose(read_text(file), tokenizer, length, file)
         return found.check_vocabulary(model.cfg.d_vocab)
-
-    def _made(
-        self,
-        model: Any,
-        seed: int,
-        memory: int | str | None,
-        say: Callable[[str], None],
-        quiet: bool,
-    ) -> FeatureData:
-        from interp_toolkit.circuits.behaviour.at_home import checked_home
-        from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
-        from interp_toolkit.tasks.rows import ROWS, task
-
-        assert self.task is not None
-        rows = ROWS if self.task_rows is None else self.task_rows
-        data = task(model, self.task, rows=rows, seed=seed)
-        say(f"does the model do {self.task}?")
-        home = checked_home(model, prompts_from_data(data, model), memory)
-        if not quiet:
-            print(f"{self.task}: {printable(home.said)}", file=sys.stderr)
-        return data

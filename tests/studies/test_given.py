@@ -93,7 +93,7 @@ def made_run(
 
 
 def test_the_circuit_has_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [job] = planned(circuit.NAME, {"retrieval": {"steps": "50"}}, tmp_path, monkeypatch)
+    [job] = planned(circuit.FIGURE_3.name, {"retrieval": {"steps": "50"}}, tmp_path, monkeypatch)
     assert job["settings"]["steps"] == 50
     assert job["settings"]["variant"] == "frozen-qk"
 

@@ -100,7 +100,7 @@ def test_tables_json_and_page() -> None:
         provenance=study_provenance("p", "somewhere", {"preset": "small"}, 0),
         quantities=rows,
         jobs={"job": {"x": 1.5}},
-        by_seed=Table("Every seed", ["seed"], [[0]]),
+        details=[Table("Every seed", ["seed"], [[0]])],
     )
     assert result.status == "reached"
     assert result.tables()[0].rows[0][:7] == [
@@ -117,7 +117,7 @@ def test_tables_json_and_page() -> None:
     assert data["quantities"][2]["expected"] == [0.25, 0.5]
     assert data["jobs"] == {"job": {"x": 1.5}}
     assert data["provenance"]["model"]["kind"] == "study"
-    assert "by_seed" not in data
+    assert "details" not in data
     documented = json.loads(SCHEMA_FILE.read_text())["$defs"]["quantity"]
     assert list(data["quantities"][0]) == list(documented["properties"]) == documented["required"]
     assert "Theirs beside ours" in to_html([result])

@@ -2,5 +2,4 @@
 
 - `job`: one model, and its circuit before and after training
 - `study`: the seeds together, and the outcome
-- `figures`: scores by head, attention patterns
 """

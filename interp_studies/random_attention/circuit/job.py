@@ -149,23 +149,23 @@ def full_rows(task: Retrieval, n_rows: int) -> TaskRows:
 
 def scores(model: Transformer, rows: TaskRows) -> list[dict[str, Any]]:
     """Every head under every detector, on rows of the task."""
-    found: HeadScores = detect(model, rows.tokens, [PREVIOUS, RETRIEVING, *GENERAL])
+    scored: HeadScores = detect(model, rows.tokens, [PREVIOUS, RETRIEVING, *GENERAL])
     kept = ("detector", "layer", "head", "score", "uniform", "p_adjusted", "detected")
-    return [{key: row[key] for key in kept} for row in found.to_frame().to_dict("records")]
+    return [{key: row[key] for key in kept} for row in scored.to_frame().to_dict("records")]
 
 
 def parts_of(scored: Sequence[Mapping[str, Any]]) -> dict[str, list[Head]]:
     """The heads that are detected: of the first layer as looking back, of later ones as asking."""
-    found = [s for s in scored if s["detected"]]
+    detected = [s for s in scored if s["detected"]]
     return {
         PREVIOUS.name: [
             Head(s["layer"], s["head"])
-            for s in found
+            for s in detected
             if s["detector"] == PREVIOUS.name and s["layer"] == 0
         ],
         RETRIEVING.name: [
             Head(s["layer"], s["head"])
-            for s in found
+            for s in detected
             if s["detector"] == RETRIEVING.name and s["layer"] > 0
         ],
     }
@@ -173,8 +173,8 @@ def parts_of(scored: Sequence[Mapping[str, Any]]) -> dict[str, list[Head]]:
 
 def best(scored: Sequence[Mapping[str, Any]], detector: str, *, first: bool) -> Head:
     """The head with the largest score, in the first layer or in a later one."""
-    mine = [s for s in scored if s["detector"] == detector and (s["layer"] == 0) == first]
-    top = max(mine, key=lambda s: s["score"])
+    candidates = [s for s in scored if s["detector"] == detector and (s["layer"] == 0) == first]
+    top = max(candidates, key=lambda s: s["score"])
     return Head(top["layer"], top["head"])
 
 

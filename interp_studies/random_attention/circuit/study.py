@@ -14,10 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from interp_studies.jobs.attempt import Job
-from interp_studies.jobs.runner import Runner
-from interp_studies.random_attention.cells import SOURCE
-from interp_studies.random_attention.circuit.figures import pattern_figure, score_figure
+from interp_studies.random_attention.cells import SOURCE, written
 from interp_studies.random_attention.circuit.job import (
     PREVIOUS,
     RECIPE,
@@ -27,19 +24,14 @@ from interp_studies.random_attention.circuit.job import (
     frozen_circuit,
     settings_of,
 )
-from interp_studies.random_attention.entries import written
-from interp_studies.recipe_settings import settings_phrase
-from interp_studies.result import (
-    Quantity,
-    StudyResult,
-    compare,
-    study_provenance,
-)
+from interp_studies.result import Quantity, StudyResult, compare
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
+from interp_toolkit import plots
 from interp_toolkit.circuits.behaviour.task import MATERIAL
-from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Evidence, Status, Table, head_name
+from interp_toolkit.models.model import Head
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
+from interp_toolkit.results import Evidence, Figure, Status, Table, head_name
 
-NAME = "random-attention/figure-3"
 #: what differs from the retrieval recipe's presets
 DIFFERS: Mapping[str, Mapping[str, Any]] = {"small": {}, "paper": {"examples": 0}}
 SEEDS = {"small": 1, "paper": 3}
@@ -57,65 +49,26 @@ LIMITS = {
 }
 PARTS = ((PREVIOUS.name, "first layer"), (RETRIEVING.name, "later layers"))
 
-SHOWN = ("accuracy", "lost", "low", "high")
-
-Values = Mapping[str, Any]
 Found = Literal["confirmed", "undecided", "not_detected"]
 
 
-def reproduce_circuit(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
-    """Train, score, ablate; `seeds` overrides how many models."""
-    settings = settings_of(preset, DIFFERS[preset], runner.settings_for(RECIPE, VARIANT))
-    jobs = [
-        Job(
-            name=f"frozen-qk-circuit-seed-{seed}",
-            function=frozen_circuit,
-            arguments={
-                "settings": settings,
-                "scored_rows": SCORED_ROWS,
-                "ablated_rows": ABLATED_ROWS,
-                "seed": seed,
-                "device": runner.device,
-            },
-        )
-        for seed in runner.seeds(seeds or SEEDS[preset])
-    ]
-    found = runner.run(jobs)
-    values = [found[job.name] for job in jobs]
-    outcomes = [outcome(seed) for seed in values]
-    run = {"preset": preset, "seeds": len(jobs), "settings": settings, "device": runner.device}
-    said = [_counted(outcomes), _told(values[0]), LIMITS[preset], settings_phrase(runner.given)]
-    return StudyResult(
-        probe=NAME,
-        verdict=" ".join(part for part in said if part),
-        evidence=FrozenCircuitEvidence(
-            status=status(outcomes),
-            seeds=outcomes,
-            heads=[seed["parts"] for seed in values],
-        ),
-        provenance=study_provenance(NAME, f"{SOURCE} figure 3", run, runner.first_seed),
-        quantities=_quantities(values, judged=preset == "paper"),
-        jobs=found,
-        by_seed=_by_seed(values, outcomes),
-        examples=[_heads(values), _ablations(values)],
-        plots=[
-            *(score_figure(values[0], name) for name, _ in PARTS),
-            *(pattern_figure(p, values[0]["tokens"]) for p in values[0]["patterns"]),
-        ],
-    )
+def grid(plan: Plan) -> Grid:
+    """One model, trained, scored and ablated.
 
-
-@dataclass(frozen=True)
-class FrozenCircuitEvidence(Evidence):
-    """What the verdict on the circuit rests on.
-
-    Attributes:
-        seeds: what each seed shows.
-        heads: of each seed, the heads of every part.
+    Raises:
+        InputError: settings that are given do not fit.
     """
-
-    seeds: Sequence[Found]
-    heads: Sequence[Any]
+    given = plan.runner.settings_for(RECIPE, VARIANT)
+    return {
+        VARIANT: plan.each_seed(
+            "frozen-qk-circuit",
+            frozen_circuit,
+            settings=settings_of(plan.preset, DIFFERS[plan.preset], given),
+            scored_rows=SCORED_ROWS,
+            ablated_rows=ABLATED_ROWS,
+            device=plan.runner.device,
+        )
+    }
 
 
 def outcome(seed: Values) -> Found:
@@ -135,121 +88,189 @@ def status(outcomes: Sequence[Found]) -> Status:
     return "partly_reached" if "confirmed" in outcomes else "undecided"
 
 
-def _counted(outcomes: Sequence[Found]) -> str:
-    n = outcomes.count("confirmed")
-    seeds = "seed" if len(outcomes) == 1 else "seeds"
-    text = (
-        f"In {n} of {len(outcomes)} {seeds} frozen-qk has an induction circuit that is found and "
-        "that ablation confirms"
-    )
-    found = outcomes.count("undecided")
-    return f"{text}; in {found} it is found and not confirmed." if found else f"{text}."
-
-
-def _told(seed: Values) -> str:
-    """What the first seed's heads do, in a sentence."""
-    said = []
+def heads_in_words(seed: Values) -> str:
+    """What a seed's heads do, in a sentence."""
+    parts = []
     for (name, where), first in zip(PARTS, (True, False), strict=True):
-        layer, head = best(seed["after"], name, first=first)
-        scores = {
-            when: next(
-                s["score"]
-                for s in seed[when]
-                if (s["detector"], s["layer"], s["head"]) == (name, layer, head)
-            )
-            for when in ("before", "after")
-        }
+        layer, head = at = best(seed["after"], name, first=first)
+        before, after = (score_of(seed[when], name, at) for when in ("before", "after"))
         detected = [head_name(*at) for at in seed["parts"][name]]
-        said.append(
-            f"{where}: {head_name(layer, head)} gives {scores['after']:.0%} of its attention "
-            f"({name}; before training {scores['before']:.0%}), detected "
+        parts.append(
+            f"{where}: {head_name(layer, head)} gives {after:.0%} of its attention "
+            f"({name}; before training {before:.0%}), detected "
             f"{', '.join(detected) or 'none'}"
         )
     accuracy = written(seed["accuracy"], "share")
-    return f"Seed {seed['seed']}, {accuracy} right, {'; '.join(said)}."
+    return f"Seed {seed['seed']}, {accuracy} right, {'; '.join(parts)}."
 
 
-def _quantities(values: Sequence[Values], *, judged: bool) -> list[Quantity]:
+def circuit_quantities(values: Sequence[Values], *, judged: bool) -> list[Quantity]:
+    """Accuracy, and the largest score of each part before and after training."""
     accuracies = [seed["accuracy"] for seed in values]
     remark = "" if judged else "theirs: 97.01 % with 30 pairs"
-    found = [
+    quantities = [
         compare("frozen-qk", "accuracy", accuracies, THEIRS if judged else None, remark=remark)
     ]
     for (name, where), first in zip(PARTS, (True, False), strict=True):
         for when in ("before", "after"):
-            scores = [_best_score(seed[when], name, first=first) for seed in values]
-            found.append(compare(f"{name}, {where}", f"largest score {when}", scores))
-    return found
+            scores = [
+                score_of(seed[when], name, best(seed[when], name, first=first)) for seed in values
+            ]
+            quantities.append(compare(f"{name}, {where}", f"largest score {when}", scores))
+    return quantities
 
 
-def _best_score(scores: Sequence[Values], name: str, *, first: bool) -> float:
-    at = best(scores, name, first=first)
-    mine = (s for s in scores if s["detector"] == name and (s["layer"], s["head"]) == at)
-    return float(next(mine)["score"])
-
-
-def _by_seed(values: Sequence[Values], outcomes: Sequence[Found]) -> Table:
-    rows = [
-        [
-            seed["seed"],
-            written(seed["accuracy"], "share"),
-            *(", ".join(head_name(*at) for at in seed["parts"][name]) or None for name, _ in PARTS),
-            word,
-        ]
-        for seed, word in zip(values, outcomes, strict=True)
-    ]
-    columns = ["seed", "accuracy", *(f"{name} heads, {where}" for name, where in PARTS), "circuit"]
-    return Table("Every seed", columns, rows)
-
-
-def _heads(values: Sequence[Values]) -> Table:
-    rows = []
-    for seed in values:
-        for was, now in zip(seed["before"], seed["after"], strict=True):
-            rows.append(
-                [
-                    seed["seed"],
-                    head_name(now["layer"], now["head"]),
-                    now["detector"],
-                    was["score"],
-                    now["score"],
-                    now["uniform"],
-                    now["p_adjusted"],
-                    "detected" if now["detected"] else "not_detected",
-                ]
-            )
-    columns = ["seed", "head", "detector", "before", "after", "uniform", "p adjusted", "outcome"]
-    caption = (
-        "Before and after training: the mean share of attention that goes where the detector "
-        "looks; uniform: what uniform attention would give; p adjusted (Holm) over all heads and "
-        "detectors, after training."
+def score_of(scores: Sequence[Values], detector: str, head: Head) -> float:
+    """A head's score under a detector."""
+    return next(
+        float(s["score"])
+        for s in scores
+        if (s["detector"], s["layer"], s["head"]) == (detector, *head)
     )
-    return Table("Attention by head", columns, rows, caption)
 
 
-def _ablations(values: Sequence[Values]) -> Table:
-    rows = [
-        [seed["seed"], row["without"], *(100 * row[key] for key in SHOWN)]
-        for seed in values
-        for row in seed["ablations"]
-    ]
+def score_figure(seed: Values, detector: str) -> Figure:
+    """Every head's score under a detector, before and after training."""
+    colors = {"before": NEUTRAL, "after": CLASS_COLORS[0]}
+    data = []
+    for when, color in colors.items():
+        scores = [s for s in seed[when] if s["detector"] == detector]
+        names = [head_name(s["layer"], s["head"]) for s in scores]
+        drawn = plots.bars(names, [s["score"] for s in scores], color, f"{when} training")
+        data.append(drawn | plots.hover("%{x}: %{y:.3f}", box="%{fullData.name}"))
+    detected = [head_name(*at) for at in seed["parts"][detector]]
+    layout = plots.layout(
+        plots.axis("head") | plots.NO_GRID, plots.axis("share of attention") | {"range": [0, 1]}
+    )
+    layout |= {"barmode": "group"}
+    caption = (
+        f"Seed {seed['seed']}: the share of attention that goes where {detector} looks. Detected "
+        f"after training: {', '.join(detected) or 'none'}."
+    )
+    return Figure(f"Attention by head: {detector}", caption, data, layout)
+
+
+def pattern_figure(shown: Values, tokens: Sequence[int]) -> Figure:
+    """A head's attention on one row of the task, whose last token is the asked key."""
+    positions = [f"{position}: {token}" for position, token in enumerate(tokens)]
+    trace = plots.heatmap(positions, positions, shown["pattern"], "attention", low=0, high=1)
+    trace |= plots.hover("query %{y}, key %{x}<br>attention %{z}")
+    layout = plots.layout(
+        plots.axis("key (place: token)", "category") | plots.NO_GRID,
+        plots.axis("query (place: token)", "category") | plots.NO_GRID | plots.DOWNWARD,
+    )
+    layout |= {"height": 480}
+    asked = tokens[-1]
+    value = tokens[tokens.index(asked) + 1]
+    caption = (
+        f"Keys and values in turn, then the asked key {asked}, whose value is {value}. "
+        f"{shown['when'].capitalize()} training."
+    )
+    return Figure(f"Pattern of {shown['head']}, {shown['when']} training", caption, [trace], layout)
+
+
+@dataclass(frozen=True)
+class FrozenCircuitEvidence(Evidence):
+    """What the verdict on the circuit rests on.
+
+    Attributes:
+        seeds: what each seed shows.
+        heads: of each seed, the heads of every part.
+    """
+
+    seeds: Sequence[Found]
+    heads: Sequence[Any]
+
+
+def report(run: StudyRun) -> StudyResult:
+    """Whether the circuit is there in each seed, and what its heads do."""
+    values = run.values
+    outcomes = [outcome(seed) for seed in values]
+    confirmed, undecided = (outcomes.count(word) for word in ("confirmed", "undecided"))
+    counts = (
+        f"In {confirmed} of {len(outcomes)} {'seed' if len(outcomes) == 1 else 'seeds'} frozen-qk "
+        "has an induction circuit that is found and that ablation confirms"
+    )
+    if undecided:
+        counts += f"; in {undecided} it is found and not confirmed"
     intact = statistics.median(seed["ablations"][0]["intact"] for seed in values)
-    caption = (
-        "In per cent, on rows with as many pairs as there can be (intact, the median over seeds: "
-        f"{written(intact, 'share')}). A head taken out holds its mean over the rows; low and "
-        "high: 95 % interval of what is lost, paired over rows."
+    [jobs] = run.grid.values()
+    return run.result(
+        f"{counts}. {heads_in_words(values[0])} {LIMITS[run.preset]}",
+        settings={"settings": jobs[0].arguments["settings"], "device": run.runner.device},
+        quantities=circuit_quantities(values, judged=run.preset == "paper"),
+        evidence=FrozenCircuitEvidence(
+            status=status(outcomes), seeds=outcomes, heads=[seed["parts"] for seed in values]
+        ),
+        details=[
+            Table(
+                "Every seed",
+                [
+                    *("seed", "accuracy"),
+                    *(f"{name} heads, {where}" for name, where in PARTS),
+                    "circuit",
+                ],
+                [
+                    [
+                        *(seed["seed"], written(seed["accuracy"], "share")),
+                        *(
+                            ", ".join(head_name(*at) for at in seed["parts"][name]) or None
+                            for name, _ in PARTS
+                        ),
+                        word,
+                    ]
+                    for seed, word in zip(values, outcomes, strict=True)
+                ],
+            ),
+            Table(
+                "Attention by head",
+                [
+                    *("seed", "head", "detector", "before", "after", "uniform", "p adjusted"),
+                    "outcome",
+                ],
+                [
+                    [
+                        *(seed["seed"], head_name(now["layer"], now["head"]), now["detector"]),
+                        *(was["score"], now["score"], now["uniform"], now["p_adjusted"]),
+                        "detected" if now["detected"] else "not_detected",
+                    ]
+                    for seed in values
+                    for was, now in zip(seed["before"], seed["after"], strict=True)
+                ],
+                "Before and after training: the mean share of attention that goes where the "
+                "detector looks; uniform: what uniform attention would give; p adjusted (Holm) "
+                "over all heads and detectors, after training.",
+            ),
+            Table(
+                "Accuracy without heads",
+                ["seed", "without", "accuracy %", "lost", "low", "high"],
+                [
+                    [seed["seed"], lost["without"]]
+                    + [100 * lost[key] for key in ("accuracy", "lost", "low", "high")]
+                    for seed in values
+                    for lost in seed["ablations"]
+                ],
+                "In per cent, on rows with as many pairs as there can be (intact, the median over "
+                f"seeds: {written(intact, 'share')}). A head taken out holds its mean over the "
+                "rows; low and high: 95 % interval of what is lost, paired over rows.",
+            ),
+        ],
+        plots=[
+            *(score_figure(values[0], name) for name, _ in PARTS),
+            *(pattern_figure(p, values[0]["tokens"]) for p in values[0]["patterns"]),
+        ],
     )
-    columns = ["seed", "without", "accuracy %", "lost", "low", "high"]
-    return Table("Accuracy without heads", columns, rows, caption)
 
 
-FIGURE_3 = Artefact(
-    name=NAME,
-    summary="frozen-qk on retrieval: which heads form a circuit, and what ablation says",
-    source=f"{SOURCE} figure 3",
-    presets={
+FIGURE_3 = Study(
+    "random-attention/figure-3",
+    "frozen-qk on retrieval: which heads form a circuit, and what ablation says",
+    f"{SOURCE} figure 3",
+    {
         "small": f"{SEEDS['small']} model. {LIMITS['small']}",
         "paper": f"{SEEDS['paper']} models. {LIMITS['paper']}",
     },
-    run=reproduce_circuit,
+    grid,
+    report,
+    SEEDS,
 )

@@ -3,5 +3,4 @@
 - `recursion`: exact means and variances of the tokens' covariance by depth
 - `samples`: draws of the diffusion, of the network in law, and of hidden states
 - `study`: the distance between network and diffusion against the width
-- `tables` and `figures`: its tables and pictures
 """

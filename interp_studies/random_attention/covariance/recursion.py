@@ -68,7 +68,7 @@ FULL = MixingLaw()
 
 @dataclass(frozen=True, eq=False)
 class Moments:
-    """Of the entries of Φ.
+    """Moments of the entries of Φ.
 
     Attributes:
         mean: E Φ.
@@ -80,7 +80,7 @@ class Moments:
 
     @property
     def variance(self) -> Float[np.ndarray, "m m"]:
-        """Of each entry."""
+        """The variance of each entry."""
         variance: np.ndarray = np.einsum("abab->ab", self.covariance)
         return variance
 

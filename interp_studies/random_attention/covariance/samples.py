@@ -158,13 +158,13 @@ def run_layers(
     out = np.empty((len(depths), n_draws, m, m))
     for draw in range(n_draws):
         hidden, done = start, 0
-        for place, depth in enumerate(depths):
+        for index, depth in enumerate(depths):
             for _ in range(depth - done):
                 layer.W_V.normal_(0, 1 / math.sqrt(width), generator=generator)
                 layer.draw_mixing(generator)
                 hidden = layer(hidden)
             done = depth
-            out[place, draw] = _gram(hidden).numpy()
+            out[index, draw] = _gram(hidden).numpy()
     return out
 
 

@@ -20,13 +20,12 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
+from interp_studies.jobs.attempt import Outcome
 from interp_studies.power_law import exponent
-from interp_studies.random_attention.covariance.figures import gap_figure, path_figure
 from interp_studies.random_attention.covariance.recursion import (
     MixingLaw,
     Moments,
+    mean_diagonal,
     network_moments,
     sde_moments,
 )
@@ -35,13 +34,6 @@ from interp_studies.random_attention.covariance.samples import (
     sample_network,
     sample_sde,
 )
-from interp_studies.random_attention.covariance.tables import (
-    START,
-    TAUS,
-    by_seed,
-    printed_drift,
-    variance_names,
-)
 from interp_studies.result import (
     Quantity,
     StudyResult,
@@ -49,23 +41,27 @@ from interp_studies.result import (
     compare_range,
     missed,
     overall,
-    study_provenance,
     tally,
 )
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
+from interp_toolkit import plots
 from interp_toolkit.models.transformer.config import MixingVariance
-from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Evidence, Figure
+from interp_toolkit.plots import CLASS_COLORS, NEUTRAL, shade, translucent
+from interp_toolkit.results import Evidence, Figure, Table
 
-NAME = "random-attention/sde"
-SOURCE = "Is random attention sufficient for sequence modeling?, theorem 2.1 and appendix A"
+#: the covariance of three tokens to start from: unequal variances, both signs
+START = ((1.0, 0.3, -0.2), (0.3, 1.5, 0.4), (-0.2, 0.4, 0.8))
+TAUS = (0.125, 0.25, 0.5)
 STANDARD_ERRORS = 4.0  # that a mean of draws may be off
 VARIANCE_TOLERANCE = 0.25  # relative, at the first τ
 SLOPE_TOLERANCE = 0.05
+SYMBOLS = ("circle", "square", "diamond")  # of the figures
 WHOSE = "exact"  # moments and orders that follow from the definitions; the source has no numbers
 
 Sampler = Literal["diffusion", "network in law", "layers"]
 SAMPLERS: tuple[Sampler, ...] = get_args(Sampler)
-Seeds = Sequence[Mapping[str, Any]]  # what each seed's job found
+Seeds = Sequence[Values]  # what each seed's job found
+Drawn = Mapping[tuple[str, Sampler], Seeds]  # by kind of mixing and what is drawn
 
 
 @dataclass(frozen=True)
@@ -176,49 +172,26 @@ def sample_job(
     )
 
 
-def reproduce_sde(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
-    """Exact moments of networks and diffusion, and draws of both; `seeds` overrides how many."""
-    sizes = PRESETS[preset]
-    n_seeds = seeds or sizes.seeds
-    jobs = {
-        (kind, sampler): [_job(kind, sampler, sizes, seed) for seed in runner.seeds(n_seeds)]
-        for kind in KINDS
+def grid(plan: Plan) -> Grid:
+    """Draws of the diffusion, of the network in law and of layers, for every kind of mixing."""
+    sizes = PRESETS[plan.preset]
+    return {
+        (kind, sampler): plan.each_seed(
+            f"{number}-{sampler.replace(' ', '-')}",
+            sample_job,
+            cost=3.0 if sampler == "layers" else 1.0,
+            kind=kind,
+            law=asdict(KINDS[kind].law),
+            mixing=KINDS[kind].mixing,
+            start=START,
+            taus=TAUS,
+            sampler=sampler,
+            width=sizes.sampled_width,
+            draws=sizes.layer_draws if sampler == "layers" else sizes.draws,
+        )
+        for number, kind in enumerate(KINDS)
         for sampler in SAMPLERS
     }
-    values = runner.run([job for mine in jobs.values() for job in mine])
-    drawn: dict[tuple[str, str], Seeds] = {
-        key: [values[job.name] for job in mine] for key, mine in jobs.items()
-    }
-    gaps = {kind: {n: gap(KINDS[kind].law, n) for n in sizes.widths} for kind in KINDS}
-    slopes = {kind: slope(by_width) for kind, by_width in gaps.items()}
-    sampled = [q for key, mine in drawn.items() for q in _sample_quantities(*key, mine, sizes)]
-    quantities = [*_gap_quantities(gaps, slopes), *sampled]
-    settings = {"preset": preset, "seeds": n_seeds, "start": [list(row) for row in START]}
-    return StudyResult(
-        probe=NAME,
-        verdict=_verdict(gaps["full"], slopes, sampled),
-        evidence=CovarianceEvidence(
-            status=overall(quantities),
-            reason=missed(quantities),
-            gaps={kind: {str(n): g for n, g in mine.items()} for kind, mine in gaps.items()},
-            slopes=slopes,
-            tolerances={
-                "means": f"{STANDARD_ERRORS:g} standard errors, from the exact variance",
-                "variances": f"{VARIANCE_TOLERANCE:.0%} at τ = {TAUS[0]:g}; draws of Φ have heavy "
-                "tails, so that sampled variances at larger τ say little",
-            },
-        ),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        quantities=quantities,
-        jobs=values,
-        by_seed=by_seed(drawn),
-        examples=[printed_drift(max(sizes.widths)), variance_names(sizes.widths)],
-        plots=[
-            *(_path(kind, drawn, sizes) for kind in KINDS),
-            gap_figure(gaps, TAUS[-1]),
-        ],
-        whose=WHOSE,
-    )
 
 
 def gap(law: MixingLaw, width: int, tau: float = TAUS[-1]) -> float:
@@ -233,21 +206,193 @@ def slope(by_width: Mapping[int, float]) -> float:
     return exponent(by_width, by_width.values())
 
 
-def _job(kind: str, sampler: Sampler, sizes: CovarianceSizes, seed: int) -> Job:
-    layers = sampler == "layers"
-    arguments = {
-        "kind": kind,
-        "law": asdict(KINDS[kind].law),
-        "mixing": KINDS[kind].mixing,
-        "start": START,
-        "taus": TAUS,
-        "sampler": sampler,
-        "width": sizes.sampled_width,
-        "draws": sizes.layer_draws if layers else sizes.draws,
-        "seed": seed,
-    }
-    name = f"{list(KINDS).index(kind)}-{sampler.replace(' ', '-')}-seed-{seed}"
-    return Job(name, sample_job, arguments, cost=3.0 if layers else 1.0)
+def gap_quantities(
+    gaps: Mapping[str, Mapping[int, float]], slopes: Mapping[str, float]
+) -> list[Quantity]:
+    """How far networks are from the diffusion, by width."""
+    quantities = []
+    for kind, by_width in gaps.items():
+        of = f"network, exact: {kind}"
+        for n, value in by_width.items():
+            name = f"largest gap of a variance, τ = {TAUS[-1]:g}, n = {n}"
+            quantities.append(
+                compare(of, name, [value], unit="share", remark=f"n × gap: {n * value:.3g}")
+            )
+        remark = "the theorem states the limit; 1/n is the order of what a layer adds to it"
+        quantities.append(
+            compare_range(
+                of,
+                "exponent of n in the gap",
+                [slopes[kind]],
+                (-1.0, -1.0),
+                tolerance=SLOPE_TOLERANCE,
+                remark=remark,
+            )
+        )
+    return quantities
+
+
+def sample_quantities(
+    kind: str, sampler: str, seeds: Seeds, sizes: CovarianceSizes
+) -> list[Quantity]:
+    """Draws against the exact moments of what they are draws of."""
+    of = f"draws, {sampler}: {kind}"
+    quantities = []
+    for number, tau in enumerate(TAUS):
+        exact = exact_moments(kind, sampler, sizes, tau)
+        error = exact.mean_square_spread / math.sqrt(seeds[0]["draws"])
+        quantities.append(
+            compare_range(
+                of,
+                f"mean of Tr Φ/m, τ = {tau:g}",
+                [values["mean"][number] for values in seeds],
+                (exact.mean_square, exact.mean_square),
+                tolerance=float(f"{STANDARD_ERRORS * error:.2g}"),
+                remark="expected: the exact mean; allowed: four standard errors of a seed's mean",
+            )
+        )
+    first = exact_moments(kind, sampler, sizes, TAUS[0]).variance
+    quantities.append(
+        compare_range(
+            of,
+            f"largest relative error of a variance, τ = {TAUS[0]:g}",
+            [float(np.abs(np.array(v["variances"][0]) / first - 1).max()) for v in seeds],
+            (0.0, 0.0),
+            tolerance=VARIANCE_TOLERANCE,
+            remark="sampled variances have heavy tails",
+        )
+    )
+    return quantities
+
+
+def exact_moments(kind: str, sampler: str, sizes: CovarianceSizes, tau: float) -> Moments:
+    """The moments of what a sampler draws."""
+    start, law, width = np.array(START), KINDS[kind].law, sizes.sampled_width
+    if sampler == "diffusion":
+        return sde_moments(start, tau, law)
+    return network_moments(start, width, round(tau * width), law)
+
+
+def verdict(
+    gaps: Mapping[int, float],
+    slopes: Mapping[str, float],
+    sampled: Sequence[Quantity],
+) -> str:
+    """What the gap tends to, and what the printed variance would do."""
+    first, last = min(gaps), max(gaps)
+    exponents = ", ".join(f"{value:.2f}" for value in slopes.values())
+
+    def growth(scale: float, width: int) -> float:
+        """(1 + c r/n)^d at the last τ, for entries of variance c/(nm)."""
+        r, depth = 1 - 1 / len(START), round(TAUS[-1] * width)
+        return (1 + scale * r / width) ** depth
+
+    printed = {n: growth(math.sqrt(n * len(START)), n) for n in (first, last)}
+    return (
+        "The network's covariance tends to the diffusion of theorem 2.1 with the drift on the "
+        f"diagonal only, which the printed theorem leaves out: at τ = {TAUS[-1]:g} variances "
+        f"differ by {gaps[first]:.2%} at width {first} and {gaps[last]:.2%} at {last}, as n to the "
+        f"power {exponents} (full, causal, and with heads). With the printed variance 1/sqrt(nm) "
+        "there is no such limit: the factor of the mean's growth, "
+        f"{growth(1.0, last):.1f} with 1/(nm), is {printed[first]:.2g} at width {first} and "
+        f"{printed[last]:.2g} at {last}. Draws of the diffusion, of the network in law and of "
+        f"hidden states in the toolkit's layers against exact moments: {tally(sampled, WHOSE)}"
+    )
+
+
+def printed_drift(width: int) -> Table:
+    """The mean of Φ under the drift as printed, as derived, and in a network."""
+    start, tau = np.array(START), TAUS[-1]
+    excess = float(np.trace(start) / len(start) - start.mean())
+    derived = sde_moments(start, tau).mean
+    network = network_moments(start, width, round(tau * width)).mean
+    rows = [
+        [
+            f"Φ{a + 1}{b + 1}",
+            float(start[a, b]),
+            float(start[a, b]) + excess * tau,
+            float(derived[a, b]),
+            float(network[a, b]),
+        ]
+        for a in range(len(start))
+        for b in range(a, len(start))
+    ]
+    columns = ["entry", "at the start", "drift as printed", "drift on the diagonal", f"n = {width}"]
+    caption = (
+        f"Means at τ = {tau:g}. As printed the drift Tr Φ/m - M(Φ) adds to every entry alike, "
+        "and moves them all by itself times τ; the proof's (A.6) has a Kronecker delta, which puts "
+        "it on the diagonal. Networks do the second: means off the diagonal stay where they were."
+    )
+    return Table("The drift as printed", columns, rows, caption)
+
+
+def variance_names(widths: Sequence[int]) -> Table:
+    """What the three variances of the mixing's entries do to the mean diagonal."""
+    start, tau, heads = np.array(START), TAUS[-1], 4
+    rows = []
+    for n in widths:
+        scales = (1.0, float(heads), math.sqrt(n * len(start)))
+        rows.append([n, *(float(mean_diagonal(start, tau, n, c).mean()) for c in scales)])
+    columns = ["width", "1/(n m)", f"1/(d_head m), {heads} heads", "1/sqrt(n m)"]
+    caption = (
+        f"E Tr Φ/m at τ = {tau:g}, from {np.trace(start) / len(start):.3g}, where every token sees "
+        "all. 1/(n m) is the proof's (A.4), 1/(d_head m) the released code's, which has a limit "
+        "with another drift; 1/sqrt(n m) is eq. 2.3 as printed."
+    )
+    return Table("The three variances", columns, rows, caption)
+
+
+def path_figure(kind: str, drawn: Drawn, sizes: CovarianceSizes) -> Figure:
+    """Tr Φ/m along τ: exact means and spreads, and draws, a point a seed."""
+    start, law, width = np.array(START), KINDS[kind].law, sizes.sampled_width
+    depths = sorted({round(width * TAUS[-1] * step / 16) for step in range(17)})
+    taus = [depth / width for depth in depths]
+    data: list[plots.Part] = []
+    for name, path, color in (
+        ("diffusion, exact", [sde_moments(start, tau, law) for tau in taus], CLASS_COLORS[0]),
+        (
+            f"network, n = {width}, exact",
+            [network_moments(start, width, depth, law) for depth in depths],
+            CLASS_COLORS[1],
+        ),
+    ):
+        low = [m.mean_square - m.mean_square_spread for m in path]
+        high = [m.mean_square + m.mean_square_spread for m in path]
+        data.append(plots.band(taus, low, high, translucent(color, 0.12)))
+        data.append(plots.line(taus, [m.mean_square for m in path], color, name))
+    for number, sampler in enumerate(SAMPLERS):
+        seeds = drawn[kind, sampler]
+        x = [tau for values in seeds for tau in values["tau"]]
+        y = [mean for values in seeds for mean in values["mean"]]
+        symbol = SYMBOLS[number]
+        data.append(plots.markers(x, y, NEUTRAL, f"draws: {sampler}", symbol=symbol, size=7))
+    layout = plots.layout(plots.axis("τ = depth / width"), plots.axis("Tr Φ / m"))
+    caption = (
+        f"Mixing: {kind}. Lines: exact means; shaded: one standard deviation on either side, of "
+        "a single draw. Points: means of draws, one a seed."
+    )
+    return Figure(f"The tokens' mean square along τ, {kind}", caption, data, layout)
+
+
+def gap_figure(gaps: Mapping[str, Mapping[int, float]], tau: float) -> Figure:
+    """The largest relative gap of a variance against the width, on logarithmic scales."""
+    data = [
+        plots.line(by_width, by_width.values(), shade(number, len(gaps)), kind)
+        | plots.marked(SYMBOLS[number % len(SYMBOLS)], size=8)
+        for number, (kind, by_width) in enumerate(gaps.items())
+    ]
+    widths = list(next(iter(gaps.values())))
+    first = next(iter(gaps.values()))[widths[-1]]
+    x, y = [widths[0], widths[-1]], [first * widths[-1] / widths[0], first]
+    data.append(plots.line(x, y, NEUTRAL, "1/n", width=1.5, dash="dash"))
+    layout = plots.layout(
+        plots.axis("width n", "log"), plots.axis("largest relative gap of a variance", "log")
+    )
+    caption = (
+        f"How far the variances of a network's Φ are from the diffusion's at τ = {tau:g}, both "
+        "exact: the gap falls as 1/n."
+    )
+    return Figure("From the network to its limit", caption, data, layout)
 
 
 @dataclass(frozen=True)
@@ -265,120 +410,65 @@ class CovarianceEvidence(Evidence):
     tolerances: Mapping[str, str]
 
 
-def _gap_quantities(
-    gaps: Mapping[str, Mapping[int, float]], slopes: Mapping[str, float]
-) -> list[Quantity]:
-    found = []
-    for kind, by_width in gaps.items():
-        of = f"network, exact: {kind}"
-        for n, value in by_width.items():
-            name = f"largest gap of a variance, τ = {TAUS[-1]:g}, n = {n}"
-            found.append(
-                compare(of, name, [value], unit="share", remark=f"n × gap: {n * value:.3g}")
-            )
-        remark = "the theorem states the limit; 1/n is the order of what a layer adds to it"
-        found.append(
-            compare_range(
-                of,
-                "exponent of n in the gap",
-                [slopes[kind]],
-                (-1.0, -1.0),
-                tolerance=SLOPE_TOLERANCE,
-                remark=remark,
-            )
-        )
-    return found
-
-
-def _sample_quantities(
-    kind: str, sampler: str, seeds: Seeds, sizes: CovarianceSizes
-) -> list[Quantity]:
-    """Draws against the exact moments of what they are draws of."""
-    of = f"draws, {sampler}: {kind}"
-    found = []
-    for place, tau in enumerate(TAUS):
-        exact = _exact(kind, sampler, sizes, tau)
-        error = exact.mean_square_spread / math.sqrt(seeds[0]["draws"])
-        found.append(
-            compare_range(
-                of,
-                f"mean of Tr Φ/m, τ = {tau:g}",
-                [values["mean"][place] for values in seeds],
-                (exact.mean_square, exact.mean_square),
-                tolerance=float(f"{STANDARD_ERRORS * error:.2g}"),
-                remark="expected: the exact mean; allowed: four standard errors of a seed's mean",
-            )
-        )
-    first = _exact(kind, sampler, sizes, TAUS[0]).variance
-    found.append(
-        compare_range(
-            of,
-            f"largest relative error of a variance, τ = {TAUS[0]:g}",
-            [float(np.abs(np.array(v["variances"][0]) / first - 1).max()) for v in seeds],
-            (0.0, 0.0),
-            tolerance=VARIANCE_TOLERANCE,
-            remark="sampled variances have heavy tails",
-        )
+def report(run: StudyRun) -> StudyResult:
+    """Exact moments of networks and diffusion, and draws of both."""
+    sizes, drawn = PRESETS[run.preset], run.by_point
+    gaps = {kind: {n: gap(KINDS[kind].law, n) for n in sizes.widths} for kind in KINDS}
+    slopes = {kind: slope(by_width) for kind, by_width in gaps.items()}
+    sampled = [
+        q
+        for (kind, sampler), seeds in drawn.items()
+        for q in sample_quantities(kind, sampler, seeds, sizes)
+    ]
+    quantities = [*gap_quantities(gaps, slopes), *sampled]
+    rows = [
+        [kind, sampler, values["seed"], values["draws"], tau, mean, spread, values["repaired"]]
+        for (kind, sampler), seeds in drawn.items()
+        for values in seeds
+        for tau, mean, spread in zip(values["tau"], values["mean"], values["spread"], strict=True)
+    ]
+    columns = ["mixing", "draws of", "seed", "draws", "τ", "mean", "spread", "steps repaired"]
+    caption = (
+        "Mean and standard deviation of Tr Φ/m. Repaired: the share of the diffusion's steps that "
+        "left the cone of covariances."
     )
-    return found
-
-
-def _exact(kind: str, sampler: str, sizes: CovarianceSizes, tau: float) -> Moments:
-    """The moments of what a sampler draws."""
-    start, law, width = np.array(START), KINDS[kind].law, sizes.sampled_width
-    if sampler == "diffusion":
-        return sde_moments(start, tau, law)
-    return network_moments(start, width, round(tau * width), law)
-
-
-def _verdict(
-    gaps: Mapping[int, float],
-    slopes: Mapping[str, float],
-    sampled: Sequence[Quantity],
-) -> str:
-    first, last = min(gaps), max(gaps)
-    exponents = ", ".join(f"{value:.2f}" for value in slopes.values())
-    growth = {n: _growth(math.sqrt(n * len(START)), n) for n in (first, last)}
-    return (
-        "The network's covariance tends to the diffusion of theorem 2.1 with the drift on the "
-        f"diagonal only, which the printed theorem leaves out: at τ = {TAUS[-1]:g} variances "
-        f"differ by {gaps[first]:.2%} at width {first} and {gaps[last]:.2%} at {last}, as n to the "
-        f"power {exponents} (full, causal, and with heads). With the printed variance 1/sqrt(nm) "
-        "there is no such limit: the factor of the mean's growth, "
-        f"{growth[last][1]:.1f} with 1/(nm), is {growth[first][0]:.2g} at width {first} and "
-        f"{growth[last][0]:.2g} at {last}. Draws of the diffusion, of the network in law and of "
-        f"hidden states in the toolkit's layers against exact moments: {tally(sampled, WHOSE)}"
+    return run.result(
+        verdict(gaps["full"], slopes, sampled),
+        settings={"start": [list(row) for row in START]},
+        quantities=quantities,
+        evidence=CovarianceEvidence(
+            status=overall(quantities),
+            reason=missed(quantities),
+            gaps={kind: {str(n): g for n, g in by_n.items()} for kind, by_n in gaps.items()},
+            slopes=slopes,
+            tolerances={
+                "means": f"{STANDARD_ERRORS:g} standard errors, from the exact variance",
+                "variances": f"{VARIANCE_TOLERANCE:.0%} at τ = {TAUS[0]:g}; draws of Φ have heavy "
+                "tails, so that sampled variances at larger τ say little",
+            },
+        ),
+        whose=WHOSE,
+        details=[
+            Table("Every seed", columns, rows, caption),
+            printed_drift(max(sizes.widths)),
+            variance_names(sizes.widths),
+        ],
+        plots=[
+            *(path_figure(kind, drawn, sizes) for kind in KINDS),
+            gap_figure(gaps, TAUS[-1]),
+        ],
     )
 
 
-def _growth(scale: float, width: int) -> tuple[float, float]:
-    """(1 + c r/n)^d at the last τ, for entries of variance c/(nm) and of 1/(nm)."""
-    r, depth = 1 - 1 / len(START), round(TAUS[-1] * width)
-    return (1 + scale * r / width) ** depth, (1 + r / width) ** depth
-
-
-def _path(kind: str, drawn: Mapping[tuple[str, str], Seeds], sizes: CovarianceSizes) -> Figure:
-    start, law, width = np.array(START), KINDS[kind].law, sizes.sampled_width
-    depths = sorted({round(width * TAUS[-1] * step / 16) for step in range(17)})
-    sde = [(d / width, sde_moments(start, d / width, law)) for d in depths]
-    network = [(d / width, network_moments(start, width, d, law)) for d in depths]
-    samples: dict[str, Seeds] = {sampler: drawn[kind, sampler] for sampler in SAMPLERS}
-    return path_figure(
-        kind,
-        [(tau, m.mean_square, m.mean_square_spread) for tau, m in sde],
-        [(tau, m.mean_square, m.mean_square_spread) for tau, m in network],
-        width,
-        samples,
-    )
-
-
-SDE = Artefact(
-    name=NAME,
-    summary="the covariance SDE of theorem 2.1 beside networks: exact moments, draws, the gap",
-    source=SOURCE,
-    presets={
+SDE = Study(
+    "random-attention/sde",
+    "the covariance SDE of theorem 2.1 beside networks: exact moments, draws, the gap",
+    "Is random attention sufficient for sequence modeling?, theorem 2.1 and appendix A",
+    {
         "small": "widths 32 to 512, 3 seeds of 6,000 draws; a minute or two",
         "paper": "widths 32 to 4,096, 5 seeds of 100,000 draws; the source gives no numbers",
     },
-    run=reproduce_sde,
+    grid,
+    report,
+    {preset: sizes.seeds for preset, sizes in PRESETS.items()},
 )

@@ -31,7 +31,7 @@ AT_ONCE = 32  # rows
 @torch.no_grad()
 def likeness(model: Transformer, tokens: Int[Tensor, "row pos"]) -> dict[str, float]:
     """Every measure: the mean over a row's pairs, then over rows that have any."""
-    found: dict[str, list[float]] = {name: [] for name in MEASURES}
+    by_measure: dict[str, list[float]] = {name: [] for name in MEASURES}
     for part in torch.split(tokens, AT_ONCE):
         hidden = model(part, stop_at_layer=model.cfg.n_layers)
         normed = model.ln_final(hidden)
@@ -39,8 +39,8 @@ def likeness(model: Transformer, tokens: Int[Tensor, "row pos"]) -> dict[str, fl
         for name, x in zip(MEASURES, (_directions(normed), hidden, normed), strict=True):
             products = x if name == "cosine" else x - x.mean(-1, keepdim=True)
             scale = 1 if name == "cosine" else x.shape[-1]
-            found[name] += _mean_of_pairs(products, differ, scale)
-    return {name: float(np.mean(values)) for name, values in found.items()}
+            by_measure[name] += _mean_of_pairs(products, differ, scale)
+    return {name: float(np.mean(values)) for name, values in by_measure.items()}
 
 
 def _directions(x: Float[Tensor, "row pos d"]) -> Float[Tensor, "row pos d"]:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
 from interp_studies.random_attention.cells import TableCell
 from interp_studies.random_attention.depth.likeness import MEASURES, before_and_after
 from interp_studies.result import Quantity, compare
+from interp_studies.study import Plan
 from interp_studies.train_seed import train_seed
 from interp_toolkit.results import Table
 from interp_toolkit.toys.random_attention.variants import Variant
@@ -38,33 +38,32 @@ STATES = ("untrained", "trained")
 Read = Mapping[TableCell, Sequence[Mapping[str, Any]]]  # what each seed's job found, by model
 
 
-def planned(preset: str, seeds: int | None, runner: Runner) -> dict[TableCell, list[Job]]:
+def grid(plan: Plan) -> dict[TableCell, list[Job]]:
     """The models and their jobs, a seed each unless the user says more.
 
-    Raises InputError where what the user gives does not fit.
+    Raises:
+        InputError: what the user gives does not fit.
     """
-    recipe, plan = RECIPES[preset], {}
-    for depth in TEXT_DEPTHS[preset]:
+    recipe = RECIPES[plan.preset]
+    seeds = plan.runner.seeds(plan.n_seeds or SEEDS)
+    jobs = {}
+    for depth in TEXT_DEPTHS[plan.preset]:
         for variant in VARIANTS:
-            own = {"layers": depth, "initial_std": START, **(SMALL if preset == "small" else {})}
+            own = {"layers": depth, "initial_std": START}
+            own |= SMALL if plan.preset == "small" else {}
             cell = TableCell(f"{depth} layers", variant, recipe, variant, differs=own)
-            cell = cell.with_settings(preset, runner.settings_for(recipe, variant))
-            plan[cell] = [
-                Job(
-                    name=f"text-{variant}-layers-{depth}-seed-{seed}",
-                    function=text_job,
-                    arguments={
-                        "recipe": recipe,
-                        "settings": cell.settings(preset),
-                        "rows": ROWS,
-                        "seed": seed,
-                        "device": runner.device,
-                    },
-                    cost=100.0 * depth,
-                )
-                for seed in runner.seeds(seeds or SEEDS)
-            ]
-    return plan
+            cell = cell.with_settings(plan.preset, plan.runner.settings_for(recipe, variant))
+            jobs[cell] = plan.each_seed(
+                f"text-{variant}-layers-{depth}",
+                text_job,
+                cost=100.0 * depth,
+                seeds=seeds,
+                recipe=recipe,
+                settings=cell.settings(plan.preset),
+                rows=ROWS,
+                device=plan.runner.device,
+            )
+    return jobs
 
 
 def text_job(
@@ -87,7 +86,7 @@ def text_job(
 
 
 def medians(read: Read) -> dict[TableCell, dict[str, dict[str, float]]]:
-    """Of every model, each measure before and after training."""
+    """Each measure of every model, before and after training."""
     return {
         cell: {
             state: {m: statistics.median(one[state][m] for one in seeds) for m in MEASURES}
@@ -97,28 +96,21 @@ def medians(read: Read) -> dict[TableCell, dict[str, dict[str, float]]]:
     }
 
 
-def text_of(plan: Mapping[TableCell, Sequence[Job]]) -> str:
-    """Which text is read, in words."""
-    settings = next(iter(plan.values()))[0].arguments["settings"]
-    text = settings.get("text", "generated")
-    return "generated" if text == "generated" else str(text)
-
-
 def sentence(read: Read) -> str:
     """Cosines on text from the shallowest models to the deepest, in a sentence."""
-    found, said = medians(read), []
+    by_model, clauses = medians(read), []
     for variant in VARIANTS:
-        mine = [cell for cell in found if cell.variant == variant]
-        ends = [found[mine[0]], found[mine[-1]]]
+        cells = [cell for cell in by_model if cell.variant == variant]
+        ends = [by_model[cells[0]], by_model[cells[-1]]]
         before, after = (
             " to ".join(f"{end[state]['cosine']:.3f}" for end in ends) for state in STATES
         )
-        starts = dict.fromkeys(f"{_start(cell):g}" for cell in mine)
-        said.append(
+        starts = dict.fromkeys(f"{_start(cell):g}" for cell in cells)
+        clauses.append(
             f"{NAMES[variant]} {before} untrained (weights {' and '.join(starts)}), {after} trained"
         )
-    depths = f"{mine[0].group} to {mine[-1].group}"
-    return f"On text, from {depths}: {'; '.join(said)}."
+    depths = f"{cells[0].group} to {cells[-1].group}"
+    return f"On text, from {depths}: {'; '.join(clauses)}."
 
 
 def _start(cell: TableCell) -> float:
@@ -143,14 +135,14 @@ def quantities(read: Read) -> list[Quantity]:
 
 def table(read: Read) -> Table:
     """Every model on text."""
-    found = medians(read)
+    by_model = medians(read)
     rows = [
         [
             *(NAMES[cell.variant], cell.differs["layers"]),
-            *(100 * found[cell][state][m] for m in MEASURES for state in STATES),
+            *(100 * by_model[cell][state][m] for m in MEASURES for state in STATES),
             statistics.median(one["log_perplexity"] for one in read[cell]),
         ]
-        for cell in sorted(found, key=lambda cell: cell.variant)
+        for cell in sorted(by_model, key=lambda cell: cell.variant)
     ]
     columns = ["model", "layers"]
     columns += [f"{measure}, {state}" for measure in MEASURES for state in STATES]

@@ -29,8 +29,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
+from interp_studies.jobs.attempt import Outcome
 from interp_studies.random_attention.depth import on_text
 from interp_studies.random_attention.depth.likeness import likeness
 from interp_studies.random_attention.depth.models import (
@@ -39,27 +38,15 @@ from interp_studies.random_attention.depth.models import (
     DepthSizes,
     untrained,
 )
-from interp_studies.recipe_settings import settings_phrase
-from interp_studies.result import (
-    Quantity,
-    StudyResult,
-    compare,
-    missed,
-    overall,
-    study_provenance,
-    tally,
-)
-from interp_studies.texts import check_texts
+from interp_studies.result import Quantity, StudyResult, compare, missed, overall, tally
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
 from interp_toolkit import plots
 from interp_toolkit.circuits.similarity import similarity_by_depth
 from interp_toolkit.data import FeatureData
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
-from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Evidence, Figure, Table
 from interp_toolkit.toys.random_attention.variants import Variant
 
-NAME = "random-attention/table-6"
-SOURCE = "Is random attention sufficient for sequence modeling?, section 5, table 6"
 DEPTHS = (2, 4, 8, 16, 32)
 NAMES: Mapping[Variant, str] = {"random": "random transformer", "mixit": "MixiT"}
 THEIRS: Mapping[Variant, tuple[float, ...]] = {
@@ -101,122 +88,63 @@ def depth_job(
     shape = (chosen.rows, chosen.n_ctx)
     tokens = np.random.default_rng(seed).integers(chosen.d_vocab, size=shape)
     data = FeatureData(tokens, np.zeros((chosen.rows, 0), bool), (), source="random tokens")
-    found: dict[str, list[float]] = {name: [] for name in MEASURED}
+    measured: dict[str, list[float]] = {name: [] for name in MEASURED}
     for depth in depths:
         model = untrained(variant, depth, chosen, initialisation, seed).to(device)
         similarity = similarity_by_depth(model, data)
-        found["cosine"].append(float(similarity.cosines[-1].mean()))
-        found["dimensions"].append(float(similarity.dimensions[-1]))
-        found["centred_dimensions"].append(float(similarity.centred_dimensions[-1]))
+        measured["cosine"].append(float(similarity.cosines[-1].mean()))
+        measured["dimensions"].append(float(similarity.dimensions[-1]))
+        measured["centred_dimensions"].append(float(similarity.centred_dimensions[-1]))
         alike = likeness(model, torch.from_numpy(tokens).to(device))
-        found["covariance"].append(alike["covariance"])
-        found["normed_covariance"].append(alike["normed covariance"])
+        measured["covariance"].append(alike["covariance"])
+        measured["normed_covariance"].append(alike["normed covariance"])
     of = {"variant": variant, "initialisation": initialisation, "seed": seed}
-    return Outcome({**of, "depth": list(depths), **found})
+    return Outcome({**of, "depth": list(depths), **measured})
 
 
-Found = Mapping[tuple[str, Variant], Sequence[Mapping[str, Any]]]
+def grid(plan: Plan) -> Grid:
+    """Untrained models of every start, and models on text.
 
-
-def reproduce_depth(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
-    """Measure untrained models, and models on text; `seeds` overrides how many of each."""
-    n_seeds = seeds or PRESETS[preset].seeds
-    text = on_text.planned(preset, seeds, runner)
-    jobs = {
-        (initialisation, variant): [
-            _job(preset, variant, initialisation, seed, runner.device)
-            for seed in runner.seeds(n_seeds)
-        ]
-        for initialisation in INITIALISATIONS
-        for variant in THEIRS
-    }
-    check_texts([job for mine in text.values() for job in mine], runner)
-    values = runner.run([j for mine in (*jobs.values(), *text.values()) for j in mine])
-    read = {cell: [values[job.name] for job in mine] for cell, mine in text.items()}
-    found: Found = {key: [values[job.name] for job in mine] for key, mine in jobs.items()}
-    quantities = [q for start in INITIALISATIONS for q in _quantities(found, start)]
-    settings = {
-        "preset": preset,
-        "seeds": n_seeds,
-        "device": runner.device,
-        "on_text": {cell.group: mine[0].arguments["settings"] for cell, mine in text.items()},
-        **({"given": runner.given} if runner.given else {}),
-    }
-    main = [quantity for quantity in quantities if quantity.of.endswith(MAIN)]
-    said = [_verdict(found, main, PRESETS[preset]), on_text.sentence(read)]
-    said.append(settings_phrase(runner.given))
-    return StudyResult(
-        probe=NAME,
-        verdict=" ".join(part for part in said if part),
-        evidence=DepthEvidence(
-            status=overall(main),
-            reason=missed(main),
-            cosines={
-                f"{variant}, {start}": medians(found, start, variant) for start, variant in found
-            },
-            on_text={
-                f"{cell.variant}, {cell.group}": medians_on_text
-                for cell, medians_on_text in on_text.medians(read).items()
-            },
-            not_shown=f"the source's models: language models on Wikitext, of which it does not say "
-            "whether they were trained, nor how covariance is normalised; the text here is "
-            f"{on_text.text_of(text)}",
-        ),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        quantities=[*quantities, *on_text.quantities(read)],
-        jobs=values,
-        by_seed=_by_seed(found),
-        examples=[_theirs_beside(found), on_text.table(read)],
-        plots=[_figure(found)],
-    )
-
-
-@dataclass(frozen=True)
-class DepthEvidence(Evidence):
-    """What the verdict on depth rests on.
-
-    Attributes:
-        cosines: the median cosine over seeds, by depth, of each variant and start.
-        on_text: medians over seeds of every measure, untrained and trained, by variant and depth.
-        not_shown: what the comparison does not say.
+    Raises:
+        InputError: settings that are given do not fit.
     """
+    points = [(start, variant) for start in INITIALISATIONS for variant in THEIRS]
+    untrained_jobs = {
+        (start, variant): plan.each_seed(
+            f"{variant}-{INITIALISATIONS.index(start)}",
+            depth_job,
+            sizes=asdict(PRESETS[plan.preset]),
+            depths=DEPTHS,
+            variant=variant,
+            initialisation=start,
+            device=plan.runner.device,
+        )
+        for start, variant in points
+    }
+    return {**untrained_jobs, **on_text.grid(plan)}
 
-    cosines: Mapping[str, list[float]]
-    on_text: Mapping[str, Mapping[str, Mapping[str, float]]]
-    not_shown: str
+
+ByStart = Mapping[tuple[str, Variant], Sequence[Values]]  # by start and variant, one a seed
 
 
 def medians(
-    found: Found, initialisation: str, variant: Variant, measure: str = "cosine"
+    by_start: ByStart, initialisation: str, variant: Variant, measure: str = "cosine"
 ) -> list[float]:
     """The median of a measure over seeds, by depth."""
-    seeds = found[initialisation, variant]
-    return [statistics.median(v[measure][place] for v in seeds) for place in range(len(DEPTHS))]
+    seeds = by_start[initialisation, variant]
+    return [statistics.median(v[measure][index] for v in seeds) for index in range(len(DEPTHS))]
 
 
-def _job(preset: str, variant: Variant, initialisation: str, seed: int, device: str) -> Job:
-    arguments = {
-        "sizes": asdict(PRESETS[preset]),
-        "depths": DEPTHS,
-        "variant": variant,
-        "initialisation": initialisation,
-        "seed": seed,
-        "device": device,
-    }
-    name = f"{variant}-{INITIALISATIONS.index(initialisation)}-seed-{seed}"
-    return Job(name, depth_job, arguments)
-
-
-def _quantities(found: Found, start: str) -> list[Quantity]:
+def start_quantities(by_start: ByStart, start: str) -> list[Quantity]:
     """Every depth's value, and the ratios that need no scale."""
     listed = []
     for variant, name in NAMES.items():
-        for place, depth in enumerate(DEPTHS):
-            ours = [values["cosine"][place] for values in found[start, variant]]
-            remark = f"theirs, of unknown scale: {THEIRS[variant][place]:.3g}"
+        for number, depth in enumerate(DEPTHS):
+            ours = [values["cosine"][number] for values in by_start[start, variant]]
+            remark = f"theirs, of unknown scale: {THEIRS[variant][number]:.3g}"
             of = f"{name}, weights {start}"
             listed.append(compare(of, f"cosine, depth {depth}", ours, unit="", remark=remark))
-    pairs = list(zip(found[start, "random"], found[start, "mixit"], strict=True))
+    pairs = list(zip(by_start[start, "random"], by_start[start, "mixit"], strict=True))
     random, mixit = THEIRS["random"], THEIRS["mixit"]
     deepest, first = DEPTHS[-1], DEPTHS[0]
     listed.append(
@@ -241,49 +169,44 @@ def _quantities(found: Found, start: str) -> list[Quantity]:
     return listed
 
 
-def _verdict(found: Found, main: Sequence[Quantity], sizes: DepthSizes) -> str:
-    random, mixit = (medians(found, MAIN, variant) for variant in THEIRS)
-    covariances = [medians(found, MAIN, variant, "covariance") for variant in THEIRS]
+def verdict(by_start: ByStart, main: Sequence[Quantity], sizes: DepthSizes) -> str:
+    """How cosines and covariances grow with depth, and how that depends on the start."""
+
+    def ends(values: Sequence[float]) -> str:
+        return f"{values[0]:.2g} to {values[-1]:.2g}"
+
+    random, mixit = (medians(by_start, MAIN, variant) for variant in THEIRS)
+    covariances = [medians(by_start, MAIN, variant, "covariance") for variant in THEIRS]
     others = "; ".join(
-        f"{medians(found, start, 'random')[0]:.2g} to {medians(found, start, 'random')[-1]:.2g} "
-        f"with {start}"
-        for start in INITIALISATIONS[1:]
+        f"{ends(medians(by_start, start, 'random'))} with {start}" for start in INITIALISATIONS[1:]
     )
     largest = max(
-        abs(value) for start in INITIALISATIONS for value in medians(found, start, "mixit")
+        abs(value) for start in INITIALISATIONS for value in medians(by_start, start, "mixit")
     )
+    bound = math.ceil(100 * largest) / 100
     return (
         f"Untrained, {sizes.d_model} wide, on random tokens: from depth {DEPTHS[0]} to "
         f"{DEPTHS[-1]} the mean cosine between hidden states of different tokens goes from "
         f"{random[0]:.2f} to {random[-1]:.2f} in the random transformer and from {mixit[0]:.4f} to "
         f"{mixit[-1]:.4f} in MixiT (weights {MAIN}); how far the first collapses depends on how "
-        f"weights start ({others}), and MixiT stays below {_above(largest):g} in all. Their "
-        f"covariance before the norm goes from {_ends(covariances[0])} and from "
-        f"{_ends(covariances[1])}; the source's, of unknown scale, from {_ends(THEIRS['random'])} "
-        f"and from {_ends(THEIRS['mixit'])}. Of the "
+        f"weights start ({others}), and MixiT stays below {bound:g} in all. Their "
+        f"covariance before the norm goes from {ends(covariances[0])} and from "
+        f"{ends(covariances[1])}; the source's, of unknown scale, from {ends(THEIRS['random'])} "
+        f"and from {ends(THEIRS['mixit'])}. Of the "
         f"ratios that can be held against the source, {tally(main)}"
     )
 
 
-def _ends(values: Sequence[float]) -> str:
-    """The shallowest and the deepest."""
-    return f"{values[0]:.2g} to {values[-1]:.2g}"
-
-
-def _above(value: float) -> float:
-    """The next hundredth."""
-    return math.ceil(100 * value) / 100
-
-
-def _theirs_beside(found: Found) -> Table:
+def depth_table(by_start: ByStart) -> Table:
+    """The source's covariance beside our measures, by depth."""
     rows: list[list[Any]] = []
     for variant, name in NAMES.items():
         rows.append([name, "the source's covariance", *(100 * x for x in THEIRS[variant])])
         for start in INITIALISATIONS:
-            ours = (100 * x for x in medians(found, start, variant))
+            ours = (100 * x for x in medians(by_start, start, variant))
             rows.append([name, f"cosine, weights {start}", *ours])
         for measure in ("covariance", "normed_covariance"):
-            ours = (100 * x for x in medians(found, MAIN, variant, measure))
+            ours = (100 * x for x in medians(by_start, MAIN, variant, measure))
             where = "before the norm" if measure == "covariance" else "behind the norm"
             rows.append([name, f"covariance {where}, weights {MAIN}", *ours])
     columns = ["model", "measured", *(f"{depth} layers" for depth in DEPTHS)]
@@ -296,32 +219,19 @@ def _theirs_beside(found: Found) -> Table:
     return Table("Theirs and ours by depth", columns, rows, caption)
 
 
-def _by_seed(found: Found) -> Table:
-    rows = [
-        [
-            *(NAMES[variant], start, values["seed"], depth),
-            *(values[name][place] for name in MEASURED),
-        ]
-        for (start, variant), seeds in found.items()
-        for values in seeds
-        for place, depth in enumerate(DEPTHS)
-    ]
-    columns = ["model", "weights", "seed", "depth", "cosine", "covariance", "behind the norm"]
-    columns += ["dimensions", "centred"]
-    caption = (
-        "Covariance: over coordinates, before the final norm and behind it. Dimensions: "
-        "participation ratio of the directions of all hidden states; centred: of their covariance."
-    )
-    return Table("Every seed, untrained, on random tokens", columns, rows, caption)
+def depth_figure(by_start: ByStart) -> Figure:
+    """Cosines by depth, and the source's covariance."""
 
+    def line(name: str, values: Sequence[float], color: str, dash: str) -> plots.Part:
+        shown = [value if value > 0 else None for value in values]
+        return plots.line(DEPTHS, shown, color, name, dash=dash) | plots.marked()
 
-def _figure(found: Found) -> Figure:
     data: list[plots.Part] = []
     for side, (variant, name) in enumerate(NAMES.items()):
         for start, dash in zip(INITIALISATIONS, DASHES, strict=True):
-            label, values = f"{name}, {start}", medians(found, start, variant)
-            data.append(_line(label, values, CLASS_COLORS[1 - side], dash))
-        data.append(_line(f"source, {name}", THEIRS[variant], NEUTRAL, DASHES[side]))
+            label, values = f"{name}, {start}", medians(by_start, start, variant)
+            data.append(line(label, values, CLASS_COLORS[1 - side], dash))
+        data.append(line(f"source, {name}", THEIRS[variant], NEUTRAL, DASHES[side]))
     layout = plots.layout(
         plots.axis("layers", "log") | {"tickvals": list(DEPTHS)},
         plots.axis("mean cosine (source: covariance)", "log"),
@@ -333,19 +243,90 @@ def _figure(found: Found) -> Figure:
     return Figure("How alike hidden states are, by depth", caption, data, layout)
 
 
-def _line(name: str, values: Sequence[float], color: str, dash: str) -> plots.Part:
-    shown = [value if value > 0 else None for value in values]
-    return plots.line(DEPTHS, shown, color, name, dash=dash) | plots.marked()
+@dataclass(frozen=True)
+class DepthEvidence(Evidence):
+    """What the verdict on depth rests on.
+
+    Attributes:
+        cosines: the median cosine over seeds, by depth, of each variant and start.
+        on_text: medians over seeds of every measure, untrained and trained, by variant and depth.
+        not_shown: what the comparison does not say.
+    """
+
+    cosines: Mapping[str, list[float]]
+    on_text: Mapping[str, Mapping[str, Mapping[str, float]]]
+    not_shown: str
 
 
-TABLE_6 = Artefact(
-    name=NAME,
-    summary="how alike hidden states become with depth: random transformer and MixiT",
-    source=SOURCE,
-    presets={
+def report(run: StudyRun) -> StudyResult:
+    """How alike hidden states become with depth, untrained and on text."""
+    by_start: ByStart = {p: v for p, v in run.by_point.items() if isinstance(p, tuple)}
+    read: on_text.Read = {p: v for p, v in run.by_point.items() if not isinstance(p, tuple)}
+    text = {cell: run.grid[cell][0].arguments["settings"] for cell in read}
+    quantities = [q for start in INITIALISATIONS for q in start_quantities(by_start, start)]
+    main = [quantity for quantity in quantities if quantity.of.endswith(MAIN)]
+    rows = [
+        [
+            *(NAMES[variant], start, values["seed"], depth),
+            *(values[name][number] for name in MEASURED),
+        ]
+        for (start, variant), seeds in by_start.items()
+        for values in seeds
+        for number, depth in enumerate(DEPTHS)
+    ]
+    columns = ["model", "weights", "seed", "depth", "cosine", "covariance", "behind the norm"]
+    caption = (
+        "Covariance: over coordinates, before the final norm and behind it. Dimensions: "
+        "participation ratio of the directions of all hidden states; centred: of their covariance."
+    )
+    given = run.runner.given
+    return run.result(
+        f"{verdict(by_start, main, PRESETS[run.preset])} {on_text.sentence(read)}",
+        settings={
+            "device": run.runner.device,
+            "on_text": {cell.group: settings for cell, settings in text.items()},
+            **({"given": given} if given else {}),
+        },
+        quantities=[*quantities, *on_text.quantities(read)],
+        evidence=DepthEvidence(
+            status=overall(main),
+            reason=missed(main),
+            cosines={
+                f"{variant}, {start}": medians(by_start, start, variant)
+                for start, variant in by_start
+            },
+            on_text={
+                f"{cell.variant}, {cell.group}": medians_on_text
+                for cell, medians_on_text in on_text.medians(read).items()
+            },
+            not_shown="the source's models: language models on Wikitext, of which it does not say "
+            "whether they were trained, nor how covariance is normalised; the text here is "
+            f"{next(iter(text.values())).get('text', 'generated')}",
+        ),
+        details=[
+            Table(
+                "Every seed, untrained, on random tokens",
+                [*columns, "dimensions", "centred"],
+                rows,
+                caption,
+            ),
+            depth_table(by_start),
+            on_text.table(read),
+        ],
+        plots=[depth_figure(by_start)],
+    )
+
+
+TABLE_6 = Study(
+    "random-attention/table-6",
+    "how alike hidden states become with depth: random transformer and MixiT",
+    "Is random attention sufficient for sequence modeling?, section 5, table 6",
+    {
         "small": "untrained: width 128, 3 seeds; on generated text (--set toy-text.text=FOLDER): "
         "1 seed of 2 × 3 models, 64 wide, trained for a little; minutes",
         "paper": "untrained: width 512, 5 seeds; on Wikitext: 1 seed of 2 × 5 models, trained",
     },
-    run=reproduce_depth,
+    grid,
+    report,
+    {preset: sizes.seeds for preset, sizes in PRESETS.items()},
 )

@@ -2,5 +2,4 @@
 
 - `signals`: hidden states and gradients through depth, at initialisation
 - `study`: unshaped against shaped mixing, by depth
-- `figures`: measures by depth, gradients by block
 """

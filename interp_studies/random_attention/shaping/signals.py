@@ -55,7 +55,7 @@ def through_layers(
     inputs: list[Tensor] = []
     outputs: list[Tensor] = []
     logs = [0.0]
-    h, found = start, {name: list[float]() for name in MEASURES}
+    h, measures = start, {name: list[float]() for name in MEASURES}
     for depth in range(1, max(depths) + 1):
         inputs.append(h.requires_grad_())
         out = _layer(width, n_pos, n_heads, causal, mixing, generator)(h)
@@ -64,12 +64,12 @@ def through_layers(
         logs.append(float(scale.log10()))
         h = (out / scale).detach()
         if depth in depths:
-            found["size"].append(math.fsum(logs))
+            measures["size"].append(math.fsum(logs))
             u = torch.randn(h.shape, generator=generator, dtype=torch.float64)
-            found["gradient"].append(_gradient(inputs, outputs, u))
+            measures["gradient"].append(_gradient(inputs, outputs, u))
             for name, value in _geometry(h[0]).items():
-                found[name].append(value)
-    return found
+                measures[name].append(value)
+    return measures
 
 
 def _layer(

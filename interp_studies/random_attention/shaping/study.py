@@ -22,27 +22,18 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from interp_studies.claims import JudgedClaim, SeedClaim, counted, in_words, judged
 from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.result import FRESH, open_evidence
-from interp_studies.open.seed_claim import (
-    SeedClaim,
-    counted,
-    in_words,
-    judged,
-)
-from interp_studies.random_attention.claimed import ClaimsResult
 from interp_studies.random_attention.depth.models import MAIN, DepthSizes
-from interp_studies.random_attention.shaping.figures import layers_figure, models_figure
+from interp_studies.random_attention.figures import ranged
 from interp_studies.random_attention.shaping.signals import MEASURES, through_layers, through_model
-from interp_studies.result import Quantity, compare, study_provenance
+from interp_studies.result import FRESH, StudyResult, compare
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
+from interp_toolkit import plots
 from interp_toolkit.models.transformer.config import UNSHAPED, MixingVariance
-from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Table
+from interp_toolkit.plots import shade
+from interp_toolkit.results import Figure, Table
 
-NAME = "random-attention/shaping"
-SOURCE = "Is random attention sufficient for sequence modeling?, section 2 and theorem 2.1"
 KINDS: tuple[MixingVariance, ...] = (UNSHAPED, "1/(d_head m)", "1/(n m)", "1/sqrt(n m)")
 SOFTMAX = "random transformer"
 STARTS = (MAIN, "1/sqrt(n) everywhere")
@@ -145,77 +136,57 @@ def signals_of(
     return {"seed": seed, "depths": list(sizes.depths), "layers": layers, "models": models}
 
 
-Seeds = Sequence[Mapping[str, Any]]  # what each seed's job found
+Seeds = Sequence[Values]  # what each seed's job found
 
 
-def reproduce_shaping(preset: str, seeds: int | None, runner: Runner) -> ClaimsResult:
-    """Measure every kind of mixing at every depth; `seeds` overrides how many."""
-    sizes = PRESETS[preset]
-    numbers = runner.seeds(seeds or sizes.seeds)
-    arguments = {"sizes": asdict(sizes), "kinds": KINDS, "starts": STARTS}
-    jobs = [Job(f"seed-{n}", signal_job, {**arguments, "seed": n}) for n in numbers]
-    done = runner.run(jobs)
-    found = [done[job.name] for job in jobs]
-    findings = judged(claims(found, sizes))
-    settings = {"preset": preset, "seeds": len(jobs), "sizes": asdict(sizes)}
-    return ClaimsResult(
-        probe=NAME,
-        verdict=_verdict(findings, sizes),
-        evidence=open_evidence(findings, numbers),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        quantities=_quantities(found, sizes),
-        jobs=done,
-        by_seed=_by_seed(found),
-        examples=[_models(found)],
-        plots=[
-            layers_figure(found, "gradient", sizes.n_heads, KINDS),
-            layers_figure(found, "likeness", sizes.n_heads, KINDS),
-            models_figure(found, sizes.model_depths[-1], MAIN, (*KINDS, SOFTMAX)),
-        ],
-        claims=findings,
-    )
+def grid(plan: Plan) -> Grid:
+    """Every kind of mixing at every depth."""
+    arguments = {"sizes": asdict(PRESETS[plan.preset]), "kinds": KINDS, "starts": STARTS}
+    return {
+        seed: [Job(f"seed-{seed}", signal_job, {**arguments, "seed": seed})] for seed in plan.seeds
+    }
 
 
 def layer_values(
-    found: Seeds, measure: str, depth: int, mixing: str, *, n_heads: int, causal: bool = True
+    runs: Seeds, measure: str, depth: int, mixing: str, *, n_heads: int, causal: bool = True
 ) -> list[float]:
     """A measure of the recursion at a depth, by seed."""
     chosen = (mixing, causal, n_heads)
     return [
         float(one[measure][of["depths"].index(depth)])
-        for of in found
+        for of in runs
         for one in of["layers"]
         if (one["mixing"], one["causal"], one["n_heads"]) == chosen
     ]
 
 
-def model_values(found: Seeds, mixing: str, start: str, depth: int) -> list[Mapping[str, Any]]:
+def model_values(runs: Seeds, mixing: str, start: str, depth: int) -> list[Mapping[str, Any]]:
     """What was measured in whole models of a kind, by seed."""
     chosen = (mixing, start, depth)
     return [
         one
-        for of in found
+        for of in runs
         for one in of["models"]
         if (one["mixing"], one["start"], one["depth"]) == chosen
     ]
 
 
-def claims(found: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
+def claims(runs: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
     """What is asked of every seed, one line each: causal mixing, unless it says otherwise."""
     one, some = sizes.n_heads
     near, far = sizes.width, FAR * sizes.width
     deepest = sizes.model_depths[-1]
 
     def gradient(depth: int, mixing: str, n_heads: int, *, causal: bool = True) -> list[float]:
-        return layer_values(found, "gradient", depth, mixing, n_heads=n_heads, causal=causal)
+        return layer_values(runs, "gradient", depth, mixing, n_heads=n_heads, causal=causal)
 
     def likeness(depth: int, mixing: str, n_heads: int, *, causal: bool = True) -> list[float]:
-        return layer_values(found, "likeness", depth, mixing, n_heads=n_heads, causal=causal)
+        return layer_values(runs, "likeness", depth, mixing, n_heads=n_heads, causal=causal)
 
     def least_ratio(seed: int) -> float:
         """log10 of the first block's gradient over the last's, where it is least."""
         return min(
-            gradient_ratio(model_values(found, mixing, start, deepest)[seed])
+            gradient_ratio(model_values(runs, mixing, start, deepest)[seed])
             for mixing in (*KINDS, SOFTMAX)
             for start in STARTS
         )
@@ -277,14 +248,14 @@ def claims(found: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
         SeedClaim(
             f"whole models, {deepest} blocks, weights {MAIN}: the random transformer's tokens have "
             "a mean cosine above 0.5",
-            [float(v["cosine"]) for v in model_values(found, SOFTMAX, MAIN, deepest)],
+            [float(v["cosine"]) for v in model_values(runs, SOFTMAX, MAIN, deepest)],
             above=0.5,
             overturned_by="a softmax that keeps tokens apart",
         ),
         SeedClaim(
             f"whole models, {deepest} blocks, weights {MAIN}: unshaped MixiT's tokens have a mean "
             "cosine between -0.05 and 0.05",
-            [float(v["cosine"]) for v in model_values(found, UNSHAPED, MAIN, deepest)],
+            [float(v["cosine"]) for v in model_values(runs, UNSHAPED, MAIN, deepest)],
             above=-0.05,
             below=0.05,
             overturned_by="unshaped mixing that collapses in whole models",
@@ -292,7 +263,7 @@ def claims(found: Seeds, sizes: ShapingSizes) -> list[SeedClaim]:
         SeedClaim(
             f"whole models, {deepest} blocks, every mixing and the random transformer: the first "
             "block's gradient is more than 0.316 of the last's (log10 above -0.5)",
-            [least_ratio(seed) for seed in range(len(found))],
+            [least_ratio(seed) for seed in range(len(runs))],
             above=-0.5,
             overturned_by="a whole model whose first block gets no gradient",
         ),
@@ -306,25 +277,12 @@ def gradient_ratio(model: Mapping[str, Any]) -> float:
     return math.log10(gradients[0] / gradients[-1])
 
 
-def _quantities(found: Seeds, sizes: ShapingSizes) -> list[Quantity]:
-    """Every kind at the depths of one width and of FAR widths."""
-    listed = []
-    for n_heads in sizes.n_heads:
-        for causal in (True, False):
-            for mixing in KINDS:
-                masked = "causal" if causal else "unmasked"
-                of = f"layers, {mixing}, {masked}, heads {n_heads}"
-                for depth in (sizes.width, FAR * sizes.width):
-                    for measure in ("gradient", "likeness"):
-                        name = "log10 of the gradient" if measure == "gradient" else measure
-                        values = layer_values(
-                            found, measure, depth, mixing, n_heads=n_heads, causal=causal
-                        )
-                        listed.append(compare(of, f"{name}, {depth} layers", values, unit=""))
-    return listed
+def verdict(findings: Sequence[JudgedClaim], sizes: ShapingSizes) -> str:
+    """Every estimate, and what the confirmed claims come to."""
 
+    def confirmed(*claims: JudgedClaim) -> bool:
+        return all(claim.judgement == "confirmed" for claim in claims)
 
-def _verdict(findings: Sequence[JudgedClaim], sizes: ShapingSizes) -> str:
     (falls, theorem, theorem_far, default, default_far, printed) = findings[:6]
     (like, like_far, apart, passes, softmax, unshaped, first) = findings[6:]
     near, far = sizes.width, FAR * sizes.width
@@ -345,21 +303,21 @@ def _verdict(findings: Sequence[JudgedClaim], sizes: ShapingSizes) -> str:
         f"{in_words(softmax)}; the first block's gradient over the last's is {in_words(first)} "
         f"decades or more in all, weights {' or '.join(STARTS)}.",
     ]
-    if _all_confirmed(theorem, theorem_far, default, default_far):
+    if confirmed(theorem, theorem_far, default, default_far):
         text.append(
             f"So gradients pass through {FAR} widths of causal layers of these two shaped mixings"
-            + (", and not through one width of unshaped ones." if _all_confirmed(falls) else ".")
+            + (", and not through one width of unshaped ones." if confirmed(falls) else ".")
         )
-    if _all_confirmed(like_far):
+    if confirmed(like_far):
         text.append(
             "With 1/(n m) and one head tokens draw together, which the source says shaping rules "
             "out."
         )
-    if _all_confirmed(apart, passes):
+    if confirmed(apart, passes):
         text.append(
             f"Without a mask unshaped layers of {some} heads keep both gradients and directions."
         )
-    if _all_confirmed(unshaped, first):
+    if confirmed(unshaped, first):
         text.append(
             f"In untrained whole models of {deepest} blocks unshaped mixing shows no gradient that "
             f"vanishes and, weights {MAIN}, no tokens that draw together. Skips, norms and the "
@@ -369,59 +327,149 @@ def _verdict(findings: Sequence[JudgedClaim], sizes: ShapingSizes) -> str:
     return " ".join(text)
 
 
-def _all_confirmed(*findings: JudgedClaim) -> bool:
-    return all(finding.judgement == "confirmed" for finding in findings)
+AXES = {
+    "gradient": "log10 of the gradient, first over last",
+    "likeness": "mean squared cosine",
+}
 
 
-def _by_seed(found: Seeds) -> Table:
-    rows = [
+def layers_figure(
+    runs: Seeds, measure: str, n_heads: tuple[int, int], kinds: Sequence[str]
+) -> Figure:
+    """A measure against the layers, median and range over seeds; a panel a mask and a number."""
+    shown = [(causal, count) for causal in (True, False) for count in n_heads]
+    panels = plots.beside(len(shown), 2)
+    data: list[plots.Part] = []
+    layout: plots.Part = {"annotations": [], "height": 620}
+    depths = runs[0]["depths"]
+    for (causal, count), panel in zip(shown, panels, strict=True):
+        for kind, mixing in enumerate(kinds):
+            seeds = [
+                one[measure]
+                for of in runs
+                for one in of["layers"]
+                if (one["mixing"], one["causal"], one["n_heads"]) == (mixing, causal, count)
+            ]
+            by_depth = list(zip(*seeds, strict=True))
+            line = ranged(depths, by_depth, shade(kind, len(kinds)), mixing, plots.symbol(kind))
+            data.append(line | plots.grouped(mixing, listed=panel.number == 0) | panel.trace)
+        x = plots.axis("layers" if panel.lowest else "", "log")
+        x |= plots.ticks(depths, map(str, depths))
+        layout |= panel.layout(x, plots.axis(AXES[measure] if panel.leftmost else ""))
+        heads = "one head" if count == 1 else f"{count} heads"
+        layout["annotations"].append(
+            panel.heading(f"{'causal' if causal else 'unmasked'}, {heads}")
+        )
+    caption = (
+        "Attention layers alone, at initialisation: the median over seeds with their range. "
+        "Log10 of the gradient: of its norm at the first layer over that at the last."
+        if measure == "gradient"
+        else "Attention layers alone, at initialisation: the mean squared cosine between tokens, "
+        "the median over seeds with their range; 1: all tokens lie on one line."
+    )
+    return Figure(f"Layers of random mixing: {measure}", caption, data, layout)
+
+
+def models_figure(runs: Seeds, depth: int, start: str, kinds: Sequence[str]) -> Figure:
+    """The norm of the gradient in every block's W_V, over the last block's; the median."""
+    data = []
+    for kind, mixing in enumerate(kinds):
+        seeds = [
+            [g / one["gradients"][-1] for g in one["gradients"]]
+            for of in runs
+            for one in of["models"]
+            if (one["mixing"], one["start"], one["depth"]) == (mixing, start, depth)
+        ]
+        by_block = [statistics.median(values) for values in zip(*seeds, strict=True)]
+        line = plots.line(range(depth), by_block, shade(kind, len(kinds)), mixing)
+        data.append(line)
+    layout = plots.layout(plots.axis("block"), plots.axis("gradient over the last block's", "log"))
+    caption = (
+        f"Whole models of {depth} blocks, untrained, weights {start}: the norm of the loss's "
+        "gradient in W_V by block, the median over seeds."
+    )
+    return Figure("Gradients by block", caption, data, layout)
+
+
+def report(run: StudyRun) -> StudyResult:
+    """The claims, and every measure by kind of mixing and depth."""
+    runs, sizes = run.values, PRESETS[run.preset]
+    findings = judged(claims(runs, sizes))
+    quantities = [
+        compare(
+            f"layers, {mixing}, {'causal' if causal else 'unmasked'}, heads {n_heads}",
+            f"{name}, {depth} layers",
+            layer_values(runs, measure, depth, mixing, n_heads=n_heads, causal=causal),
+            unit="",
+        )
+        for n_heads in sizes.n_heads
+        for causal in (True, False)
+        for mixing in KINDS
+        for depth in (sizes.width, FAR * sizes.width)
+        for measure, name in (("gradient", "log10 of the gradient"), ("likeness", "likeness"))
+    ]
+    layers = [
         [
             *(of["seed"], one["mixing"], "causal" if one["causal"] else "unmasked"),
             *(one["n_heads"], depth),
-            *(one[measure][place] for measure in MEASURES),
+            *(one[measure][number] for measure in MEASURES),
         ]
-        for of in found
+        for of in runs
         for one in of["layers"]
-        for place, depth in enumerate(of["depths"])
+        for number, depth in enumerate(of["depths"])
     ]
-    columns = ["seed", "mixing", "mask", "heads", "layers", *MEASURES]
-    caption = (
-        "Attention layers alone. Size and gradient: log10 of the last over the first; likeness: "
-        "the mean squared cosine between tokens; dimensions: their participation ratio; spread: "
-        "log10 of the largest over the smallest mean square of a token."
+    kinds = dict.fromkeys((m["mixing"], m["start"], m["depth"]) for m in runs[0]["models"])
+    models = [
+        [
+            *kind,
+            statistics.median(v["cosine"] for v in values),
+            statistics.median(gradient_ratio(v) for v in values),
+        ]
+        for kind in kinds
+        for values in [model_values(runs, *kind)]
+    ]
+    return run.result(
+        verdict(findings, sizes),
+        settings={"sizes": asdict(sizes)},
+        quantities=quantities,
+        claims=findings,
+        details=[
+            Table(
+                "Every seed, layers",
+                ["seed", "mixing", "mask", "heads", "layers", *MEASURES],
+                layers,
+                "Attention layers alone. Size and gradient: log10 of the last over the first; "
+                "likeness: the mean squared cosine between tokens; dimensions: their "
+                "participation ratio; spread: log10 of the largest over the smallest mean square "
+                "of a token.",
+            ),
+            Table(
+                "Whole models",
+                ["mixing", "weights", "blocks", "cosine", "gradient, first over last"],
+                models,
+                "Untrained, on random tokens, the median over seeds: the mean cosine of hidden "
+                "states of different tokens, last block, after the norm; log10 of the gradient's "
+                "norm in the first block's W_V over the last block's.",
+            ),
+        ],
+        plots=[
+            layers_figure(runs, "gradient", sizes.n_heads, KINDS),
+            layers_figure(runs, "likeness", sizes.n_heads, KINDS),
+            models_figure(runs, sizes.model_depths[-1], MAIN, (*KINDS, SOFTMAX)),
+        ],
     )
-    return Table("Every seed, layers", columns, rows, caption)
 
 
-def _models(found: Seeds) -> Table:
-    kinds = dict.fromkeys((m["mixing"], m["start"], m["depth"]) for m in found[0]["models"])
-    rows = []
-    for mixing, start, depth in kinds:
-        values = model_values(found, mixing, start, depth)
-        rows.append(
-            [
-                *(mixing, start, depth),
-                statistics.median(v["cosine"] for v in values),
-                statistics.median(gradient_ratio(v) for v in values),
-            ]
-        )
-    columns = ["mixing", "weights", "blocks", "cosine", "gradient, first over last"]
-    caption = (
-        "Untrained, on random tokens, the median over seeds: the mean cosine of hidden states of "
-        "different tokens, last block, after the norm; log10 of the gradient's norm in the first "
-        "block's W_V over the last block's."
-    )
-    return Table("Whole models", columns, rows, caption)
-
-
-SHAPING = Artefact(
-    name=NAME,
-    summary="unshaped mixing beside the shaped variances: collapse and gradients by depth",
-    source=SOURCE,
-    presets={
+SHAPING = Study(
+    "random-attention/shaping",
+    "unshaped mixing beside the shaped variances: collapse and gradients by depth",
+    "Is random attention sufficient for sequence modeling?, section 2 and theorem 2.1",
+    {
         "small": "64 wide, to 256 layers and models of 32 blocks, 12 seeds; minutes, no training",
         "paper": "256 wide, to 1,024 layers, models 512 wide; the source gives no numbers",
     },
-    run=reproduce_shaping,
+    grid,
+    report,
+    {preset: sizes.seeds for preset, sizes in PRESETS.items()},
     first_seed=FRESH,
 )

@@ -1,8 +1,6 @@
 """What frozen heads and fixed mixing can fit: `interp reproduce random-attention/theorem-5-1`.
 
-- `functions`: the functions to be fitted
 - `heads`: what frozen heads and MixiT's heads read
 - `fits`: fits of W_V alone, or with an MLP
 - `study`: the claims, errors by number of heads, the outcome
-- `figures`: errors against the number of heads
 """

@@ -1,4 +1,17 @@
-"""Fit W_V alone, or W_V and an MLP, behind frozen heads; the best that a linear map can do.
+"""Continuous causal functions of short sequences, and what is fitted to them behind frozen heads.
+
+A sequence is POSITIONS tokens of two coordinates each, uniform in [-1, 1]². At each position t a
+function gives one number, which depends continuously on the tokens up to t:
+
+    previous   the first coordinate of the token before (0 at the first position)
+    square     the square of the own first coordinate
+    product    the own first coordinate times the mean of the second ones so far
+    maximum    the largest first coordinate so far
+    retrieval  the second coordinate of the earlier tokens whose first is near the own: their mean
+               with the weights exp(-distance² / 2σ²), and 0 as one more of them, far away; an
+               induction head in continuous form
+
+Three fits to their values:
 
 - `fit_values`: y = Σ_i W_V^i g_i, the random-feature model of the source's proof, by least
   squares: no optimiser stands between what is found and the best there is on the training rows.
@@ -23,9 +36,15 @@ from jaxtyping import Float
 from torch import Tensor
 
 from interp_studies import power_law
-from interp_studies.random_attention.theorem.functions import FUNCTIONS, Inputs, Values
 from interp_studies.random_attention.theorem.heads import Features
 
+POSITIONS, COORDINATES = 4, 2
+NEAR = 0.25  # σ of the retrieval
+FAR = np.exp(-2.0)  # the weight of 0
+FUNCTIONS = ("previous", "square", "product", "maximum", "retrieval")
+
+Inputs = Float[np.ndarray, "row pos coordinate"]
+Values = Float[np.ndarray, "row pos function"]
 HeldOut = Float[np.ndarray, "held_out pos feature"]
 Predicted = Float[np.ndarray, "held_out pos function"]
 
@@ -50,6 +69,25 @@ class BlockSizes:
     steps: int
     rows: int
     lr: float
+
+
+def draw(n_rows: int, rng: np.random.Generator) -> Inputs:
+    """Sequences of independent uniform tokens."""
+    tokens: np.ndarray = rng.uniform(-1, 1, (n_rows, POSITIONS, COORDINATES))
+    return tokens
+
+
+def values(tokens: Inputs) -> Values:
+    """Every function at every position, in the order of FUNCTIONS."""
+    first, second = tokens[..., 0], tokens[..., 1]
+    previous = np.zeros_like(first)
+    previous[:, 1:] = first[:, :-1]
+    mean = second.cumsum(1) / np.arange(1, tokens.shape[1] + 1)
+    distance = first[:, :, None] - first[:, None]
+    weight = np.exp(-(distance**2) / (2 * NEAR**2)) * np.tril(np.ones(distance.shape[1:]), -1)
+    near = np.einsum("rts,rs->rt", weight, second) / (weight.sum(-1) + FAR)
+    columns = [previous, first**2, first * mean, np.maximum.accumulate(first, 1), near]
+    return np.stack(columns, axis=-1)
 
 
 def fit_values(read: Features, wanted: Values, held_out: HeldOut) -> Predicted:
@@ -121,7 +159,7 @@ def linear_bound(tokens: Inputs, wanted: Values) -> Values:
 
 
 def errors(predicted: Values, wanted: Values, positions: slice) -> dict[str, float]:
-    """Of each function that varies at these positions."""
+    """The error of each function that varies at these positions."""
     missed = np.square(predicted - wanted)[:, positions].mean((0, 1))
     variance = wanted[:, positions].reshape(-1, wanted.shape[-1]).var(0)
     return {

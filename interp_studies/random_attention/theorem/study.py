@@ -3,7 +3,7 @@
 The theorem: one layer of attention with frozen random queries and keys and an MLP approximates
 every continuous causal function, as closely as one likes with enough heads. Its proof says that
 already the heads' readings, with W_V fitted, do; and that MixiT cannot, because its readings are
-linear in the tokens. Both kinds of heads are fitted here to the functions of `functions`, at equal
+linear in the tokens. Both kinds of heads are fitted here to the functions of `fits`, at equal
 sizes and on the same rows, once with W_V alone and once with W_V and an MLP (see `fits`), for
 growing numbers of heads; errors are on held-out rows, the first position apart from the later ones.
 
@@ -26,6 +26,7 @@ give no numbers.
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -33,32 +34,21 @@ from typing import Any
 
 import numpy as np
 
+from interp_studies.claims import JudgedClaim, SeedClaim, counted, in_words, judged
 from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.result import FRESH, open_evidence
-from interp_studies.open.seed_claim import (
-    SeedClaim,
-    counted,
-    in_words,
-    judged,
-)
-from interp_studies.random_attention.claimed import ClaimsResult
-from interp_studies.random_attention.theorem.figures import by_heads_figure
+from interp_studies.random_attention.figures import ranged
 from interp_studies.random_attention.theorem.fits import (
     FIRST,
+    FUNCTIONS,
     LATER,
+    POSITIONS,
     BlockSizes,
+    draw,
     errors,
     exponent,
     fit_block,
     fit_values,
     linear_bound,
-)
-from interp_studies.random_attention.theorem.functions import (
-    FUNCTIONS,
-    POSITIONS,
-    draw,
     values,
 )
 from interp_studies.random_attention.theorem.heads import (
@@ -69,17 +59,12 @@ from interp_studies.random_attention.theorem.heads import (
     mixing_rank,
     nonlinearity,
 )
-from interp_studies.result import (
-    Quantity,
-    compare,
-    compare_range,
-    study_provenance,
-)
-from interp_toolkit.registry import Artefact
-from interp_toolkit.results import Table
+from interp_studies.result import FRESH, Quantity, StudyResult, compare, compare_range
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
+from interp_toolkit import plots
+from interp_toolkit.plots import CLASS_COLORS
+from interp_toolkit.results import Figure, Table
 
-NAME = "random-attention/theorem-5-1"
-SOURCE = "Is random attention sufficient for sequence modeling?, theorem 5.1 and appendix B"
 WHOSE = "by definition"  # what the source's equations say exactly; its theorem has no numbers
 NONLINEAR = FUNCTIONS[1:]  # the first, the token before, is linear
 SPAN = POSITIONS * (POSITIONS + 1) // 2 - (POSITIONS - 1)  # of mixing matrices
@@ -89,6 +74,7 @@ KEEPS = 0.99  # of the error with FROM heads, above which it counts as standing 
 WITHOUT_ORDER = float(np.sqrt(7 / 18))  # see the module: the mean over t of (1 - 1/t), t = 1, 2, 3
 EXPONENT = -0.1  # of the error in the heads, above which it hardly falls
 ROUNDING = 1e-12
+PANELS_A_ROW = 3  # of the figures
 
 
 @dataclass(frozen=True)
@@ -152,9 +138,9 @@ def fits_of(sizes: TheoremSizes, seed: int) -> dict[str, Any]:
     train, small, test = (
         draw(n, rng) for n in (sizes.block_rows, sizes.values_rows, sizes.held_out)
     )
-    wanted = values(test)
-    bound = linear_bound(test, wanted)
-    found: list[dict[str, Any]] = []
+    targets = values(test)
+    bound = linear_bound(test, targets)
+    fits: list[dict[str, Any]] = []
 
     def fitted(heads: Heads, n_heads: int, *, block: bool, positions: bool = True) -> None:
         rows = train if block else small
@@ -166,14 +152,14 @@ def fits_of(sizes: TheoremSizes, seed: int) -> dict[str, Any]:
             if block
             else fit_values(read, values(rows), held_out)
         )
-        found.append(
+        fits.append(
             {
                 "heads": heads,
                 "fit": "values and MLP" if block else "values alone",
                 "positions": positions,
                 "n_heads": n_heads,
-                "first": errors(predicted, wanted, FIRST),
-                "later": errors(predicted, wanted, LATER),
+                "first": errors(predicted, targets, FIRST),
+                "later": errors(predicted, targets, LATER),
             }
         )
 
@@ -186,42 +172,25 @@ def fits_of(sizes: TheoremSizes, seed: int) -> dict[str, Any]:
     width = lift(test[:1]).shape[-1]
     return {
         "seed": seed,
-        "fits": found,
+        "fits": fits,
         "linear": {
-            "first": errors(bound, wanted, FIRST),
-            "later": errors(bound, wanted, LATER),
+            "first": errors(bound, targets, FIRST),
+            "later": errors(bound, targets, LATER),
         },
         "nonlinearity": {heads: nonlinearity(heads, POSITIONS, 4, seed) for heads in HEADS},
         "span": mixing_rank(POSITIONS, width, sizes.values_heads[-1], seed),
     }
 
 
-Seeds = Sequence[Mapping[str, Any]]  # what each seed's job found
+Seeds = Sequence[Values]  # what each seed's job found
 
 
-def reproduce_theorem(preset: str, seeds: int | None, runner: Runner) -> ClaimsResult:
-    """Fit every number of heads of both kinds; `seeds` overrides how many."""
-    sizes = PRESETS[preset]
-    numbers = runner.seeds(seeds or sizes.seeds)
-    jobs = [Job(f"seed-{n}", fit_job, {"sizes": asdict(sizes), "seed": n}) for n in numbers]
-    done = runner.run(jobs)
-    found = [done[job.name] for job in jobs]
-    findings = judged(claims(found, sizes))
-    settings = {"preset": preset, "seeds": len(jobs), "sizes": asdict(sizes)}
-    return ClaimsResult(
-        probe=NAME,
-        verdict=_verdict(found, findings, sizes),
-        evidence=open_evidence(findings, numbers),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        quantities=_quantities(found, sizes),
-        jobs=done,
-        by_seed=_by_seed(found),
-        plots=[
-            by_heads_figure(found, fit, MEASURED[fit]) for fit in ("values alone", "values and MLP")
-        ],
-        claims=findings,
-        whose=WHOSE,
-    )
+def grid(plan: Plan) -> Grid:
+    """Every number of heads of both kinds."""
+    sizes = asdict(PRESETS[plan.preset])
+    return {
+        seed: [Job(f"seed-{seed}", fit_job, {"sizes": sizes, "seed": seed})] for seed in plan.seeds
+    }
 
 
 MEASURED = {
@@ -249,7 +218,7 @@ def error(
     return float(one[where][function])
 
 
-def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
+def claims(runs: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
     """What is asked of every seed; see the module for why."""
     alone, block = "values alone", "values and MLP"
     most, most_block = sizes.values_heads[-1], sizes.block_heads[-1]
@@ -276,7 +245,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
                 f"frozen-qk, W_V alone, {function}: the error's exponent in the heads, {FROM} to "
                 f"{most}, is below {EXPONENT:g} (less than {(most / FROM) ** EXPONENT:.2f} of the "
                 "error is left)",
-                [falls(of, function) for of in found],
+                [falls(of, function) for of in runs],
                 below=EXPONENT,
                 overturned_by="an error that hardly falls as heads are added",
             )
@@ -285,7 +254,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
         SeedClaim(
             f"frozen-qk, W_V alone, first position: {most} heads leave the square with an error "
             "above 0.9",
-            [error(of, "frozen-qk", alone, most, "square", "first") for of in found],
+            [error(of, "frozen-qk", alone, most, "square", "first") for of in runs],
             above=0.9,
             overturned_by="heads whose readings at the first position differ",
             check=True,
@@ -293,7 +262,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
         SeedClaim(
             f"MixiT, W_V alone: of what {FROM} heads leave, {most} leave {KEEPS:g} or more, in "
             "every function that is not linear",
-            [stands_still(of) for of in found],
+            [stands_still(of) for of in runs],
             above=KEEPS,
             overturned_by="a head beyond the span's dimension that helps",
             check=True,
@@ -306,7 +275,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
                     error(of, "frozen-qk", alone, most, f) / error(of, "mixit", alone, most, f)
                     for f in NONLINEAR
                 )
-                for of in found
+                for of in runs
             ],
             below=1.0,
             overturned_by="a function that is not linear and that MixiT's heads fit as well",
@@ -315,7 +284,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
             SeedClaim(
                 f"{heads}, W_V and MLP: {most_block} heads leave less than {FALLS:g} of one head's "
                 "error in every function",
-                [worst_ratio(of, heads) for of in found],
+                [worst_ratio(of, heads) for of in runs],
                 below=FALLS,
                 overturned_by="a function whose error stands still",
             )
@@ -329,7 +298,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
                     error(of, "mixit", block, most_block, f) / of["linear"]["later"][f]
                     for f in NONLINEAR
                 )
-                for of in found
+                for of in runs
             ],
             below=1.0,
             overturned_by="an MLP behind fixed mixing that does no better than a linear map",
@@ -340,7 +309,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
             [
                 error(of, "frozen-qk", block, most_block, "retrieval")
                 / error(of, "mixit", block, most_block, "retrieval")
-                for of in found
+                for of in runs
             ],
             below=1.0,
             overturned_by="fixed mixing that retrieves as well at this size",
@@ -348,10 +317,7 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
         SeedClaim(
             f"frozen-qk without positions, W_V and MLP, {most_block} heads: the token before is "
             f"missed by more than 0.6 (the least there can be: {WITHOUT_ORDER:.3f})",
-            [
-                error(of, "frozen-qk", block, most_block, "previous", positions=False)
-                for of in found
-            ],
+            [error(of, "frozen-qk", block, most_block, "previous", positions=False) for of in runs],
             above=0.6,
             overturned_by="heads that tell the order of tokens without positions",
             check=True,
@@ -359,13 +325,13 @@ def claims(found: Seeds, sizes: TheoremSizes) -> list[SeedClaim]:
     ]
 
 
-def _quantities(found: Seeds, sizes: TheoremSizes) -> list[Quantity]:
+def error_quantities(runs: Seeds, sizes: TheoremSizes) -> list[Quantity]:
     """Errors with the most heads; what the definitions say exactly."""
     listed = [
         compare_range(
             "MixiT's attention",
             "distance from linear",
-            [of["nonlinearity"]["mixit"] for of in found],
+            [of["nonlinearity"]["mixit"] for of in runs],
             (0.0, 0.0),
             tolerance=ROUNDING,
             remark="the toolkit's layer in float64; exactly linear by eq. 2.3",
@@ -373,36 +339,37 @@ def _quantities(found: Seeds, sizes: TheoremSizes) -> list[Quantity]:
         compare(
             "frozen-qk's attention",
             "distance from linear",
-            [of["nonlinearity"]["frozen-qk"] for of in found],
+            [of["nonlinearity"]["frozen-qk"] for of in runs],
             unit="",
         ),
         compare_range(
             "MixiT's attention",
             f"dimensions that {sizes.values_heads[-1]} mixing matrices span",
-            [float(of["span"]) for of in found],
+            [float(of["span"]) for of in runs],
             (float(SPAN), float(SPAN)),
             remark="m(m + 1)/2 - (m - 1)",
         ),
     ]
     fits = {"values alone": sizes.values_heads[-1], "values and MLP": sizes.block_heads[-1]}
     for function in FUNCTIONS:
-        bound = [of["linear"]["later"][function] for of in found]
+        bound = [of["linear"]["later"][function] for of in runs]
         listed.append(compare(function, "error of the best linear map", bound, unit=""))
         for fit, n_heads in fits.items():
             for heads in HEADS:
-                ours = [error(of, heads, fit, n_heads, function) for of in found]
+                ours = [error(of, heads, fit, n_heads, function) for of in runs]
                 listed.append(
                     compare(function, f"error, {heads}, {fit}, {n_heads} heads", ours, unit="")
                 )
     return listed
 
 
-def _verdict(found: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes) -> str:
+def verdict(runs: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes) -> str:
+    """Every estimate, and what the confirmed claims come to."""
     n = len(FUNCTIONS)
     exponents = sorted(findings[:n], key=lambda f: f.value)
     first, still, _, qk, mixit, beats, retrieves, order = findings[n:]
     linear, bent = (
-        max(of["nonlinearity"][heads] for of in found) for heads in ("mixit", "frozen-qk")
+        max(of["nonlinearity"][heads] for of in runs) for heads in ("mixit", "frozen-qk")
     )
     most, most_block = sizes.values_heads[-1], sizes.block_heads[-1]
     text = [
@@ -433,20 +400,65 @@ def _verdict(found: Seeds, findings: Sequence[JudgedClaim], sizes: TheoremSizes)
     return " ".join(text)
 
 
-def _by_seed(found: Seeds) -> Table:
+def by_heads_figure(runs: Seeds, fit: str, measured: str) -> Figure:
+    """A panel a function: both kinds of heads, the best linear map dashed; a point a seed.
+
+    Args:
+        runs: what each seed's job found.
+        fit: which of its fits.
+        measured: how it is fitted, for the caption.
+    """
+    panels = plots.beside(len(FUNCTIONS), PANELS_A_ROW)
+    data: list[plots.Part] = []
+    layout: plots.Part = {"annotations": [], "height": 560}
+    for function, panel in zip(FUNCTIONS, panels, strict=True):
+        listed = panel.number == 0
+        across: list[int] = []
+        for heads, color, symbol in zip(HEADS, CLASS_COLORS, plots.SYMBOLS, strict=False):
+            points: dict[int, list[float]] = {}  # the seeds' errors by number of heads
+            for of in runs:
+                for one in of["fits"]:
+                    if (one["heads"], one["fit"], one["positions"]) == (heads, fit, True):
+                        points.setdefault(one["n_heads"], []).append(one["later"][function])
+            points = dict(sorted(points.items()))
+            across = list(points)
+            line = ranged(across, list(points.values()), color, heads, symbol)
+            data.append(line | plots.grouped(heads, listed=listed) | panel.trace)
+        least = statistics.median(of["linear"]["later"][function] for of in runs)
+        if least > 1e-6:  # a function that is linear has no such line
+            line = plots.dashed([across[0], across[-1]], [least] * 2, "best linear map")
+            data.append(line | plots.grouped("linear", listed=panel.number == 1) | panel.trace)
+        x = plots.axis("heads" if panel.lowest else "", "log")
+        x |= plots.ticks(across, [str(n) for n in across])
+        y = plots.axis("error" if panel.leftmost else "", "log")
+        layout |= panel.layout(x, y)
+        layout["annotations"].append(panel.heading(function))
+    caption = (
+        f"Held-out error over the function's standard deviation at all positions but the first; "
+        f"{measured}. Median and range over {len(runs)} seeds."
+    )
+    return Figure(f"Error by number of heads, {fit}", caption, data, layout)
+
+
+def report(run: StudyRun) -> StudyResult:
+    """The claims, and every fit's errors."""
+    runs, sizes = run.values, PRESETS[run.preset]
+    findings = judged(claims(runs, sizes))
     rows = [
         [
             *(of["seed"], f["heads"], f["fit"], "yes" if f["positions"] else "no", f["n_heads"]),
             f["first"]["square"],
             *(f["later"][function] for function in FUNCTIONS),
         ]
-        for of in found
+        for of in runs
         for f in of["fits"]
     ]
     rows += [
-        [of["seed"], "any", "best linear map", None, None, of["linear"]["first"]["square"]]
-        + [of["linear"]["later"][function] for function in FUNCTIONS]
-        for of in found
+        [
+            *(of["seed"], "any", "best linear map", None, None, of["linear"]["first"]["square"]),
+            *(of["linear"]["later"][function] for function in FUNCTIONS),
+        ]
+        for of in runs
     ]
     columns = ["seed", "heads", "fit", "positions", "number", "square, first", *FUNCTIONS]
     caption = (
@@ -454,17 +466,27 @@ def _by_seed(found: Seeds) -> Table:
         "positions but the first; the square's at the first too. The best linear map is fitted "
         "on the held-out rows themselves: no linear map does better there."
     )
-    return Table("Every fit", columns, rows, caption)
+    return run.result(
+        verdict(runs, findings, sizes),
+        settings={"sizes": asdict(sizes)},
+        quantities=error_quantities(runs, sizes),
+        claims=findings,
+        whose=WHOSE,
+        details=[Table("Every fit", columns, rows, caption)],
+        plots=[by_heads_figure(runs, fit, measured) for fit, measured in MEASURED.items()],
+    )
 
 
-THEOREM_5_1 = Artefact(
-    name=NAME,
-    summary="continuous causal functions by frozen heads and by fixed mixing: error by heads",
-    source=SOURCE,
-    presets={
+THEOREM_5_1 = Study(
+    "random-attention/theorem-5-1",
+    "continuous causal functions by frozen heads and by fixed mixing: error by heads",
+    "Is random attention sufficient for sequence modeling?, theorem 5.1 and appendix B",
+    {
         "small": "5 functions of 4 tokens, up to 128 heads (16 with an MLP), 5 seeds; minutes",
         "paper": "up to 512 heads (64 with an MLP), 10 seeds; the source gives no numbers",
     },
-    run=reproduce_theorem,
+    grid,
+    report,
+    {preset: sizes.seeds for preset, sizes in PRESETS.items()},
     first_seed=FRESH,
 )

@@ -18,12 +18,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from interp_studies.claims import JudgedClaim, SeedClaim, judged
 from interp_studies.jobs.attempt import Job, Outcome
-from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.result import open_evidence
-from interp_studies.open.seed_claim import SeedClaim, judged
-from interp_studies.random_attention.claimed import ClaimsResult
 from interp_studies.random_attention.throughput.timing import (
     TIMED,
     TimingSizes,
@@ -31,15 +27,13 @@ from interp_studies.random_attention.throughput.timing import (
     gains,
     variant_rates,
 )
-from interp_studies.result import Quantity, compare, study_provenance
+from interp_studies.result import Quantity, StudyResult, claims_evidence, compare
+from interp_studies.study import Grid, Plan, Study, StudyRun, Values
 from interp_toolkit import plots
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
-from interp_toolkit.registry import Artefact
 from interp_toolkit.results import Figure, Table
 from interp_toolkit.toys.random_attention.variants import Variant
 
-NAME = "random-attention/throughput"
-SOURCE = "Is random attention sufficient for sequence modeling?, appendix D"
 THEIRS: Mapping[str, float] = {"frozen-qk": 0.239, "mixit": 0.320}
 PRESETS: Mapping[str, TimingSizes] = {
     "small": TimingSizes(2, 128, 4, 64, 256, rows=32, steps=3, rounds=9),
@@ -67,50 +61,28 @@ def timing_job(
     return Outcome({"device": name, "seed": seed, "rates": found})
 
 
-def reproduce_throughput(preset: str, seeds: int | None, runner: Runner) -> ClaimsResult:
-    """Time all variants in turn; `seeds` overrides how many repeats."""
-    sizes = PRESETS[preset]
-    arguments = {"sizes": asdict(sizes), "variants": TIMED, "device": runner.device}
-    done: dict[str, dict[str, Any]] = {}
-    for seed in runner.seeds(seeds or REPEATS):  # apart: no repeat runs beside another
-        job = Job(f"repeat-{seed}", timing_job, {**arguments, "seed": seed})
-        done |= runner.run([job])
-    repeats = list(done.values())
-    timed_on = " and ".join(dict.fromkeys(one["device"] for one in repeats))
-    medians = {v: [statistics.median(gains(one["rates"], v)) for one in repeats] for v in THEIRS}
-    findings = judged(
-        [
-            SeedClaim(
-                f"{variant} does more training steps a second than standard in this session (gain "
-                "above 0)",
-                values,
-                above=0.0,
-                overturned_by="the same sizes, timed in turn, without a gain",
-            )
-            for variant, values in medians.items()
-        ]
-    )
-    bound = frozen_share(sizes.config("standard", 0))
-    settings = {"preset": preset, "seeds": len(repeats), **arguments, "timed_on": timed_on}
-    return ClaimsResult(
-        probe=NAME,
-        verdict=_verdict(findings, timed_on, sizes, bound),
-        evidence=open_evidence(findings),
-        provenance=study_provenance(NAME, SOURCE, settings, runner.first_seed),
-        quantities=_quantities(medians, repeats, judge=preset == "paper"),
-        jobs=done,
-        by_seed=_by_seed(repeats),
-        plots=[_figure(repeats)],
-        claims=findings,
-    )
+def job_arguments(plan: Plan) -> dict[str, Any]:
+    """What every repeat runs."""
+    sizes = asdict(PRESETS[plan.preset])
+    return {"sizes": sizes, "variants": TIMED, "device": plan.runner.device}
 
 
-def _quantities(
+def grid(plan: Plan) -> Grid:
+    """The repeats, each a job that runs apart from the others."""
+    arguments = job_arguments(plan)
+    return {
+        seed: [Job(f"repeat-{seed}", timing_job, {**arguments, "seed": seed})]
+        for seed in plan.seeds
+    }
+
+
+def rate_quantities(
     medians: Mapping[str, Sequence[float]],
-    repeats: Sequence[Mapping[str, Any]],
+    repeats: Sequence[Values],
     *,
     judge: bool,
 ) -> list[Quantity]:
+    """Gains beside the source's, and steps a second."""
     found = []
     for variant, values in medians.items():
         theirs = THEIRS[variant]
@@ -129,38 +101,24 @@ def _quantities(
     return found
 
 
-def _verdict(findings: Sequence[JudgedClaim], device: str, sizes: TimingSizes, bound: float) -> str:
-    said = "; ".join(
+def verdict(findings: Sequence[JudgedClaim], device: str, sizes: TimingSizes, bound: float) -> str:
+    """Each variant's gain beside the source's; `bound` is the arithmetic that frozen-qk saves."""
+    by_variant = "; ".join(
         f"{variant} trains {100 * f.value:+.1f} % ({100 * f.low:+.1f} to {100 * f.high:+.1f} %) "
         f"steps a second, the source's {100 * THEIRS[variant]:+.1f} %"
         for variant, f in zip(THEIRS, findings, strict=True)
     )
     return (
         f"Timed in turn on {device}, {sizes.n_layers} layers, {sizes.d_model} wide, {sizes.n_ctx} "
-        f"positions, against standard: {said}. Intervals are of this session: over "
+        f"positions, against standard: {by_variant}. Intervals are of this session: over "
         f"{findings[0].units} of models, not over machines or days. Without the gradients of W_Q "
         f"and W_K alone, {100 * bound:.1f} % of the products' arithmetic, frozen-qk could gain at "
         f"most {100 * (1 / (1 - bound) - 1):+.1f} %; what an optimiser step saves comes on top."
     )
 
 
-def _by_seed(repeats: Sequence[Mapping[str, Any]]) -> Table:
-    rows = []
-    for one in repeats:
-        for variant in TIMED:
-            each = gains(one["rates"], variant)
-            rows.append(
-                [
-                    *(one["seed"], variant, statistics.median(one["rates"][variant])),
-                    *(100 * x for x in (statistics.median(each), min(each), max(each))),
-                ]
-            )
-    columns = ["repeat", "variant", "steps a second", "over standard %", "lowest", "highest"]
-    caption = "Medians over rounds; the gain is of each round's own ratio, with its range."
-    return Table("Every repeat", columns, rows, caption)
-
-
-def _figure(repeats: Sequence[Mapping[str, Any]]) -> Figure:
+def gain_figure(repeats: Sequence[Values]) -> Figure:
+    """A point a round of every repeat, and the source's gains."""
     data: list[plots.Part] = []
     for (variant, theirs), color in zip(THEIRS.items(), CLASS_COLORS, strict=True):
         points = [100 * gain for one in repeats for gain in gains(one["rates"], variant)]
@@ -177,13 +135,55 @@ def _figure(repeats: Sequence[Mapping[str, Any]]) -> Figure:
     return Figure("Training throughput over standard", caption, data, layout)
 
 
-THROUGHPUT = Artefact(
-    name=NAME,
-    summary="training steps a second of frozen-qk and mixit over standard, timed in turn",
-    source=SOURCE,
-    presets={
+def report(run: StudyRun) -> StudyResult:
+    """Each variant's gain over standard, by repeat, beside the source's."""
+    repeats, sizes = run.values, PRESETS[run.preset]
+    timed_on = " and ".join(dict.fromkeys(one["device"] for one in repeats))
+    medians = {v: [statistics.median(gains(one["rates"], v)) for one in repeats] for v in THEIRS}
+    findings = judged(
+        [
+            SeedClaim(
+                f"{variant} does more training steps a second than standard in this session (gain "
+                "above 0)",
+                values,
+                above=0.0,
+                overturned_by="the same sizes, timed in turn, without a gain",
+            )
+            for variant, values in medians.items()
+        ]
+    )
+    rows = [
+        [
+            *(one["seed"], variant, statistics.median(one["rates"][variant])),
+            *(100 * x for x in (statistics.median(each), min(each), max(each))),
+        ]
+        for one in repeats
+        for variant in TIMED
+        for each in [gains(one["rates"], variant)]
+    ]
+    columns = ["repeat", "variant", "steps a second", "over standard %", "lowest", "highest"]
+    caption = "Medians over rounds; the gain is of each round's own ratio, with its range."
+    return run.result(
+        verdict(findings, timed_on, sizes, frozen_share(sizes.config("standard", 0))),
+        settings={**job_arguments(run), "timed_on": timed_on},
+        quantities=rate_quantities(medians, repeats, judge=run.preset == "paper"),
+        claims=findings,
+        evidence=claims_evidence(findings),
+        details=[Table("Every repeat", columns, rows, caption)],
+        plots=[gain_figure(repeats)],
+    )
+
+
+THROUGHPUT = Study(
+    "random-attention/throughput",
+    "training steps a second of frozen-qk and mixit over standard, timed in turn",
+    "Is random attention sufficient for sequence modeling?, appendix D",
+    {
         "small": "2 layers, 128 wide, 64 positions, 5 repeats of 9 rounds; a minute",
         "paper": "12 layers, 512 wide, 2,048 positions; needs a GPU",
     },
-    run=reproduce_throughput,
+    grid,
+    report,
+    REPEATS,
+    apart=True,
 )

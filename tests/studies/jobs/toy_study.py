@@ -93,7 +93,7 @@ def run(preset: str, seeds: int | None, runner: Runner) -> StudyResult:
         provenance=study_provenance("toy-study", "nowhere", {"preset": preset}, 0),
         quantities=quantities,
         jobs=found,
-        by_seed=Table("Every seed", ["seed", "loss"], rows),
+        details=[Table("Every seed", ["seed", "loss"], rows)],
         plots=[figure],
     )
 

@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
+from interp_studies.claims import JudgedClaim, judge
 from interp_studies.jobs.runner import Runner
 from interp_studies.open import bigram_capacity as study
-from interp_studies.open.claim import JudgedClaim
 from interp_toolkit.registry import find
 from interp_toolkit.report.files import dumps
 
@@ -64,7 +64,7 @@ def test_capacities_and_ratios_stay_above_0() -> None:
     fitted = {"full": [0.9, 0.95]}
     for key in ("svd", "logistic beside", "attention beside", "gain"):
         fitted[key] = [0.2, 2.0]
-    for found in study.judge(fitted)[:4]:
+    for found in judge(study.CLAIMS, fitted)[:4]:
         assert 0 < found.low < found.high
         assert found.value == pytest.approx(0.4**0.5)
 

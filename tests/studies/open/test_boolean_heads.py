@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.boolean_heads import classes, study, training
+from interp_studies.open import boolean_heads as study
 from interp_toolkit.boolean_functions import threshold_degree
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
@@ -18,25 +18,25 @@ from interp_toolkit.report.html import to_html
 
 def test_fourteen_classes_of_three_bits() -> None:
     """Slepian 1953; with the constants' class."""
-    found = {classes.representative(t) for t in [*classes.functions(), "0" * 8, "1" * 8]}
+    found = {study.representative(t) for t in [*study.functions(), "0" * 8, "1" * 8]}
     assert len(found) == 14
-    assert classes.class_name("10010110") == "parity"
-    for table in classes.functions():
-        least = classes.representative(table)
+    assert study.class_name("10010110") == "parity"
+    for table in study.functions():
+        least = study.representative(table)
         assert threshold_degree(least).degree == threshold_degree(table).degree
 
 
 def test_the_batch_computes_what_a_plain_loop_does() -> None:
-    layers = training.Layers(2, 2, 3, seed=0)
+    layers = study.Layers(2, 2, 3, seed=0)
     with torch.no_grad():
         found = layers.updates()
         for m in range(2):
             for i, row in enumerate(layers.inputs):
                 x = layers.tokens[m, row] + layers.places[m]
-                expected = torch.zeros(training.D_MODEL)
+                expected = torch.zeros(study.D_MODEL)
                 for h in range(3):
                     q = x[-1] @ layers.W_Q[m, h]
-                    scores = x @ layers.W_K[m, h] @ q / math.sqrt(training.D_HEAD)
+                    scores = x @ layers.W_K[m, h] @ q / math.sqrt(study.D_HEAD)
                     mixed = scores.softmax(0) @ x @ layers.W_V[m, h]
                     expected += mixed @ layers.W_O[m, h]
                 torch.testing.assert_close(found[m, i], expected, rtol=1e-4, atol=1e-6)
@@ -44,11 +44,9 @@ def test_the_batch_computes_what_a_plain_loop_does() -> None:
 
 def test_training_solves_what_it_can_and_nothing_else() -> None:
     tables = ["0111", "0001", "0110"]
-    one = training.solved(training.train(tables, 1, seed=0, steps=600), tables)
+    one = study.solved(study.train(tables, 1, seed=0, steps=600), tables)
     assert one.tolist() == [True, True, False]
-    two = [
-        training.solved(training.train(["0110"], 2, s, steps=800), ["0110"])[0] for s in range(4)
-    ]
+    two = [study.solved(study.train(["0110"], 2, s, steps=800), ["0110"])[0] for s in range(4)]
     assert sum(map(bool, two)) >= 2
 
 
@@ -86,5 +84,5 @@ def test_one_function_that_needs_more_is_told(tmp_path: Path, monkeypatch) -> No
     values = study.exact(folder=tmp_path, most_bits=3).values
     n, holds = values["three_bits"]
     assert (n, holds) == (254, 253)
-    claim = study._exactly("so", n, holds, overturned_by="")
+    claim = study.exact_claim("so", n, holds, overturned_by="")
     assert claim.judgement == "refuted"

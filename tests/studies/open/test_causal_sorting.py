@@ -10,9 +10,9 @@ import plotly.graph_objects as go
 import pytest
 from scipy import stats
 
+from interp_studies.claims import Claim, judged_claim
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.causal_sorting import claims, study
-from interp_studies.open.seed_claim import judged_claim
+from interp_studies.open import causal_sorting as study
 from interp_toolkit.registry import find
 from interp_toolkit.report.html import to_html
 
@@ -41,7 +41,8 @@ def test_each_layout_is_trained_in_all_ways(result) -> None:
 
 def test_one_thing_is_changed_at_a_time() -> None:
     """Two cells that differ in one factor differ in that factor's settings alone."""
-    jobs = {key: study._job(key, 0, "cpu").arguments for key in study.KEYS}
+    plan = study.CAUSAL_SORTING.plan("small", 1, Runner())
+    jobs = {key: job.arguments for key, [job] in study.grid(plan).items()}
     for a, b in itertools.combinations(study.KEYS, 2):
         changed = [i for i in range(3) if a[i] != b[i]]
         if len(changed) > 1:
@@ -62,12 +63,13 @@ def test_one_thing_is_changed_at_a_time() -> None:
 
 
 def test_ways_in_a_claim_have_the_presets_seeds() -> None:
-    claimed = {key for claim in claims.RATIOS for key in (claim.first, claim.second)}
+    claimed = {key for claim in study.RATIOS for key in claim.measure}
     claimed |= {("bidirectional", "adam", "low")}  # of the failures
     assert not claimed & set(study.UNCLAIMED)
     assert {*claimed, *study.UNCLAIMED} == set(study.KEYS)
-    counts = {key: study._how_many(key, "small", None) for key in study.KEYS}
-    assert counts.pop(study.SOURCES_OWN) == claims.RANKED
+    plan = study.CAUSAL_SORTING.plan("small", None, Runner())
+    counts = {key: len(jobs) for key, jobs in study.grid(plan).items()}
+    assert counts.pop(study.SOURCES_OWN) == study.RANKED
     assert {counts[key] for key in claimed if key in counts} == {8}
     assert {counts[key] for key in study.UNCLAIMED} == {2}
 
@@ -86,9 +88,10 @@ def seeds(*losses: float) -> list[dict]:
 def test_a_ratio_of_losses_is_taken_seed_by_seed() -> None:
     """A seed that is hard for both ways says nothing of the ratio."""
     first, second = ("causal", "adam", "low"), ("fixed query", "adam", "low")
-    claim = claims.RatioClaim("so", first, second, above=1.0)
+    claim = Claim((first, second), "so", above=1.0, factor=True)
     found = {first: seeds(2.0, 8.0, 400.0), second: seeds(1.0, 2.0, 200.0)}
-    ratio = judged_claim(claims._ratio(found, claim), 0.95)
+    [of_claim] = study.ratio_claims(found, [claim])
+    ratio = judged_claim(of_claim, 0.95)
     logs = [math.log(x) for x in (2, 4, 2)]
     mean, spread = np.mean(logs), np.std(logs, ddof=1)
     assert ratio.value == pytest.approx(math.exp(mean))
@@ -106,11 +109,11 @@ def test_spearman_intervals_cover_about_as_they_say(n: int, level: float, rho: f
     for _ in range(600):
         x = rng.normal(size=n)
         y = rho * x + math.sqrt(1 - rho**2) * rng.normal(size=n)
-        _, low, high = claims.spearman(list(x), list(y), level)
+        _, low, high = study.spearman(list(x), list(y), level)
         covered += low <= truth <= high
     assert covered / 600 >= level - 0.03
 
 
 def test_nothing_to_rank() -> None:
-    assert claims.spearman([1.0, 2.0], [1.0, 2.0], 0.95)[1:] == (-1.0, 1.0)
-    assert claims.spearman([1.0] * 9, [1.0] * 9, 0.95) == (0.0, -1.0, 1.0)
+    assert study.spearman([1.0, 2.0], [1.0, 2.0], 0.95)[1:] == (-1.0, 1.0)
+    assert study.spearman([1.0] * 9, [1.0] * 9, 0.95) == (0.0, -1.0, 1.0)

@@ -6,10 +6,16 @@ from types import ModuleType
 
 import pytest
 
-from interp_studies.open import bigram_capacity, quadratic_or_relu
-from interp_studies.open.random_layers import study as random_layers
+from interp_studies.jobs.runner import Runner
+from interp_studies.open import bigram_capacity, quadratic_or_relu, random_layers
 from interp_studies.superposition import stacking
 
+STUDIES = {
+    stacking: stacking.STACKING,
+    random_layers: random_layers.RANDOM_LAYERS,
+    quadratic_or_relu: quadratic_or_relu.QUADRATIC_OR_RELU,
+    bigram_capacity: bigram_capacity.BIGRAM_CAPACITY,
+}
 CONSTANTS = [
     *((stacking, name) for name in ("FEATURES", "PER_GATE", "AXES", "MOST_ON")),
     *((random_layers, name) for name in ("MOST_ON", "HELD_OUT")),
@@ -19,8 +25,9 @@ CONSTANTS = [
 
 
 def identities(module: ModuleType) -> list[dict]:
-    jobs = module.stacked_jobs([256], [0]) if module is stacking else module.study_jobs([0])
-    return [job.identity() for job in jobs]
+    plan = STUDIES[module].plan("small", 1, Runner())
+    grid = module.stacked_grid(plan, [256]) if module is stacking else module.grid(plan)
+    return [job.identity() for jobs in grid.values() for job in jobs]
 
 
 @pytest.mark.parametrize(("module", "name"), CONSTANTS)

@@ -9,9 +9,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from interp_studies.claims import JudgedClaim
 from interp_studies.jobs.runner import Runner
 from interp_studies.open import quadratic_or_relu as study
-from interp_studies.open.claim import JudgedClaim
 from interp_toolkit.registry import find
 from interp_toolkit.report.files import dumps
 
@@ -49,7 +49,7 @@ def test_ratios_are_geometric_means_over_widths() -> None:
         for dim, squares in ((12, 0.25), (16, 1.0))
         for load in study.LOADS
     ]
-    found = study.fit(values)
+    found = study.measures(values)
     assert found["squares 1"] == pytest.approx([0.5])
     assert found["random 1.5"] == pytest.approx([1.0])
     assert found["gap 1"] == pytest.approx([0.4])

@@ -10,12 +10,18 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from interp_studies.claims import JudgedClaim, judge
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.random_layers import study
-from interp_studies.open.random_layers.figures import width_figure, width_table
-from interp_studies.open.random_layers.layers import KINDS
-from interp_studies.open.random_layers.width import layers_job, mean_error, needed_width
+from interp_studies.open import random_layers as study
+from interp_studies.open.random_layers import (
+    CLAIMS,
+    KINDS,
+    layers_job,
+    mean_error,
+    needed_width,
+    width_figure,
+    width_table,
+)
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.registry import find
 from interp_toolkit.report.files import dumps
@@ -67,7 +73,7 @@ def test_a_width_outside_the_widths_measured_is_not_made_up() -> None:
         for kind in KINDS
         for m, errors in ((16, [0.5, 0.2]), (32, [0.5, 0.4] if kind == "gated" else [0.2, 0.1]))
     ]
-    found = study.judge(study.fit(values))
+    found = judge(CLAIMS, study.measures(values))
     assert {f.judgement for f in found if not f.check} == {"undecided"}
     rows = {row[0]: row[1:] for row in width_table(values).rows}
     assert rows["gated"][1] == "above 96"
@@ -95,13 +101,13 @@ def test_exponents_and_ratios_are_taken_by_seed() -> None:
         for kind in KINDS
         for m in study.FEATURES
     ]
-    found = study.fit(values)
+    found = study.measures(values)
     assert found["gaussian"] == pytest.approx([1.0])
     assert found["squares"] == pytest.approx([2.0])
     assert found["gaussian beside"] == pytest.approx([2.0])
     assert found["sparse beside"] == pytest.approx([1.5])
     assert found["linear"] == [0.3]
-    assert len(study.judge({k: [v[0], v[0] + 0.01] for k, v in found.items()})) == 7
+    assert len(judge(CLAIMS, {k: [v[0], v[0] + 0.01] for k, v in found.items()})) == 7
 
 
 def findings(low: float, high: float) -> list[JudgedClaim]:
@@ -128,7 +134,7 @@ def test_the_verdict_says_no_more_than_each_judgement() -> None:
 def test_what_holds_by_construction_is_a_check() -> None:
     fitted = {key: [0.9, 1.0] for key in ("gaussian", "construction", "squares", "linear")}
     fitted |= {f"{kind} beside": [1.0, 1.1] for kind in ("gaussian", "gated", "sparse")}
-    assert [f.check for f in study.judge(fitted)] == [False] * 6 + [True]
+    assert [f.check for f in judge(CLAIMS, fitted)] == [False] * 6 + [True]
 
 
 def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ SCHEMA = json.loads((Path(__file__).parents[3] / "docs/results.schema.json").rea
 
 
 def test_a_finding_has_the_keys_of_the_schema() -> None:
-    from interp_studies.open.claim import JudgedClaim
+    from interp_studies.claims import JudgedClaim
     from interp_toolkit.results import jsonable
 
     found = jsonable(JudgedClaim("it is so", 0.5, 0.1, 1.0, "3 seeds", above=0.2))

@@ -8,9 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
+from interp_studies.claims import JudgedClaim
 from interp_studies.jobs.runner import Runner
 from interp_studies.open import stacked_errors
-from interp_studies.open.claim import JudgedClaim
 from interp_studies.power_law import exponent
 from interp_toolkit.registry import find
 from interp_toolkit.report.files import dumps
@@ -33,7 +33,7 @@ def made(neurons: float, depth: float, seed: int) -> list[dict]:
 
 def test_exponents_of_exact_power_laws() -> None:
     values = [v for seed, (a, b) in enumerate([(-0.5, 1.2), (-0.3, 0.8)]) for v in made(a, b, seed)]
-    found = stacked_errors.fit(values)
+    found = stacked_errors.measures(values)
     for arm in stacked_errors.ARMS:
         for how in stacked_errors.ROUNDING:
             assert found[arm, how, "neurons"] == pytest.approx([-0.5, -0.3])
@@ -50,7 +50,7 @@ def test_which_law_fits_is_told_by_residuals() -> None:
     logs, depth = np.log(2.0) * np.arange(5), np.log(np.arange(2, 7))
     about = logs - np.polyval(np.polyfit(depth, logs, 1), depth)
     for values, expected in ((powers, None), (doubling, np.sqrt(np.mean(about**2)))):
-        law = stacked_errors.fit(values)[stacked_errors.RANDOM, "plain", "law"]
+        law = stacked_errors.measures(values)[stacked_errors.RANDOM, "plain", "law"]
         if expected is None:
             assert max(law) < -0.01
         else:

@@ -16,13 +16,12 @@ from interp_studies.jobs.attempt import Outcome
 from interp_studies.jobs.runner import Runner
 from interp_studies.random_attention import (
     cells,
-    memorization,
     scaling,
     tables,
 )
-from interp_studies.random_attention.cells import TableCell
-from interp_studies.random_attention.entries import (
+from interp_studies.random_attention.cells import (
     Entry,
+    TableCell,
     models_down,
     quantities,
     source_claims,
@@ -38,7 +37,7 @@ STUDIES = {
     "table-1": tables.TABLE_1,
     "table-2": tables.TABLE_2,
     "table-3": tables.TABLE_3,
-    "table-4": memorization.TABLE_4,
+    "table-4": tables.TABLE_4,
     "table-5": scaling.TABLE_5,
     "table-9": tables.TABLE_9,
     "table-10": tables.TABLE_10,
@@ -151,7 +150,7 @@ def test_table_5_looks_at_its_own_models(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(TableCell, "settings", tiny_settings)
     result = scaling.TABLE_5.run("small", 1, Runner(tmp_path, workers=1))
     assert all(job.keys() >= {"likeness"} for job in result.jobs.values())
-    table = result.examples[0]
+    table = result.details[1]
     assert table.title == "Accuracy and collapse"
     assert [row[:2] for row in table.rows] == [
         ["mixit", 2],
@@ -211,7 +210,7 @@ def test_tables_share_their_training(less: str, more: str, preset: str) -> None:
 
 
 def test_the_four_parameter_counts_are_exact() -> None:
-    counts = {q.of: q for q in memorization.counts()}
+    counts = {q.of: q for q in tables.counts()}
     n, layers, vocabulary = 128, 2, 1_024
     mlp = layers * (3 * 4 * n * n + 2 * 4 * n + n)
     queries_and_keys = layers * 2 * (n * n + n)
@@ -223,16 +222,16 @@ def test_the_four_parameter_counts_are_exact() -> None:
         "frozen-qk": standard - queries_and_keys,
         "mixit": standard - queries_and_keys + 3 * n,
     }
-    for variant, (_, _, theirs) in memorization.THEIRS.items():
+    for variant, (_, _, theirs) in tables.MEMORIZED.items():
         q = counts[f"memorization, {variant}"]
         assert q.median == by_hand[variant] == theirs
         assert q.reached is True
 
 
 def test_a_count_that_is_off_by_one_is_not_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    theirs = {**memorization.THEIRS, "mixit": (0.67, 2.18, 724_737)}
-    monkeypatch.setattr(memorization, "THEIRS", theirs)
-    assert [q.reached for q in memorization.counts()] == [True, True, True, False]
+    theirs = {**tables.MEMORIZED, "mixit": (0.67, 2.18, 724_737)}
+    monkeypatch.setattr(tables, "MEMORIZED", theirs)
+    assert [q.reached for q in tables.counts()] == [True, True, True, False]
 
 
 def entry(cell: TableCell, *values: float, bits: float | None = None, guess: float = 0.0) -> Entry:
@@ -279,9 +278,7 @@ def test_made_figures_in_the_sources_shape() -> None:
 
 
 def test_bits_per_parameter_are_a_group_of_their_own() -> None:
-    made = [
-        entry(cell, 0.5, bits=cell.bits, guess=0.1) for cell in memorization.TABLE_4.cells["small"]
-    ]
+    made = [entry(cell, 0.5, bits=cell.bits, guess=0.1) for cell in tables.TABLE_4.cells["small"]]
     claims = {(c.group, c.first, c.second): c.alike for c in source_claims(made)}
     bits = "memorization, bits per parameter"
     assert claims["memorization", "frozen-qk", "mixit"]
@@ -359,8 +356,8 @@ def test_a_preset_trains_the_seeds_of_its_own_ends_alone() -> None:
         for preset in ("small", "paper")
     }
     assert more["small"] == {(v, n) for v in ("standard", "frozen-qk") for n in (2, 16)}
-    assert study.artefact().presets["small"].startswith("1 × 16 models and 8 further seeds. ")
-    assert study.artefact().presets["paper"].startswith("3 × 24 models. ")
+    assert study.presets["small"].startswith("1 × 16 models and 8 further seeds. ")
+    assert study.presets["paper"].startswith("3 × 24 models. ")
     assert more["paper"] == {
         (v, n) for v in ("standard", "frozen-mlp", "frozen-qk") for n in (2, 30)
     }

@@ -42,7 +42,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.slow
 def test_every_number_is_of_the_model_that_is_kept(short, tmp_path: Path) -> None:
-    result = sorting.reproduce_sorting("small", 1, Runner(tmp_path, workers=1))
+    result = sorting.SORTING.run("small", 1, Runner(tmp_path, workers=1))
     for name, (words, d_vocab, d_vocab_out, distinct) in LAYOUTS.items():
         job = next(j for j in result.jobs if ("distinct" in j) == distinct)
         values, model = result.jobs[job], it.load(tmp_path / f"{job}.safetensors")
@@ -68,13 +68,15 @@ def test_every_number_is_of_the_model_that_is_kept(short, tmp_path: Path) -> Non
 
 def test_the_plan_names_recipes_and_variants_that_exist() -> None:
     for preset in find("artefacts", "sorting").presets:
-        jobs = [job for e in EXPERIMENTS for job in e.jobs(preset, (0, 1), "cpu")]
+        plan = sorting.SORTING.plan(preset, 2, Runner())
+        jobs = [job for e in EXPERIMENTS for job in e.jobs(plan)]
         assert len({job.name for job in jobs}) == len(jobs)
         for job in jobs:
             settings = dict(job.arguments["settings"])
             find("recipes", job.arguments["recipe"]).config(**settings)
             assert "seeds" not in settings
-    jobs = [job for e in EXPERIMENTS for job in e.jobs("small", (5, 6), "cpu")]
+    plan = sorting.SORTING.plan("small", 2, Runner(first_seed=5))
+    jobs = [job for e in EXPERIMENTS for job in e.jobs(plan)]
     kept = [job.arguments["settings"].get("checkpoints") for job in jobs]
     assert kept == [sorting_experiments.CHECKPOINTS] + [None] * (len(jobs) - 1)
     assert [job.arguments["seed"] for job in jobs[:2]] == [5, 6]
@@ -83,7 +85,9 @@ def test_the_plan_names_recipes_and_variants_that_exist() -> None:
 def test_failures_are_pooled_over_seeds_with_an_exact_interval() -> None:
     seeds = [{"search": {"failed": f, "searched": 500_000}} for f in (2, 0)]
     # Clopper-Pearson for 2 of a million: 0.2422 and 7.2247 (Poisson limits of a count of 2)
-    assert sorting._pooled(seeds) == ("2 of 1,000,000 over all seeds; 95 % interval 0.242 to 7.22")
+    assert sorting.failures_in_words(seeds) == (
+        "2 of 1,000,000 over all seeds; 95 % interval 0.242 to 7.22"
+    )
 
 
 def seed_of(*right: float) -> dict[str, dict[str, dict[str, float]]]:
@@ -109,4 +113,4 @@ def seed_of(*right: float) -> dict[str, dict[str, dict[str, float]]]:
     ],
 )
 def test_seeds_that_differ_are_told_apart(seeds, says: str) -> None:
-    assert sorting._split_by_seed(EXPERIMENTS[0], seeds) == f"Experiment 1, causal: {says}"
+    assert sorting.seeds_in_words(EXPERIMENTS[0], seeds) == f"Experiment 1, causal: {says}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from itertools import combinations, product
 from pathlib import Path
@@ -175,15 +176,15 @@ def test_rows_are_held_against_their_own_bound_and_none_is_dropped(
 
 
 def test_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
-    def few(seeds):
-        made = jobs.all_rows(seeds)
+    def few(plan):
         kept = ("noise", "sum-", "misfires", "capacity", "affine", "xor")
-        return [job for job in made if job.name.startswith(kept)]
+        return {name: made for name, made in jobs.grid(plan).items() if name.startswith(kept)}
 
-    monkeypatch.setattr(constructions, "all_rows", few)
     monkeypatch.setattr(jobs, "SAMPLES", 50)
-    result = find("artefacts", "superposition/constructions").run("small", 1, Runner(workers=1))
+    study = dataclasses.replace(find("artefacts", "superposition/constructions"), grid=few)
+    result = study.run("small", 1, Runner(workers=1))
     assert "The source gives no figures" in result.verdict
     assert {q.of for q in result.quantities} == {row[0] for row in result.tables()[2].rows}
-    names = [job.name for job in jobs.all_rows(range(2))]
+    plan = study.plan("small", 2, Runner())
+    names = [job.name for made in jobs.grid(plan).values() for job in made]
     assert len(set(names)) == len(names)

@@ -13,7 +13,6 @@ import pytest
 
 from interp_studies.jobs.runner import Runner
 from interp_studies.superposition import jobs, study
-from interp_studies.superposition.figures import Row
 from interp_studies.superposition.settings import SETTINGS
 from interp_toolkit.data.composites import all_composites
 from interp_toolkit.registry import find
@@ -85,7 +84,7 @@ def test_exact_and_rank_limited_bigrams() -> None:
 
 
 def test_the_comparison_says_no_more_than_is_known() -> None:
-    row = Row("a", exact=True, worst=0.5, worst_after_offset=0.24, rms=0.1, affine=0.25)
+    row = study.Row("a", exact=True, worst=0.5, worst_after_offset=0.24, rms=0.1, affine=0.25)
     assert row.beats_affine is True
     assert row._replace(worst_after_offset=0.25).beats_affine is False
     assert row._replace(exact=False).beats_affine is None
@@ -96,7 +95,7 @@ def test_the_comparison_says_no_more_than_is_known() -> None:
         row._replace(name="b", worst_after_offset=0.3),
         row._replace(name="c", exact=False),
     ]
-    assert study._beside_affine(rows) == (
+    assert study.beside_affine(rows) == (
         "In the worst case 1 of 3 constructions do better than an affine readout without any "
         "layer, each gate's best gain and bias included; not b; only sampled, so not known: c. "
         "Their rms errors are 0.100 to 0.100."
@@ -104,7 +103,8 @@ def test_the_comparison_says_no_more_than_is_known() -> None:
 
 
 def test_every_setting_is_a_job_of_its_own() -> None:
-    names = [s.job(seed).name for s in SETTINGS for seed in (0, 1)]
+    plan = study.SUPERPOSITION.plan("small", 2, Runner())
+    names = [job.name for jobs in study.grid(plan).values() for job in jobs]
     assert len(set(names)) == len(names)
     assert all(math.isfinite(e.low) and e.low <= e.high for s in SETTINGS for e in s.expected)
 

@@ -10,7 +10,8 @@ import plotly.graph_objects as go
 import pytest
 
 from interp_studies.jobs.runner import Runner
-from interp_studies.xor import jobs, study
+from interp_studies.result import StudyResult
+from interp_studies.xor import layers, study
 from interp_studies.xor.layers import KINDS
 from interp_toolkit.errors import InputError
 from interp_toolkit.registry import find
@@ -21,7 +22,7 @@ NOWHERE = Path("nowhere")
 
 
 def test_attention_and_scores_are_the_closed_forms() -> None:
-    values = jobs.hand_set(folder=NOWHERE).values
+    values = layers.hand_set(folder=NOWHERE).values
     a = math.e
     head_0 = {
         "00": (a / (2 * a + 1), a / (2 * a + 1), 1 / (2 * a + 1)),
@@ -38,7 +39,7 @@ def test_attention_and_scores_are_the_closed_forms() -> None:
 
 
 def test_which_two_heads_separate() -> None:
-    found = {k: v["status"] for k, v in jobs.hand_set(folder=NOWHERE).values["two_heads"].items()}
+    found = {k: v["status"] for k, v in layers.hand_set(folder=NOWHERE).values["two_heads"].items()}
     assert found == {
         "one finds 0, one finds 1, orthogonal": "separable",
         "both write along the same direction": "separable",
@@ -52,7 +53,7 @@ def test_which_two_heads_separate() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_random_layers(kind: str) -> None:
-    values = jobs.random_layers(folder=NOWHERE, kind=kind, n_layers=8, seed=1).values
+    values = layers.random_layers(folder=NOWHERE, kind=kind, n_layers=8, seed=1).values
     if KINDS[kind].expected:
         assert values["not_separable"] == 8
         assert values["residual"] < 1e-14
@@ -61,7 +62,7 @@ def test_random_layers(kind: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def result(tmp_path_factory: pytest.TempPathFactory) -> study.StudyResult:
+def result(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
     patch = pytest.MonkeyPatch()
     patch.setattr(study, "LAYERS", 5)
     runner = Runner(tmp_path_factory.mktemp("xor"), workers=1, given={"xor": {"steps": "300"}})
@@ -70,7 +71,7 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> study.StudyResult:
     return found
 
 
-def test_one_head_does_not_go_below_its_bound(result: study.StudyResult) -> None:
+def test_one_head_does_not_go_below_its_bound(result: StudyResult) -> None:
     [one] = [q for q in result.quantities if q.of == "trained, 1-head, XOR" and "loss" in q.name]
     assert one.expected is not None
     assert one.expected[0] == pytest.approx(math.log(2) / 2)
@@ -78,14 +79,14 @@ def test_one_head_does_not_go_below_its_bound(result: study.StudyResult) -> None
     assert one.reached
 
 
-def test_the_verdict_says_what_was_counted(result: study.StudyResult) -> None:
+def test_the_verdict_says_what_was_counted(result: StudyResult) -> None:
     assert "Of 5 random one-head layers none separates it (95 %: at most 52.2 %)" in result.verdict
     assert "xor.steps=300" in result.verdict
     assert result.status == "reached"
     assert result.evidence.random["two-heads"] == 5
 
 
-def test_tables_figures_and_page(result: study.StudyResult) -> None:
+def test_tables_figures_and_page(result: StudyResult) -> None:
     titles = [table.title for table in result.tables()]
     assert "Attention of the two heads" in titles
     assert all(go.Figure(f.data, f.layout) for f in result.figures())

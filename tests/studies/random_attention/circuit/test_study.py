@@ -127,7 +127,7 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     monkeypatch.setattr(circuit, "DIFFERS", {"small": tiny, "paper": tiny})
     monkeypatch.setattr(circuit, "SCORED_ROWS", 12)
     monkeypatch.setattr(circuit, "ABLATED_ROWS", 24)
-    artefact = find("artefacts", circuit.NAME)
+    artefact = find("artefacts", circuit.FIGURE_3.name)
     result = artefact.run("small", 1, Runner(tmp_path, workers=1))
     assert result.status == "not_detected"
     assert "In 0 of 1 seed " in result.verdict
@@ -143,6 +143,6 @@ def test_the_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     assert len(result.figures()) == 6
     for figure in result.figures():
         go.Figure({"data": list(figure.data), "layout": dict(figure.layout)})
-    assert json.loads(dumps([result]))["results"][0]["probe"] == circuit.NAME
+    assert json.loads(dumps([result]))["results"][0]["probe"] == circuit.FIGURE_3.name
     assert "Accuracy without heads" in to_html([result])
     assert all(q.reached is None for q in result.quantities)

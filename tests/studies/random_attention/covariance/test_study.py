@@ -26,7 +26,7 @@ def test_gap_and_its_exponent() -> None:
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     sizes = study.CovarianceSizes((32, 64, 128), 32, 400, 60, 1)
     monkeypatch.setitem(study.PRESETS, "small", sizes)
-    result = study.reproduce_sde("small", None, Runner(tmp_path, workers=1))
+    result = study.SDE.run("small", 1, Runner(tmp_path, workers=1))
     named = {(q.of, q.name): q for q in result.quantities}
     exponent = named["network, exact: full", "exponent of n in the gap"]
     assert exponent.reached
@@ -34,12 +34,12 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     means = [q for (_, name), q in named.items() if name.startswith("mean of Tr")]
     assert len(means) == 27
     assert all(q.reached for q in means)
-    printed = {row[0]: row[1:] for row in result.examples[0].rows}
+    printed = {row[0]: row[1:] for row in result.details[1].rows}
     start, as_printed, derived, network = printed["Φ12"]
     assert as_printed > start + 0.3
     assert derived == pytest.approx(start)
     assert network == pytest.approx(start)
-    growth = [row[3] for row in result.examples[1].rows]
+    growth = [row[3] for row in result.details[2].rows]
     assert growth == sorted(growth)
     assert growth[-1] > 100
     assert "leaves out" in result.verdict
@@ -52,5 +52,5 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     page = to_html([result])
     assert "The three variances" in page
     assert "Exact beside ours" in page
-    again = study.reproduce_sde("small", None, Runner(tmp_path, workers=1, resume=True))
+    again = study.SDE.run("small", 1, Runner(tmp_path, workers=1, resume=True))
     assert again.quantities == result.quantities

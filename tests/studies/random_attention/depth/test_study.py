@@ -54,7 +54,7 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     own = {"mixit.initial_std": "0.05", "mixit.steps": "3"}
     given = {"toy-text": {**{key: str(value) for key, value in tiny.items()}, **own}}
     monkeypatch.setattr(on_text, "SMALL", {"steps": 2})
-    result = study.reproduce_depth("small", 1, Runner(tmp_path / "out", workers=1, given=given))
+    result = study.TABLE_6.run("small", 1, Runner(tmp_path / "out", workers=1, given=given))
     assert len(result.jobs) == 2 * len(INITIALISATIONS) + 4
     mixit = result.jobs["text-mixit-layers-2-seed-0"]
     assert mixit["untrained"] != mixit["trained"]
@@ -65,7 +65,7 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     assert "untrained (weights 0.02)" in of_random
     assert "untrained (weights 0.05)" in of_mixit
     assert result.evidence.on_text["mixit, 2 layers"]["trained"] == mixit["trained"]
-    assert [row[:2] for row in result.examples[1].rows] == [
+    assert [row[:2] for row in result.details[2].rows] == [
         ["MixiT", 1],
         ["MixiT", 2],
         ["random transformer", 1],
@@ -74,7 +74,7 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
     ratios = [q for q in result.quantities if q.theirs is not None]
     assert [round(q.theirs, 3) for q in ratios[:2]] == [0.019, 24.945]
     assert {q.of for q in ratios} == {f"ratios, weights {start}" for start in INITIALISATIONS}
-    beside = result.examples[0]
+    beside = result.details[1]
     assert beside.rows[0][2:] == pytest.approx([0.218, 1.450, 2.075, 1.946, 5.438])
     assert result.evidence.not_shown.endswith("the text here is generated")
     [figure] = result.figures()

@@ -10,8 +10,8 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
+from interp_studies.claims import JudgedClaim
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
 from interp_studies.random_attention.covariance.recursion import mean_diagonal
 from interp_studies.random_attention.depth.models import MAIN, DepthSizes, untrained
 from interp_studies.random_attention.shaping import signals, study
@@ -100,7 +100,7 @@ def test_gradients_of_a_model_are_those_of_its_loss() -> None:
 
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
-    result = study.reproduce_shaping("small", 2, Runner(tmp_path, workers=1))
+    result = study.SHAPING.run("small", 2, Runner(tmp_path, workers=1))
     assert len(result.claims) == 13
     assert {f.judgement for f in result.claims} <= {"confirmed", "refuted", "undecided"}
     assert "In attention layers alone, 8 wide" in result.verdict
@@ -138,7 +138,7 @@ def test_every_clause_of_the_verdict_rests_on_its_claims(not_confirmed: int) -> 
         )
         for i in range(13)
     ]
-    text = study._verdict(findings, TINY)
+    text = study.verdict(findings, TINY)
     for clause, needed in CLAUSES.items():
         assert (clause in text) == (not_confirmed not in needed), clause
     assert "skips carry" not in text
@@ -146,5 +146,5 @@ def test_every_clause_of_the_verdict_rests_on_its_claims(not_confirmed: int) -> 
 
 def test_a_single_seed_decides_nothing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
-    result = study.reproduce_shaping("small", 1, Runner(tmp_path, workers=1))
+    result = study.SHAPING.run("small", 1, Runner(tmp_path, workers=1))
     assert result.status == "undecided"

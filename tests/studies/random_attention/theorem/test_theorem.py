@@ -13,23 +13,20 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from interp_studies.claims import JudgedClaim, counted, judged
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.seed_claim import counted, judged
 from interp_studies.random_attention.theorem import study
 from interp_studies.random_attention.theorem.fits import (
+    FUNCTIONS,
     LATER,
+    POSITIONS,
     BlockSizes,
+    draw,
     errors,
     exponent,
     fit_block,
     fit_values,
     linear_bound,
-)
-from interp_studies.random_attention.theorem.functions import (
-    FUNCTIONS,
-    POSITIONS,
-    draw,
     values,
 )
 from interp_studies.random_attention.theorem.heads import (
@@ -190,15 +187,15 @@ def made_claims(**wide: bool) -> list[JudgedClaim]:
 
 def test_the_verdict_says_no_more_than_the_claims() -> None:
     seeds = [{"nonlinearity": {"mixit": 1e-16, "frozen-qk": 0.3}}]
-    text = study._verdict(seeds, made_claims(), TINY)
+    text = study.verdict(seeds, made_claims(), TINY)
     said = "any linear map's error in every function that is not linear (square, product, "
     assert f"{said}maximum, retrieval)" in text
     assert "The theorem needs its MLP" in text
-    wide = study._verdict(seeds, made_claims(beats=True, first=True), TINY)
+    wide = study.verdict(seeds, made_claims(beats=True, first=True), TINY)
     assert "any linear map's error" not in wide
     assert "The theorem needs its MLP" not in wide
     bent = [{"nonlinearity": {"mixit": 1e-3, "frozen-qk": 0.3}}]
-    assert "any linear map's error" not in study._verdict(bent, made_claims(), TINY)
+    assert "any linear map's error" not in study.verdict(bent, made_claims(), TINY)
 
 
 def made_seed(frozen_qk: float) -> dict[str, Any]:
@@ -234,7 +231,7 @@ def test_what_holds_by_construction_is_no_claim() -> None:
 
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
-    result = study.reproduce_theorem("small", 2, Runner(tmp_path, workers=1))
+    result = study.THEOREM_5_1.run("small", 2, Runner(tmp_path, workers=1))
     assert len(result.claims) == 13
     exact = [q for q in result.quantities if q.expected is not None]
     assert [q.reached for q in exact] == [True, True]

@@ -77,7 +77,7 @@ def test_study_from_made_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         }
 
     monkeypatch.setattr(study, "variant_rates", made)
-    result = study.reproduce_throughput("small", 3, Runner(tmp_path, workers=1))
+    result = study.THROUGHPUT.run("small", 3, Runner(tmp_path, workers=1))
     frozen, mixit = result.claims
     assert frozen.value == pytest.approx(0.1)  # rounds' medians: 10 %, whatever the second does
     assert mixit.value == pytest.approx((1 / 30 + 0.0 - 1 / 30) / 3, abs=1e-12)
@@ -85,13 +85,13 @@ def test_study_from_made_rates(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert frozen.high == float("inf")  # seeds that do not differ say nothing of how they do
     assert "frozen-qk trains +10.0 %" in result.verdict
     assert all(q.reached is None for q in result.quantities)
-    paper = study.reproduce_throughput("paper", 3, Runner(workers=1))
+    paper = study.THROUGHPUT.run("paper", 3, Runner(workers=1))
     assert [q.reached for q in paper.quantities[:2]] == [False, False]
 
 
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
-    result = study.reproduce_throughput("small", 2, Runner(tmp_path, workers=1))
+    result = study.THROUGHPUT.run("small", 2, Runner(tmp_path, workers=1))
     assert [one["seed"] for one in result.jobs.values()] == [0, 1]
     assert "Intervals are of this session: over 2 seeds" in result.verdict
     [figure] = result.figures()
@@ -103,10 +103,10 @@ def test_more_repeats_go_on_from_fewer_and_other_sizes_do_not(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(study.PRESETS, "small", TINY)
-    one = study.reproduce_throughput("small", 1, Runner(tmp_path, workers=2))
-    two = study.reproduce_throughput("small", 2, Runner(tmp_path, workers=2, resume=True))
+    one = study.THROUGHPUT.run("small", 1, Runner(tmp_path, workers=2))
+    two = study.THROUGHPUT.run("small", 2, Runner(tmp_path, workers=2, resume=True))
     assert two.jobs["repeat-0"] == one.jobs["repeat-0"]
     assert list(two.jobs) == ["repeat-0", "repeat-1"]
     monkeypatch.setitem(study.PRESETS, "small", replace(TINY, rows=3))
     with pytest.raises(InputError, match="made with rows=2, not 3"):
-        study.reproduce_throughput("small", 2, Runner(tmp_path, workers=2, resume=True))
+        study.THROUGHPUT.run("small", 2, Runner(tmp_path, workers=2, resume=True))

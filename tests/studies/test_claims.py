@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from interp_studies.open.claim import JudgedClaim, coverage_of_each
-from interp_studies.open.result import FRESH, OpenResult, open_evidence
+from interp_studies.claims import JudgedClaim, coverage_of_each
+from interp_studies.result import FRESH, StudyResult, claims_evidence
 from interp_toolkit.results import Provenance
 
 finite = st.floats(-10, 10)
@@ -52,23 +52,25 @@ def test_claims_share_the_error() -> None:
 
 def test_status_counts_what_is_decided() -> None:
     yes, no, open_ = (finding(*ends, above=0.5) for ends in ((0.6, 1.0), (0.0, 0.4), (0.0, 1.0)))
-    assert open_evidence([yes, no]).status == "answered"
-    assert open_evidence([yes, open_]).status == "partly_answered"
-    assert open_evidence([open_]).status == "undecided"
+    assert claims_evidence([yes, no]).status == "answered"
+    assert claims_evidence([yes, open_]).status == "partly_answered"
+    assert claims_evidence([open_]).status == "undecided"
     check = JudgedClaim("it is made so", 1.0, 1.0, 1.0, "all", above=0.5, check=True)
-    assert open_evidence([check, open_]).status == "undecided"
-    found_on = open_evidence([yes, no], range(2))
+    assert claims_evidence([check, open_]).status == "undecided"
+    found_on = claims_evidence([yes, no], range(2))
     assert found_on.status == "undecided"
     assert "found on such seeds" in found_on.reason
-    assert open_evidence([yes, no], range(FRESH, FRESH + 2)).status == "answered"
-    assert open_evidence([yes, open_]).reason == "1 of 2 claims are undecided"
-    assert open_evidence([yes]).judgements == {"it is so": "confirmed"}
+    assert claims_evidence([yes, no], range(FRESH, FRESH + 2)).status == "answered"
+    assert claims_evidence([yes, open_]).reason == "1 of 2 claims are undecided"
+    assert claims_evidence([yes]).judgements == {"it is so": "confirmed"}
 
 
 def test_tables_and_frame() -> None:
     yes = finding(0.6, 0.8, above=0.5)
     of = Provenance({}, {}, {}, 0, {})
-    result = OpenResult("open/x", "It is.", open_evidence([yes]), of, "is it?", [yes], {})
+    result = StudyResult(
+        "open/x", "It is.", claims_evidence([yes]), of, {}, question="is it?", claims=[yes]
+    )
     assert result.tables()[0].rows == [
         ["it is so", "claim", "confirmed", 0.7, 0.6, 0.8, "3 seeds", None]
     ]

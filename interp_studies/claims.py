@@ -1,19 +1,96 @@
-"""Claims about means over seeds, judged together: all their intervals hold at once at 95 %.
+"""Claims: stated before the numbers are seen, judged together by intervals over seeds.
+
+A claim is that a quantity lies above a bound, below one, or between two. It is confirmed where the
+whole interval does, refuted where the whole interval does not, and undecided elsewhere. A study
+with k claims gives each an interval of 1 - 0.05/k, so that all of them hold together at 95 %.
+A *check* follows from a theorem or from how the thing is made: it can show a fault of the code, and
+counts neither for nor against an answer.
 
 Where a claim is about shares of a test, all seeds as a rule read the same rows; the interval then
-has both errors, that of another seed and that of another test (see `interp_studies.seed_interval`).
+has both errors, that of another seed and that of another test (see `seed_interval`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Literal
 
-from interp_studies.open.claim import JudgedClaim, coverage_of_each
 from interp_studies.seed_interval import Interval, over_seeds, over_seeds_contrast
+from interp_toolkit.results import Table
+from interp_toolkit.stats import COVERAGE
 
+Judgement = Literal["confirmed", "refuted", "undecided"]
 UNKNOWN = "not known"
+
+
+def coverage_of_each(n_claims: int) -> float:
+    """The coverage of each of so many intervals that all hold together at 95 %."""
+    return 1 - (1 - COVERAGE) / n_claims
+
+
+@dataclass(frozen=True)
+class JudgedClaim:
+    """One claim of a study and what came of it.
+
+    Attributes:
+        claim: in words, with its bound.
+        value, low, high: the estimate and its interval; NaN where nothing is known of it.
+        units: what the interval is over, such as "64 seeds".
+        above, below: the claim is that the quantity lies above the first and below the second.
+        overturned_by: what a reader would have to see to give it up.
+        check: whether it holds by a theorem or by construction.
+    """
+
+    claim: str
+    value: float
+    low: float
+    high: float
+    units: str
+    above: float = -math.inf
+    below: float = math.inf
+    overturned_by: str = ""
+    check: bool = False
+
+    def __post_init__(self) -> None:
+        nothing = math.isnan(self.value) and self.high == math.inf
+        if not nothing and not self.low <= self.value <= self.high:
+            raise ValueError(f"{self.claim}: {self.value} lies outside {self.low} to {self.high}")
+        if not self.above < self.below:
+            raise ValueError(
+                f"{self.claim}: nothing lies above {self.above} and below {self.below}"
+            )
+
+    @property
+    def judgement(self) -> Judgement:
+        """What the interval says of the claim."""
+        if self.above < self.low and self.high < self.below:
+            return "confirmed"
+        return "refuted" if self.high < self.above or self.low > self.below else "undecided"
+
+
+def claims_table(findings: Sequence[JudgedClaim]) -> Table:
+    """Every claim with its interval and its outcome."""
+    rows = [
+        [
+            f.claim,
+            "check" if f.check else "claim",
+            f.judgement,
+            f.value,
+            f.low,
+            f.high,
+            f.units,
+            f.overturned_by or None,
+        ]
+        for f in findings
+    ]
+    columns = ["claim", "kind", "outcome", "found", "low", "high", "over", "overturned by"]
+    caption = (
+        "Intervals hold together at 95 %. A claim is confirmed where its whole interval is. Checks "
+        "hold by a theorem or by construction."
+    )
+    return Table("Claims", columns, rows, caption)
 
 
 @dataclass(frozen=True)
@@ -154,8 +231,70 @@ def outcome_in_words(finding: JudgedClaim, confirmed: str, refuted: str, subject
         refuted: what holds where it is refuted, in the same way.
         subject: what is asked, such as "how it grows", for where neither is known.
     """
-    said = {"confirmed": confirmed, "refuted": refuted}.get(finding.judgement)
-    found = in_words(finding)
-    if said is None:
-        return f"{subject} is {UNKNOWN}" + ("" if found == UNKNOWN else f": {found}")
-    return f"{said} {found}"
+    outcome = {"confirmed": confirmed, "refuted": refuted}.get(finding.judgement)
+    estimate = in_words(finding)
+    if outcome is None:
+        return f"{subject} is {UNKNOWN}" + ("" if estimate == UNKNOWN else f": {estimate}")
+    return f"{outcome} {estimate}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim as a study states it, before it has any numbers; see `SeedClaim` for its bounds.
+
+    Attributes:
+        measure: which of the study's measures, by seed, it is about.
+        claim: in words, with its bound.
+        clauses: its part of the verdict where it is confirmed, refuted and undecided (see
+            `outcome_in_words`).
+    """
+
+    measure: Any
+    claim: str
+    above: float = -math.inf
+    below: float = math.inf
+    overturned_by: str = ""
+    clauses: tuple[str, str, str] = ("", "", "")
+    check: bool = False
+    factor: bool = False
+
+
+def measured(
+    claims: Sequence[Claim], measures: Mapping[Any, Sequence[float]], unit: str = ""
+) -> list[SeedClaim]:
+    """The claims with their measures.
+
+    Args:
+        claims: of the study.
+        measures: each by seed.
+        unit: what a seed is called, in the plural, such as "draws"; "": a seed.
+    """
+    return [
+        SeedClaim(
+            claim.claim,
+            by_seed,
+            claim.above,
+            claim.below,
+            claim.overturned_by,
+            check=claim.check,
+            units=unit and f"{len(by_seed)} {unit}",
+            factor=claim.factor,
+        )
+        for claim in claims
+        for by_seed in [measures[claim.measure]]
+    ]
+
+
+def judge(
+    claims: Sequence[Claim], measures: Mapping[Any, Sequence[float]], unit: str = ""
+) -> list[JudgedClaim]:
+    """Every claim with its interval, all of them together at 95 %; see `measured`."""
+    return judged(measured(claims, measures, unit))
+
+
+def clauses(claims: Sequence[Claim], findings: Sequence[JudgedClaim]) -> list[str]:
+    """Each claim's clause of the verdict, by its judgement, with the estimate."""
+    return [
+        outcome_in_words(finding, *claim.clauses)
+        for claim, finding in zip(claims, findings, strict=True)
+    ]

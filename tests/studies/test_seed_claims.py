@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from interp_studies.open.claim import JudgedClaim, coverage_of_each
-from interp_studies.open.seed_claim import (
+from interp_studies.claims import (
+    JudgedClaim,
     SeedClaim,
+    coverage_of_each,
     in_words,
     judged_claim,
     outcome_in_words,

@@ -9,10 +9,10 @@ import plotly.graph_objects as go
 import pytest
 import torch
 
+from interp_studies.claims import JudgedClaim
 from interp_studies.jobs.runner import Runner
-from interp_studies.open.claim import JudgedClaim
-from interp_studies.open.partly_random_heads import study
-from interp_studies.open.partly_random_heads.training import Condition, PartlyFrozen, settings_of
+from interp_studies.open import partly_random_heads as study
+from interp_studies.open.partly_random_heads import Condition, PartlyFrozen, settings_of
 from interp_toolkit.report.html import to_html
 from interp_toolkit.training.engine.trainer import fit
 from interp_toolkit.training.tasks.problem import TaskProblem
@@ -102,7 +102,7 @@ def made(**accuracy: list[float]) -> dict[str, list[dict[str, Any]]]:
 def test_claims_from_made_accuracies() -> None:
     fails = [0.5] * 8
     found = made(none=fails, first_layer_all=fails, last_layer_one=[0.7] * 7 + [0.5])
-    none, first, last_one, one_each, _, late, sharp, gain = study.findings_of(found, 2_000)
+    none, first, last_one, one_each, _, late, sharp, gain = study.judge(found, 2_000)
     # of 0 of 8 seeds, each tail of 0.05/16: (1 - p)^8 = 1/320
     assert (none.low, none.high) == pytest.approx((0.0, 1 - 320 ** (-1 / 8)))
     assert (one_each.low, one_each.high) == pytest.approx((320 ** (-1 / 8), 1.0))
@@ -112,10 +112,10 @@ def test_claims_from_made_accuracies() -> None:
     assert sharp.judgement == "confirmed"
     assert gain.value == pytest.approx((7 * 0.25 + 0.45) / 8)
     assert gain.judgement == "confirmed"
-    fewer = study.findings_of(found, 20)[-1]  # the same seeds on fewer of the shared rows
+    fewer = study.judge(found, 20)[-1]  # the same seeds on fewer of the shared rows
     assert fewer.low < 0 < gain.low
     assert fewer.judgement == "undecided"
-    text = study._verdict(study.findings_of(found, 2_000), found, study.SETTINGS["small"])
+    text = study.verdict(study.judge(found, 2_000), found, study.SETTINGS["small"])
     assert "one pair of the last layer trained, none of the first: 7 (0.70)" in text
     assert "So one trained pair of the last layer can be enough (in more than 25% of" in text
     few = f"{study.TRAINED[study.NONE]}; {study.TRAINED[study.FIRST]}."
@@ -141,7 +141,7 @@ def test_every_clause_of_the_verdict_rests_on_its_claim(claim: str, clause: str)
             JudgedClaim(name, 0.0, -1.0, 1.0, "8 seeds", above=0.0 if name == open_ else -2.0)
             for name in names
         ]
-        text = study._verdict(findings, found, study.SETTINGS["small"])
+        text = study.verdict(findings, found, study.SETTINGS["small"])
         assert (clause in text) == (open_ is None)
 
 
@@ -155,7 +155,7 @@ def test_a_seed_that_has_learnt_stops() -> None:
 
 def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(study.SETTINGS, "small", TINY)
-    result = study.partly_random_heads("small", 2, Runner(tmp_path, workers=1, first_seed=5))
+    result = study.PARTLY_RANDOM_HEADS.run("small", 2, Runner(tmp_path, workers=1, first_seed=5))
     assert len(result.jobs) == 2 * 7
     assert {job["seed"] for job in result.jobs.values()} == {5, 6}
     assert len(result.claims) == 8
@@ -168,5 +168,5 @@ def test_study_end_to_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> No
         result.evidence.reason == "the claims were found on such seeds: these are no test of them"
     )
     assert study.PARTLY_RANDOM_HEADS.first_seed > 1004  # the trials'
-    assert study.QUESTION in str(result.to_dict())
+    assert study.PARTLY_RANDOM_HEADS.question in str(result.to_dict())
     assert "Accuracy by what is trained" in to_html([result])

@@ -1,0 +1,149 @@
+"""Flags that commands share, each group a dataclass whose fields are typer's options.
+
+    def doctor(model: ..., loading: ModelFlags, output: OutputFlags) -> None: ...
+
+`grouped` gives typer one flat signature, and the command whole groups. A command's own flags may be
+groups as well; those of analyses are made from their options classes (`probe_flags`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from interp_toolkit.cli import options
+from interp_toolkit.cli.outputs import Outputs
+from interp_toolkit.errors import printable
+
+
+def grouped(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The command with the fields of its dataclass parameters as parameters of its own."""
+    hints = get_type_hints(command, include_extras=True)
+    groups: dict[str, Any] = {
+        name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)
+    }
+    if not groups:
+        return command
+    parameters: list[inspect.Parameter] = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(
+                parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
+            )
+            continue
+        of_fields = get_type_hints(groups[name], include_extras=True)
+        for field in dataclasses.fields(groups[name]):
+            default = field.default
+            parameters.append(
+                inspect.Parameter(
+                    field.name,
+                    inspect.Parameter.KEYWORD_ONLY,
+                    default=parameter.empty if default is dataclasses.MISSING else default,
+                    annotation=of_fields[field.name],
+                )
+            )
+
+    @functools.wraps(command)
+    def run(**given: Any) -> Any:
+        made = {
+            name: group(**{f.name: given.pop(f.name) for f in dataclasses.fields(group)})
+            for name, group in groups.items()
+        }
+        return command(**given, **made)
+
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {p.name: p.annotation for p in parameters}
+    return run
+
+
+@dataclass(frozen=True)
+class ModelFlags:
+    """How a model is loaded."""
+
+    setting: Annotated[
+        list[str],
+        options.repeated(
+            "--set",
+            metavar="KEY=VALUE",
+            help="What the checkpoint does not say, such as act_fn=relu.",
+        ),
+    ]
+    config: Annotated[
+        str | None,
+        typer.Option(metavar="cfg.json", help="Settings as --set takes them, as a JSON object."),
+    ] = None
+    keys: Annotated[
+        str | None,
+        options.flag(
+            "Whose names the tensors have: gpt2, nanogpt, easytransformer, or a mapping.",
+            metavar="NAME|FILE.json",
+        ),
+    ] = None
+    ignore: Annotated[
+        list[str] | None, options.flag("A tensor of the checkpoint to leave out.", metavar="NAME")
+    ] = None
+    device: options.Device = "auto"
+    trust_remote_code: Annotated[
+        bool,
+        typer.Option("--trust-remote-code", help="Let a Hugging Face folder run its own code."),
+    ] = False
+
+    @property
+    def files(self) -> dict[str, str | None]:
+        """The files that are read, by their flags."""
+        return {"--config": self.config, "--keys": self.keys}
+
+    def load_options(self) -> dict[str, Any]:
+        """What `load` takes beside a model's name.
+
+        Raises:
+            InputError: --config or --set cannot be read, or names no setting.
+        """
+        how = (self.keys, self.ignore, self.device, self.trust_remote_code)
+        return options.load_options(self.config, self.setting, *how)
+
+
+def load(name: str, loading: Mapping[str, Any], say: Callable[[str], None], quiet: bool) -> Any:
+    """The model, with what was assumed while loading it on standard error."""
+    from interp_toolkit.cli.probe_flags import print_assumptions
+    from interp_toolkit.models.loading.loader import load as load_model
+
+    say(f"loading {printable(name)}")
+    model = load_model(name, progress=say, **loading)
+    print_assumptions(model, quiet)
+    return model
+
+
+@dataclass(frozen=True)
+class OutputFlags:
+    """Where results go."""
+
+    json: Annotated[
+        str | None, typer.Option(metavar="FILE|-", help="Write JSON; '-': to standard output.")
+    ] = None
+    html: Annotated[str | None, typer.Option(metavar="FILE", help="Write an HTML report.")] = None
+    quiet: options.Quiet = False
+    debug: options.Debug = False
+
+    def open(
+        self,
+        read: Mapping[str, str | None],
+        written: Mapping[str, Path | None] | None = None,
+    ) -> Outputs:
+        """The outputs, once it is known that they can be written.
+
+        Args:
+            read: files that the command reads, by what they are.
+            written: further files that it writes, by their flags.
+
+        Raises:
+            InputError: a file cannot be written, or would overwrite another.
+        """
+        return Outputs(self.json, self.html, self.quiet, read, written)
