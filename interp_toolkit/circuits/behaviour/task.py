@@ -461,10 +461,9 @@ def intact_readings(
     return np.concatenate(parts)
 
 
-def first_rows(task: RowTask, n: int, look: int | None = None) -> RowTask:
-    """The task on the first so many of its rows, of which the first `look` usually decide."""
-    look = task.first_look if look is None else look
-    found: RowTask = replace(task, rows=task.rows[:n], first_look=look)  # type: ignore[type-var]
+def first_rows(task: RowTask, n: int) -> RowTask:
+    """The task on the first so many of its rows."""
+    found: RowTask = replace(task, rows=task.rows[:n])  # type: ignore[type-var]
     return found
 
 

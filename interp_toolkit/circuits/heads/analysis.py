@@ -11,8 +11,8 @@ Where the model performs a task, a head is *detected* by the head rule (`rule`) 
 is no task to perform, or its attention could not be knocked out, only its attention is known: it is
 then named by the rule of `significance`, and the result is *described*, never detected.
 A large model (LARGE operations on the usual prompts) is run for a BUDGET of passes unless all is
-asked for (`--effort thorough`): on shorter and fewer prompts, knockouts first on LARGE_LOOK of them
-and on all only where a head remains undecided. Notes say what was left out.
+asked for (`--effort thorough`): on shorter and fewer prompts, of each kind first the heads that
+seem to cost most. Notes say what was left out.
 """
 
 from __future__ import annotations
@@ -89,10 +89,10 @@ PARTNER_ROWS = 128  # that paths are cut on, at most
 CUT_ROWS = 64  # made rows that attention is cut on, at most
 LARGE = 1e11  # operations of a look at a large model: seconds on one core
 LARGE_SCORED, LARGE_LENGTH = 8, 64  # made prompts whose attention is scored, and their positions
-LARGE_ROWS, SHORT = 32, 32  # prompts for knockouts, and their positions where they are made
-LARGE_LOOK = 16  # of them, for the first look
-BUDGET = 14.0  # passes of LARGE_ROWS prompts, for knockouts
-LARGE_MEMBERS, LARGE_READERS = 6, 1  # as the numbers above, for a large model
+LARGE_ROWS = 16  # prompts of a large model that attention is knocked out on
+BUDGET = 28.0  # passes of as many prompts, for knockouts: of four kinds each two heads or so
+LARGE_MEMBERS, LARGE_READERS = 4, 1  # as the numbers above, for a large model
+LARGE_PARTNERS = 12  # earlier heads whose path is cut, those with the most K-composition
 
 
 def _as_bos(value: Any) -> Any:
@@ -284,11 +284,7 @@ def _rows(
     if quick:
         return _Rows(prompts, None, tuple(n for n in (note, QUICK_NOTE) if n))
     repeats = bool((prompts.periods > 0).all())
-    more = prompts
-    if repeats:
-        short = min(way.n_pos, SHORT) if large and options.length is None else way.n_pos
-        shorter = dataclasses.replace(way, n_pos=short)
-        more = made(model, shorter, rows=CUT_ROWS, seed=options.seed + 1)
+    more = made(model, way, rows=CUT_ROWS, seed=options.seed + 1) if repeats else prompts
     task, reason = task_of(model, more)
     notes = tuple(n for n in (note, reason and f"what heads do is not tested: {reason}") if n)
     return _Rows(prompts, task, notes)
@@ -330,7 +326,7 @@ def _look(
     if task is not None:
         run.progress("does the model do its task here?")
         if large:
-            task = first_rows(task, LARGE_ROWS, LARGE_LOOK)
+            task = first_rows(task, LARGE_ROWS)
         cutter = _cutter(run, task, scores)
         home = cutter.home()
         if home.yes:
@@ -502,11 +498,15 @@ def _readers(run: Run[Any], looked: _Looked, large: bool) -> tuple[list[Reader],
     if not found or looked.task is None or looked.home is None or not looked.home.yes:
         return [], []
     most = LARGE_READERS if large else MOST_READERS
-    task = first_rows(looked.task, LARGE_LOOK if large else PARTNER_ROWS)
+    task = first_rows(looked.task, PARTNER_ROWS)
     readers, notes = [], list[str]()
     if len(found) > most:
         clearest = f"{most} clearest induction heads" if most > 1 else "clearest induction head"
         notes.append(f"partners were looked for of the {clearest}")
+    if large:
+        notes.append(
+            f"of earlier heads the {LARGE_PARTNERS} with the most K-composition were tested"
+        )
     composition: CompositionScores | None = None
     for head in found[:most]:
         at = head.layer, head.head
@@ -519,6 +519,7 @@ def _readers(run: Run[Any], looked: _Looked, large: bool) -> tuple[list[Reader],
                 task.prompts,
                 at,
                 task=task,
+                most=LARGE_PARTNERS if large else None,
                 composition=composition,
                 memory=run.memory,
                 progress=_told(run.progress, f"what feeds {head_name(*at)}"),

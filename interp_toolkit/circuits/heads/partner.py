@@ -67,6 +67,7 @@ def partners(
     *,
     task: RowTask | None = None,
     candidates: Iterable[tuple[int, int]] | None = None,
+    most: int | None = None,
     composition: CompositionScores | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -80,6 +81,7 @@ def partners(
         task: what is measured on them; None: as `task_of`.
         candidates: (layer, head) pairs of earlier layers; None: all of them, of which a head of
             layer 0 has none.
+        most: how many of them, those with the most K-composition; None: all.
         composition: `composition_scores(model)`, if it is at hand.
         memory: bound for the run (see `models.running.memory`).
         progress: told what is being done.
@@ -102,11 +104,14 @@ def partners(
     writers = list(dict.fromkeys((int(layer), int(h)) for layer, h in candidates))
     if not writers:
         return []
+    if composition is None:
+        composition = composition_scores(model, memory)
+    known = composition
+    if most is not None:
+        writers = sorted(writers, key=lambda at: -_score(known, at, head))[:most]
     found = path_effects(
         model, prompts, writers, head, task=task, value=False, memory=memory, progress=progress
     )
-    if composition is None:
-        composition = composition_scores(model, memory)
     drops = [estimate(drop) for drop in found.attention_drop]
     adjusted = holm(np.array([drop.p_value for drop in drops]))
     order = sorted(range(len(writers)), key=lambda i: -drops[i].mean)

@@ -20,14 +20,14 @@ the first that does is the reason given:
 Attention only proposes (`candidates`): knockouts decide, below any threshold of attention too, as
 three heads that share the work at 30 % of their attention each are no less its heads than one at
 90 %. Intervals are simultaneous within a pattern, over all heads, sets and looks (Bonferroni).
-Prompts are added, twice as many each time, until no head is undecided or there are none left; of a
-large model only for the heads that are undecided, until its budget of passes is spent.
+Prompts are added, twice as many each time, until no head is undecided or there are none left. On a
+budget of passes (a large model) the heads that seem to cost most come first, until it is spent.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
@@ -110,10 +110,12 @@ class Group:
         detector: of the pattern.
         heads: all of them, knocked out one by one or not.
         joint: by way, effect of knocking it out in all.
-        control: of as much attention elsewhere in the same heads; empty where not needed.
-        specific, material: parts (c) of the rule, for all of them together.
+        control: of as much attention elsewhere in the same heads; empty where not needed, and on a
+            budget.
+        specific, material: parts (c) of the rule, for all of them together; on a budget specific
+            is None, as it was not tested.
         word: of the joint effect.
-        structure: how the heads share the work.
+        structure: how the heads share the work; "none" on a budget.
         smallest: heads that keep KEEPS of the joint effect together; empty where there is none.
         members: one entry for each head that was knocked out alone.
         rows: prompts.
@@ -124,7 +126,7 @@ class Group:
     heads: Sequence[Head]
     joint: Effect
     control: Effect
-    specific: bool
+    specific: bool | None
     material: bool
     word: CausalWord
     structure: Structure
@@ -259,25 +261,34 @@ class Knockouts:
         By control; left out where the heads have no attention elsewhere, and where the prompts have
         no displaced keys. They are made in the intact model, whatever the company.
         """
+        return dict(self._controls(heads, company))
+
+    def _controls(self, heads: Heads, company: Heads) -> Iterator[tuple[str, Effect]]:
+        """One control after the other, each made when it is asked for."""
         losses = dict(zip(WAYS, self.losses(heads, company), strict=True))
+
+        def beyond(times: float, cuts: Sequence[Cut]) -> Effect:
+            intact, *others = self.values([INTACT, *cuts])
+            return {
+                way: self.share(losses[way] - times * (intact - other))
+                for way, other in zip(WAYS, others, strict=True)
+            }
+
         elsewhere = [self._cut(heads, way, control=True) for way in WAYS]
-        kinds = {"elsewhere": (1.0, elsewhere)} if self._takes_away(elsewhere) else {}
+        if self._takes_away(elsewhere):
+            yield "elsewhere", beyond(1.0, elsewhere)
         if self._has_displaced_keys:
             name = displaced_name(self.detector)
-            kinds["displaced"] = (TIMES, [Cut(heads, name, way) for way in WAYS])
-        found: dict[str, Effect] = {}
-        for kind, (times, cuts) in kinds.items():
-            intact, *others = self.values([INTACT, *cuts])
-            pairs = zip(WAYS, others, strict=True)
-            found[kind] = {
-                way: self.share(losses[way] - times * (intact - other)) for way, other in pairs
-            }
-        return found
+            yield "displaced", beyond(TIMES, [Cut(heads, name, way) for way in WAYS])
 
     def specific(self, heads: Heads) -> bool:
         """Whether the pattern's attention costs more than attention elsewhere, if there is any."""
-        found = self.beyond_control(heads).values()
-        return not found or any(all(s.low > 0 for s in e.values()) for e in found)
+        some = False
+        for _, effect in self._controls(heads, frozenset()):
+            if all(share.low > 0 for share in effect.values()):
+                return True
+            some = True
+        return not some
 
     def _as_much_elsewhere(self, heads: Heads) -> bool:
         """Whether attention elsewhere certainly costs about as much."""
@@ -295,22 +306,17 @@ class Knockouts:
             return False
         return any(share.high < NEGLIGIBLE for share in self.effect(self.all | {head}).values())
 
-    def look(
-        self, heads: Sequence[Head], before: Sequence[MemberEffect], until: float
-    ) -> list[MemberEffect]:
+    def members(self, heads: Sequence[Head], until: float) -> list[MemberEffect]:
         """The rule for these heads, on the first `rows` prompts.
 
-        With a budget, which lasts until so many rows were run: those that seem to cost most when
-        knocked out come first, and later only those that were undecided `before`.
+        On a budget, which lasts until so many rows were run, those that seem to cost most when
+        knocked out come first.
         """
         if math.isinf(until):
             return [self.member(head) for head in heads]
-        if before:
-            return [
-                self.member(old.head) if old.is_open and self.cutter.rows_run < until else old
-                for old in before
-            ]
-        seem = {head: least(self.effect(frozenset([head]))).mean for head in heads}
+        seem = {
+            head: float(self.losses(frozenset([head]), ways=WAYS[:1])[0].mean()) for head in heads
+        }
         found: list[MemberEffect] = []
         for head in sorted(heads, key=lambda head: -seem[head]):
             if not found or self.cutter.rows_run < until:
@@ -492,7 +498,7 @@ def group_effects(
         if found and cutter.rows_run >= until:
             break
         knockouts.rows = n_rows
-        found = knockouts.look(members, found, until)
+        found = knockouts.members(members, until)
         if not any(member.is_open for member in found):
             break
     joint = knockouts.effect(knockouts.all)
@@ -501,10 +507,10 @@ def group_effects(
         word = found[0].word  # its output may contradict what its attention costs
     elif material and not any(matters(m.word) for m in found):
         found = [_only_together(m) for m in found]
-    shown = material and cutter.rows_run < until
-    structure, smallest = knockouts.structure(found) if shown else ("none", [])
+    whole = material and math.isinf(until)  # what is said of the group beside its effect
+    structure, smallest = knockouts.structure(found) if whole else ("none", [])
     control: Effect = {}
-    if material:
+    if whole:
         intact, *elsewhere = knockouts.values(
             [INTACT, *(Cut(knockouts.all, detector, way, control=True) for way in WAYS)]
         )
@@ -516,7 +522,7 @@ def group_effects(
         heads=list(heads),
         joint=joint,
         control=control,
-        specific=material and knockouts.specific(knockouts.all),
+        specific=None if material and not whole else whole and knockouts.specific(knockouts.all),
         material=material,
         word=word,
         structure=structure,
