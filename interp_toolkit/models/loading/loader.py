@@ -19,7 +19,6 @@ from interp_toolkit.models.about.record import ModelRecord, plain_config, record
 from interp_toolkit.models.loading.formats.files import sha256
 from interp_toolkit.models.loading.formats.from_file import load_file
 from interp_toolkit.models.loading.formats.gguf_file import check_no_gguf_only, is_gguf, load_gguf
-from interp_toolkit.models.loading.formats.headless import without_logits
 from interp_toolkit.models.loading.formats.huggingface import load_folder, load_hub
 from interp_toolkit.models.loading.parameters.conversion import Keys
 from interp_toolkit.models.loading.parameters.strict import check_finite, model_weights
@@ -104,8 +103,10 @@ def load(
     if path.is_dir():
         _refuse({**settings, **only_files}, name)
         check_no_gguf_only(path)
-        bridge = load_folder(path, place, kind, trust_remote_code, progress)
-        return _recorded(bridge, _folder_record(path.resolve(), bridge))
+        bridge, notes = load_folder(path, place, kind, trust_remote_code, progress)
+        whole = str(path.resolve())
+        record = ModelRecord(path.resolve().name, "huggingface", whole, notes=notes)
+        return _recorded(bridge, record)
     if path.is_file() and is_gguf(path):
         _refuse({**settings, **only_files}, name)
         bridge, notes = load_gguf(path, place, kind, progress)
@@ -116,12 +117,6 @@ def load(
     _refuse({**settings, **only_files}, name)
     bridge = load_hub(name, place, kind, trust_remote_code)
     return _recorded(bridge, ModelRecord(name, "huggingface"))
-
-
-def _folder_record(path: Path, bridge: Any) -> ModelRecord:
-    told = without_logits(bridge)
-    notes = () if told is None else (told,)
-    return ModelRecord(path.name, "huggingface", str(path), notes=notes)
 
 
 def _live(model: Model, dtype: Any, settings: Mapping[str, Any]) -> Any:
