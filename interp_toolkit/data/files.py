@@ -28,8 +28,8 @@ from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
 from interp_toolkit.data.tables import data_of_columns
 from interp_toolkit.data.text.prompts import data_from_texts, read_text
-from interp_toolkit.data.text.tokenization import Tokenizer
-from interp_toolkit.errors import InputError, first_line
+from interp_toolkit.data.text.tokenization import Tokenizer, check_tokenizer
+from interp_toolkit.errors import PATH, InputError, first_line, takes
 from interp_toolkit.files import check_claim, read_npz
 
 VALUE = 16  # bytes of one value of a table as Python has it, before any copy
@@ -37,6 +37,7 @@ ROWS_AT_ONCE = 1024  # of a table
 _PAIRS = ("clean", "corrupted", "wrong", "answer")
 
 
+@takes(path=PATH, tokenizer=check_tokenizer)
 def read_data(
     path: str | Path,
     tokenizer: Tokenizer | None = None,

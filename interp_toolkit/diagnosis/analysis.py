@@ -44,11 +44,12 @@ from interp_toolkit.diagnosis.sections import (
 from interp_toolkit.diagnosis.sections.original import NAME as ORIGINAL
 from interp_toolkit.diagnosis.sections.original import check_original, find_original
 from interp_toolkit.diagnosis.sections.prompts import check_prompts
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, check_texts
 from interp_toolkit.files import machine_memory
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.loading.quietly import one_line
+from interp_toolkit.models.model import check_model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.state import as_found, uncompiled
 
@@ -84,10 +85,10 @@ def doctor(
         >>> it.doctor("toy:induction").status
         'sound'
     """
+    check_texts(prompt)
     say = progress or (lambda step: None)
     live: Any = model if not isinstance(model, str | Path) else load(model, **load_options)
-    if not all(hasattr(live, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
-        live = load(live, **load_options)  # which says what it lacks
+    check_model(live)
     prompts = [prompt] if isinstance(prompt, str) else list(prompt)
     with as_found(live):
         live = uncompiled(live)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -19,9 +20,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp_toolkit.data import FeatureData
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import Brief
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Model, check_model
 
 ROWS = 16
 LONGEST = 128  # positions a row, where the context allows
@@ -110,6 +111,7 @@ class Prompts(Brief):
         return (periods > 0) & (places >= self.first) & (places < self.first + periods - 1)
 
 
+@takes(model=check_model, rows=Integral)
 def repeated_prompts(
     model: Model,
     *,

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -39,8 +40,9 @@ from interp_toolkit.circuits.weights.token_scores import (
     token_residual,
     written_through,
 )
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import Brief
+from interp_toolkit.models.model import check_model
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import NormWeights, OVWeights
 from interp_toolkit.models.weights.precision import at_least_single
@@ -203,6 +205,7 @@ class OVCircuit(Brief):
         return logits - logits.mean(0)
 
 
+@takes(model=check_model, layer=Integral, head=Integral)
 @torch.no_grad()
 def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None = None) -> OVCircuit:
     """The OV circuit of one head.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 
 from interp_toolkit import registry
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind, check_texts
 from interp_toolkit.models.about.info import find_device
 from interp_toolkit.models.about.record import ModelRecord, plain_config, record_of, set_record
 from interp_toolkit.models.loading.formats.files import sha256
@@ -23,7 +23,7 @@ from interp_toolkit.models.loading.formats.huggingface import load_folder, load_
 from interp_toolkit.models.loading.parameters.conversion import Keys
 from interp_toolkit.models.loading.parameters.strict import check_finite, model_weights
 from interp_toolkit.models.loading.source_names import looks_like_path, path_of
-from interp_toolkit.models.model import LoadedModel, Model
+from interp_toolkit.models.model import LoadedModel, Model, check_model
 from interp_toolkit.models.transformer.config import DTYPES
 from interp_toolkit.state import uncompiled
 
@@ -90,6 +90,10 @@ def load(
         >>> it.load("toy:induction").cfg.n_layers
         2
     """
+    check_texts(ignore)
+    if not isinstance(keys, str | Path | Mapping | None):
+        raise InputError(f"keys is {a_kind(keys)}: give a layout's name, a mapping or a JSON file")
+    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     only_files = {n: v for n, v in (("keys", keys), ("ignore", tuple(ignore))) if v}
     if not isinstance(source, str | Path):
         return _live(source, dtype, {**settings, **only_files})
@@ -120,11 +124,7 @@ def load(
 
 
 def _live(model: Model, dtype: Any, settings: Mapping[str, Any]) -> Any:
-    if not all(hasattr(model, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
-        raise InputError(
-            f"a {type(model).__name__} is no TransformerLens model "
-            "(it needs cfg, hook_dict and run_with_hooks), nor a path or a name"
-        )
+    check_model(uncompiled(model))
     _refuse(settings, "a live model")
     if dtype is not None:
         raise InputError("a live model is used as it is: convert it with model.to(dtype) yourself")
@@ -144,6 +144,7 @@ def _toy(name: str, device: torch.device, dtype: torch.dtype | None) -> Any:
 
 def _recorded(model: Model, record: ModelRecord) -> Any:
     """The model, with its record completed and its weights checked."""
+    check_model(model)
     check_finite(model_weights(model), record.name)
     about = {**vars(record), "config": plain_config(model.cfg)}
     set_record(model, ModelRecord(**about))

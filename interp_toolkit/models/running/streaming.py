@@ -11,8 +11,10 @@ Also here:
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -20,9 +22,9 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind, check_texts, takes
 from interp_toolkit.formatting import Brief
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points, layer_of
 from interp_toolkit.models.running.memory import (
@@ -68,6 +70,7 @@ class ActivationBatch(Brief, Mapping[str, Tensor]):
         return len(self.tensors)
 
 
+@takes(model=check_model, hooks=check_texts, batch_size=Integral)
 def activations(
     model: Model,
     data: Any,
@@ -116,6 +119,7 @@ def activations(
     return _stream(model, rows, names, chosen, batch_size, budget, device)
 
 
+@takes(model=check_model, hooks=check_texts, batch_size=Integral)
 def collect(
     model: Model,
     data: Any,
@@ -267,7 +271,12 @@ def _row_positions(data: Any, rows: list[np.ndarray], positions: Positions) -> _
         return _Chosen(None, _forward(positions))
     if isinstance(positions, int | np.integer):
         return _Chosen(_checked(np.full(len(rows), int(positions)), rows), None)
-    listed = [int(position) for position in positions]
+    try:
+        listed = [operator.index(position) for position in positions]
+    except TypeError as error:
+        raise InputError(
+            f'positions is {a_kind(positions)}; give whole numbers, a slice or "all"'
+        ) from error
     if not listed:
         raise InputError("positions is an empty list")
     for position in listed:

@@ -75,6 +75,11 @@ def load_folder(
     _check_small_files(folder)
     check_layers(folder, config)
     method = _quantization(folder, config)
+    if config.get("is_encoder_decoder"):
+        raise InputError(
+            f"{folder} is a {(config.get('architectures') or ['model'])[0]}, an encoder and a "
+            "decoder: the toolkit reads models of one stack, such as its encoder alone or GPT-2"
+        )
     dtype = dtype or _saved_dtype(config)
     n_params = count_parameters(folder, _saved_dtype(config))
     if n_params is not None:
@@ -101,7 +106,7 @@ def load_folder(
             raise InputError(f"{folder} cannot be loaded{quantized}: {one_line(error)}") from error
     dequantized = method and f"weights quantized by {method}, dequantized by transformers"
     told = (without_logits(bridge), adapter and adapter.note, dequantized)
-    return bridge.eval(), tuple(note for note in told if note)
+    return _with_context(bridge).eval(), tuple(note for note in told if note)
 
 
 def load_hub(
@@ -125,7 +130,15 @@ def load_hub(
                 f"{name!r} is no file here and could not be loaded from the Hugging Face hub: "
                 f"{one_line(error)}"
             ) from error
-    return bridge.eval()
+    return _with_context(bridge).eval()
+
+
+def _with_context(bridge: Any) -> Any:
+    """The bridge, its context no longer than a field says that TransformerLens does not read."""
+    longest = getattr(bridge.original_model.config, "max_seq_len", None)
+    if isinstance(longest, int) and 0 < longest < bridge.cfg.n_ctx:
+        bridge.cfg.n_ctx = longest
+    return bridge
 
 
 def _read_config(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
