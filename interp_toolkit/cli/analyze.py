@@ -53,7 +53,7 @@ def analyze(
             "--data",
             "--prompts",
             metavar="FILE",
-            help="Prompts with features or answers: .npz, .parquet, .jsonl; .txt: one a line.",
+            help="Prompts: .npz, .parquet, .jsonl, .json, .csv, .tsv; .txt: one a line.",
         ),
     ] = None,
     column: Annotated[

@@ -64,6 +64,10 @@ class RowsGiven:
         for flag, file in (("--data", self.data), ("--text", self.text)):
             if file is not None and not os.path.exists(file):
                 raise InputError(f"{flag} {file}: there is no such file")
+        if self.data is not None:
+            from interp_toolkit.data.files import check_header
+
+            check_header(self.data, self.column)  # nor should a wrong file
         if self.task is not None:
             from interp_toolkit.registry import find
 
@@ -91,7 +95,10 @@ class RowsGiven:
             return analysis.as_data(list(self.prompt), model)
         if self.text is not None:
             return self._pieces(self.text, model)
-        return analysis.as_data(self.data, model, () if features_elsewhere else self.column)
+        data = analysis.as_data(self.data, model, () if features_elsewhere else self.column)
+        if data is not None and data.source != self.data and not quiet:
+            print(printable(data.source), file=sys.stderr)
+        return data
 
     def _pieces(self, file: str, model: Any) -> FeatureData:
         from interp_toolkit.data.text.prompts import data_from_prose, read_text
