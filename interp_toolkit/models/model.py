@@ -145,6 +145,8 @@ def _way(model: Any, missing: list[str]) -> str:
 
 def sizes(model: Any, *names: str) -> tuple[int, ...]:
     """Whole numbers of a model's configuration; raises InputError for one that it does not have."""
+    if not hasattr(model, "cfg"):
+        check_model(model)
     found = [getattr(model.cfg, name, None) for name in names]
     for name, value in zip(names, found, strict=True):
         if value is None:
