@@ -42,7 +42,6 @@ from interp_toolkit.circuits.weights.token_scores import (
 )
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import Brief
-from interp_toolkit.models.model import check_model
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import NormWeights, OVWeights
 from interp_toolkit.models.weights.precision import at_least_single
@@ -205,7 +204,7 @@ class OVCircuit(Brief):
         return logits - logits.mean(0)
 
 
-@takes(model=check_model, layer=Integral, head=Integral)
+@takes(layer=Integral, head=Integral)
 @torch.no_grad()
 def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None = None) -> OVCircuit:
     """The OV circuit of one head.

@@ -26,7 +26,6 @@ from interp_toolkit.circuits.weights.qk_svd import QKDecomposition, decompose
 from interp_toolkit.circuits.weights.token_scores import TokenScores, read_through, token_residual
 from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import Brief
-from interp_toolkit.models.model import check_model
 from interp_toolkit.models.weights.parts import Direction, LayerWeights, NormWeights
 from interp_toolkit.models.weights.positions import Alibi, RotaryTables
 from interp_toolkit.models.weights.precision import at_least_single
@@ -297,7 +296,7 @@ class QKCircuit(Brief):
         return "; ".join(notes)
 
 
-@takes(model=check_model, layer=Integral, head=Integral)
+@takes(layer=Integral, head=Integral)
 @torch.no_grad()
 def qk_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None = None) -> QKCircuit:
     """The QK circuit of one head.
