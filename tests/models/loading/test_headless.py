@@ -82,7 +82,7 @@ def test_analyses_that_need_logits_are_left_out_where_none_is_named(folder):
     fit, unfit = fitting(load(folder("GPT2")[0]), None)
     assert "composition" in fit
     assert "heads" in fit  # by their attention alone
-    assert "logit-attribution" in unfit
+    assert "circuit" in unfit
 
 
 def test_what_weights_alone_say_can_be_asked(folder):

@@ -348,3 +348,13 @@ def test_a_bare_encoder_gets_the_inputs_besides_the_tokens(encoder):
             expected = model(tokens, **inputs).last_hidden_state
         assert torch.allclose(last_layer(**inputs), expected, atol=1e-5)
         assert not torch.allclose(plain, expected, atol=1e-3)
+
+
+def test_a_module_of_transformers_that_stays_changed_is_reported(folder):
+    from transformers.models.gemma2 import modeling_gemma2
+
+    path, _ = folder("Gemma 2")
+    for _again in range(2):
+        notes = " ".join(record_of(load(path)).notes)
+        changed = modeling_gemma2.eager_attention_forward.__module__ != modeling_gemma2.__name__
+        assert changed == ("modeling_gemma2.eager_attention_forward stays wrapped" in notes)

@@ -9,6 +9,7 @@ bars and log lines of the libraries underneath are switched off meanwhile.
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -105,7 +106,7 @@ def load_folder(
             quantized = f" (its weights are quantized: {method})" if method else ""
             raise InputError(f"{folder} cannot be loaded{quantized}: {one_line(error)}") from error
     dequantized = method and f"weights quantized by {method}, dequantized by transformers"
-    told = (without_logits(bridge), adapter and adapter.note, dequantized)
+    told = (without_logits(bridge), adapter and adapter.note, dequantized, _left_changed(model))
     return _with_context(bridge).eval(), tuple(note for note in told if note)
 
 
@@ -131,6 +132,15 @@ def load_hub(
                 f"{one_line(error)}"
             ) from error
     return _with_context(bridge).eval()
+
+
+def _left_changed(model: Any) -> str | None:
+    """What making a bridge leaves changed for the process: attention in transformers' Gemma 2."""
+    module = type(model).__module__
+    attention = getattr(sys.modules[module], "eager_attention_forward", None)
+    if getattr(attention, "__module__", "").startswith("transformer_lens"):
+        return f"{module}.eager_attention_forward stays wrapped by TransformerLens in this process"
+    return None
 
 
 def _with_context(bridge: Any) -> Any:
