@@ -29,6 +29,7 @@ from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points, layer_of
 from interp_toolkit.models.running.memory import (
     bytes_per_row,
+    heads_of,
     itemsize_of,
     parse_memory,
     rows_that_fit,
@@ -347,15 +348,16 @@ def kept_numbers(cfg: Any, names: Sequence[str], n_kept: int, n_pos: int) -> int
         n_kept: positions that are kept.
         n_pos: tokens in the row.
     """
-    widest = max(int(cfg.d_model), int(cfg.n_heads) * int(cfg.d_head))
+    n_heads, d_head = heads_of(cfg)
+    widest = max(int(cfg.d_model), n_heads * d_head)
     kept = 0
     for name in names:
         if name.endswith(_QUERY_BY_KEY):
-            kept += int(cfg.n_heads) * n_pos
+            kept += n_heads * n_pos
         elif ".mlp." in name:
             kept += max(widest, int(getattr(cfg, "d_mlp", None) or 0))
         elif name.endswith("hook_result"):
-            kept += int(cfg.n_heads) * int(cfg.d_model)
+            kept += n_heads * int(cfg.d_model)
         else:
             kept += widest
     return 2 * kept * n_kept
