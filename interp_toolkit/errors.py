@@ -8,9 +8,16 @@ to do. The command line prints it without a traceback and exits with code 2.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, cast
 
 LONGEST = 2_000  # characters of a message
+Function = TypeVar("Function", bound=Callable[..., Any])
+PATH = (str, Path)
+_NAMES = {"str": "text", "Path": "path", "Integral": "whole number", "Mapping": "mapping"}
 
 
 class InputError(ValueError):
@@ -77,3 +84,70 @@ def _near_ends(end: str, known: Iterable[str]) -> list[str]:
         if "/" in one:
             ends.setdefault(one.rpartition("/")[2], []).append(one)
     return [one for near in difflib.get_close_matches(end, ends, n=3) for one in ends[near]]
+
+
+def takes(**kinds: Any) -> Callable[[Function], Function]:
+    """Check a public function's arguments before it runs, so that a slip is one line.
+
+    Args:
+        kinds: for a parameter its type, a tuple of types, or a function that raises InputError for
+            what it refuses. A parameter's default is always taken.
+
+    Examples:
+        >>> takes(name=str)(lambda name: name)(3)
+        Traceback (most recent call last):
+            ...
+        interp_toolkit.errors.InputError: name is an int: give a text
+    """
+
+    def decorate(function: Function) -> Function:
+        signature = inspect.signature(function)
+
+        @functools.wraps(function)
+        def checked(*args: Any, **options: Any) -> Any:
+            given = signature.bind(*args, **options).arguments
+            for name, kind in kinds.items():
+                if name in given and given[name] is not signature.parameters[name].default:
+                    _check_kind(name, given[name], kind)
+            try:
+                return function(*args, **options)
+            except AttributeError as error:
+                refuse_missing_part(error, given.get("model"))
+                raise
+
+        return cast("Function", checked)
+
+    return decorate
+
+
+def _check_kind(name: str, value: Any, kind: Any) -> None:
+    if not isinstance(kind, type | tuple):
+        kind(value)
+    elif not isinstance(value, kind):
+        kinds = [one.__name__ for one in (kind if isinstance(kind, tuple) else (kind,))]
+        wanted = " or ".join(_NAMES.get(one, one) for one in kinds)
+        raise InputError(f"{name} is {a_kind(value)}: give a {wanted}")
+
+
+def a_kind(value: Any) -> str:
+    """`a list`, `an int`, `None`: what a value is, without what is in it."""
+    name = type(value).__name__
+    article = "an" if name[0].lower() in "aeiou" else "a"
+    return "None" if value is None else f"{article} {name}"
+
+
+def refuse_missing_part(error: AttributeError, model: Any) -> None:
+    """Raise InputError where what was missing is a part of the model or of its configuration."""
+    config = getattr(model, "cfg", None)
+    if model is not None and (error.obj is model or (config is not None and error.obj is config)):
+        where = "cfg of this " if error.obj is config else ""
+        raise InputError(
+            f"the {where}{type(model).__name__} has no {error.name}, which is needed here"
+        ) from error
+
+
+def check_texts(value: Any) -> None:
+    """Raise InputError for what is neither text nor several texts."""
+    listed = isinstance(value, Iterable) and not isinstance(value, Mapping | bytes)
+    if not isinstance(value, str) and not (listed and all(isinstance(one, str) for one in value)):
+        raise InputError(f"{a_kind(value)} is no text, nor a list of texts")

@@ -17,7 +17,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError, suggestion, takes
 
 if TYPE_CHECKING:
     from interp_toolkit.data import FeatureData
@@ -357,6 +357,7 @@ def names(group: Group) -> list[str]:
     return sorted(_entries(group))
 
 
+@takes(name=str)
 def find(group: Group, name: str) -> Any:
     """The object registered under this name.
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from interp_toolkit.errors import InputError, printable
+from interp_toolkit.errors import InputError, a_kind, printable
 from interp_toolkit.formatting import OneRepr
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 
@@ -302,3 +302,10 @@ def jsonable(value: Any) -> Any:
     if hasattr(value, "tolist"):  # a tensor, a numpy array or scalar
         return jsonable(value.tolist())
     raise TypeError(f"{type(value).__name__} has no JSON form")
+
+
+def check_results(results: Any) -> None:
+    """Raise InputError for what is not a list of results."""
+    several = isinstance(results, Sequence) and not isinstance(results, str | bytes)
+    if not several or not all(isinstance(result, Result) for result in results):
+        raise InputError(f"{a_kind(results)} is no list of results, as analyze returns them")

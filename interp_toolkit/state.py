@@ -30,7 +30,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, refuse_missing_part
 
 Undo = Callable[[], None]
 
@@ -55,7 +55,7 @@ def notes() -> tuple[str, ...]:
 
 def modules_of(model: Any) -> list[nn.Module]:
     """Every module of a model, each once; none of what has no modules."""
-    if not callable(getattr(model, "modules", None)):
+    if isinstance(model, type) or not callable(getattr(model, "modules", None)):
         return []
     wrapped = getattr(model, "original_model", None)
     inner = wrapped.modules() if isinstance(wrapped, nn.Module) else ()
@@ -75,7 +75,8 @@ def as_found(model: Any) -> Iterator[None]:
         model: a live model; for anything else only PyTorch's settings are seen to.
 
     Raises:
-        InputError: weights that were made under `torch.inference_mode`, or that have no values.
+        InputError: weights that were made under `torch.inference_mode`, or that have no values;
+            what runs inside asks for a part that the model or its configuration does not have.
     """
     with _one_at_a_time:
         modules = modules_of(model)
@@ -86,6 +87,9 @@ def as_found(model: Any) -> Iterator[None]:
                 found.set_aside()
                 interrupts.heed()
                 yield
+            except AttributeError as error:
+                refuse_missing_part(error, model)
+                raise
             finally:
                 interrupts.held = True
                 found.put_back()

@@ -22,7 +22,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from interp_toolkit.circuits.behaviour.prompts import bos_token
+from interp_toolkit.circuits.behaviour.prompts import bos_token, plain_ids
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Brief
@@ -103,7 +103,7 @@ def random_rows(model: Model, *, rows: int = PROMPTS, seed: int = 0) -> FeatureD
     Raises InputError for a context or vocabulary of less than two.
     """
     bos = bos_token(model)
-    ids = np.setdiff1d(np.arange(int(model.cfg.d_vocab)), [] if bos is None else [bos])
+    ids = np.setdiff1d(plain_ids(model), [] if bos is None else [bos])
     n_pos = min(int(model.cfg.n_ctx), LONGEST)
     if len(ids) < 2 or n_pos - (bos is not None) < 2:
         raise InputError("rows of two different tokens do not fit the model")

@@ -34,7 +34,7 @@ class TaskFlags:
             "--data",
             "--prompts",
             metavar="FILE",
-            help="Prompts with features or answers: .npz, .parquet, .jsonl; .txt: one a line.",
+            help="Prompts: .npz, .parquet, .jsonl, .json, .csv, .tsv; .txt: one a line.",
         ),
     ] = None
     task: Annotated[
@@ -54,6 +54,11 @@ class TaskFlags:
         """Where rows can come from, by flag."""
         return {"--data": self.data, "--task": self.task}
 
+    @property
+    def _columns(self) -> Sequence[str] | None:
+        """Features of --data that are named."""
+        return None
+
     def check(self) -> None:
         """Raise InputError where two sources are given, or an option of one that is not."""
         given = [flag for flag, value in self.sources.items() if value]
@@ -65,6 +70,10 @@ class TaskFlags:
             file = self.sources.get(flag)
             if file is not None and not os.path.exists(file):
                 raise InputError(f"{flag} {file}: there is no such file")
+        if self.data is not None:
+            from interp_toolkit.data.files import check_header
+
+            check_header(self.data, self._columns)  # nor should a wrong file
         if self.task is not None:
             from interp_toolkit.registry import find
 
@@ -94,7 +103,10 @@ class TaskFlags:
             InputError: as the source does; for a task, where the model is not seen to do it.
         """
         if self.task is None:
-            return self._given(model, columns)
+            given = self._given(model, columns)
+            if given is not None and self.data not in (None, given.source) and not quiet:
+                print(printable(given.source), file=sys.stderr)  # what was left out, and why
+            return given
         from interp_toolkit.circuits.behaviour.at_home import checked_home
         from interp_toolkit.circuits.behaviour.prompts import prompts_from_data
         from interp_toolkit.tasks.rows import ROWS, task
@@ -154,6 +166,10 @@ class PromptFlags(TaskFlags):
             "--text": self.text,
             "--task": self.task,
         }
+
+    @property
+    def _columns(self) -> Sequence[str] | None:
+        return self.column
 
     def check(self) -> None:
         """Raise InputError where two sources are given, or an option of one that is not."""

@@ -2,7 +2,8 @@
 
 - `features`: `FeatureData`, the container that analyses take
 - `pairs`: corrupted prompts and wrong answers, checked against their clean counterparts
-- `files`: data files (`.npz`, `.parquet`, `.jsonl`, `.txt`) read as data
+- `files`: data files (`.npz`, `.parquet`, `.jsonl`, `.json`, `.csv`, `.tsv`, `.txt`) read as data
+- `published`: column names of published data sets
 - `arrays`: `.npz` files and arrays in memory
 - `tables`: columns of tables, checked value by value
 - `truth`: prompts for every row of a truth table

@@ -120,6 +120,16 @@ class FeatureData(Brief):
                     )
         return self
 
+    def within_context(self, n_ctx: int) -> FeatureData:
+        """The rows of at most so many tokens; all of them where most are longer."""
+        kept = np.flatnonzero(self.lengths <= n_ctx)
+        if len(kept) == len(self) or 2 * len(kept) < len(self):
+            return self
+        left = (
+            f"{len(self) - len(kept)} of {len(self)} prompts left out: longer than {n_ctx} tokens"
+        )
+        return dataclasses.replace(self.at(kept), source=f"{self.source} ({left})")
+
     def column(self, name: str) -> Bool[np.ndarray, " n"]:
         """One feature by name. Raises InputError when there is none of that name."""
         if name not in self.names:

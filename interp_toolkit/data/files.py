@@ -1,23 +1,28 @@
-"""Data files: `.npz`, `.parquet`, `.jsonl` and `.txt`, read as data and never as code.
+"""Data files: `.npz`, `.parquet`, `.jsonl`, `.json`, `.csv`, `.tsv` and `.txt`, read as data only.
 
 - `.npz`: arrays `tokens` [n pos] integers (`lengths` [n] if rows are padded at their ends), and
   maybe `features` [n k], `names` [k], `position` [n] or one number, `group` [n], `answers` [n k],
   `answer_positions` [n k] or [k], `wrong` [n k] and `corrupted` [n pos]; booleans [n] under any
   other name are a feature.
-- `.parquet` and `.jsonl`: columns `tokens` (lists of ids) or `text` (needs a tokenizer), either of
-  them called `clean` as well, maybe `position`, `group`, `answer` (an id, a list of them, or text),
-  `answer_position`, `wrong` (as `answer`) and `corrupted` (text or ids); every other column is a
-  feature, unless `feature_names` chooses.
+- `.parquet`, `.jsonl`, `.json` (a list of records, or a record of lists), `.csv` and `.tsv` (with
+  a header; ids as `[5, 7, 9]`): columns `tokens` (lists of ids) or `text` (needs a tokenizer),
+  either of them called `clean` as well, maybe `position`, `group`, `answer` (an id, a list of them,
+  or text), `answer_position`, `wrong` (as `answer`) and `corrupted` (text or ids); every other
+  column is a feature, unless `feature_names` chooses or it holds words. `published` has the names
+  that known data sets use.
 - `.txt`: a prompt a line, without features and answers.
 
 Features are booleans, or the integers 0 and 1; answers are token ids that the logits should name,
 at the end of the row or at the places given, `wrong` ones those that they should not (`pairs` says
 what corrupted rows are). Prompts in words get what the tokenizer puts around every text, answers
-in words do not. Whatever does not fit is one InputError that names the file and the place.
+in words do not; of an answer of several tokens the first counts. Pairs that do not fit are left
+out, unless they are more than half; `source` reports all of it. Whatever else does not fit is one
+InputError that names the file and the place.
 """
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,10 +31,11 @@ from typing import Any
 from interp_toolkit.data.arrays import data_of_arrays
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS
-from interp_toolkit.data.tables import data_of_columns
+from interp_toolkit.data.published import as_read, cell_values
+from interp_toolkit.data.tables import check_columns, data_of_columns
 from interp_toolkit.data.text.prompts import data_from_texts, read_text
-from interp_toolkit.data.text.tokenization import Tokenizer
-from interp_toolkit.errors import InputError, first_line
+from interp_toolkit.data.text.tokenization import Tokenizer, check_tokenizer
+from interp_toolkit.errors import PATH, InputError, first_line, takes
 from interp_toolkit.files import check_claim, read_npz
 
 VALUE = 16  # bytes of one value of a table as Python has it, before any copy
@@ -37,6 +43,7 @@ ROWS_AT_ONCE = 1024  # of a table
 _PAIRS = ("clean", "corrupted", "wrong", "answer")
 
 
+@takes(path=PATH, tokenizer=check_tokenizer)
 def read_data(
     path: str | Path,
     tokenizer: Tokenizer | None = None,
@@ -46,7 +53,7 @@ def read_data(
     """The data in a file.
 
     Args:
-        path: a `.npz`, `.parquet`, `.jsonl` or `.txt` file.
+        path: a `.npz`, `.parquet`, `.jsonl`, `.json`, `.csv`, `.tsv` or `.txt` file.
         tokenizer: text -> token ids (a list, an array, or a mapping with `input_ids`); needed for
             files of text.
         d_vocab: the model's vocabulary size, if token ids are to be checked against it.
@@ -63,15 +70,27 @@ def read_data(
         >>> data.names, data.features.tolist()
         (('a', 'b'), [[True, False]])
     """
-    path = Path(path)
-    readers = {
-        ".npz": _read_npz,
-        ".parquet": _read_parquet,
-        ".jsonl": _read_jsonl,
-        ".txt": _read_txt,
-    }
-    if path.suffix.lower() not in readers:
-        raise InputError(f"{path}: data files end in {', '.join(readers)}")
+    path = _checked(Path(path))
+    data = _READERS[path.suffix.lower()](path, tokenizer, feature_names)
+    return data if d_vocab is None else data.check_vocabulary(d_vocab)
+
+
+def check_header(path: str | Path, feature_names: Sequence[str] | None = None) -> None:
+    """Raise InputError where a file's columns cannot be read, before any model is loaded.
+
+    Args:
+        path: as `read_data` takes it.
+        feature_names: features that the file must have; None: any.
+    """
+    path = _checked(Path(path))
+    columns = _COLUMNS.get(path.suffix.lower())
+    if columns is not None:
+        check_columns(path, as_read(columns(path)[0])[0], feature_names)
+
+
+def _checked(path: Path) -> Path:
+    if path.suffix.lower() not in _READERS:
+        raise InputError(f"{path}: data files end in {', '.join(_READERS)}")
     if not path.is_file():
         raise InputError(
             f"{path}: this is no regular file"
@@ -80,8 +99,7 @@ def read_data(
         )
     if path.stat().st_size == 0:
         raise InputError(f"{path}: the file is empty")
-    data = readers[path.suffix.lower()](path, tokenizer, feature_names)
-    return data if d_vocab is None else data.check_vocabulary(d_vocab)
+    return path
 
 
 def _read_npz(
@@ -124,24 +142,74 @@ def _unpacked(file: Any, size: int) -> Any:
     return Table.from_batches(batches, file.schema_arrow)
 
 
-def _read_jsonl(
+def _read_table(
     path: Path, tokenizer: Tokenizer | None, feature_names: Sequence[str] | None
 ) -> FeatureData:
+    columns, unit, first = _COLUMNS[path.suffix.lower()](path)
+    return data_of_columns(path, columns, tokenizer, feature_names, unit, first)
+
+
+def _jsonl(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
     lines = read_text(path).split("\n")  # not splitlines(): a string may hold U+2028 and its like
     while not lines[-1].strip():
         lines.pop()
     records = [_record(path, number, line) for number, line in enumerate(lines, start=1)]
+    return _columns_of(path, records, "line"), "line", 1
+
+
+def _json(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
+    content = _parsed(path, read_text(path), "it is no JSON")
+    if isinstance(content, list) and content and all(isinstance(one, dict) for one in content):
+        return _columns_of(path, content, "record"), "record", 1
+    if not isinstance(content, dict) or not all(isinstance(v, list) for v in content.values()):
+        raise InputError(f"{path}: give a list of records, or a record of lists")
+    _check_lengths(path, content)
+    return content, "record", 1
+
+
+def _check_lengths(path: Path, columns: Mapping[str, Sequence[Any]]) -> None:
+    first, *others = columns
+    for name in others:
+        if len(columns[name]) != len(columns[first]):
+            raise InputError(
+                f"{path}: {name!r} has {len(columns[name])} values, {first!r} has "
+                f"{len(columns[first])}"
+            )
+
+
+def _separated(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
+    import csv
+
+    text = io.StringIO(read_text(path).removeprefix("\ufeff"), newline="")
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    try:
+        header, *rows = list(csv.reader(text, delimiter=delimiter, strict=True))
+    except (csv.Error, ValueError) as error:
+        raise InputError(f"{path}: this is no table ({first_line(error)[:100]})") from error
+    rows = [row for row in rows if row]
+    if len(set(header)) != len(header):
+        raise InputError(f"{path}: two columns have the same name")
+    for number, row in enumerate(rows, 1):
+        if len(row) != len(header):
+            raise InputError(
+                f"{path}: row {number} has {len(row)} cells, the header has {len(header)}"
+            )
+    if not rows:
+        raise InputError(f"{path}: there are no rows below the header")
+    return cell_values(dict(zip(header, zip(*rows, strict=True), strict=True))), "row", 1
+
+
+def _columns_of(path: Path, records: Sequence[Any], unit: str) -> dict[str, list[Any]]:
     keys = list(records[0])
     for number, record in enumerate(records, start=1):
         for key in keys:
             if key not in record:
                 shown = f"; a valid line: {_example(records[0])}" if key in _PAIRS else ""
-                raise InputError(f"{path}: line {number} has no {key!r}{shown}")
+                raise InputError(f"{path}: {unit} {number} has no {key!r}{shown}")
         for key in record:
             if key not in records[0]:
-                raise InputError(f"{path}: line {number} has {key!r}, which line 1 has not")
-    columns = {key: [record[key] for record in records] for key in keys}
-    return data_of_columns(path, columns, tokenizer, feature_names, "line", 1)
+                raise InputError(f"{path}: {unit} {number} has {key!r}, which {unit} 1 has not")
+    return {key: [record[key] for record in records] for key in keys}
 
 
 def _read_txt(
@@ -154,15 +222,17 @@ def _read_txt(
 
 
 def _record(path: Path, number: int, line: str) -> dict[str, Any]:
-    try:
-        record = json.loads(line, parse_constant=_no_constant)
-    except (ValueError, RecursionError) as error:
-        raise InputError(
-            f"{path}: line {number} is no complete JSON object ({first_line(error)[:200]})"
-        ) from error
+    record = _parsed(path, line, f"line {number} is no complete JSON object")
     if not isinstance(record, dict):
         raise InputError(f"{path}: line {number} is no JSON object")
     return record
+
+
+def _parsed(path: Path, text: str, what: str) -> Any:
+    try:
+        return json.loads(text, parse_constant=_no_constant)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path}: {what} ({first_line(error)[:200]})") from error
 
 
 def _no_constant(name: str) -> None:
@@ -172,3 +242,12 @@ def _no_constant(name: str) -> None:
 def _example(record: Mapping[str, Any]) -> str:
     """A valid line in the manner of a given one: in words, or in ids."""
     return EXAMPLE_OF_IDS if any(isinstance(v, list) for v in record.values()) else EXAMPLE
+
+
+_COLUMNS = {".jsonl": _jsonl, ".json": _json, ".csv": _separated, ".tsv": _separated}
+_READERS = {
+    ".npz": _read_npz,
+    ".parquet": _read_parquet,
+    **dict.fromkeys(_COLUMNS, _read_table),
+    ".txt": _read_txt,
+}

@@ -9,6 +9,7 @@ Rows are called `unit` ("row" or "line") and counted from `first` in messages.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from interp_toolkit.data.features import FeatureData
 from interp_toolkit.data.pairs import EXAMPLE, EXAMPLE_OF_IDS, check_corrupted, check_wrong
+from interp_toolkit.data.published import as_read
 from interp_toolkit.data.text.tokenization import (
     Tokenizer,
     added_behind,
@@ -135,15 +137,15 @@ def data_of_columns(
     first: int,
 ) -> FeatureData:
     """Check and assemble columns; rows are called `unit` and counted from `first` in messages."""
+    columns, renamed = as_read(columns)
     rows = _prompt_rows(path, columns, tokenizer, unit, first)
     if not rows:
         raise InputError(f"{path}: there are no rows")
-    features = {name: values for name, values in columns.items() if name not in _NOT_FEATURES}
-    chosen = choose(path, features, feature_names)
+    chosen, features, words = _features(path, columns, feature_names)
     position, group = columns.get("position"), columns.get("group")
     corrupted, wrong = columns.get("corrupted"), columns.get("wrong")
-    answers = _answers(path, "answer", columns.get("answer"), tokenizer, unit, first)
-    against = _answers(path, "wrong", wrong, tokenizer, unit, first)
+    answers, cut = _answers(path, "answer", columns.get("answer"), tokenizer, unit, first)
+    against, more = _answers(path, "wrong", wrong, tokenizer, unit, first)
     counterparts = corrupted and [
         _prompt(path, "corrupted", row, tokenizer, f"{unit} {i}")
         for i, row in enumerate(corrupted, first)
@@ -151,19 +153,76 @@ def data_of_columns(
     places = id_lists(path, "answer_position", columns.get("answer_position"), unit, first)
     if places is None and answers is not None and answers.shape[1] == 1:
         places = _ends(columns, tokenizer)
-    _check_pairs(path, rows, counterparts, answers, against, unit, first)
+    misfits = _misfits(path, rows, counterparts, answers, against, unit, first)
+    notes = [renamed, words]
+    if cut or more:
+        notes.append(f"{cut + more} answers of several tokens count by their first")
+    kept = [number for number in range(len(rows)) if number not in misfits]
+    if misfits:
+        reason = next(iter(misfits.values()))
+        if len(kept) < len(misfits):
+            several = f" ({len(misfits)} of {len(rows)} prompts do not fit)" if rows[1:] else ""
+            raise InputError(reason + several)
+        left = f"{len(misfits)} of {len(rows)} prompts left out"
+        notes.append(f"{left}: {reason.removeprefix(f'{path}: ')}")
+    told = "; ".join(note for note in notes if note)
+
+    def of_kept(column: Any) -> Any:
+        if column is None or not misfits:
+            return column
+        return column[kept] if isinstance(column, np.ndarray) else [column[i] for i in kept]
+
     return FeatureData(
-        rows,
-        matrix(path, chosen, features, len(rows), unit, first),
+        of_kept(rows),
+        of_kept(matrix(path, chosen, features, len(rows), unit, first)),
         tuple(chosen),
-        None if position is None else integers(path, "position", position, unit, first),
-        None if group is None else group_names(path, group, unit, first),
-        str(path),
-        answers,
-        places,
-        against,
-        counterparts,
+        of_kept(None if position is None else integers(path, "position", position, unit, first)),
+        of_kept(None if group is None else group_names(path, group, unit, first)),
+        f"{path} ({told})" if told else str(path),
+        of_kept(answers),
+        of_kept(places),
+        of_kept(against),
+        of_kept(counterparts),
     )
+
+
+def check_columns(
+    path: Path, columns: Mapping[str, Sequence[Any]], feature_names: Sequence[str] | None
+) -> None:
+    """Raise InputError for columns without prompts, pairs without answers, features not there."""
+    if _prompt_column(columns) is None:
+        raise InputError(
+            f"{path}: there is no column 'tokens' or 'text' (or 'clean'); it has "
+            f"{', '.join(list(columns)[:8])}; a valid line: {EXAMPLE}"
+        )
+    _check_answered(path, columns)
+    _features(path, columns, feature_names)
+
+
+def _features(
+    path: Path, columns: Mapping[str, Sequence[Any]], feature_names: Sequence[str] | None
+) -> tuple[list[str], dict[str, Sequence[Any]], str]:
+    """The features to read, all that there are, and what is left out as words are no features."""
+    features = {name: values for name, values in columns.items() if name not in _NOT_FEATURES}
+    chosen = choose(path, features, feature_names)
+    if feature_names is not None:
+        return chosen, features, ""
+    words = [name for name in chosen if all(map(_is_description, features[name]))]
+    told = f"columns not read: {', '.join(words)}" if words else ""
+    return [name for name in chosen if name not in words], features, told
+
+
+def _is_description(value: Any) -> bool:
+    """Whether a value is a text, a list or a record that spells no boolean."""
+    if isinstance(value, str):
+        return value.strip().lower() not in ("true", "false", "yes", "no", "0", "1", "")
+    return isinstance(value, list | dict)
+
+
+def _check_answered(where: Any, columns: Mapping[str, Any]) -> None:
+    for name in ("wrong", "corrupted"):
+        if columns.get(name) is not None and columns.get("answer") is None:
+            raise InputError(f"{where} has {name!r} and no 'answer'; a valid line: {EXAMPLE}")
 
 
 def _prompt_rows(
@@ -207,7 +266,7 @@ def _ends(columns: Mapping[str, Sequence[Any]], tokenizer: Tokenizer | None) -> 
     return -1 - np.array(behind, dtype=np.int64)[:, None]
 
 
-def _check_pairs(
+def _misfits(
     path: Path,
     rows: Sequence[np.ndarray],
     corrupted: Sequence[np.ndarray] | None,
@@ -215,19 +274,29 @@ def _check_pairs(
     wrong: np.ndarray | None,
     unit: str,
     first: int,
-) -> None:
-    """What `FeatureData` checks of pairs, with the file's own numbers of rows."""
+) -> dict[int, str]:
+    """The numbers of the rows that are no pair as `FeatureData` takes them, and why not."""
 
     def where(number: int) -> str:
         return f"{path}: {unit} {number + first}"
 
-    for name, given in (("wrong", wrong), ("corrupted", corrupted)):
-        if given is not None and answers is None:
-            raise InputError(f"{where(0)} has {name!r} and no 'answer'; a valid line: {EXAMPLE}")
-    if corrupted is not None:
-        check_corrupted(rows, corrupted, where)
-    if answers is not None and wrong is not None and answers.shape == wrong.shape:
-        check_wrong(answers, wrong, where)
+    _check_answered(where(0), {"wrong": wrong, "corrupted": corrupted, "answer": answers})
+    found: dict[int, str] = {}
+    for number, row in enumerate(rows):
+        at, named = slice(number, number + 1), partial(_same, where(number))
+        try:
+            if corrupted is not None:
+                check_corrupted([row], corrupted[at], named)
+            if answers is not None and wrong is not None and answers.shape == wrong.shape:
+                check_wrong(answers[at], wrong[at], named)
+        except InputError as error:
+            found[number] = str(error)
+    return found
+
+
+def _same(name: str, number: int) -> str:
+    """The name, whatever the number: of one row that is checked alone."""
+    return name
 
 
 def _answers(
@@ -237,11 +306,12 @@ def _answers(
     tokenizer: Tokenizer | None,
     unit: str,
     first: int,
-) -> np.ndarray | None:
-    """Token ids of a column of answers; one that is text must be one token of the model's."""
+) -> tuple[np.ndarray | None, int]:
+    """Token ids of a column of answers, and how many texts have several, of which one counts."""
     if values is None:
-        return None
+        return None, 0
     ids: list[Any] = []
+    several = 0
     for number, value in enumerate(values, first):
         if not isinstance(value, str):
             ids.append(value)
@@ -250,13 +320,11 @@ def _answers(
         if tokenizer is None:
             raise InputError(f"{path}: {where} is text, and the model has no tokenizer; give ids")
         encoded = bare_text(tokenizer, value)
-        if len(encoded) != 1:
-            raise InputError(
-                f"{path}: {where}: {short(value)} is {len(encoded)} tokens of this model; an "
-                "answer is one (a leading space may be missing)"
-            )
+        if not encoded:
+            raise InputError(f"{path}: {where}: {short(value)} has no tokens of this model")
+        several += len(encoded) > 1
         ids.append(encoded[0])
-    return id_lists(path, name, ids, unit, first)
+    return id_lists(path, name, ids, unit, first), several
 
 
 def _prompt(path: Path, name: str, row: Any, tokenizer: Tokenizer | None, where: str) -> np.ndarray:

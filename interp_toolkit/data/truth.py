@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from interp_toolkit.data.features import FeatureData
-from interp_toolkit.errors import InputError, suggestion
+from interp_toolkit.errors import InputError, suggestion, takes
 from interp_toolkit.registry import TaskRecord
 
 DEFAULT_LAYOUT = ("a", "b", "query")
@@ -18,6 +18,7 @@ MAX_FEATURES = 16
 MAX_TOKEN = 2**31 - 1
 
 
+@takes(task=Mapping)
 def truth_table(task: Mapping[str, Any], d_vocab: int | None = None) -> FeatureData:
     """One prompt for each of the 2^k combinations, in binary order, the first feature first.
 
@@ -60,6 +61,7 @@ def truth_table(task: Mapping[str, Any], d_vocab: int | None = None) -> FeatureD
     return data if d_vocab is None else data.check_vocabulary(d_vocab)
 
 
+@takes(text=str)
 def parse_tokens(text: str) -> dict[str, int]:
     """Token ids by name from "0=5,1=7,query=9".
 

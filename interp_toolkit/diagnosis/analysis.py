@@ -44,11 +44,12 @@ from interp_toolkit.diagnosis.sections import (
 from interp_toolkit.diagnosis.sections.original import NAME as ORIGINAL
 from interp_toolkit.diagnosis.sections.original import check_original, find_original
 from interp_toolkit.diagnosis.sections.prompts import check_prompts
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, check_texts
 from interp_toolkit.files import machine_memory
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.loader import load
 from interp_toolkit.models.loading.quietly import one_line
+from interp_toolkit.models.model import check_model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.state import as_found, uncompiled
 
@@ -59,7 +60,7 @@ COPIES = 3
 def doctor(
     model: Any,
     *,
-    prompt: str | Sequence[str] = (),
+    prompt: str | Sequence[str] | torch.Tensor = (),
     original: Any = None,
     progress: Callable[[str], None] | None = None,
     **load_options: Any,
@@ -70,7 +71,9 @@ def doctor(
 
     Args:
         model: a live TransformerLens model, or what `load` takes.
-        prompt: texts whose tokens are checked too; the first is the first row of the probe.
+        prompt: texts whose tokens are checked too; the first is the first row of the probe. Or
+            rows of token ids [row position], for a model that takes rows of one length only;
+            without them such a model is probed on rows of its whole context.
         original: the Hugging Face model it stands for: a folder, or a live model. A bridge's is
             made again from its own tensors, where they were not processed.
         progress: takes a line that says what is being done.
@@ -84,28 +87,41 @@ def doctor(
         >>> it.doctor("toy:induction").status
         'sound'
     """
+    rows = prompt if isinstance(prompt, torch.Tensor) else None
+    if rows is None:
+        check_texts(prompt)
+    elif rows.ndim != 2 or not rows.numel() or rows.is_floating_point():
+        raise InputError(f"prompt is a tensor {list(rows.shape)}: give token ids [row position]")
     say = progress or (lambda step: None)
     live: Any = model if not isinstance(model, str | Path) else load(model, **load_options)
-    if not all(hasattr(live, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
-        live = load(live, **load_options)  # which says what it lacks
-    prompts = [prompt] if isinstance(prompt, str) else list(prompt)
+    check_model(live)
+    prompts = [prompt] if isinstance(prompt, str) else [] if rows is not None else list(prompt)
     with as_found(live):
         live = uncompiled(live)
-        return _Examination(live, prompts, original, say).result()
+        return _Examination(live, prompts, original, say, rows).result()
+
+
+LONGEST = 1024  # positions of a row that a model of one length is probed on
 
 
 class _Examination:
     """One model being looked at: the passes that several checks share, and the checks."""
 
     def __init__(
-        self, model: Any, prompts: list[str], original: Any, say: Callable[[str], None]
+        self,
+        model: Any,
+        prompts: list[str],
+        original: Any,
+        say: Callable[[str], None],
+        rows: torch.Tensor | None = None,
     ) -> None:
         self.model, self.prompts, self.say = model, prompts, say
         self.given = None if original is None else _named(original)
         self.original: tuple[Any, str] | None = None
         if original is not None:  # what is wrong with it is the user's to know
             self.original = find_original(model, original)
-        self.bench = Bench(probe_rows(model, self._prompt_tokens()))
+        given = self._prompt_tokens() if rows is None else rows
+        self.bench = Bench(probe_rows(model, given, None if rows is None else rows.shape[1]))
         self.points = points_of(model)
         self.checks: list[Check] = []
         self.noise = 0.0
@@ -120,17 +136,18 @@ class _Examination:
 
     def result(self) -> DoctorFinding:
         """All checks, and what they come to."""
-        model, bench = self.model, self.bench
+        model = self.model
         self.hooks_before = present.hooks_on(self.points)
         self.say("a pass without hooks, one with all")
         try:
-            self.plain = bench.run(model)
+            self.plain = self._first_pass()
         except InputError:
             raise
         except Exception as error:  # strangers' models
             raise InputError(
                 f"the model itself cannot be run: {type(error).__name__}: {one_line(error)}"
             ) from error
+        bench = self.bench
         if not bool(self.plain.isfinite().all()):
             raise InputError("the model's own logits are not finite, so nothing can be compared")
         self.seen = self._recorded()
@@ -183,6 +200,19 @@ class _Examination:
         self._ask("reload", "saving and loading", self._reload)
         self._ask("hooks", "hooks are gone afterwards", self._gone)
         return self._told()
+
+    def _first_pass(self) -> torch.Tensor:
+        """The logits; of a model that fails on short rows, on rows of its whole context."""
+        n_ctx = int(getattr(self.model.cfg, "n_ctx", 0))
+        try:
+            return self.bench.run(self.model)
+        except InputError:
+            raise
+        except Exception:  # strangers' models
+            if self.prompts or not self.bench.tokens.shape[1] < n_ctx <= LONGEST:
+                raise
+        self.bench = Bench(probe_rows(self.model, n_pos=n_ctx))
+        return self.bench.run(self.model)
 
     def _recorded(self) -> Seen:
         """A recorded pass; hook points that make the model fail are left out, and told."""

@@ -189,17 +189,25 @@ def breaking(bench: Bench, model: Any, kinds: Mapping[str, Mapping[str, Any]]) -
     return found
 
 
-def probe_rows(model: Model, prompt: Tensor | None = None) -> Tensor:
-    """The probe: random tokens, the same every time; the first row is the prompt, where given."""
+def probe_rows(model: Model, prompt: Tensor | None = None, n_pos: int | None = None) -> Tensor:
+    """The probe: random tokens, the same every time; the first rows are the prompt's, where given.
+
+    Args:
+        model: any TransformerLens model.
+        prompt: [row position] token ids; None: random ones only.
+        n_pos: positions a row; None: enough for the checks, and for one prompt.
+    """
     n_ctx, d_vocab = int(getattr(model.cfg, "n_ctx", POSITIONS)), int(model.cfg.d_vocab)
-    n_pos = max(min(n_ctx - 2, POSITIONS), min(n_ctx, 2), 1)  # two are left for padding
-    if prompt is not None:
-        n_pos = min(max(int(prompt.shape[-1]), n_pos), n_ctx)
+    shortest = max(min(n_ctx - 2, POSITIONS), min(n_ctx, 2), 1)  # two are left for padding
+    if n_pos is None:
+        n_pos = shortest
+        if prompt is not None:
+            n_pos = min(max(int(prompt.shape[-1]), n_pos), n_ctx)
     generator = torch.Generator().manual_seed(0)
     tokens = torch.randint(d_vocab, (ROWS, n_pos), generator=generator)
     if prompt is not None:
-        given = prompt.reshape(-1)[:n_pos].cpu()
-        tokens[0, : len(given)] = given
+        given = prompt.reshape(-1, prompt.shape[-1])[:ROWS, :n_pos].cpu()
+        tokens[: len(given), : given.shape[1]] = given
     return tokens.to(device_of(model))
 
 

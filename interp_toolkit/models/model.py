@@ -2,11 +2,15 @@
 
 Also here:
 - A head's place in a model.
+- `check_model`: what is no such model is refused in one line that says what it is.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from interp_toolkit.errors import InputError
 
 
 class Head(NamedTuple):
@@ -17,7 +21,7 @@ class Head(NamedTuple):
 
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Iterator
     from typing import Protocol
 
     from torch import Tensor, nn
@@ -86,3 +90,65 @@ if TYPE_CHECKING:
 
 else:
     Model = LoadedModel = Any  # at run time what is no model is refused in words, by its reader
+
+
+_PARTS = ("cfg", "hook_dict", "run_with_hooks")
+_WRAPPERS = ("DataParallel", "DistributedDataParallel", "FullyShardedDataParallel", "Sequential")
+
+
+def check_model(model: Any) -> None:
+    """Raise InputError, with the way to a model, for what is no model of TransformerLens' kinds.
+
+    Examples:
+        >>> import interp_toolkit as it
+        >>> check_model(it.load("toy:xor-2head"))
+    """
+    kind = type(model).__name__
+    if isinstance(model, type):
+        raise InputError(f"{model.__name__} is a class, not a model: give an object made of it")
+    missing = [part for part in _PARTS if not hasattr(model, part)]
+    if missing:
+        raise InputError(f"a {kind} is no TransformerLens model{_way(model, missing)}")
+    if isinstance(model.cfg, Mapping):
+        raise InputError(
+            f"the cfg of this {kind} is a dictionary: give it attributes, for example "
+            "model.cfg = types.SimpleNamespace(**model.cfg)"
+        )
+    config = getattr(getattr(model, "original_model", None), "config", None)
+    if getattr(config, "is_encoder_decoder", False):
+        raise InputError(
+            f"a {type(model.original_model).__name__} is an encoder and a decoder: the toolkit "
+            "reads models of one stack, such as its encoder alone or a model like GPT-2"
+        )
+    d_vocab = getattr(model.cfg, "d_vocab", None)
+    if isinstance(d_vocab, int) and d_vocab < 1:
+        inner = type(getattr(model, "original_model", model)).__name__
+        raise InputError(f"a {inner} takes no tokens: the toolkit reads models of tokens")
+
+
+def _way(model: Any, missing: list[str]) -> str:
+    """How to get from what it is to a model."""
+    if isinstance(model, Mapping):
+        return ": torch.save a state dict, and give the file (it.load(PATH))"
+    if isinstance(model, tuple | list):
+        return ": give the model alone, without what stands beside it"
+    if type(model).__name__ in _WRAPPERS:
+        return ": give the model in it (model.module, model[0])"
+    if hasattr(model, "merge_and_unload"):
+        return ": merge its adapter, model.merge_and_unload().save_pretrained(FOLDER); load(FOLDER)"
+    if type(model).__module__.startswith("transformers."):
+        return ": save it, model.save_pretrained(FOLDER), and give the folder (it.load(FOLDER))"
+    if missing == ["cfg"]:
+        return ": it has no cfg; give it one with d_model, d_vocab, n_ctx and n_layers"
+    return f" (it needs {', '.join(_PARTS)}), nor a path or a name"
+
+
+def sizes(model: Any, *names: str) -> tuple[int, ...]:
+    """Whole numbers of a model's configuration; raises InputError for one that it does not have."""
+    if not hasattr(model, "cfg"):
+        check_model(model)
+    found = [getattr(model.cfg, name, None) for name in names]
+    for name, value in zip(names, found, strict=True):
+        if value is None:
+            raise InputError(f"the cfg of this {type(model).__name__} has no {name}, needed here")
+    return tuple(int(value) for value in found if value is not None)

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 from interp_toolkit._version import __version__
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import PATH, InputError, takes
 from interp_toolkit.files import parsed, read_whole
 from interp_toolkit.finding import Finding
 from interp_toolkit.formatting import listed
@@ -195,6 +195,7 @@ def by_kind(
     return kinds
 
 
+@takes(first=PATH, second=PATH)
 def compare(first: str | Path, second: str | Path) -> ComparisonFinding:
     """Compare two files of results, as `--json` and `write_json` write them.
 

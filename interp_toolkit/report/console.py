@@ -22,7 +22,7 @@ from rich.panel import Panel
 from rich.table import Table as Grid
 from rich.text import Text
 
-from interp_toolkit.errors import printable
+from interp_toolkit.errors import printable, takes
 from interp_toolkit.formatting import LIKENESS
 from interp_toolkit.report import side_by_side
 from interp_toolkit.report.format import (
@@ -39,7 +39,7 @@ from interp_toolkit.report.format import (
     tone_of,
     words,
 )
-from interp_toolkit.results import Provenance, Result, Table, Tone, jsonable
+from interp_toolkit.results import Provenance, Result, Table, Tone, check_results, jsonable
 
 STYLES: Mapping[Tone, str] = {
     "yes": "green",
@@ -58,6 +58,7 @@ _HASH = re.compile(r"[0-9a-f]{32,}")
 _ASCII = str.maketrans(LIKENESS)
 
 
+@takes(results=check_results)
 def render(results: Sequence[Result], console: Console, *, quiet: bool = False) -> None:
     """Show results on a console; with `quiet`, each result's sign and headline on one line.
 

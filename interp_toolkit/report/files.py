@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from interp_toolkit._version import __version__
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.files import replacing
-from interp_toolkit.results import SCHEMA, Result, jsonable
+from interp_toolkit.results import SCHEMA, Result, check_results, jsonable
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> Path:
@@ -76,6 +76,7 @@ def dumps(results: Sequence[Result]) -> str:
     return _SPREAD_OUT_NUMBERS.sub(lambda match: f"[{' '.join(match[1].split())}]", text)
 
 
+@takes(results=check_results)
 def write_json(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
     """Write the document to a file, all or nothing, or to standard output where path is `-`.
 

@@ -27,7 +27,7 @@ from markupsafe import Markup
 from plotly.offline import get_plotlyjs
 
 from interp_toolkit._version import __version__
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.plots import CLASS_COLORS, NEUTRAL
 from interp_toolkit.report import side_by_side
 from interp_toolkit.report.files import to_json, write_text
@@ -45,7 +45,7 @@ from interp_toolkit.report.format import (
     tone_of,
     words,
 )
-from interp_toolkit.results import Figure, Result, Table, jsonable
+from interp_toolkit.results import Figure, Result, Table, check_results, jsonable
 
 _IDENTIFIER = re.compile(r"(?=.*[._:/])[A-Za-z/][\w.:/*\[\]-]*|[0-9a-f]{32,}")
 #: plotly's traces that compile code as they draw, which the page's policy forbids, or fetch maps
@@ -77,6 +77,7 @@ class Grid:
     rows: Sequence[tuple[str, Sequence[Cell]]]
 
 
+@takes(results=check_results)
 def write_report(results: Sequence[Result], path: str | os.PathLike[str]) -> None:
     """Write the page, all or nothing.
 

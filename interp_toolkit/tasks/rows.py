@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from numbers import Integral
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.text.tokenization import Tokenizer, bare_text, whole_text
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.options import MAX_SEED
 from interp_toolkit.registry import find
 
@@ -224,6 +225,7 @@ def _in_turn(pools: Sequence[Sequence[PromptPair]], rows: int) -> list[PromptPai
 ROWS = 64
 
 
+@takes(name=str, rows=Integral)
 def task(model: Any, name: str, *, rows: int = ROWS, seed: int = 0) -> FeatureData:
     """The prompts of a task, with answers, wrong answers and corrupted prompts, for this model.
 

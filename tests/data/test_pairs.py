@@ -1,6 +1,7 @@
 """Pairs in files: clean and corrupted prompts, answers and wrong ones."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -112,17 +113,8 @@ def test_every_format_gives_the_same_pairs(tmp_path, rows, at):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"corrupted": "Mary met the John, and Anne thanked"},
-            "line 2: the clean prompt has 7 tokens and the corrupted one 8",
-        ),
-        ({"corrupted": SECOND["clean"]}, "line 2: the corrupted prompt is the clean one"),
         ({"corrupted": 7}, "line 2: 'corrupted' is 7; give text or a list of ids"),
-        ({"corrupted": ""}, "line 2: the clean prompt has 7 tokens and the corrupted one 1"),
         ({"clean": None}, "line 2: 'clean' is None; give text or a list of ids"),
-        ({"answer": " John thanked"}, "line 2, column 'answer': ' John thanked' is 2 tokens"),
-        ({"wrong": " Anne thanked"}, "line 2, column 'wrong': ' Anne thanked' is 2 tokens"),
-        ({"wrong": " John"}, r"line 2: the wrong answer is the answer \(token 5\)"),
         ({"wrong": None}, "line 2, column 'wrong': None is no integer"),
     ],
 )
@@ -131,6 +123,38 @@ def test_a_bad_pair_is_named_with_file_and_line(tmp_path, changes, message):
     with pytest.raises(InputError, match=rf"^{path}: {message}") as caught:
         read_data(path, tokenizer)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"corrupted": "Mary met the John, and Anne thanked"},
+            "line 2: the clean prompt has 7 tokens and the corrupted one 8",
+        ),
+        ({"corrupted": SECOND["clean"]}, "line 2: the corrupted prompt is the clean one"),
+        ({"corrupted": ""}, "line 2: the clean prompt has 7 tokens and the corrupted one 1"),
+        ({"wrong": " John"}, r"line 2: the wrong answer is the answer \(token 5\)"),
+    ],
+)
+def test_pairs_that_do_not_fit_are_left_out_and_counted_unless_they_are_many(
+    tmp_path, changes, message
+):
+    path = write(tmp_path / "data.jsonl", [FIRST, SECOND | changes, SECOND])
+    data, without = read_data(path, tokenizer), write(tmp_path / "fit.jsonl", [FIRST, SECOND])
+    assert data.digest() == read_data(without, tokenizer).digest()
+    assert re.search(rf"1 of 3 prompts left out: {message}", data.source)
+    path = write(tmp_path / "data.jsonl", [FIRST, SECOND | changes, SECOND | changes])
+    with pytest.raises(InputError, match=rf"^{path}: {message}.*2 of 3 prompts do not fit"):
+        read_data(path, tokenizer)
+
+
+def test_an_answer_of_several_tokens_counts_by_its_first_and_says_so(tmp_path):
+    long = SECOND | {"answer": f"{SECOND['answer']} thanked"}
+    data = read_data(write(tmp_path / "long.jsonl", [FIRST, long]), tokenizer)
+    plain = read_data(write(tmp_path / "data.jsonl", [FIRST, SECOND]), tokenizer)
+    assert data.digest() == plain.digest()
+    assert "1 answers of several tokens count by their first" in data.source
 
 
 @pytest.mark.parametrize("missing", ["clean", "corrupted", "answer", "wrong"])

@@ -143,3 +143,65 @@ def test_a_difference_beside_its_tolerance(difference, tolerance, scale, answer)
 def test_known_faults_name_releases() -> None:
     assert all(fault.releases and fault.gone not in fault.releases for fault in KNOWN)
     assert listed(["a", "b", "c", "d", "e"]) == "a, b, c and 2 more"
+
+
+def test_norms_behind_the_sums_are_a_design_not_a_fault(recwarn) -> None:
+    import transformer_lens as tl
+
+    sizes = {"n_layers": 2, "d_model": 32, "n_heads": 4, "d_head": 8, "n_ctx": 16, "d_vocab": 20}
+    config = tl.HookedTransformerConfig(
+        **sizes, act_fn="gelu", normalization_type="LN", attention_dir="bidirectional"
+    )
+    model = tl.HookedEncoder(config).eval()
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.3 * torch.randn(parameter.shape, generator=generator))
+    result = it.doctor(model)
+    assert result.status == "sound", result.faults
+    differing = [check for check in result.checks if check.answer == "differs"]
+    assert any("norms stand behind" in check.said for check in differing)
+    with torch.no_grad():  # a fault of such a model is still one
+        model.blocks[1].attn.hook_z.add_perma_hook(lambda z, hook: 1.5 * z)
+    assert it.doctor(model).status == "faults_found"
+
+
+def test_learned_sinks_take_the_rest_of_a_pattern() -> None:
+    from types import SimpleNamespace
+
+    from interp_toolkit.diagnosis.bench import Seen
+    from interp_toolkit.diagnosis.sections.sums import check_patterns
+
+    def answers(sinks):
+        scores = torch.randn(2, 4, 6, 6).masked_fill(~torch.ones(6, 6).tril().bool(), -torch.inf)
+        rest = torch.randn(4)[:, None, None].expand(2, 4, 6, 1)
+        pattern = torch.cat([scores, rest], -1).softmax(-1)[..., :-1]
+        attn = nn.Module()
+        attn.sinks = sinks
+        block = nn.Module()
+        block.attn = attn
+        cfg = SimpleNamespace(n_layers=1, attention_dir="causal")
+        model = SimpleNamespace(blocks=[block], cfg=cfg)
+        seen = Seen({"blocks.0.attn.hook_pattern": pattern})
+        return {check.name: check.answer for check in check_patterns(model, seen, None)}
+
+    assert answers(torch.zeros(4))["patterns sum to 1"] == "differs"
+    assert answers(None)["patterns sum to 1"] == "failed"
+
+
+def test_a_model_that_takes_rows_of_one_length_is_examined(made) -> None:
+    model = made("hooked")
+    n_ctx = int(model.cfg.n_ctx)
+    mask = torch.zeros(n_ctx, n_ctx)
+    handle = model.blocks[0].attn.hook_attn_scores.register_forward_hook(
+        lambda module, args, scores: scores + mask
+    )
+    rows = torch.randint(int(model.cfg.d_vocab), (4, n_ctx))
+    for options in ({}, {"prompt": rows}):
+        result = it.doctor(model, **options)
+        assert result.provenance.data["positions"] == n_ctx
+        by_name = {check.name: check.answer for check in result.checks}
+        assert by_name["padding on the right changes nothing before it"] == "not_applicable"
+    handle.remove()
+    with pytest.raises(it.InputError, match=r"give token ids \[row position\]"):
+        it.doctor(model, prompt=torch.zeros(3))

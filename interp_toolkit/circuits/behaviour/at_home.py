@@ -46,6 +46,7 @@ from interp_toolkit.circuits.behaviour.prompts import (
     SHORTEST,
     Prompts,
     bos_token,
+    plain_ids,
     random_prompts,
     repeated_prompts,
 )
@@ -296,7 +297,7 @@ def _ways(
     if length is None:
         trained = _trained_positions(model)
         lengths += [n for n in (trained, plain.n_pos // 2, plain.n_pos // 4) if n and n >= shortest]
-    usual = tuple(t for t in range(d_vocab) if t not in odd)
+    usual = tuple(t for t in plain_ids(model).tolist() if t not in odd)
     some = usual if odd and len(usual) > FEWEST_TOKENS else None
     for n_pos in dict.fromkeys(lengths):
         for first in dict.fromkeys(starts):

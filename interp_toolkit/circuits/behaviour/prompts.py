@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from numbers import Integral
 from typing import Any, Literal
 
 import numpy as np
@@ -19,9 +20,9 @@ from jaxtyping import Bool, Int
 from torch import Tensor
 
 from interp_toolkit.data import FeatureData
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import Brief
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Model, sizes
 
 ROWS = 16
 LONGEST = 128  # positions a row, where the context allows
@@ -110,6 +111,7 @@ class Prompts(Brief):
         return (periods > 0) & (places >= self.first) & (places < self.first + periods - 1)
 
 
+@takes(rows=Integral)
 def repeated_prompts(
     model: Model,
     *,
@@ -127,7 +129,7 @@ def repeated_prompts(
         n_pos: positions a row, BOS included; default: the context, at most LONGEST.
         bos: id to begin each row with; "auto": the tokenizer's, if the model has one and wants
             it; None: no BOS.
-        ids: those to draw from; None: all but BOS.
+        ids: those to draw from; None: `plain_ids` but BOS.
         seed: of the draw.
 
     Raises:
@@ -138,8 +140,7 @@ def repeated_prompts(
         >>> repeated_prompts(it.load("toy:induction"), rows=4, n_pos=32).tokens.shape
         torch.Size([4, 32])
     """
-    cfg = model.cfg
-    d_vocab, n_ctx = int(cfg.d_vocab), int(cfg.n_ctx)
+    d_vocab, n_ctx = sizes(model, "d_vocab", "n_ctx")
     start = bos_token(model) if bos == "auto" else bos
     first = 0 if start is None else 1
     n_pos = min(n_ctx, LONGEST) if n_pos is None else n_pos
@@ -152,8 +153,8 @@ def repeated_prompts(
         )
     if start is not None and not 0 <= start < d_vocab:
         raise InputError(f"the BOS token {start} is outside the vocabulary of {d_vocab}")
-    pool = range(d_vocab) if ids is None else sorted(ids)
-    drawn = np.array([t for t in pool if t != start])
+    pool = plain_ids(model) if ids is None else np.array(sorted(ids), dtype=np.int64)
+    drawn = pool[pool != (-1 if start is None else start)]
     if len(drawn) < FEWEST_TOKENS:
         raise InputError(
             f"a vocabulary of {d_vocab} tokens is too small for random prompts that repeat; "
@@ -195,7 +196,8 @@ def repeated_answers(model: Model, *, rows: int = 4 * ROWS, seed: int = 0) -> Fe
 def random_prompts(model: Model, n_pos: int, *, rows: int = ROWS, seed: int = 0) -> Prompts:
     """Rows of random tokens, which nothing is known of: where there is no room for repeats."""
     generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(int(model.cfg.d_vocab), (rows, n_pos), generator=generator)
+    pool = torch.from_numpy(plain_ids(model))
+    tokens = pool[torch.randint(len(pool), (rows, n_pos), generator=generator)]
     return Prompts(tokens, 0, np.zeros(rows, dtype=np.int64), f"random tokens, {rows} × {n_pos}")
 
 
@@ -205,7 +207,7 @@ def walks(model: Model, like: Prompts, *, seed: int = 0) -> Prompts:
     Hops from one occurrence to the next need such rows. Neighbours differ; shape and BOS are those
     of `like`.
     """
-    ids = np.setdiff1d(np.arange(int(model.cfg.d_vocab)), like.tokens[:, : like.first].numpy())
+    ids = np.setdiff1d(plain_ids(model), like.tokens[:, : like.first].numpy())
     rng = np.random.default_rng([seed, 1])
     tokens = like.tokens.numpy().copy()
     length = like.n_pos - like.first
@@ -293,6 +295,23 @@ def prompts_from_tokens(tokens: Any, model: Model) -> Prompts:
     periods = np.array([_period(row[first:]) for row in values])
     rows, n_pos = values.shape
     return Prompts(torch.from_numpy(values), first, periods, f"given tokens, {rows} × {n_pos}")
+
+
+def plain_ids(model: Model) -> Int[np.ndarray, " token"]:
+    """The ids that stand inside texts: of a model with a tokenizer, its tokens but special ones.
+
+    All ids of the vocabulary without a tokenizer, or with one of too few tokens for prompts.
+    """
+    d_vocab, tokenizer = int(model.cfg.d_vocab), getattr(model, "tokenizer", None)
+    every = np.arange(d_vocab, dtype=np.int64)
+    if tokenizer is None or not hasattr(tokenizer, "get_vocab"):
+        return every
+    added = getattr(tokenizer, "added_tokens_decoder", {})
+    special = {number for number, token in added.items() if getattr(token, "special", False)}
+    special |= set(getattr(tokenizer, "all_special_ids", ()))
+    known = {number for number in tokenizer.get_vocab().values() if 0 <= number < d_vocab}
+    plain = np.array(sorted(known - special), dtype=np.int64)
+    return plain if len(plain) > FEWEST_TOKENS else every
 
 
 def bos_token(model: Model) -> int | None:

@@ -25,7 +25,7 @@ from typing import Any
 import networkx as nx
 
 from interp_toolkit.circuits.edges.wiring import Wiring
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.files import replacing
 from interp_toolkit.results import jsonable
 
@@ -55,6 +55,8 @@ def write_graph(graph: nx.DiGraph, path: str | os.PathLike[str]) -> None:
             f"{os.fspath(path)}: the extension says which format a graph is written in; give "
             + ", ".join(_WRITERS)
         )
+    if not hasattr(graph, "graph") or not hasattr(graph, "edges"):
+        raise InputError(f"{a_kind(graph)} is no graph of networkx")
     content = writer(graph)
     try:
         with replacing(path) as partial:

@@ -37,13 +37,15 @@ from interp_toolkit.circuits.edges.passes.stand_in import WORDS
 from interp_toolkit.circuits.edges.search import find_circuit
 from interp_toolkit.circuits.edges.wiring import CHANNELS, Node
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
+from interp_toolkit.models.model import check_model
 
 ROWS = 32  # 16 to choose edges on, 16 to judge them on
 MOST_ROWS = 128  # of given ones: a pass for each edge on half of them
 LONGEST = 48  # positions a row: enough for a repeat, and a pass for each edge stays cheap
 
 
+@takes(model=check_model)
 def composition_graph(
     model: Any,
     tokens: Any = None,

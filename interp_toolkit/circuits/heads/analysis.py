@@ -154,6 +154,9 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
     model, data, options, progress = run.model, run.data, run.options, run.progress
     if isinstance(options, HeadsOptions):
         detectors = options.detectors
+    if without_logits(model) is not None:  # attention is all that can be judged
+        options = options.model_copy(update={"effort": "quick"})
+        run = dataclasses.replace(run, options=options)
     large = _is_large(model, data, options)
     rows = _rows(model, data, options, progress, large)
     chosen = _fitting(model, rows.prompts) if detectors is None else list(detectors)
@@ -171,6 +174,7 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
         model, rows.prompts, scores.detectors, causal=is_causal(model), progress=progress
     )
     untested = QUICK if options.effort == "quick" else NO_TASK
+    untested = untested if without_logits(model) is None else NO_LOGITS
     finding = partial(_finding, run, rows, scores, described)
     if rows.task is None:
         return finding(_look(run, rows, scores, described, large), untested)
@@ -229,6 +233,12 @@ def _finding(
 
 FIRST_STAGE = "heads were not knocked out yet (first stage: attention alone)"
 QUICK_NOTE = f"{QUICK}; --effort standard tests what heads do"
+NO_LOGITS = "heads were not knocked out, since the model has no logits to change"
+
+
+def untested_note(model: Any) -> str:
+    """Why no head was knocked out, and what would test it."""
+    return QUICK_NOTE if without_logits(model) is None else NO_LOGITS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -265,7 +275,7 @@ def _rows(
         prompts = given.distinct()
         copies = copies_note(given, prompts)
         if quick:
-            return _Rows(prompts, None, tuple(n for n in (copies, QUICK_NOTE) if n))
+            return _Rows(prompts, None, tuple(n for n in (copies, untested_note(model)) if n))
         task, reason = task_of(model, prompts)
         asked = "give rows with answers, or rows that repeat"
         untested = f"what heads do is not tested: {reason}; {asked}" if task is None else None
@@ -282,7 +292,7 @@ def _rows(
         **({"rows": LARGE_SCORED, "longest": LARGE_LENGTH} if large else {}),
     )
     if quick:
-        return _Rows(prompts, None, tuple(n for n in (note, QUICK_NOTE) if n))
+        return _Rows(prompts, None, tuple(n for n in (note, untested_note(model)) if n))
     repeats = bool((prompts.periods > 0).all())
     more = made(model, way, rows=CUT_ROWS, seed=options.seed + 1) if repeats else prompts
     task, reason = task_of(model, more)
@@ -547,8 +557,6 @@ def _unfit(model: Any, data: FeatureData | None) -> str | None:
     cfg = model.cfg
     if int(cfg.n_layers) < 1:
         return "the model has no layers"
-    if (reason := without_logits(model)) is not None:
-        return reason
     if data is not None:
         asks = data.answers is not None
         return None if asks else "ask for it by name: the data are prompts for other probes"

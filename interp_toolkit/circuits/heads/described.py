@@ -12,6 +12,7 @@ shares with one told before it (the first place and a separator that stands ther
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.heads.controls import targets_of
 from interp_toolkit.circuits.heads.detectors import Detector
 from interp_toolkit.circuits.heads.patterns import pattern_points
+from interp_toolkit.models.loading.formats.headless import NoLogitsError
 from interp_toolkit.models.model import Head, Model
 from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.weights.parts import visible_pairs
@@ -110,7 +112,8 @@ def describe_heads(
         return lambda value, hook: look(value, layer)
 
     points = pattern_points(model)
-    run(model, prompts.tokens[rows], [(point, hook(layer)) for layer, point in points.items()])
+    with suppress(NoLogitsError):  # the layers have run all the same
+        run(model, prompts.tokens[rows], [(point, hook(layer)) for layer, point in points.items()])
     return sorted(found, key=lambda described: described.head)
 
 

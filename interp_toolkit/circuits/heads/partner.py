@@ -24,7 +24,8 @@ from interp_toolkit.circuits.behaviour.prompts import Prompts
 from interp_toolkit.circuits.behaviour.task import MATERIAL, RowTask
 from interp_toolkit.circuits.edges.passes.paths import path_effects
 from interp_toolkit.circuits.weights.composition import MODES, CompositionScores, composition_scores
-from interp_toolkit.models.model import Model
+from interp_toolkit.errors import takes
+from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.stats import LEVEL, holm
 
 RUNS = 5  # candidates whose cut is also measured on the behaviour: a forward pass each
@@ -60,6 +61,7 @@ class Partner:
     named: bool
 
 
+@takes(model=check_model)
 def partners(
     model: Model,
     prompts: Prompts,

@@ -29,9 +29,9 @@ from interp_toolkit.circuits.heads.significance import (
     detected,
     score_families,
 )
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import Brief
-from interp_toolkit.models.model import Head, Model
+from interp_toolkit.models.model import Head, Model, check_model
 from interp_toolkit.models.weights.read import visibility
 
 if TYPE_CHECKING:
@@ -94,6 +94,7 @@ class HeadScores(Brief):
         return pd.DataFrame(rows)
 
 
+@takes(model=check_model)
 def score_heads(
     model: Model,
     tokens: Any = None,

@@ -26,7 +26,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from interp_toolkit.circuits.skip_bigrams.scores import Form, least_memory
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.models.running.memory import format_size, parse_memory
 
 BEYOND = 4.0  # standard deviations of a mean cosine between random features
@@ -149,7 +149,10 @@ def read_form(W: Directions | tuple[Directions, Directions]) -> tuple[Form, int]
 
 
 def _matrix(values: Directions, what: str) -> Float[Tensor, "row column"]:
-    matrix = torch.as_tensor(values).detach().cpu().double()
+    try:
+        matrix = torch.as_tensor(values).detach().cpu().double()
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{what} is {a_kind(values)}; give a matrix of numbers") from error
     if matrix.ndim != 2 or not bool(matrix.isfinite().all()):
         raise InputError(f"{what} is a matrix of finite numbers; got one of {tuple(matrix.shape)}")
     return matrix

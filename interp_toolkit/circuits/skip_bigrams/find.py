@@ -32,10 +32,10 @@ from interp_toolkit.circuits.skip_bigrams.scores import (
 from interp_toolkit.circuits.weights.permutations import coordinate_units, reciprocal
 from interp_toolkit.circuits.weights.qk import QKCircuit, qk_circuit
 from interp_toolkit.circuits.weights.token_scores import seen_by, seen_dimensions
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import listed
 from interp_toolkit.models.features.feature_sets import EMBEDDINGS, FeatureSet, read_features
-from interp_toolkit.models.model import Head, Model
+from interp_toolkit.models.model import Head, Model, check_model
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
@@ -50,6 +50,7 @@ NAMED = 5  # heads that a note names
 FeatureSpec = str | Path | FeatureSet | Tensor | np.ndarray
 
 
+@takes(model=check_model)
 def find_skip_bigrams(
     model: Model,
     layer: int | None = None,

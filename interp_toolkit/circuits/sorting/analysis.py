@@ -63,10 +63,10 @@ from interp_toolkit.circuits.sorting.weights import (
 from interp_toolkit.data import FeatureData
 from interp_toolkit.data.lists.draws import Lists
 from interp_toolkit.data.lists.layout import ListLayout
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.finding import Finding, Run, analysis, column, records
 from interp_toolkit.models.about.record import digest_of_tokens, record_of
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.models.running.interventions import reinitialised
 from interp_toolkit.options import Flag, Options, Words
 from interp_toolkit.results import Evidence, Figure, Table, head_name
@@ -272,6 +272,7 @@ def analyze(run: Run[SortingOptions]) -> SortingFinding:
     return _fingerprint(run, LISTS, NULLS)
 
 
+@takes(model=check_model)
 def sorting_fingerprint(
     model: Model,
     layout: str | Sequence[str] | ListLayout | None = None,

@@ -56,8 +56,8 @@ from interp_toolkit.circuits.weights.token_scores import (
     seen_dimensions,
     written_through,
 )
-from interp_toolkit.errors import InputError
-from interp_toolkit.models.model import Model
+from interp_toolkit.errors import InputError, takes
+from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import LayerWeights, NormWeights
 from interp_toolkit.models.weights.view import ModelWeights, weights
@@ -122,6 +122,7 @@ class CompositionScores:
         return frame.sort_values(["p_value", "z"], ascending=[True, False], ignore_index=True)
 
 
+@takes(model=check_model)
 @torch.no_grad()
 def composition_scores(model: Model, memory: int | str | None = None) -> CompositionScores:
     """Q-, K- and V-composition of all pairs of heads, against permuted coordinates.

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -39,7 +40,7 @@ from interp_toolkit.circuits.weights.token_scores import (
     token_residual,
     written_through,
 )
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import Brief
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import NormWeights, OVWeights
@@ -203,6 +204,7 @@ class OVCircuit(Brief):
         return logits - logits.mean(0)
 
 
+@takes(layer=Integral, head=Integral)
 @torch.no_grad()
 def ov_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None = None) -> OVCircuit:
     """The OV circuit of one head.

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,7 +24,7 @@ from torch import Tensor
 
 from interp_toolkit.circuits.weights.qk_svd import QKDecomposition, decompose
 from interp_toolkit.circuits.weights.token_scores import TokenScores, read_through, token_residual
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import Brief
 from interp_toolkit.models.weights.parts import Direction, LayerWeights, NormWeights
 from interp_toolkit.models.weights.positions import Alibi, RotaryTables
@@ -295,6 +296,7 @@ class QKCircuit(Brief):
         return "; ".join(notes)
 
 
+@takes(layer=Integral, head=Integral)
 @torch.no_grad()
 def qk_circuit(model: Any, layer: int, head: int, *, view: ModelWeights | None = None) -> QKCircuit:
     """The QK circuit of one head.

@@ -63,9 +63,9 @@ from interp_toolkit.circuits.weights.token_scores import (
     token_residual,
     written_through,
 )
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.formatting import Brief
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.weights.parts import LayerWeights, NormWeights, OVWeights
 from interp_toolkit.models.weights.precision import at_least_single
@@ -166,6 +166,7 @@ class SelfScores(Brief):
     p_value: Float[np.ndarray, " head"]
 
 
+@takes(model=check_model)
 @torch.no_grad()
 def weight_scores(model: Model, memory: int | str | None = None) -> pd.DataFrame:
     """Copying and matching scores of every head, from weights alone.

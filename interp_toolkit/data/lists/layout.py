@@ -37,7 +37,7 @@ from interp_toolkit.data.lists.draws import (
     all_two_valued,
     joined,
 )
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, check_texts, takes
 
 _WORD = re.compile(r"(list|sorted|pad)?([0-9]{1,9})(?:-([0-9]{1,9}))?", re.ASCII)
 MAX_LENGTH = 4096  # of a list: beyond it, a slip of the hand rather than a task
@@ -284,6 +284,7 @@ class ListLayout:
             raise InputError(f"the layout {self} has no list of {longest} items")
 
 
+@takes(text=check_texts)
 def parse_layout(
     text: str | Sequence[str], *, d_vocab: int, d_vocab_out: int, n_ctx: int | None = None
 ) -> ListLayout:

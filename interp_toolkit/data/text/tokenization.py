@@ -18,10 +18,16 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind
 from interp_toolkit.files import read_whole_text
 
 Tokenizer = Callable[..., Any]
+
+
+def check_tokenizer(tokenizer: Any) -> None:
+    """Raise InputError for what cannot be called with a text, or is a class or a model."""
+    if not callable(tokenizer) or isinstance(tokenizer, type) or hasattr(tokenizer, "parameters"):
+        raise InputError(f"{a_kind(tokenizer)} is no tokenizer: give a function of a text")
 
 
 def whole_text(tokenizer: Tokenizer, text: str) -> list[Any]:
@@ -47,6 +53,8 @@ def added_behind(tokenizer: Tokenizer, text: str) -> int:
 def _ids(encoded: Any) -> list[Any]:
     """The ids in what a tokenizer gives: a list, an array, a batch of one, a mapping of these."""
     ids = encoded["input_ids"] if isinstance(encoded, Mapping) else encoded
+    if not isinstance(ids, Iterable):
+        raise InputError(f"the tokenizer returned {a_kind(ids)}: it must return a list of ids")
     ids = ids.tolist() if hasattr(ids, "tolist") else list(ids)
     return ids[0] if len(ids) == 1 and isinstance(ids[0], list) else ids
 

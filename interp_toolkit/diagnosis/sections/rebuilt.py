@@ -24,6 +24,7 @@ from torch import Tensor
 
 from interp_toolkit.diagnosis.bench import Seen, eps_of
 from interp_toolkit.diagnosis.checks import WORDS, Answer, Check, judged, listed
+from interp_toolkit.diagnosis.sections.sums import by_its_class, has_norms_behind
 from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.weights import read
@@ -117,7 +118,7 @@ def check_rebuilt(
 ) -> Iterator[Check]:
     """A check for each kind of step, from those of this model and of a fresh copy."""
     theirs = {(s.what, s.place): s for s in fresh or []}
-    bridge = hasattr(model, "original_model")
+    designed, behind = by_its_class(model), has_norms_behind(model)
     for what, name in ASKED.items():
         mine = [step for step in own if step.what == what]
         if not mine:
@@ -126,7 +127,10 @@ def check_rebuilt(
         shared = [
             s
             for s in bad
-            if bridge and (o := theirs.get((s.what, s.place))) and o.holds is False and _alike(s, o)
+            if designed
+            and (o := theirs.get((s.what, s.place)))
+            and o.holds is False
+            and _alike(s, o)
         ]
         own_bad = [s for s in bad if s not in shared]
         asked = f"{name}{how}"
@@ -137,7 +141,9 @@ def check_rebuilt(
                 f"not at {listed([s.place for s in shared])}, in a fresh copy neither: this "
                 "architecture computes something else there"
             )
-            yield _about(asked, "undecided", shared, reason)
+            if behind:
+                reason = f"not at {listed([s.place for s in shared])}: norms stand behind the sums"
+            yield _about(asked, "differs" if behind else "undecided", shared, reason)
         good = [s for s in mine if s.holds]
         if not good and not bad:
             reasons = list(dict.fromkeys(s.reason or "" for s in mine))

@@ -14,11 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.model import Model
 
 
+@takes(name=(str, torch.device))
 def find_device(name: str | torch.device) -> torch.device:
     """The device of that name; "auto" is a GPU if there is one.
 

@@ -19,10 +19,10 @@ import torch
 from numpy import ndarray
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, takes
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.loading.parameters.strict import build_transformer
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.models.transformer.collapsed import read_logits
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -89,6 +89,7 @@ class AssumptionsCheck:
         return f"with {self.better.options} these rows are answered right {now} instead of {before}"
 
 
+@takes(model=check_model)
 def check_assumptions(
     model: Model,
     tokens: Tensor | ndarray,

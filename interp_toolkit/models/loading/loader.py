@@ -13,18 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, overload
 import torch
 
 from interp_toolkit import registry
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind, check_texts
 from interp_toolkit.models.about.info import find_device
 from interp_toolkit.models.about.record import ModelRecord, plain_config, record_of, set_record
 from interp_toolkit.models.loading.formats.files import sha256
 from interp_toolkit.models.loading.formats.from_file import load_file
 from interp_toolkit.models.loading.formats.gguf_file import check_no_gguf_only, is_gguf, load_gguf
-from interp_toolkit.models.loading.formats.headless import without_logits
 from interp_toolkit.models.loading.formats.huggingface import load_folder, load_hub
 from interp_toolkit.models.loading.parameters.conversion import Keys
 from interp_toolkit.models.loading.parameters.strict import check_finite, model_weights
 from interp_toolkit.models.loading.source_names import looks_like_path, path_of
-from interp_toolkit.models.model import LoadedModel, Model
+from interp_toolkit.models.model import LoadedModel, Model, check_model
 from interp_toolkit.models.transformer.config import DTYPES
 from interp_toolkit.state import uncompiled
 
@@ -91,6 +90,10 @@ def load(
         >>> it.load("toy:induction").cfg.n_layers
         2
     """
+    check_texts(ignore)
+    if not isinstance(keys, str | Path | Mapping | None):
+        raise InputError(f"keys is {a_kind(keys)}: give a layout's name, a mapping or a JSON file")
+    ignore = (ignore,) if isinstance(ignore, str) else tuple(ignore)
     only_files = {n: v for n, v in (("keys", keys), ("ignore", tuple(ignore))) if v}
     if not isinstance(source, str | Path):
         return _live(source, dtype, {**settings, **only_files})
@@ -104,8 +107,10 @@ def load(
     if path.is_dir():
         _refuse({**settings, **only_files}, name)
         check_no_gguf_only(path)
-        bridge = load_folder(path, place, kind, trust_remote_code, progress)
-        return _recorded(bridge, _folder_record(path.resolve(), bridge))
+        bridge, notes = load_folder(path, place, kind, trust_remote_code, progress)
+        whole = str(path.resolve())
+        record = ModelRecord(path.resolve().name, "huggingface", whole, notes=notes)
+        return _recorded(bridge, record)
     if path.is_file() and is_gguf(path):
         _refuse({**settings, **only_files}, name)
         bridge, notes = load_gguf(path, place, kind, progress)
@@ -118,18 +123,8 @@ def load(
     return _recorded(bridge, ModelRecord(name, "huggingface"))
 
 
-def _folder_record(path: Path, bridge: Any) -> ModelRecord:
-    told = without_logits(bridge)
-    notes = () if told is None else (told,)
-    return ModelRecord(path.name, "huggingface", str(path), notes=notes)
-
-
 def _live(model: Model, dtype: Any, settings: Mapping[str, Any]) -> Any:
-    if not all(hasattr(model, part) for part in ("cfg", "hook_dict", "run_with_hooks")):
-        raise InputError(
-            f"a {type(model).__name__} is no TransformerLens model "
-            "(it needs cfg, hook_dict and run_with_hooks), nor a path or a name"
-        )
+    check_model(uncompiled(model))
     _refuse(settings, "a live model")
     if dtype is not None:
         raise InputError("a live model is used as it is: convert it with model.to(dtype) yourself")
@@ -149,6 +144,7 @@ def _toy(name: str, device: torch.device, dtype: torch.dtype | None) -> Any:
 
 def _recorded(model: Model, record: ModelRecord) -> Any:
     """The model, with its record completed and its weights checked."""
+    check_model(model)
     check_finite(model_weights(model), record.name)
     about = {**vars(record), "config": plain_config(model.cfg)}
     set_record(model, ModelRecord(**about))

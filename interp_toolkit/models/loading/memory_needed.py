@@ -167,6 +167,18 @@ def _loaded(folder: Path, name: str, ending: str) -> list[Path]:
     return [path for count, path in found if count == found[0][0]]
 
 
+def stored_kinds(folder: Path) -> dict[str, str]:
+    """The number format of each tensor in a folder's safetensors files (`F32`, `I8`, `F8_E4M3`)."""
+    kinds: dict[str, str] = {}
+    try:
+        for path in _loaded(folder, "model", "safetensors"):
+            with safe_open(path, framework="pt") as file:
+                kinds |= {n: file.get_slice(n).get_dtype() for n in file.keys()}  # noqa: SIM118
+    except Exception:  # as above
+        return {}
+    return kinds
+
+
 def _shapes_in(path: Path) -> list[list[int]]:
     with safe_open(path, framework="pt") as file:
         return [file.get_slice(name).get_shape() for name in file.keys()]  # noqa: SIM118  (it is no dict)

@@ -17,6 +17,7 @@ _CHECKPOINT_SUFFIXES = (".pt", ".pth", ".ckpt", ".safetensors", ".pkl")
 _DATA_SUFFIXES = (".npz", ".npy", ".json", ".jsonl", ".parquet")
 #: what a Hugging Face folder has, here without its config.json
 _OF_ONE_MODEL = re.compile(r"model(-\d+-of-\d+)?\.safetensors")
+_OF_A_MODEL = ("config.json", "adapter_config.json")
 _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 
 
@@ -47,7 +48,8 @@ def models_named(names: Sequence[str]) -> list[str]:
     found: list[str] = []
     for name in names:
         path = Path(name) if name.startswith("toy:") else path_of(name)
-        inside = [] if not path.is_dir() or (path / "config.json").exists() else _weights_in(path)
+        one = not path.is_dir() or any((path / name).exists() for name in _OF_A_MODEL)
+        inside = [] if one else _weights_in(path)
         found += map(str, inside) if inside else [name]
     return found
 

@@ -11,7 +11,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Model, sizes
 from interp_toolkit.models.running.hooks import has_hooks
 from interp_toolkit.state import modules_of
 
@@ -144,7 +144,7 @@ def cached_batches(model: Model, tokens: Int[Tensor, "row pos"]) -> list[slice]:
 
 def probe_tokens(model: Model) -> Int[Tensor, "batch pos"]:
     """A tiny input for checks, the same every time: distinct rows of tokens in the vocabulary."""
-    n_pos = min(int(model.cfg.n_ctx), PROBE_POSITIONS)
+    n_ctx, d_vocab = sizes(model, "n_ctx", "d_vocab")
     generator = torch.Generator().manual_seed(0)
-    size = (PROBE_ROWS, n_pos)
-    return torch.randint(int(model.cfg.d_vocab), size, generator=generator).to(device_of(model))
+    size = (PROBE_ROWS, min(n_ctx, PROBE_POSITIONS))
+    return torch.randint(d_vocab, size, generator=generator).to(device_of(model))

@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from interp_toolkit.errors import InputError
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Model, check_model
 
 #: hook points that stay silent unless a setting of the model is on
 GATES = {
@@ -63,7 +63,8 @@ def hook_points(model: Model) -> Mapping[str, Any]:
 
     Raises InputError for an object without hook points.
     """
-    points = getattr(model, "hook_dict", None)
+    check_model(model)
+    points = model.hook_dict
     if not isinstance(points, Mapping) or not points:
         raise InputError(
             f"a {type(model).__name__} has no hook points; give a HookedTransformer, a "

@@ -12,15 +12,16 @@ import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from interp_toolkit.errors import InputError, InterventionError
+from interp_toolkit.errors import InputError, InterventionError, takes
 from interp_toolkit.formatting import Brief
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Model, check_model, sizes
 from interp_toolkit.models.running.effect import everything, require_effect
 from interp_toolkit.models.running.forward import attached, probe_tokens, run
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
@@ -31,6 +32,7 @@ HOWS = ("mean", "zero", "resample")
 Edit = Callable[..., Any]
 
 
+@takes(model=check_model, edits=Mapping)
 @contextmanager
 def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
     """Replace what hook points carry: hook name -> `function(value, hook=...)`, its new value.
@@ -45,7 +47,8 @@ def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
 
     Raises:
         InputError: a name that matches no hook.
-        InterventionError: edits at one of these hooks do not reach the model's output.
+        InterventionError: edits at one of these hooks do not reach the model's output, or a
+            function returns something of another shape, dtype or device than it was given.
 
     Examples:
         >>> import interp_toolkit as it
@@ -64,8 +67,33 @@ def edit(model: Model, edits: Mapping[str, Edit]) -> Iterator[Any]:
         raise InputError("no edit was given")
     require_effect(model, {name: everything for name, _ in hooks})
     points = hook_points(model)
-    with attached((points[name], function) for name, function in hooks):
+    with attached((points[name], _same_kind(name, function)) for name, function in hooks):
         yield model
+
+
+def _same_kind(name: str, function: Edit) -> Edit:
+    """The function, which may return only what the model can run on with as it would have."""
+
+    def checked(value: Any, hook: Any) -> Any:
+        edited = function(value, hook=hook)
+        if edited is None or not isinstance(value, Tensor):
+            return edited
+        returned, wanted = _kind(edited), _kind(value)
+        if returned != wanted:
+            raise InterventionError(
+                f"the edit at {name} returned {returned} in place of {wanted}: return a tensor of "
+                "the same shape, dtype and device, or None"
+            )
+        return edited
+
+    return checked
+
+
+def _kind(value: Any) -> str:
+    """`[2, 8, 16] torch.float32 on cpu`."""
+    if not isinstance(value, Tensor):
+        return f"a {type(value).__name__}"
+    return f"{list(value.shape)} {value.dtype} on {value.device}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,6 +150,7 @@ def head_means(
     )
 
 
+@takes(model=check_model, how=str)
 @contextmanager
 def ablate(
     model: Model,
@@ -224,6 +253,7 @@ def put_heads(
         yield model
 
 
+@takes(model=check_model, seed=Integral)
 @contextmanager
 def reinitialised(model: Model, seed: int = 0) -> Iterator[Any]:
     """A control: the same model with every weight tensor's entries in random order.
@@ -295,7 +325,7 @@ def _pair(head: Any) -> tuple[int, int]:
 
 
 def _by_layer(model: Model, heads: Any) -> dict[int, list[int]]:
-    n_layers, n_heads = int(model.cfg.n_layers), int(model.cfg.n_heads)
+    n_layers, n_heads = sizes(model, "n_layers", "n_heads")
     by_layer: dict[int, list[int]] = {}
     for layer, head in map(_pair, heads if isinstance(heads, Iterable) else [heads]):
         if not (0 <= layer < n_layers and 0 <= head < n_heads):

@@ -79,12 +79,17 @@ def bytes_per_row(cfg: Any, n_pos: int, itemsize: int, *, logits: bool, kept: in
         logits: whether the pass reaches the unembedding.
         kept: numbers that hooks keep per row.
     """
-    d_model, n_heads = int(cfg.d_model), int(cfg.n_heads)
-    position = 4 * d_model + 4 * n_heads * int(cfg.d_head) + 3 * n_heads * n_pos
+    d_model, n_heads = int(cfg.d_model), heads_of(cfg)[0]
+    position = 4 * d_model + 4 * n_heads * heads_of(cfg)[1] + 3 * n_heads * n_pos
     position += 3 * int(getattr(cfg, "d_mlp", None) or 0)
     if logits:
         position += 2 * int(cfg.d_vocab)
     return itemsize * (position * n_pos + kept)
+
+
+def heads_of(cfg: Any) -> tuple[int, int]:
+    """Number and size of the heads; zeros of a model whose configuration has none."""
+    return int(getattr(cfg, "n_heads", 0) or 0), int(getattr(cfg, "d_head", 0) or 0)
 
 
 def itemsize_of(model: Any) -> int:

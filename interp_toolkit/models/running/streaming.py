@@ -11,8 +11,10 @@ Also here:
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -20,13 +22,14 @@ import torch
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, a_kind, check_texts, takes
 from interp_toolkit.formatting import Brief
-from interp_toolkit.models.model import Model
+from interp_toolkit.models.model import Model, check_model
 from interp_toolkit.models.running.forward import StopForwardError, run
 from interp_toolkit.models.running.hooks import expand_hooks, hook_points
 from interp_toolkit.models.running.memory import (
     bytes_per_row,
+    heads_of,
     itemsize_of,
     parse_memory,
     rows_that_fit,
@@ -68,6 +71,7 @@ class ActivationBatch(Brief, Mapping[str, Tensor]):
         return len(self.tensors)
 
 
+@takes(model=check_model, hooks=check_texts, batch_size=Integral)
 def activations(
     model: Model,
     data: Any,
@@ -116,6 +120,7 @@ def activations(
     return _stream(model, rows, names, chosen, batch_size, budget, device)
 
 
+@takes(model=check_model, hooks=check_texts, batch_size=Integral)
 def collect(
     model: Model,
     data: Any,
@@ -267,7 +272,12 @@ def _row_positions(data: Any, rows: list[np.ndarray], positions: Positions) -> _
         return _Chosen(None, _forward(positions))
     if isinstance(positions, int | np.integer):
         return _Chosen(_checked(np.full(len(rows), int(positions)), rows), None)
-    listed = [int(position) for position in positions]
+    try:
+        listed = [operator.index(position) for position in positions]
+    except TypeError as error:
+        raise InputError(
+            f'positions is {a_kind(positions)}; give whole numbers, a slice or "all"'
+        ) from error
     if not listed:
         raise InputError("positions is an empty list")
     for position in listed:
@@ -338,15 +348,16 @@ def kept_numbers(cfg: Any, names: Sequence[str], n_kept: int, n_pos: int) -> int
         n_kept: positions that are kept.
         n_pos: tokens in the row.
     """
-    widest = max(int(cfg.d_model), int(cfg.n_heads) * int(cfg.d_head))
+    n_heads, d_head = heads_of(cfg)
+    widest = max(int(cfg.d_model), n_heads * d_head)
     kept = 0
     for name in names:
         if name.endswith(_QUERY_BY_KEY):
-            kept += int(cfg.n_heads) * n_pos
+            kept += n_heads * n_pos
         elif ".mlp." in name:
             kept += max(widest, int(getattr(cfg, "d_mlp", None) or 0))
         elif name.endswith("hook_result"):
-            kept += int(cfg.n_heads) * int(cfg.d_model)
+            kept += n_heads * int(cfg.d_model)
         else:
             kept += widest
     return 2 * kept * n_kept

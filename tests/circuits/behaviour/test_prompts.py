@@ -115,3 +115,32 @@ def test_a_model_that_wants_no_bos_gets_none():
     assert repeated_prompts(Shape(50, 64, bos=1, wants_bos=False)).first == 0
     assert repeated_prompts(Shape(50, 64, bos=1)).first == 1
     assert repeated_prompts(Shape(50, 64, bos=1), bos=None).first == 0
+
+
+def test_prompts_are_of_tokens_that_texts_contain():
+    from types import SimpleNamespace
+
+    from transformers import PreTrainedTokenizerFast
+
+    from interp_toolkit.circuits.behaviour.prompts import plain_ids, random_prompts, walks
+
+    tokenizers = pytest.importorskip("tokenizers")
+    words = {"<s>": 0, "<pad>": 1, **{f"w{n}": n for n in range(2, 24)}}
+    inner = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="w2"))
+    inner.add_special_tokens(["<tool>"])  # id 24
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, bos_token="<s>", pad_token="<pad>")
+    cfg = SimpleNamespace(
+        d_vocab=40, n_ctx=32, n_layers=1, d_model=4
+    )  # padded beyond the tokenizer
+    model = SimpleNamespace(
+        cfg=cfg, tokenizer=tokenizer, hook_dict={}, run_with_hooks=None, blocks=()
+    )
+    assert plain_ids(model).tolist() == list(range(2, 24))
+    made = repeated_prompts(model, rows=8, n_pos=24, bos=0)
+    for prompts in (made, walks(model, made)):
+        assert (prompts.tokens[:, 0] == 0).all()
+        assert ((prompts.tokens[:, 1:] >= 2) & (prompts.tokens[:, 1:] < 24)).all()
+    tokens = random_prompts(model, 24).tokens
+    assert ((tokens >= 2) & (tokens < 24)).all()
+    model.tokenizer = None
+    assert plain_ids(model).tolist() == list(range(40))

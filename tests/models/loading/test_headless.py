@@ -72,7 +72,7 @@ def test_that_there_are_no_logits_is_said(folder, family):
         _ = weights(bridge).W_U
 
 
-@pytest.mark.parametrize("probe", ["heads", "circuit"])
+@pytest.mark.parametrize("probe", ["logit-attribution", "circuit"])
 def test_analyses_that_need_logits_say_so(folder, probe):
     with pytest.raises(InputError, match="has no head"):
         it.analyze(load(folder("GPT2")[0]), probe)
@@ -81,7 +81,8 @@ def test_analyses_that_need_logits_say_so(folder, probe):
 def test_analyses_that_need_logits_are_left_out_where_none_is_named(folder):
     fit, unfit = fitting(load(folder("GPT2")[0]), None)
     assert "composition" in fit
-    assert "no logits" in unfit["heads"]
+    assert "heads" in fit  # by their attention alone
+    assert "circuit" in unfit
 
 
 def test_what_weights_alone_say_can_be_asked(folder):
@@ -100,3 +101,23 @@ def test_what_has_no_bridge_is_one_line(folder, named):
     with pytest.raises(InputError, match=f"cannot be loaded: .*{named}") as caught:
         load(path)
     assert "\n" not in str(caught.value)
+
+
+def test_heads_of_an_encoder_are_judged_by_their_attention_alone(tmp_path):
+    import transformers
+
+    import interp_toolkit as it
+    from interp_toolkit import registry
+    from tests.helpers.huggingface_files import save_quietly
+
+    sizes = {"vocab_size": 32, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 4}
+    config = transformers.BertConfig(**sizes, intermediate_size=24, max_position_embeddings=40)
+    save_quietly(transformers.BertModel(config).eval(), tmp_path / "encoder")
+    model = it.load(tmp_path / "encoder")
+    result = it.analyze(model, "heads", detectors=("induction", "previous-token"))
+    assert result.status == "not_tested"
+    assert "no logits to change" in " ".join((result.headline, *result.findings, *result.notes))
+    assert {(head.layer, head.head) for head in result.heads} == {
+        (layer, head) for layer in range(2) for head in range(4)
+    }
+    assert "no logits" not in str(registry.find("probes", "heads").unfit(model, None))

@@ -170,6 +170,11 @@ def change(path, edit):
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
 
 
+def configure(path, **fields):
+    config = json.loads((path / "config.json").read_text())
+    (path / "config.json").write_text(json.dumps(config | fields))
+
+
 def test_a_missing_tensor_is_not_made_up(folder):
     path, _ = folder("Llama")
     name = "model.layers.1.mlp.up_proj.weight"
@@ -195,6 +200,45 @@ def test_weights_that_are_not_finite(folder):
     name = "model.layers.1.mlp.up_proj.weight"
     change(path, lambda tensors: tensors[name].view(-1)[3:4].fill_(float("nan")))
     assert f"NaN or infinite values in {name}" in refusal(path)
+
+
+def test_weights_of_8_bits_are_dequantized_by_their_scales_or_refused(folder):
+    path, model = folder("Llama")
+    tensors, by_hand = load_file(path / "model.safetensors"), dict(model.named_parameters())
+    for name in [name for name in tensors if "proj" in name]:
+        scale = tensors[name].abs().max() / 448
+        tensors[name] = (tensors[name] / scale).to(torch.float8_e4m3fn)
+        by_hand[name].data = tensors[name].float() * scale
+        tensors[f"{name}_scale_inv"] = scale.reshape(1, 1)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    assert "F8_E4M3 and no quantization_config" in refusal(path)
+    quantized = {"quant_method": "fp8", "weight_block_size": [128, 128]}
+    configure(path, quantization_config=quantized)
+    bridge = load(path)
+    assert relative_error(bridge, model) < 1e-5
+    assert "weights quantized by fp8, dequantized by transformers" in record_of(bridge).notes
+
+
+def test_weights_of_whole_numbers_are_refused(folder):
+    path, _ = folder()
+    tensors = load_file(path / "model.safetensors")
+    name = "transformer.h.0.attn.c_proj.weight"
+    tensors[name] = (100 * tensors[name]).to(torch.int8)
+    save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
+    assert f"weights of I8 and no quantization_config that says what they stand for: {name}" in (
+        refusal(path)
+    )
+
+
+@pytest.mark.parametrize(
+    ("method", "words"), [("somethingnew", "does not know"), ("gptq", r"quantized: gptq\)")]
+)
+def test_a_quantized_folder_without_its_library_says_how_it_is_quantized(folder, method, words):
+    path, _ = folder("Llama")
+    quantized = {"quant_method": method, "bits": 4}
+    configure(path, quantization_config=quantized)
+    with pytest.raises(InputError, match=words):
+        load(path)
 
 
 def test_an_architecture_without_a_bridge(folder):
@@ -304,3 +348,13 @@ def test_a_bare_encoder_gets_the_inputs_besides_the_tokens(encoder):
             expected = model(tokens, **inputs).last_hidden_state
         assert torch.allclose(last_layer(**inputs), expected, atol=1e-5)
         assert not torch.allclose(plain, expected, atol=1e-3)
+
+
+def test_a_module_of_transformers_that_stays_changed_is_reported(folder):
+    from transformers.models.gemma2 import modeling_gemma2
+
+    path, _ = folder("Gemma 2")
+    for _again in range(2):
+        notes = " ".join(record_of(load(path)).notes)
+        changed = modeling_gemma2.eager_attention_forward.__module__ != modeling_gemma2.__name__
+        assert changed == ("modeling_gemma2.eager_attention_forward stays wrapped" in notes)

@@ -66,7 +66,7 @@ def test_silent_hooks_are_refused_by_name_and_left_out_of_patterns(zoo):
 
 
 def test_an_object_without_hooks():
-    with pytest.raises(InputError, match="a Linear has no hook points"):
+    with pytest.raises(InputError, match="a Linear is no TransformerLens model"):
         expand_hooks(torch.nn.Linear(1, 1), "resid_post")
 
 

@@ -327,3 +327,29 @@ def test_means_that_were_not_read_and_other_ways_are_refused_in_a_line() -> None
         ablate(model, [(0, 1)], how="resample", reference=means),
     ):
         pass
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value, hook: value[:, 1:],
+        lambda value, hook: value[:1],
+        lambda value, hook: value.double(),
+        lambda value, hook: value.long(),
+        lambda value, hook: 0.0,
+    ],
+)
+def test_an_edit_of_another_shape_or_kind_is_refused(zoo, tokens, change):
+    model = zoo("own")
+    with (
+        pytest.raises(InterventionError, match=r"edit at blocks\.1\.attn\.hook_z returned"),
+        edit(model, {"blocks.1.attn.hook_z": change}),
+    ):
+        model(tokens)
+
+
+def test_an_edit_that_returns_the_value_or_nothing_changes_no_bit(zoo, tokens, logits):
+    model = zoo("own")
+    for change in (lambda value, hook: value.clone(), lambda value, hook: None):
+        with edit(model, {"blocks.1.attn.hook_z": change}):
+            assert torch.equal(logits(model), logits(zoo("own")))

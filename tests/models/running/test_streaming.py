@@ -185,3 +185,24 @@ def test_rows_that_keep_different_numbers_of_positions_do_not_stack(zoo):
     data = SimpleNamespace(tokens=[[1, 2], [1, 2, 3]])
     with pytest.raises(InputError, match="different numbers of positions"):
         collect(zoo("own"), data, "resid_post", "all")
+
+
+def test_a_model_without_heads_gives_its_activations():
+    from types import SimpleNamespace
+
+    from transformer_lens import HookedRootModule
+    from transformer_lens.hook_points import HookPoint
+
+    class Own(HookedRootModule):
+        def __init__(self):
+            super().__init__()
+            self.cfg = SimpleNamespace(d_model=8, d_vocab=20, n_ctx=5, n_layers=0)
+            self.embed, self.hook_embed = torch.nn.Embedding(20, 8), HookPoint()
+            self.setup()
+
+        def forward(self, tokens):
+            return self.hook_embed(self.embed(tokens))
+
+    model, rows = Own(), torch.arange(10).reshape(2, 5)
+    read = collect(model, rows, "hook_embed", positions="all")["hook_embed"]
+    assert torch.equal(read, model.embed.weight[rows].detach())

@@ -7,6 +7,7 @@
 - `unpickler`: a pickle read as data: tensors and containers only
 - `records`: objects of unknown classes as inert records
 - `huggingface`: a Hugging Face folder or hub name as a `TransformerBridge`
+- `adapters`: LoRA and other adapters of PEFT, merged into the model that they change
 - `headless`: models without an unembedding (`BertModel`, `GPT2Model`) as a bridge
 - `gguf_file`: a GGUF file becomes a bridge
 """

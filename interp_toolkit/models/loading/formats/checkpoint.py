@@ -18,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import PATH, InputError, takes
 from interp_toolkit.files import parsed, replacing
 from interp_toolkit.models.about.record import record_of
 from interp_toolkit.models.transformer.transformer import Transformer
@@ -28,6 +28,7 @@ FORMAT = "interp-toolkit/1"
 METADATA_KEY = "interp_toolkit"
 
 
+@takes(path=PATH)
 def save(
     model: nn.Module,
     path: str | Path,

@@ -8,6 +8,7 @@ The file is read without running anything in it (`files`). Its configuration is 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
@@ -34,6 +35,7 @@ from interp_toolkit.models.loading.parameters.infer import (
 from interp_toolkit.models.loading.parameters.strict import (
     build_transformer,
     check_finite,
+    check_known,
     first_few,
 )
 from interp_toolkit.models.loading.settings import build_config, parse_settings
@@ -41,7 +43,7 @@ from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
 _CONFIG_KEYS = ("cfg", "model_cfg", "model_config", "model_args", "config")
-_STATE_KEYS = ("state_dict", "model_state_dict", "model", "state_dicts")
+_STATE_KEYS = ("state_dict", "model_state_dict", "model", "module", "net", "params", "state_dicts")
 
 
 def load_file(
@@ -144,6 +146,7 @@ def _foreign(saved: _Saved, keys: Keys | None, given: Mapping[str, Any], source:
     needed = {**found.needed, **reading.needed}
     missing = {name: need for name, need in needed.items() if name not in given}
     if missing:
+        check_known(found.parameters, source)
         raise UnsaidError(reading, missing, source)
     settled = settle(reading, given, source, answered=frozenset(cfg or ()))
     _refuse_without_effect(settings, settled.config, source)
@@ -175,17 +178,21 @@ def _refuse_without_effect(
 
 
 def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
-    """What someone saved, without what is to be ignored."""
+    """What someone saved, without what is to be ignored: of a training bundle its model."""
     if not isinstance(data, Mapping):
         raise InputError(f"{source} holds a {type(data).__name__}, not a state dict")
     phrases: tuple[str, ...] = ()
     cfg: Mapping[str, Any] | None = None
     seen = {id(data)}  # all of them are held by the outermost, so an id is no other's
-    while key := next((key for key in _STATE_KEYS if _is_state(data.get(key))), None):
-        state = data[key]
-        cfg = cfg or next((data[k] for k in _CONFIG_KEYS if isinstance(data.get(k), Mapping)), None)
-        if PICKLED_CLASS in data:
-            phrases += (f"a pickled {data[PICKLED_CLASS]}, read as data: its code was not run",)
+    unused = set(ignore)
+    while (rest := _without(data, ignore, unused)) and (states := _states(rest)):
+        key = _choose(states, source)
+        state = rest[key]
+        cfg = cfg or next((rest[k] for k in _CONFIG_KEYS if isinstance(rest.get(k), Mapping)), None)
+        if PICKLED_CLASS in rest:
+            phrases += (f"a pickled {rest[PICKLED_CLASS]}, read as data: its code was not run",)
+        if others := [str(other) for other in states if other != key]:
+            phrases += (f"{key} is the model, {first_few(others)} left aside",)
         if isinstance(state, list):
             phrases += (f"the last of {len(state)} state dicts",)
             state = state[-1]
@@ -193,23 +200,45 @@ def _saved(data: Any, ignore: Sequence[str], source: str) -> _Saved:
             raise InputError(f"{source} holds no state dict: its {key} holds itself")
         seen.add(id(state))
         data = state
-    return _Saved(_tensors_only(_without(data, ignore, source), source), cfg, phrases)
+    for pattern in unused:
+        raise InputError(f"{source} has no tensor {pattern} to ignore{suggestion(pattern, data)}")
+    return _Saved(_tensors_only(rest, source), cfg, phrases)
 
 
-def _is_state(value: Any) -> bool:
-    """Whether a value may be a state dict, or a list of those that training went through."""
+def _states(data: Mapping[Any, Any], depth: int = 3) -> list[Any]:
+    """The keys of what may be a model's state dict, or a list of those training went through."""
+    return [key for key, value in data.items() if _is_state(value, depth) and not _is_aside(key)]
+
+
+def _is_state(value: Any, depth: int) -> bool:
     if isinstance(value, list):
         return bool(value) and all(isinstance(one, Mapping) for one in value)
-    return isinstance(value, Mapping) and bool(value)
+    if not isinstance(value, Mapping):
+        return False
+    if not depth:  # deeper than anyone's, if not in itself
+        return bool(value)
+    return any(isinstance(one, Tensor) for one in value.values()) or bool(_states(value, depth - 1))
 
 
-def _without(data: Mapping[Any, Any], ignore: Sequence[str], source: str) -> dict[Any, Any]:
-    """The entries whose names match none of these (`*` stands for anything)."""
-    for pattern in ignore:
-        if not any(fnmatchcase(str(name), pattern) for name in data):
-            raise InputError(
-                f"{source} has no tensor {pattern} to ignore{suggestion(pattern, data)}"
-            )
+def _is_aside(key: Any) -> bool:
+    return re.search(r"optim|sched|scaler|rng|callback|loop", str(key), re.IGNORECASE) is not None
+
+
+def _choose(states: Sequence[Any], source: str) -> Any:
+    """The one that is the model by its name; InputError where that is not clear."""
+    main = [key for key in states if not re.search(r"(^|_)(ema|avg|swa)(_|$)", str(key))] or states
+    known = [key for key in _STATE_KEYS if key in main]
+    if len(main) > 1 and len(known) != 1:
+        raise InputError(
+            f"{source} holds {len(main)} state dicts, {first_few(list(map(str, main)))}: leave out "
+            f"all but one, for example --ignore '{main[0]}'"
+        )
+    return (known or main)[0]
+
+
+def _without(data: Mapping[Any, Any], ignore: Sequence[str], unused: set[str]) -> dict[Any, Any]:
+    """The entries whose names match none of these (`*`: anything); notes which patterns do."""
+    unused -= {pattern for pattern in unused if any(fnmatchcase(str(n), pattern) for n in data)}
     return {n: v for n, v in data.items() if not any(fnmatchcase(str(n), p) for p in ignore)}
 
 
@@ -219,6 +248,8 @@ def _tensors_only(state: Any, source: str) -> dict[str, Tensor]:
     wrong = [key for key, value in state.items() if not isinstance(value, Tensor)]
     if wrong or not state:
         what = f"{wrong[0]!r} is no tensor" if wrong else "it is empty"
+        if state and len(wrong) == len(state):
+            what = f"{wrong[0]!r} is no tensor; its keys are {first_few(list(map(str, state)))}"
         raise InputError(f"{source} holds no state dict: {what}")
     for name, tensor in state.items():
         kind = _unusable(tensor)
@@ -231,6 +262,9 @@ def _unusable(tensor: Tensor) -> str | None:
     """What keeps a tensor from being weights as they are, if anything does."""
     if tensor.is_complex():
         return "complex"
+    if tensor.is_floating_point() and tensor.itemsize < 2:
+        kind = str(tensor.dtype).removeprefix("torch.")
+        return f"{kind}, which its scales belong to"
     if tensor.is_quantized:
         return "quantized"
     if tensor.is_meta:

@@ -20,6 +20,10 @@ _POOLER = "pooler."
 _LEFT = "its activations and the weights of its layers are all that can be read"
 
 
+class NoLogitsError(InputError):
+    """The end of a pass through a model without a head: all its layers have run."""
+
+
 class Headless(nn.Module):
     """A trunk under the name that the family's model with a head gives it.
 
@@ -53,7 +57,7 @@ class Headless(nn.Module):
         takes = inspect.signature(self._trunk.forward).parameters  # a decorator's are not its own
         takes_any = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in takes.values())
         self._trunk(*args, **{name: v for name, v in kwargs.items() if takes_any or name in takes})
-        raise InputError(
+        raise NoLogitsError(
             f"this {type(self._trunk).__name__} has no head, so it has no logits: {_LEFT}"
         )
 

@@ -9,6 +9,7 @@ bars and log lines of the libraries underneath are switched off meanwhile.
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,13 +18,24 @@ import torch
 
 from interp_toolkit.errors import InputError
 from interp_toolkit.files import RECORD, check_file, read_json
+from interp_toolkit.models.loading.formats.adapters import (
+    find_adapter,
+    merged,
+    without_adapter,
+)
 from interp_toolkit.models.loading.formats.headless import (
     headless_bridge,
     options,
     with_head,
+    without_logits,
     without_pooler,
 )
-from interp_toolkit.models.loading.memory_needed import announce, check_layers, count_parameters
+from interp_toolkit.models.loading.memory_needed import (
+    announce,
+    check_layers,
+    count_parameters,
+    stored_kinds,
+)
 from interp_toolkit.models.loading.parameters.strict import check_finite, first_few
 from interp_toolkit.models.loading.quietly import offline, one_line, quiet
 
@@ -35,6 +47,7 @@ _TOKENIZER_FILES = (
     "vocab.json",
     "vocab.txt",
 )
+_PLAIN = ("F64", "F32", "F16", "BF16")  # number formats of weights that are what they say
 #: what transformers reads whole; other files beside a model are nobody's business
 _READ_WHOLE = (
     *_TOKENIZER_FILES,
@@ -50,25 +63,39 @@ def load_folder(
     dtype: torch.dtype | None,
     trust_remote_code: bool,
     say: Callable[[str], None] | None = None,
-) -> Any:
-    """The bridge to the model in a local folder; `tokenizer` is None when the folder has none.
+) -> tuple[Any, tuple[str, ...]]:
+    """The bridge to the model in a local folder, and notes for its record.
 
+    Its `tokenizer` is None when the folder has none; an adapter is merged (see `adapters`).
     Raises InputError when the folder has no usable configuration or weights, wants code run, or is
     too large for this machine's memory, which `say` is told first.
     """
+    adapter = find_adapter(folder)
+    outer, folder = folder, folder if adapter is None else adapter.base
     config = _read_config(folder, trust_remote_code)
     _check_small_files(folder)
     check_layers(folder, config)
+    method = _quantization(folder, config)
+    if config.get("is_encoder_decoder"):
+        raise InputError(
+            f"{folder} is a {(config.get('architectures') or ['model'])[0]}, an encoder and a "
+            "decoder: the toolkit reads models of one stack, such as its encoder alone or GPT-2"
+        )
     dtype = dtype or _saved_dtype(config)
     n_params = count_parameters(folder, _saved_dtype(config))
     if n_params is not None:
         announce(str(folder), n_params, dtype, say)
     with quiet(), offline():
         try:
-            model, loading = _load_module(folder, config, dtype, trust_remote_code)
+            with without_adapter(adapter, folder) as weights:
+                model, loading = _load_module(weights, config, dtype, trust_remote_code)
             check_complete(folder, loading)
+            if getattr(model, "is_quantized", False):
+                model = model.dequantize()
+            if adapter is not None:
+                model = merged(model, adapter)
             check_finite(model.named_parameters(), str(folder))
-            bridge = _bridge(folder, model.to(device), trust_remote_code)
+            bridge = _bridge(folder, model.to(device), trust_remote_code, outer)
         except InputError:
             raise
         except pickle.UnpicklingError as error:
@@ -76,8 +103,11 @@ def load_folder(
                 f"{folder} has pickled weights that are damaged or would run code; nothing was run"
             ) from error
         except Exception as error:  # whatever transformers raises on a damaged folder
-            raise InputError(f"{folder} cannot be loaded: {one_line(error)}") from error
-    return bridge.eval()
+            quantized = f" (its weights are quantized: {method})" if method else ""
+            raise InputError(f"{folder} cannot be loaded{quantized}: {one_line(error)}") from error
+    dequantized = method and f"weights quantized by {method}, dequantized by transformers"
+    told = (without_logits(bridge), adapter and adapter.note, dequantized, _left_changed(model))
+    return _with_context(bridge).eval(), tuple(note for note in told if note)
 
 
 def load_hub(
@@ -101,7 +131,24 @@ def load_hub(
                 f"{name!r} is no file here and could not be loaded from the Hugging Face hub: "
                 f"{one_line(error)}"
             ) from error
-    return bridge.eval()
+    return _with_context(bridge).eval()
+
+
+def _left_changed(model: Any) -> str | None:
+    """What making a bridge leaves changed for the process: attention in transformers' Gemma 2."""
+    module = type(model).__module__
+    attention = getattr(sys.modules[module], "eager_attention_forward", None)
+    if getattr(attention, "__module__", "").startswith("transformer_lens"):
+        return f"{module}.eager_attention_forward stays wrapped by TransformerLens in this process"
+    return None
+
+
+def _with_context(bridge: Any) -> Any:
+    """The bridge, its context no longer than a field says that TransformerLens does not read."""
+    longest = getattr(bridge.original_model.config, "max_seq_len", None)
+    if isinstance(longest, int) and 0 < longest < bridge.cfg.n_ctx:
+        bridge.cfg.n_ctx = longest
+    return bridge
 
 
 def _read_config(folder: Path, trust_remote_code: bool) -> dict[str, Any]:
@@ -146,6 +193,33 @@ def _saved_dtype(config: dict[str, Any]) -> torch.dtype:
     return dtype if isinstance(dtype, torch.dtype) else torch.float32
 
 
+def _quantization(folder: Path, config: dict[str, Any]) -> str | None:
+    """The method that a folder's weights are quantized by, None where they are plain numbers.
+
+    Raises InputError for a method that transformers would pass over, and for weights of whole
+    numbers or of 8 bits that no method is named for.
+    """
+    from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
+
+    said = config.get("quantization_config")
+    if isinstance(said, dict):
+        method = str(said.get("quant_method") or "bitsandbytes")
+        if method not in AUTO_QUANTIZATION_CONFIG_MAPPING:
+            raise InputError(
+                f"{folder} is quantized by {method[:60]!r}, which this transformers does not know: "
+                "save it dequantized, or remove quantization_config if its weights are plain"
+            )
+        return method
+    kinds = stored_kinds(folder)
+    whole = [n for n, kind in kinds.items() if n.endswith("weight") and kind not in _PLAIN]
+    if whole:
+        raise InputError(
+            f"{folder} has weights of {kinds[whole[0]]} and no quantization_config that says what "
+            f"they stand for: {first_few(whole)}; save them dequantized"
+        )
+    return None
+
+
 def _load_module(
     folder: Path, config: dict[str, Any], dtype: torch.dtype, trust_remote_code: bool
 ) -> tuple[Any, dict[str, Any]]:
@@ -184,8 +258,11 @@ def check_complete(source: Path, loading: dict[str, Any]) -> None:
         raise InputError(f"{source} does not fit its configuration: it {'; it '.join(found)}")
 
 
-def _bridge(folder: Path, model: Any, trust_remote_code: bool) -> Any:
+def _bridge(folder: Path, model: Any, trust_remote_code: bool, outer: Path) -> Any:
+    """The bridge; `outer` is the folder of an adapter, whose tokenizer goes before the model's."""
     has_tokenizer = any((folder / name).is_file() for name in _TOKENIZER_FILES)
+    if outer != folder and any((outer / name).is_file() for name in _TOKENIZER_FILES):
+        return bridge_to(model, str(folder), _tokenizer(outer))
     like = with_head(model.config.model_type, type(model).__name__)
     if like is not None:
         tokenizer = _tokenizer(folder) if has_tokenizer else None

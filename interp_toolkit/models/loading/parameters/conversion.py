@@ -30,6 +30,7 @@ from interp_toolkit.models.loading.parameters.names import (
     is_bridge,
     is_hooked,
     mlp_is_square,
+    provisional_heads,
     split_buffers,
     unwrap_names,
     with_zero_biases,
@@ -43,6 +44,11 @@ _PAIRS = Need(
     "false",
 )
 _ATTENTION = re.compile(r"attn|attention|W_Q|W_K|q_proj|query|heads?\b", re.IGNORECASE)
+#: what PEFT calls the tensors of its adapters, and what they wrap
+_ADAPTER = re.compile(
+    r"(^|\.)(lora_\w+|base_layer|modules_to_save|ia3_l|oft_\w+|boft_\w+|hada_\w+|lokr_\w+|vera_\w+|"
+    r"prompt_embeddings|prompt_encoder)(\.|$)"
+)
 _SHOWN = 3  # tensors that a description lists
 
 
@@ -81,7 +87,14 @@ def convert(
     """
     if keys is not None and not (isinstance(keys, str) and keys in LAYOUTS):
         return _mapped(tensors, {}, keys, given, source)
-    parameters, buffers = split_buffers(unwrap_names(tensors))
+    adapters = [name for name in tensors if _ADAPTER.search(name)]
+    if adapters:
+        raise InputError(
+            f"{source} has {len(adapters)} tensors of an adapter ({adapters[0]}): merge it first, "
+            "model.merge_and_unload().save_pretrained(FOLDER), or give PEFT's own folder with its "
+            "adapter_config.json"
+        )
+    parameters, buffers = split_buffers(unwrap_names(tensors, source))
     keys = keys or find_layout(parameters)
     if keys is not None:
         return _mapped(parameters, buffers, keys, given, source)
@@ -133,7 +146,8 @@ def _from_bridge(
         phrases += ("norms, embeddings and positions without offsets or factors",)
     if mlp_is_square(parameters):
         phrases += ("square MLP matrices stored output-first, as nn.Linear does",)
-    hooked = bridge_to_hooked(parameters, int(given.get("n_heads", 1)), source)
+    n_heads = int(given.get("n_heads") or provisional_heads(parameters))
+    hooked = bridge_to_hooked(parameters, n_heads, source)
     return Converted("bridge_state_dict", hooked, buffers, phrases, needed)
 
 

@@ -121,7 +121,8 @@ class UnsaidError(InputError):
     """
 
     def __init__(self, reading: InferredConfig, needed: Mapping[str, Need], source: str):
-        unsettled = {"n_heads", "d_head", "attn_scale"} if "n_heads" in needed else set()
+        of_heads = {"n_heads", "d_head", "n_key_value_heads", "attn_scale"}
+        unsettled = of_heads if "n_heads" in needed else set()
         self.known = {n: v for n, v in reading.known.items() if n not in unsettled}
         self.needed = dict(needed)
         if "normalization_type" not in reading.known:

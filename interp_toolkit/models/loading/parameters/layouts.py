@@ -28,7 +28,12 @@ from interp_toolkit.models.loading.parameters.key_rules import (
     read_layout,
     rename,
 )
-from interp_toolkit.models.loading.parameters.names import is_hooked, with_zero_biases, within_block
+from interp_toolkit.models.loading.parameters.names import (
+    is_hooked,
+    with_zero_biases,
+    within_block,
+    without_prefix,
+)
 
 _BLOCK = "blocks.{layer}."
 _QKV = tuple(f"{_BLOCK}attn.W_{part}" for part in "QKV")
@@ -216,7 +221,7 @@ def _without_prefix(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Without what stands before GPT-2's embedding (`transformer.`, `backbone.`)."""
     found = next((name for name in tensors if name.endswith(f".{_ANCHOR}")), "")
     prefix = found.removesuffix(_ANCHOR)
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items()}
+    return {without_prefix(name, prefix): tensor for name, tensor in tensors.items()}
 
 
 def _fits_any(tensors: Mapping[str, Tensor], name: str) -> bool:

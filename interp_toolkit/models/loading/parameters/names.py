@@ -9,6 +9,7 @@ names.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 
@@ -20,8 +21,14 @@ from interp_toolkit.errors import InputError
 
 Tensors = dict[str, Tensor]
 
-#: what data-parallel training, torch.compile and Lightning put before every name
-_WRAPPERS = ("module.", "_orig_mod.", "model.")
+#: words of wrappers (parallel training, torch.compile, checkpointing), wherever they stand
+_WRAPPERS = re.compile(
+    r"(?<![^.])(module|_orig_mod|_forward_module|_(fsdp|checkpoint)_wrapped_module)\."
+)
+#: where a model begins behind a prefix (`model.`, `net.`, `ema_model.`), which is the first group
+_PREFIXED = re.compile(
+    r"(.*\.)?(embed\.(W_E|weight)|blocks\.\d+\.(attn|mlp|ln\d)\..+|transformer\.wte\.weight)"
+)
 _BUFFERS = re.compile(r"\.attn\.(mask|IGNORE|rotary_sin|rotary_cos)$")
 _BLOCK = re.compile(r"^blocks\.(\d+)\.")
 _ATTENTION = {"q": "Q", "k": "K", "v": "V"}
@@ -39,15 +46,40 @@ _FOREIGN = {
 }
 
 
-def unwrap_names(tensors: Mapping[str, Tensor]) -> Tensors:
-    """The tensors without the prefixes that training wrappers put before every name."""
-    named = dict(tensors)
-    while named:
-        prefix = next((p for p in _WRAPPERS if all(n.startswith(p) for n in named)), None)
-        if prefix is None:
-            break
-        named = {name.removeprefix(prefix): tensor for name, tensor in named.items()}
-    return named
+def unwrap_names(tensors: Mapping[str, Tensor], source: str) -> Tensors:
+    """The tensors without the words that wrappers put into names, and without a model's prefix.
+
+    Raises InputError where two names become one, or several models have a prefix each.
+    """
+    named: Tensors = {}
+    for name, tensor in tensors.items():
+        short = _WRAPPERS.sub("", name)
+        if short in named:
+            raise InputError(f"{source} has {short} twice, once as {name}: leave one out, --ignore")
+        named[short] = tensor
+    prefixes = {match[1] or "" for name in named if (match := _PREFIXED.fullmatch(name))}
+    if "" in prefixes or not prefixes:
+        return named
+    if len(prefixes) > 1:
+        first, second, *_ = sorted(prefixes)
+        raise InputError(
+            f"{source} has {len(prefixes)} sets of blocks or embeddings, under {first} and {second}"
+            f": leave out all but one, for example --ignore '{second}*'"
+        )
+    prefix = prefixes.pop()
+    return {without_prefix(name, prefix): tensor for name, tensor in named.items()}
+
+
+def without_prefix(name: str, prefix: str) -> str:
+    """The name without a prefix, or without as many of its first words as the name begins with.
+
+    Examples:
+        >>> without_prefix("base_model.model.lm_head.weight", "base_model.model.transformer.")
+        'lm_head.weight'
+    """
+    while prefix and not name.startswith(prefix):
+        prefix = prefix[: prefix[:-1].rfind(".") + 1]
+    return name.removeprefix(prefix)
 
 
 def split_buffers(tensors: Mapping[str, Tensor]) -> tuple[Tensors, Tensors]:
@@ -59,8 +91,9 @@ def split_buffers(tensors: Mapping[str, Tensor]) -> tuple[Tensors, Tensors]:
 def is_bridge(names: Iterable[str]) -> bool:
     """Whether these are the names of a `TransformerBridge.state_dict()`."""
     found = set(names)
-    whole = {"embed.weight", "unembed.weight"} <= found
-    return whole or any(re.search(r"^blocks\.\d+\.attn\.q\.weight$", name) for name in found)
+    attention = {within_block(name) for name in found if within_block(name).startswith("attn.")}
+    whole = {"embed.weight", "unembed.weight"} <= found and not attention
+    return whole or "attn.q.weight" in attention
 
 
 def is_hooked(names: Iterable[str]) -> bool:
@@ -77,6 +110,13 @@ def block_number(name: str) -> int | None:
 def within_block(name: str) -> str:
     """The name without `blocks.N.`: what the tensor is called in its block."""
     return _BLOCK.sub("", name)
+
+
+def provisional_heads(tensors: Mapping[str, Tensor]) -> int:
+    """A number of heads that divides queries and keys, until the right one is given."""
+    rows = [t.shape[0] for n, t in tensors.items() if n.endswith("attn.q.weight") and t.ndim]
+    rows += [t.shape[0] for n, t in tensors.items() if n.endswith("attn.k.weight") and t.ndim]
+    return max(rows, default=1) // max(math.gcd(*rows), 1) or 1
 
 
 def bridge_to_hooked(tensors: Mapping[str, Tensor], n_heads: int, source: str) -> Tensors:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 
@@ -14,6 +15,11 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 
+#: what a `Transformer` of some configuration has
+_KNOWN = re.compile(
+    r"embed\.W_E|pos_embed\.W_pos|unembed\.[Wb]_U|ln_final\.[wb]|blocks\.\d+\.(ln[12]\.[wb]|"
+    r"attn\._?[Wb]_[QKVO]|attn\.mixing|mlp\.[Wb]_(in|out|gate))"
+)
 _NAMED = 3  # how many tensors a message names before it counts the rest
 
 
@@ -28,10 +34,32 @@ def build_transformer(
     with torch.device("meta"):  # the model's names and shapes, without any memory
         model = Transformer(config, init_weights=False)
     _check_shapes({name: t.shape for name, t in model.state_dict().items()}, tensors, source)
+    check_floating(tensors, source)
     weights = {name: t.to(device, config.dtype, copy=True) for name, t in tensors.items()}
     model.load_state_dict(weights, strict=True, assign=True)
     model.eval()
     return model
+
+
+def check_floating(tensors: Mapping[str, Tensor], source: str) -> None:
+    """Raise InputError for weights of whole numbers or booleans: quantized ones, or no weights."""
+    whole = {name: t.dtype for name, t in tensors.items() if not t.is_floating_point()}
+    if whole:
+        kinds = ", ".join(sorted({str(dtype).removeprefix("torch.") for dtype in whole.values()}))
+        raise InputError(
+            f"{source} has weights of {kinds}: {first_few(list(whole))}. Save them as the floating-"
+            "point numbers that the model computes with (dequantized), or leave them out: --ignore"
+        )
+
+
+def check_known(names: Iterable[str], source: str) -> None:
+    """Raise InputError for names that no transformer here has, whatever its configuration."""
+    strange = [name for name in names if not _KNOWN.fullmatch(name)]
+    if strange:
+        raise InputError(
+            f"{source} does not fit the model: it has no use for {first_few(strange)} "
+            f"(leave out: --ignore '{strange[0]}'; or name its tensors: --keys FILE.json)"
+        )
 
 
 def check_finite(tensors: Iterable[tuple[str, Tensor]], source: str) -> None:

@@ -1,0 +1,144 @@
+"""Adapters of PEFT (LoRA and its kind) in a folder: merged into the weights that they change.
+
+An adapter stands alone in its folder, which names the base model, or beside the base model's
+weights. The library `peft` merges it; where that is not installed, the folder is refused, since
+the base model alone is another model.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from interp_toolkit.errors import InputError
+from interp_toolkit.files import read_json
+from interp_toolkit.models.loading.parameters.strict import first_few
+from interp_toolkit.models.loading.quietly import offline, one_line
+
+_CONFIG = "adapter_config.json"
+_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """An adapter and the model that it changes.
+
+    Attributes:
+        folder: of the adapter.
+        base: the folder of the model that it changes; the same where both stand together.
+        kind: as PEFT calls it, such as `LORA`.
+    """
+
+    folder: Path
+    base: Path
+    kind: str
+
+    @property
+    def note(self) -> str:
+        """What was done, for the model's record."""
+        where = "the weights beside it" if self.base == self.folder else f"{self.base}"
+        return f"the {self.kind} adapter of the folder is merged into {where}"
+
+
+def find_adapter(folder: Path) -> Adapter | None:
+    """The adapter in a folder, None where there is none.
+
+    Raises InputError where it is not whole, its base model is not on this machine, or `peft`,
+    which merges it, is not installed.
+    """
+    weights = [name for name in _WEIGHTS if (folder / name).is_file()]
+    if not (folder / _CONFIG).is_file():
+        if weights:
+            raise InputError(f"{folder} has {weights[0]} without its {_CONFIG}: add that file")
+        return None
+    config = read_json(folder / _CONFIG, str(folder / _CONFIG))
+    if not isinstance(config, Mapping) or not weights:
+        lack = f"no {_WEIGHTS[0]} beside it" if isinstance(config, Mapping) else "no JSON object"
+        raise InputError(
+            f"{folder} has {_CONFIG} and {lack}: complete the adapter, or remove the file"
+        )
+    kind, base = str(config.get("peft_type")), _base(folder, config)
+    if find_spec("peft") is None:
+        raise InputError(
+            f"{folder} is a {kind} adapter, merged with peft (pip install 'interp-toolkit[peft]'), "
+            "or by you: peft.AutoPeftModelForCausalLM.from_pretrained(FOLDER)"
+            ".merge_and_unload().save_pretrained(MERGED)"
+        )
+    return Adapter(folder, base, kind)
+
+
+def _base(folder: Path, config: Mapping[str, Any]) -> Path:
+    own = [*folder.glob("model*.safetensors"), *folder.glob("pytorch_model*.bin")]
+    if own and (folder / "config.json").is_file():
+        return folder
+    name = str(config.get("base_model_name_or_path") or "")
+    for path in (Path(name).expanduser(), folder / name):
+        if name and path != folder and (path / "config.json").is_file():
+            return path
+    from huggingface_hub import snapshot_download
+
+    try:
+        with offline():
+            return Path(snapshot_download(name, local_files_only=True))
+    except Exception as error:  # not in the cache, or no name of the hub's
+        raise InputError(
+            f"{folder} is an adapter to {name[:60]!r}, which is not on this machine: download that "
+            f"model, and name its folder as base_model_name_or_path in {_CONFIG}"
+        ) from error
+
+
+@contextmanager
+def without_adapter(adapter: Adapter | None, folder: Path) -> Iterator[Path]:
+    """The folder to load the base model from; transformers would apply an adapter in it itself."""
+    if adapter is None or adapter.base != folder:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory() as links:
+        for file in folder.iterdir():
+            if file.name != _CONFIG and file.name not in _WEIGHTS:
+                (Path(links) / file.name).symlink_to(file.resolve())
+        yield Path(links)
+
+
+def merged(model: Any, adapter: Adapter) -> Any:
+    """The model with the adapter's changes in its own weights.
+
+    Raises InputError where tensors of the adapter find no place, places find no tensor, or its
+    kind changes more than weights.
+    """
+    import peft
+
+    try:
+        adapted = peft.PeftModel.from_pretrained(model, str(adapter.folder), is_trainable=False)
+        expected = set(peft.get_peft_model_state_dict(adapted, save_embedding_layers=False))
+        saved = _names(adapter.folder)
+        for what, names in (("lacks", expected - saved), ("has no use for", saved - expected)):
+            if names:
+                raise InputError(
+                    f"{adapter.folder}: the adapter does not fit {adapter.base}: it {what} "
+                    f"{first_few(sorted(names))}"
+                )
+        return adapted.merge_and_unload(safe_merge=True)
+    except InputError:
+        raise
+    except Exception as error:  # whatever peft raises on a damaged adapter, or one without a merge
+        raise InputError(
+            f"{adapter.folder}: its {adapter.kind} adapter cannot be merged into {adapter.base}: "
+            f"{one_line(error)[:150]}"
+        ) from error
+
+
+def _names(folder: Path) -> set[str]:
+    import torch
+    from safetensors import safe_open
+
+    whole, pickled = (folder / name for name in _WEIGHTS)
+    if whole.is_file():
+        with safe_open(whole, framework="pt") as file:
+            return set(file.keys())
+    return set(torch.load(pickled, map_location="cpu", weights_only=True))

@@ -1,0 +1,145 @@
+"""Tables in the formats and under the column names of published data sets."""
+
+import csv
+import io
+import json
+
+import pytest
+
+from interp_toolkit import InputError
+from interp_toolkit.data import read_data
+from interp_toolkit.data.files import check_header
+
+RECORDS = [
+    {"clean": "a b c", "corrupted": "a d c", "answer": " b", "wrong": " d", "short": True},
+    {"clean": "b c d", "corrupted": "b a d", "answer": " c", "wrong": " a", "short": False},
+]
+OF_IDS = [
+    {"tokens": [1, 2, 3], "answer": 2, "wrong": 4, "position": 1},
+    {"tokens": [2, 3, 4], "answer": 3, "wrong": 1, "position": 2},
+]
+
+
+def ids(text):
+    """A tokenizer of whole words, which share one id with and without a space before them."""
+    return [sum(map(ord, word)) for word in text.split()]
+
+
+def separated(records, delimiter):
+    text = io.StringIO()
+    writer = csv.DictWriter(text, records[0], delimiter=delimiter)
+    writer.writeheader()
+    writer.writerows(
+        {k: json.dumps(v) if isinstance(v, list) else v for k, v in r.items()} for r in records
+    )
+    return text.getvalue()
+
+
+FORMATS = {
+    ".csv": lambda records: "\ufeff" + separated(records, ","),
+    ".tsv": lambda records: separated(records, "\t"),
+    ".json": json.dumps,
+    "lists.json": lambda records: json.dumps({k: [r[k] for r in records] for k in records[0]}),
+}
+
+
+def saved(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("records", [RECORDS, OF_IDS], ids=["words", "ids"])
+@pytest.mark.parametrize("ending", FORMATS)
+def test_a_table_gives_what_its_records_give_as_jsonl(tmp_path, ending, records):
+    lines = saved(tmp_path / "data.jsonl", "\n".join(map(json.dumps, records)))
+    data = read_data(saved(tmp_path / f"data{ending}", FORMATS[ending](records)), ids)
+    assert data.digest() == read_data(lines, ids).digest()
+    assert data.names == read_data(lines, ids).names
+
+
+def only(path, records):
+    """The one prompt's ids, answer and wrong answer, and what was reported."""
+    data = read_data(saved(path, "\n".join(map(json.dumps, records))), ids)
+    return data.tokens[0].tolist(), data.answers[0].tolist(), data.wrong[0].tolist(), data.source
+
+
+PUBLISHED = {
+    "IOI": {"text": "Ann and Bob met. Bob thanked Ann", "IO": "Ann", "S": "Bob", "template": "ABB"},
+    "CounterFact": {
+        "requested_rewrite": {
+            "prompt": "{} met Bob. Bob thanked",
+            "subject": "Ann and",
+            "target_true": {"str": "Ann"},
+            "target_new": {"str": "Bob"},
+        }
+    },
+    "CounterFact, flat": {
+        "prompt": "Ann and met Bob. Bob thanked",
+        "target_true": " Ann",
+        "target_false": " Bob",
+        "relation_id": "P27",
+    },
+    "BLiMP": {
+        "sentence_good": "Ann and met Bob. Bob thanked Ann here",
+        "sentence_bad": "Ann and met Bob. Bob thanked Bob here",
+        "UID": "made_here",
+    },
+    "TruthfulQA": {
+        "Question": "Ann and met Bob. Bob thanked",
+        "Best Answer": "Ann was thanked",
+        "Incorrect Answers": "Bob was; nobody was",
+    },
+    "greater-than": {
+        "prompt": "Ann and met Bob. Bob thanked",
+        "corrupted_prompt": "Ann and met Bob. Ann thanked",
+        "correct": "Ann",
+        "incorrect": "Bob",
+    },
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_columns_of_published_data_sets_are_recognized(tmp_path, name):
+    prompt, answer, wrong, source = only(tmp_path / "data.jsonl", [PUBLISHED[name]])
+    text = "Ann and Bob met. Bob thanked" if name == "IOI" else "Ann and met Bob. Bob thanked"
+    assert (prompt, answer, wrong) == (ids(text), ids("Ann"), ids("Bob"))
+    assert "as answer" in source
+
+
+def test_a_feature_under_such_a_name_stays_a_feature(tmp_path):
+    records = [{"text": "a b", "correct": True}, {"text": "b a", "correct": False}]
+    data = read_data(saved(tmp_path / "data.json", json.dumps(records)), ids)
+    assert (data.names, data.answers) == (("correct",), None)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("data.csv", "body,answer\na,b\n", "no column 'tokens' or 'text'.*it has body, answer"),
+        ("data.csv", "text,wrong\na,b\n", "'wrong' and no 'answer'"),
+        ("data.csv", "text,answer\na,b\na\n", "row 2 has 1 cells, the header has 2"),
+        ("data.csv", "text,text\na,b\n", "two columns have the same name"),
+        ("data.csv", 'text\n"a\n', "this is no table"),
+        ("data.tsv", "text\n", "no rows below the header"),
+        ("data.json", "[1, 2]", "a list of records, or a record of lists"),
+        ("data.json", '{"text": ["a"], "answer": []}', "'answer' has 0 values, 'text' has 1"),
+        ("data.json", "[{]", "it is no JSON"),
+        ("data.json", '[{"text": "a"}, {"body": "a"}]', "record 2 has no 'text'"),
+        ("data.jsonl", '{"tokens": [1], "a": true}', "there is no feature 'b'"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_its_header(tmp_path, name, text, message):
+    path = saved(tmp_path / name, text)
+    with pytest.raises(InputError, match=message) as refused:
+        check_header(path, ["b"] if "feature" in message else None)
+    assert len(str(refused.value)) <= 300
+
+
+def test_prompts_longer_than_the_context_are_left_out_and_counted(tmp_path):
+    records = [{"tokens": [1, 2], "answer": 3}, {"tokens": [1, 2, 3], "answer": 4}]
+    data = read_data(saved(tmp_path / "data.json", json.dumps([*records, records[0]])))
+    short = data.within_context(2)
+    assert [row.tolist() for row in short.tokens] == [[1, 2], [1, 2]]
+    assert short.answers.tolist() == [[3], [3]]
+    assert "1 of 3 prompts left out: longer than 2 tokens" in short.source
+    assert data.within_context(1) is data

@@ -1,0 +1,62 @@
+"""Models that are no stack of layers over tokens are refused by name; contexts are the model's."""
+
+import pytest
+import torch
+import transformers
+
+import interp_toolkit as it
+from tests.helpers.huggingface_files import save_quietly
+
+OTHERS = {
+    "T5ForConditionalGeneration": (
+        "T5Config",
+        {"vocab_size": 32, "d_model": 16, "d_kv": 4, "d_ff": 24, "num_layers": 2, "num_heads": 4},
+    ),
+    "BartForConditionalGeneration": (
+        "BartConfig",
+        {"vocab_size": 32, "d_model": 16, "encoder_layers": 1, "decoder_layers": 1}
+        | {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "encoder_ffn_dim": 24}
+        | {"decoder_ffn_dim": 24, "max_position_embeddings": 32},
+    ),
+    "ViTForImageClassification": (
+        "ViTConfig",
+        {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 4}
+        | {"intermediate_size": 24, "image_size": 8, "patch_size": 4},
+    ),
+}
+
+
+def made(name):
+    config, sizes = OTHERS[name]
+    return getattr(transformers, name)(getattr(transformers, config)(**sizes)).eval()
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_folder_of_another_kind_of_model_is_refused_by_name(tmp_path, name):
+    save_quietly(made(name), tmp_path / "saved")
+    with pytest.raises(it.InputError, match=rf"{name}.*the toolkit reads models of"):
+        it.load(tmp_path / "saved")
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_bridge_to_another_kind_of_model_is_refused_by_name(name):
+    from transformer_lens.model_bridge.sources import build_bridge_from_module
+
+    model = made(name)
+    bridge = build_bridge_from_module(model, name, hf_config=model.config, model_name="tiny")
+    for call in (lambda: it.analyze(bridge, "heads"), lambda: it.doctor(bridge)):
+        with pytest.raises(it.InputError, match=rf"{name}.*the toolkit reads models of"):
+            call()
+
+
+def test_mpt_has_the_context_of_its_configuration(tmp_path):
+    torch.manual_seed(0)
+    sizes = {"vocab_size": 32, "d_model": 16, "n_layers": 2, "n_heads": 4, "max_seq_len": 40}
+    model = transformers.MptForCausalLM(transformers.MptConfig(**sizes)).eval()
+    save_quietly(model, tmp_path / "saved")
+    bridge = it.load(tmp_path / "saved")
+    assert bridge.cfg.n_ctx == 40
+    tokens = torch.arange(40)[None] % 32
+    with torch.no_grad():
+        assert torch.allclose(bridge(tokens), model(tokens).logits, atol=1e-5)
+    assert it.analyze(bridge, "collapse").headline
