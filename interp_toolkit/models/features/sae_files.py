@@ -1,9 +1,10 @@
 """Sparse autoencoders as SAELens saves them: a folder of `cfg.json` and `sae_weights.safetensors`.
 
-The folder is read and checked here, so that whatever does not fit is one line. Where SAELens is
-installed its own `SAE.load_from_disk` computes the latents; elsewhere (it does not yet run on
-TransformerLens 4) the formulas of `sae` do, which the tests hold against it. Both the settings of
-SAELens 6 and the older, flat ones are understood.
+Of a transcoder the encoder is read; folders of other libraries: see `sae_layouts`. What is in the
+folder is checked here, so that whatever does not fit is one line. Where SAELens is installed its
+own `SAE.load_from_disk` computes the latents; elsewhere (it does not yet run on TransformerLens 4)
+the formulas of `sae` do, which the tests hold against it. Both the settings of SAELens 6 and the
+older, flat ones are understood.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from torch import Tensor
 from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.files import read_whole_text
 from interp_toolkit.models.features.sae import SparseAutoencoder
+from interp_toolkit.models.features.sae_layouts import other_layout
 from interp_toolkit.models.loading.formats.files import read_file, sha256
 from interp_toolkit.models.loading.parameters.strict import check_finite, first_few
 from interp_toolkit.models.transformer.config import DTYPES
@@ -39,6 +41,12 @@ _NORMALISATIONS = ("none", "layer_norm", "constant_norm_rescale")
 #: scalings that SAELens folds into the weights when training ends
 _FOLDED = ("expected_average_only_in", "covariance_whitening")
 _MATRICES = ("W_enc", "W_dec", "b_dec")
+_TRANSCODERS = {
+    "transcoder": "standard",
+    "skip_transcoder": "standard",
+    "jumprelu_transcoder": "jumprelu",
+    "jumprelu_skip_transcoder": "jumprelu",
+}
 
 
 def read_sae(
@@ -50,7 +58,7 @@ def read_sae(
     """The sparse autoencoder in a folder.
 
     Args:
-        folder: with `cfg.json` and `sae_weights.safetensors`.
+        folder: with `cfg.json` and `sae_weights.safetensors`, or as `sae_layouts` has them.
         device: where to put it.
         through: who computes latents: "saelens", or "files" (this package); None: SAELens where it
             can be imported.
@@ -64,9 +72,19 @@ def read_sae(
     except RuntimeError as error:  # ~ of somebody unknown
         raise InputError(f"{str(folder)[:200]} cannot be looked up: {error}") from error
     _check_folder(path)
-    settings = _settings(path)
-    sae = _from_files(path, settings, torch.device(device))
-    loader = None if through == "files" else _saelens()
+    layout = other_layout(path)
+    if layout is not None and through == "saelens":
+        raise InputError(f"{path} is not an SAE as SAELens saves it; leave `through` out")
+    if layout is None:
+        _check_names(path)
+        settings, weights = _settings(path), path / WEIGHTS
+        tensors = _read_tensors(weights)
+    else:
+        settings, weights, tensors = dict(layout.settings), layout.weights, dict(layout.tensors)
+        _check_settings(path, settings)
+    sae = _from_files(path, settings, weights, tensors, torch.device(device))
+    own = layout is None and not settings.get("transcoder")
+    loader = _saelens() if own and through != "files" else None
     if loader is None:
         if through == "saelens":
             raise InputError("SAELens cannot be imported: install it with pip install sae-lens")
@@ -84,9 +102,15 @@ def _check_folder(path: Path) -> None:
             raise InputError(f"{path} is no folder; give the folder of an SAE")
     except OSError as error:
         raise InputError(f"{path} cannot be looked up: {error.strerror}") from error
+
+
+def _check_names(path: Path) -> None:
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
-            raise InputError(f"{path} is no folder of an SAE as SAELens saves it: it has no {name}")
+            raise InputError(
+                f"{path} is no folder of an SAE as SAELens saves it: it has no {name}; nor of "
+                "sparsify, dictionary_learning or Gemma Scope"
+            )
 
 
 def _settings(path: Path) -> dict[str, Any]:
@@ -101,6 +125,10 @@ def _settings(path: Path) -> dict[str, Any]:
     if not isinstance(found, dict) or not isinstance(found.get("metadata") or {}, dict):
         raise InputError(f"{file} must hold one JSON object of settings")
     settings = {**found, **(found.get("metadata") or {}), "architecture": _architecture(found)}
+    if (kind := str(settings["architecture"])) in _TRANSCODERS:  # b_dec is of what it writes
+        settings["transcoder"] = True
+        settings["architecture"] = _TRANSCODERS[kind]
+        settings["apply_b_dec_to_input"] = False
     settings["hook_name"] = settings.get("hook_name") or settings.get("hook_point")
     if isinstance(settings.get("normalize_activations"), bool):
         settings["normalize_activations"] = (
@@ -151,11 +179,16 @@ def _check_settings(path: Path, settings: Mapping[str, Any]) -> None:
             raise InputError(f"{path}: {name} is {settings[name]!r}, which is no {kind.__name__}")
 
 
-def _from_files(path: Path, settings: Mapping[str, Any], device: torch.device) -> SparseAutoencoder:
-    weights = path / WEIGHTS
+def _from_files(
+    path: Path,
+    settings: Mapping[str, Any],
+    weights: Path,
+    tensors: dict[str, Tensor],
+    device: torch.device,
+) -> SparseAutoencoder:
     dtype = DTYPES[str(settings.get("dtype", "float32")).removeprefix("torch.")]
     architecture = settings["architecture"]
-    tensors = _tensors(weights, architecture)
+    _check_tensors(tensors, weights, architecture)
     tensors = {name: tensor.to(device, dtype) for name, tensor in tensors.items()}
     d_in, n_latents = tensors["W_enc"].shape
     for name, size in (("d_in", d_in), ("d_sae", n_latents)):
@@ -178,14 +211,20 @@ def _from_files(path: Path, settings: Mapping[str, Any], device: torch.device) -
     )
 
 
-def _tensors(file: Path, architecture: str) -> dict[str, Tensor]:
-    """The weights, by name, all there, of the right shapes and finite."""
+def _read_tensors(file: Path) -> dict[str, Tensor]:
+    """The weights of SAELens's file, by name."""
     found = read_file(file).data
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
         raise InputError(f"{file} holds no weights of an SAE")
     scaling = found.pop("scaling_factor", None)
     if scaling is not None and not bool((scaling == 1).all()):
         raise InputError(f"{file} has a fine-tuning scale, which SAELens 6 no longer applies")
+    found.pop("W_skip", None)  # from a transcoder's input to its output, past the latents
+    return found
+
+
+def _check_tensors(found: Mapping[str, Tensor], file: Path, architecture: str) -> None:
+    """Raise InputError where weights are missing, of a wrong shape or not finite."""
     names = (*_MATRICES, *_VECTORS[architecture])
     missing = [name for name in names if name not in found]
     extra = [name for name in found if name not in names]
@@ -206,7 +245,6 @@ def _tensors(file: Path, architecture: str) -> dict[str, Tensor]:
                 f"not {shape} of floating-point numbers"
             )
     check_finite(found.items(), str(file))
-    return found
 
 
 def _k(path: Path, settings: Mapping[str, Any], n_latents: int) -> int:

@@ -187,7 +187,7 @@ def test_one_head_alone(sae_folder):
             {},
             "the architecture 'matching_pursuit' is not read here; known: sta",
         ),
-        ("transcoder", {}, "the architecture 'transcoder' is not read here"),
+        ("temporal", {}, "the architecture 'temporal' is not read here"),
         ("standard", {"activation_fn": "tanh-relu"}, "'standard with tanh-relu' is not read here"),
         ("standard", {"normalize_activations": "expected_average_only_in"}, "is not folded into"),
         ("standard", {"normalize_activations": True}, "is not folded into the weights"),

@@ -24,6 +24,7 @@ from interp_toolkit.boolean_functions import Epsilon, epsilon
 from interp_toolkit.data.composites import all_composites, count_composites
 from interp_toolkit.errors import InputError
 from interp_toolkit.formatting import Brief
+from interp_toolkit.models.running.forward import run
 from interp_toolkit.models.transformer.config import TransformerConfig
 from interp_toolkit.models.transformer.transformer import Transformer
 from interp_toolkit.toys.superposition.layers.boolean_readoffs import FunctionReadoffs
@@ -142,10 +143,9 @@ class UniversalKeys(Brief):
         model = self.as_model(n_ctx=n_keys + 1)
         kept: list[Tensor] = []
         layer, head = HEAD
-        name = f"blocks.{layer}.attn.hook_pattern"
-        hook = (name, lambda pattern, hook: kept.append(pattern[:, head, -1]))
-        with torch.no_grad():
-            model.run_with_hooks(torch.from_numpy(tokens), fwd_hooks=[hook])
+        point = model.hook_dict[f"blocks.{layer}.attn.hook_pattern"]
+        hook = (point, lambda pattern, hook: kept.append(pattern[:, head, -1]))
+        run(model, torch.from_numpy(tokens), [hook])
         return np.asarray((kept[0].numpy() * right).sum(axis=1))
 
     @torch.no_grad()
