@@ -106,14 +106,14 @@ def partners(
     writers = list(dict.fromkeys((int(layer), int(h)) for layer, h in candidates))
     if not writers:
         return []
-    if composition is None:
-        composition = composition_scores(model, memory)
-    known = composition
     if most is not None:
+        known = composition_scores(model, memory) if composition is None else composition
         writers = sorted(writers, key=lambda at: -_score(known, at, head))[:most]
     found = path_effects(
         model, prompts, writers, head, task=task, value=False, memory=memory, progress=progress
     )
+    if composition is None:
+        composition = composition_scores(model, memory)
     drops = [estimate(drop) for drop in found.attention_drop]
     adjusted = holm(np.array([drop.p_value for drop in drops]))
     order = sorted(range(len(writers)), key=lambda i: -drops[i].mean)

@@ -113,7 +113,7 @@ def can_unembed_at(model: Model) -> bool:
 
 def run(
     model: Model, tokens: Int[Tensor, "batch pos"], hooks: Iterable[tuple[Any, Hook]] = ()
-) -> Float[Tensor, "batch pos d_vocab"] | None:
+) -> Float[Tensor, "batch place d_vocab"] | None:
     """The logits, with forward hooks on these hook points; None when a hook stopped the pass.
 
     Hooks are gone afterwards, whatever happened.
