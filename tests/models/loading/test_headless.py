@@ -63,8 +63,7 @@ def test_activations_are_those_of_transformers(folder, family):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_that_there_are_no_logits_is_said(folder, family):
     bridge = load(folder(family)[0])
-    (note,) = record_of(bridge).notes
-    assert "no head, so it has no logits" in note
+    assert any("no head, so it has no logits" in n for n in record_of(bridge).notes)
     with pytest.raises(InputError, match=f"this {family}Model has no head") as caught:
         bridge(TOKENS)
     assert "\n" not in str(caught.value)
