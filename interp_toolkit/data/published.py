@@ -27,6 +27,7 @@ _NAMES = {
     ),
 }
 _IDS = ("tokens", "clean", "corrupted", "position", "answer_position", "answer", "wrong")
+_WORDS = ("text", "clean", "corrupted", "answer", "wrong")
 _BOOLEANS = {"true": True, "false": False, "1": True, "0": False}
 
 
@@ -67,7 +68,7 @@ def cell_values(columns: Mapping[str, Sequence[str]]) -> Columns:
         numbers = name in ("tokens", "position", "answer_position") or (of_ids and name in _IDS)
         if numbers:
             read[name] = [_parsed(cell) for cell in cells]
-        elif all(cell.strip().lower() in _BOOLEANS for cell in cells):
+        elif name not in _WORDS and all(cell.strip().lower() in _BOOLEANS for cell in cells):
             read[name] = [_BOOLEANS[cell.strip().lower()] for cell in cells]
         else:
             read[name] = list(cells)

@@ -106,6 +106,15 @@ def test_columns_of_published_data_sets_are_recognized(tmp_path, name):
     assert "as answer" in source
 
 
+def test_answers_that_are_digits_in_words_stay_words(tmp_path):
+    path = tmp_path / "digits.csv"
+    path.write_text("text,answer,wrong,even\none,1,0,0\nnought,0,1,1\n")
+    data = read_data(path, ids)
+    assert data.answers.tolist() == [[ord("1")], [ord("0")]]
+    assert data.wrong.tolist() == [[ord("0")], [ord("1")]]
+    assert data.features.tolist() == [[False], [True]]
+
+
 def test_a_feature_under_such_a_name_stays_a_feature(tmp_path):
     records = [{"text": "a b", "correct": True}, {"text": "b a", "correct": False}]
     data = read_data(saved(tmp_path / "data.json", json.dumps(records)), ids)
