@@ -45,8 +45,8 @@ def require_effect(model: Model, marks: dict[str, Mark]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # TransformerLens 4 warns where this raises
         connected = _connected(model, {name: (points[name], mark) for name, mark in marks.items()})
-        for name in marks.keys() - connected:
-            if not _spoils(model, points[name], marks[name], plain):
+        for name, mark in marks.items():
+            if name not in connected and not _spoils(model, points[name], mark, plain):
                 raise InterventionError(
                     f"edits at {name} do not reach the output of this {type(model).__name__}; "
                     "heads can be edited at hook_z"
