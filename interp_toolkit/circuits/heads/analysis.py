@@ -20,6 +20,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Annotated, Any, Literal
 
@@ -90,7 +91,7 @@ CUT_ROWS = 64  # made rows that attention is cut on, at most
 LARGE = 1e11  # operations of a look at a large model: seconds on one core
 LARGE_SCORED, LARGE_LENGTH = 8, 64  # made prompts whose attention is scored, and their positions
 LARGE_ROWS = 16  # prompts of a large model that attention is knocked out on
-BUDGET = 28.0  # passes of as many prompts, for knockouts: of four kinds each two heads or so
+BUDGET = 28.0  # passes of as many prompts, for knockouts: of four kinds each a head or two
 LARGE_MEMBERS, LARGE_READERS = 4, 1  # as the numbers above, for a large model
 LARGE_PARTNERS = 12  # earlier heads whose path is cut, those with the most K-composition
 
@@ -176,16 +177,18 @@ def analyze(run: Run[Any], detectors: Sequence[Any] | None = None) -> HeadsFindi
     untested = QUICK if options.effort == "quick" else NO_TASK
     untested = untested if without_logits(model) is None else NO_LOGITS
     finding = partial(_finding, run, rows, scores, described)
-    if rows.task is None:
-        return finding(_look(run, rows, scores, described, large), untested)
     attention = _Looked(_judged(rows, scores, described, {}, None), [], None, None, ())
-    with run.early(finding(attention, FIRST_STAGE)):
+    shown = nullcontext() if rows.task is None else run.early(finding(attention, FIRST_STAGE))
+    with shown:
         looked = _look(run, rows, scores, described, large)
         ablations, ablation_notes = _ablate(run, looked, large)
         looked = dataclasses.replace(looked, heads=_with_ablations(looked.heads, ablations))
         readers, reader_notes = _readers(run, looked, large)
-        more = [*ablation_notes, *reader_notes]
-        return finding(looked, untested, ablations, readers, more)
+        progress("scores from weights alone")
+        from_weights, weight_notes = _from_weights(model)
+        progress("figures")
+        more = [*ablation_notes, *reader_notes, *weight_notes]
+        return finding(looked, untested, ablations, readers, from_weights, more)
 
 
 def _finding(
@@ -197,21 +200,17 @@ def _finding(
     untested: str,
     ablations: Ablations | None = None,
     readers: Sequence[Reader] = (),
+    from_weights: Sequence[Mapping[str, Any]] = (),
     more: Sequence[str] = (),
 ) -> HeadsFinding:
     model, data, options = run.model, run.data, run.options
-    from_weights, weight_notes = list[dict[str, Any]](), list[str]()
-    if untested is not FIRST_STAGE:
-        run.progress("scores from weights alone")
-        from_weights, weight_notes = _from_weights(model)
-        run.progress("figures")
     data_used = {
         "source": scores.prompts.source,
         "rows": len(scores.prompts),
         "sha256": digest_of_tokens(scores.prompts.tokens) if data is None else data.digest(),
     }
     settings = options.settings(detectors=[s.detector for s in scores.scores])
-    heads, notes = looked.heads, [*rows.notes, *scores.notes, *looked.notes, *more, *weight_notes]
+    heads, notes = looked.heads, [*rows.notes, *scores.notes, *looked.notes, *more]
     return HeadsFinding(
         headline=headline(heads, looked.home, untested),
         findings=findings(heads, readers, looked.groups, looked.home, untested),
@@ -289,7 +288,8 @@ def _rows(
         memory=options.memory,
         progress=progress,
         search=not quick,
-        **({"rows": LARGE_SCORED, "longest": LARGE_LENGTH} if large else {}),
+        rows=LARGE_SCORED if large else ROWS,
+        longest=LARGE_LENGTH if large else LONGEST,
     )
     if quick:
         return _Rows(prompts, None, tuple(n for n in (note, untested_note(model)) if n))

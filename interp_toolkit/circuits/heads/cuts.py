@@ -243,11 +243,15 @@ class Cutter:
 
     def home(self) -> AtHome:
         """What the whole model does on all rows; what later cuts need of the pass is kept."""
-        batches, room = self._batches(self.task.rows, self._numbers_kept(range(self._n_layers)))
+        rows, names = self.task.rows, [*self._entries, *self._parts]
+        try:
+            batches, room = self._batches(rows, self._numbers_kept(range(self._n_layers)))
+        except InputError:  # a row fits, and nothing that is kept of it
+            names, room = [], 0
+            batches = row_batches(self.model, self.task.prompts, rows, 0, self.memory)
         readings = []
         for batch in batches:
-            logits = self._run_whole(batch, [*self._entries, *self._parts])
-            readings.append(self.task.read(logits, batch))
+            readings.append(self.task.read(self._run_whole(batch, names), batch))
             self._trim(room)
         return self.task.at_home(np.concatenate(readings))
 
@@ -354,7 +358,7 @@ class Cutter:
         replaced = sorted(h.head for h in cut.output if h.layer == layer)
         stand_in = self._output(cut.way, layer, batch) if replaced else None
         values = self._donor_values(layer, batch) if heads and cut.way == "resample" else None
-        means = {head: self._mean_value(layer, head) for head in heads}
+        means = self._mean_values(layer) if heads and values is None else None
         seen = visible_pairs(*visibility(self.model, layer), self.task.prompts.n_pos)
         seen = seen.to(device_of(self.model))
 
@@ -379,7 +383,9 @@ class Cutter:
                     other = values[:, :, head * values.shape[2] // live.n_heads]
                     made = made + (pattern * where).to(z) @ other.to(z)
                 else:
-                    made = made + missing.to(z) * means[head].to(z)
+                    assert means is not None
+                    mean = means[head * len(means) // live.n_heads]
+                    made = made + missing.to(z) * mean.to(z)
                 changed = where.any(-1, keepdim=True)
                 edited[:, :, head] = torch.where(changed, made, z[:, :, head])
             return edited
@@ -394,11 +400,10 @@ class Cutter:
         z = self._unedited(batch, [name])[name]
         return ((self._total(name, layer) - z.double()) / (len(self.task.rows) - 1)).to(z)
 
-    def _mean_value(self, layer: int, head: int) -> Float[Tensor, " d_head"]:
-        """A head's mean value vector, over all rows and positions of the intact model."""
-        values = self._total(hook_v(layer), layer).sum(0)
-        own = values[head * len(values) // int(self.model.cfg.n_heads)]
-        return own / (len(self.task.rows) * self.task.prompts.n_pos)
+    def _mean_values(self, layer: int) -> Float[Tensor, "kv_head d_head"]:
+        """Each mean value vector of a layer, over all rows and positions of the intact model."""
+        total = self._total(hook_v(layer), layer)
+        return total.sum(0) / (len(self.task.rows) * self.task.prompts.n_pos)
 
     def _donor_values(
         self, layer: int, batch: Int[Tensor, " batch"]

@@ -495,8 +495,6 @@ def group_effects(
     knockouts = Knockouts(cutter, detector, heads, home, lambda lost: home.fraction(lost, coverage))
     found: list[MemberEffect] = []
     for n_rows in looks:
-        if found and cutter.rows_run >= until:
-            break
         knockouts.rows = n_rows
         found = knockouts.members(members, until)
         if not any(member.is_open for member in found):
@@ -507,10 +505,12 @@ def group_effects(
         word = found[0].word  # its output may contradict what its attention costs
     elif material and not any(matters(m.word) for m in found):
         found = [_only_together(m) for m in found]
-    whole = material and math.isinf(until)  # what is said of the group beside its effect
-    structure, smallest = knockouts.structure(found) if whole else ("none", [])
-    control: Effect = {}
-    if whole:
+    structure: Structure = "none"
+    smallest, control = list[Head](), dict[str, Share]()
+    specific: bool | None = None if material else False
+    if material and math.isinf(until):  # what is said of the group beside its effect
+        structure, smallest = knockouts.structure(found)
+        specific = knockouts.specific(knockouts.all)
         intact, *elsewhere = knockouts.values(
             [INTACT, *(Cut(knockouts.all, detector, way, control=True) for way in WAYS)]
         )
@@ -522,7 +522,7 @@ def group_effects(
         heads=list(heads),
         joint=joint,
         control=control,
-        specific=None if material and not whole else whole and knockouts.specific(knockouts.all),
+        specific=specific,
         material=material,
         word=word,
         structure=structure,

@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from interp_toolkit.circuits.behaviour.advantage import row_batches
 from interp_toolkit.circuits.behaviour.prompts import repeated_prompts
 from interp_toolkit.circuits.behaviour.task import task_of
 from interp_toolkit.circuits.heads.controls import targets_of
@@ -21,7 +22,8 @@ from interp_toolkit.circuits.heads.cuts import (
     as_much_elsewhere,
 )
 from interp_toolkit.circuits.heads.detectors import as_detector
-from interp_toolkit.errors import InterventionError
+from interp_toolkit.circuits.heads.rule import group_effects
+from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.memory import parse_memory
 from interp_toolkit.models.running.restart import can_restart, entry, run_from
@@ -216,3 +218,43 @@ def test_the_control_takes_as_much_from_elsewhere_or_all_there_is(case, seed):
     asked = targets.any(-1)
     assert bool((got[asked] >= torch.minimum(wanted, all_others)[asked] - 1e-12).all())
     assert not taken[~asked].any()
+
+
+def test_what_is_measured_first_takes_no_more_memory_than_a_pass():
+    """So much that a row fits and nothing can be kept of it, as before any knockout."""
+    model = induction_gqa()
+    whole = cutter_of(model, rows=6)
+    task, enough = whole.task, None
+    for memory in range(10_000, 2_000_000, 10_000):
+        try:
+            row_batches(model, task.prompts, task.rows, 0, memory)
+        except InputError:
+            continue
+        enough = memory
+        break
+    tight = cutter_of(model, rows=6, memory=enough)
+    assert tight.home().value == whole.home().value
+
+
+def test_on_a_budget_the_head_that_costs_most_is_knocked_out_first():
+    """However the heads are listed; of a group no more is tested than one head and its effect."""
+    model = induction_gqa()
+    cutter = cutter_of(model, rows=8)
+    home, intact = cutter.home(), cutter.readings([INTACT], cutter.task.rows)
+    cuts = {
+        at: Cut(frozenset([at]), "previous-token") for at in (Head(0, 0), Head(0, 1), Head(1, 2))
+    }
+    losses = {
+        head: float((intact[INTACT] - cutter.readings([cut], cutter.task.rows)[cut])[:, 0].mean())
+        for head, cut in cuts.items()
+    }
+    first = max(losses, key=losses.__getitem__)
+    last = min(losses, key=losses.__getitem__)
+    assert losses[first] > 10 * abs(losses[last])
+    for listed in ([first, last], [last, first]):
+        group = group_effects(cutter, "previous-token", listed, home, until=0.0)
+        assert [member.head for member in group.members] == [first]
+        assert group.specific is None
+        assert (group.structure, group.control) == ("none", {})
+    whole = group_effects(cutter, "previous-token", [last, first], home)
+    assert {member.head for member in whole.members} == {first, last}
