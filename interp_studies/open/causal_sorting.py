@@ -145,70 +145,61 @@ FEW = 0.001  # of hard lists, wrong
 
 #: what would overturn a claim about a ratio
 RATIO = "other seeds, steps or rates of the same optimiser"
+
+
+def _ratio(measure: tuple[Key, Key], claim: str, **given: Any) -> Claim:
+    """A claim about the first way's loss over the second's."""
+    return Claim(measure, claim, overturned_by=RATIO, factor=True, **given)
+
+
 #: ratios of losses, made on the seeds 0 and 1. AdamW takes a share of the rate off each weight,
 #: 1e-4 of it, which in a run comes to 0.05 %: it is Adam without decay but for that, hence the two
 #: checks
 RATIOS = [
-    Claim(
+    _ratio(
         (("causal", "adam", "low"), ("causal", "adam", "high")),
         f"causal, Adam: the loss at low rates is more than {LITTLE:g} × that at high ones",
         above=LITTLE,
-        overturned_by=RATIO,
-        factor=True,
     ),
-    Claim(
+    _ratio(
         (("causal", "adam", "high"), ("causal", "adamw", "high")),
         f"causal, high rates: Adam's loss is more than {SOME:g} × AdamW's",
         above=SOME,
-        overturned_by=RATIO,
-        factor=True,
     ),
-    Claim(
+    _ratio(
         (("causal", "adam, no decay", "high"), ("causal", "adamw", "high")),
         f"causal, Adam, high rates: without weight decay the loss is within {SOME:g} × AdamW's",
         above=1 / SOME,
         below=SOME,
         check=True,
-        overturned_by=RATIO,
-        factor=True,
     ),
-    Claim(
+    _ratio(
         (("fixed query", "adam, no decay", "high"), ("fixed query", "adamw", "high")),
         f"fixed query, Adam, high rates: without weight decay it is within {SOME:g} × AdamW's too",
         above=1 / SOME,
         below=SOME,
         check=True,
-        overturned_by=RATIO,
-        factor=True,
     ),
-    Claim(
+    _ratio(
         (("causal", "adam", "low"), ("fixed query", "adam", "low")),
         f"Adam, low rates: the causal loss is more than {LITTLE:g} × that of a fixed query",
         above=LITTLE,
-        overturned_by=RATIO,
-        factor=True,
     ),
-    Claim(
+    _ratio(
         (("causal", "adam", "high"), ("fixed query", "adam", "high")),
         f"Adam, high rates: the causal loss is within {ALIKE:g} × that of a fixed query",
         above=1 / ALIKE,
         below=ALIKE,
-        overturned_by=RATIO,
-        factor=True,
     ),
-    Claim(
+    _ratio(
         (("causal", "adamw", "high"), ("fixed query", "adamw", "high")),
         f"AdamW, high rates: the causal loss is more than {MANY:g} × that of a fixed query",
         above=MANY,
-        overturned_by=RATIO,
-        factor=True,
     ),
-    Claim(
+    _ratio(
         (("causal", "adamw", "high"), ("bidirectional", "adamw", "high")),
         f"AdamW, high rates: the causal loss is more than {SOME:g} × a bidirectional layer's",
         above=SOME,
-        overturned_by=RATIO,
-        factor=True,
     ),
 ]
 
