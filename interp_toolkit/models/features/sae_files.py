@@ -9,7 +9,6 @@ older, flat ones are understood.
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -21,10 +20,9 @@ import torch
 from torch import Tensor
 
 from interp_toolkit.errors import InputError, first_line
-from interp_toolkit.files import read_whole_text
 from interp_toolkit.models.features.sae import SparseAutoencoder
-from interp_toolkit.models.features.sae_layouts import other_layout
-from interp_toolkit.models.loading.formats.files import read_file, sha256
+from interp_toolkit.models.features.sae_layouts import other_layout, settings_in, tensors_in
+from interp_toolkit.models.loading.formats.files import sha256
 from interp_toolkit.models.loading.parameters.strict import check_finite, first_few
 from interp_toolkit.models.transformer.config import DTYPES
 
@@ -116,13 +114,8 @@ def _check_names(path: Path) -> None:
 def _settings(path: Path) -> dict[str, Any]:
     """The settings under SAELens 6's names, the older ones among them renamed."""
     file = path / CONFIG
-    try:
-        found = json.loads(read_whole_text(file))
-    except OSError as error:
-        raise InputError(f"{file} cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is not JSON: {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("metadata") or {}, dict):
+    found = settings_in(file)
+    if not isinstance(found.get("metadata") or {}, dict):
         raise InputError(f"{file} must hold one JSON object of settings")
     settings = {**found, **(found.get("metadata") or {}), "architecture": _architecture(found)}
     if (kind := str(settings["architecture"])) in _TRANSCODERS:  # b_dec is of what it writes
@@ -213,9 +206,7 @@ def _from_files(
 
 def _read_tensors(file: Path) -> dict[str, Tensor]:
     """The weights of SAELens's file, by name."""
-    found = read_file(file).data
-    if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
-        raise InputError(f"{file} holds no weights of an SAE")
+    found = tensors_in(file)
     scaling = found.pop("scaling_factor", None)
     if scaling is not None and not bool((scaling == 1).all()):
         raise InputError(f"{file} has a fine-tuning scale, which SAELens 6 no longer applies")

@@ -15,7 +15,7 @@ lengths move from the decoder to the encoder, so that latents and reconstruction
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,8 +59,8 @@ def other_layout(folder: Path) -> Layout | None:
 
 
 def _sparsify(folder: Path, weights: Path) -> Layout:
-    cfg = _object(folder / "cfg.json")
-    found = _named(weights, {"encoder.weight", "encoder.bias", "W_dec", "b_dec"})
+    cfg = settings_in(folder / "cfg.json")
+    found = tensors_in(weights, {"encoder.weight", "encoder.bias", "W_dec", "b_dec"})
     if (activation := cfg.get("activation", "topk")) != "topk":
         raise InputError(f"{folder}: the activation {str(activation)[:60]!r} is not read here")
     tensors = {
@@ -81,7 +81,7 @@ def _sparsify(folder: Path, weights: Path) -> Layout:
 
 
 def _dictionary_learning(folder: Path, weights: Path) -> Layout:
-    trainer = _object(folder / "config.json").get("trainer")
+    trainer = settings_in(folder / "config.json").get("trainer")
     if not isinstance(trainer, Mapping):
         raise InputError(
             f"{folder / 'config.json'} has no settings of a trainer, which name the SAE"
@@ -92,7 +92,7 @@ def _dictionary_learning(folder: Path, weights: Path) -> Layout:
             f"{folder}: the dictionary {kind[:60]!r} is not read here; known: {', '.join(_KINDS)}"
         )
     architecture, names, subtracts = _KINDS[kind]
-    found = _named(weights, set(names.values()))
+    found = tensors_in(weights, names.values())
     tensors = {ours: found[theirs] for ours, theirs in names.items()}
     for name, theirs in names.items():
         if theirs in ("encoder.weight", "decoder.weight"):
@@ -147,19 +147,20 @@ def _gemma_scope(folder: Path, weights: Path) -> Layout:
     return Layout(_PLAIN | settings, tensors, weights)
 
 
-def _object(file: Path) -> Mapping[str, Any]:
+def settings_in(file: Path) -> dict[str, Any]:
+    """What a file of settings holds; raises InputError where that is no JSON object."""
     found = read_json(file, str(file))
     if not isinstance(found, dict):
         raise InputError(f"{file} must hold one JSON object of settings")
     return found
 
 
-def _named(file: Path, names: set[str]) -> dict[str, Tensor]:
-    """The tensors of a file, these among them."""
+def tensors_in(file: Path, names: Iterable[str] = ()) -> dict[str, Tensor]:
+    """The tensors of a file; raises InputError where one of these names is not among them."""
     found = read_file(file).data
     if not isinstance(found, dict) or not all(isinstance(t, Tensor) for t in found.values()):
         raise InputError(f"{file} holds no weights of an SAE")
-    if missing := sorted(names - found.keys()):
+    if missing := sorted(set(names) - found.keys()):
         raise InputError(f"{file} lacks {missing[0]}, which an SAE of this kind has")
     return found
 
