@@ -74,8 +74,8 @@ def attached(hooks: Iterable[tuple[Any, Hook]]) -> Iterator[None]:
 def unembedded_at(model: Model, at: Int[Tensor, " place"] | None) -> Iterator[None]:
     """Logits are computed at these positions only, in this order; None: at all.
 
-    The unembedding is a third of a pass of a small language model, and rows are often read at few
-    positions. For models that `can_unembed_at`.
+    The unembedding is a fifth of a pass of a small language model (SmolLM2-135M), and rows are
+    often read at few positions. For models that `can_unembed_at`.
     """
     if at is None:
         yield
