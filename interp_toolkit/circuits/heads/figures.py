@@ -116,7 +116,8 @@ def patterns(
     places = [f"{place}: {token}" for place, token in enumerate(tokens)]
     of = "of tokens that repeat" if repeats else "of the prompts, the first"
     caption = (
-        f"What the clearest detected heads attend to on a row {of}; hover for query, key and share."
+        f"What the heads with the clearest patterns attend to on a row {of}; hover for query, key "
+        "and share."
     )
     return [_together(chosen, seen, places, caption)]
 

@@ -291,7 +291,9 @@ def _head_table(heads: Sequence[HeadVerdict]) -> Table:
         )
     if ablated:
         caption += " Ablation: loss of the metric without the whole head."
-    title = "Detected heads" if found else "Nearest heads; none is detected"
+    tested = any(head.cut for head in found)
+    title = "Detected heads" if tested else "Heads by attention alone"
+    title = title if found else "Nearest heads; none is detected"
     return Table(title, columns, rows, caption, highlight=range(len(found)))
 
 

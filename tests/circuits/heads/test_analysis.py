@@ -388,8 +388,10 @@ def test_attention_is_shown_before_the_knockouts_and_kept_when_they_are_stopped(
     assert "not knocked out yet" in finding.headline
     assert {h.causal for h in finding.heads} == {"not_tested"}
     assert "L1H0" in finding.headline
+    assert finding.tables()[0].title == "Heads by attention alone"
     whole = it.analyze("toy:induction", "heads")
     assert [h.score for h in whole.heads] == [h.score for h in finding.heads]
+    assert whole.tables()[0].title == "Detected heads"
 
 
 def test_quick_effort_looks_at_attention_alone_in_a_few_passes(trained):
