@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-studies test-tl4 test-kernels real real-tests challenge fuzz live snapshot snapshot-check quick few check format lint types imports bench calibrate docs version clean
+.PHONY: demo test test-studies test-tl4 test-kernels real real-tests gpu challenge fuzz live snapshot snapshot-check quick few check format lint types imports bench calibrate docs version clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -56,6 +56,10 @@ real: real-tests
 
 real-tests: $(VENV)/real
 	$(BIN)/python -m pytest -n 2 -m real tests/real
+
+# What wants a GPU, in parts: `python benchmarks/gpu.py --help`; one line where there is none.
+gpu: $(VENV)/ready
+	$(BIN)/python benchmarks/gpu.py
 
 # The score card of docs/challenge.md, ours beside two others' tools; about ten minutes.
 challenge: $(VENV)/ready

@@ -1,10 +1,10 @@
 """What finding heads costs, beside a bare forward pass and beside TransformerLens's `detect_head`.
 
 A random model of GPT-2 small's shape (12 layers, 12 heads, width 768), 8 prompts of 256 tokens, one
-thread. Every figure is a median of fresh measurements taken in turn; peak memory is that of a
-process which does one thing, above a process which does the bare pass.
+thread. Every figure is a median of fresh measurements taken in turn; peak memory, on the CPU, is
+that of a process which does one thing, above a process which does the bare pass.
 Needs TransformerLens 3 (for `HookedTransformer`, which `detect_head` is made for).
-Run: python benchmarks/head_detectors.py [--repeats 5] [--json FILE]
+Run: python benchmarks/head_detectors.py [--repeats 5] [--device cuda] [--json FILE]
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PEERS = ("induction_head", "previous_token_head", "duplicate_token_head")
 TASKS = ("bare pass", "ours", "run_with_cache")
 
 
-def make() -> tuple[Any, Any]:
+def make(device: str) -> tuple[Any, Any]:
     """The model and the prompts."""
     import torch
     from transformer_lens import HookedTransformer, HookedTransformerConfig
@@ -47,12 +47,13 @@ def make() -> tuple[Any, Any]:
         d_vocab=50257,
         normalization_type="LN",
         seed=0,
+        device=device,
     )
     model = HookedTransformer(config)
     prompts = repeated_prompts(model, rows=ROWS, n_pos=LENGTH)
     # there is no tokenizer: text is the number of a row
     model.to_tokens = lambda text: prompts.tokens[[int(row) for row in [*text]]]
-    return model, prompts.tokens
+    return model, prompts.tokens.to(device)
 
 
 def bare_pass(model: Any, tokens: Any) -> None:
@@ -79,6 +80,8 @@ def detect_head(model: Any, tokens: Any) -> None:
 def seconds(task: Any, model: Any, tokens: Any) -> float:
     start = time.perf_counter()
     task(model, tokens)
+    if tokens.is_cuda:
+        tokens[:1].cpu()  # waits for all that was asked for
     return time.perf_counter() - start
 
 
@@ -93,15 +96,16 @@ def peak_mebibytes(task: str) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--peak", choices=TASKS, help=argparse.SUPPRESS)
     options = parser.parse_args()
     tasks = {"bare pass": bare_pass, "ours": ours, "run_with_cache": run_with_cache}
     if options.peak:
-        tasks[options.peak](*make())
+        tasks[options.peak](*make("cpu"))
         print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
         return
-    model, tokens = make()
+    model, tokens = make(options.device)
     timed = {"bare pass": bare_pass, "ours": ours, "detect_head": detect_head}
     times: dict[str, list[float]] = {name: [] for name in timed}
     ours(model, tokens[:2])  # imports
@@ -109,7 +113,8 @@ def main() -> None:
         for name, task in timed.items():
             times[name].append(seconds(task, model, tokens))
     medians = {name: statistics.median(values) for name, values in times.items()}
-    peaks = {task: peak_mebibytes(task) for task in TASKS}
+    on_cpu = options.device == "cpu"
+    peaks = {task: peak_mebibytes(task) for task in TASKS} if on_cpu else {}
     for name, median in medians.items():
         low, high = min(times[name]), max(times[name])
         print(f"{name:16} {median:7.2f} s  ({low:.2f} to {high:.2f})")
@@ -117,11 +122,12 @@ def main() -> None:
         f"all {len(DETECTORS)} detectors: {medians['ours'] / medians['bare pass']:.3f} bare passes"
     )
     print(f"three detect_head calls: {medians['detect_head'] / medians['ours']:.1f} times ours")
-    above = {task: peaks[task] - peaks["bare pass"] for task in TASKS[1:]}
+    above = {task: peaks[task] - peaks["bare pass"] for task in TASKS[1:] if on_cpu}
     for task, mebibytes in above.items():
         print(f"peak memory of {task}: {mebibytes:+.0f} MiB")
     if options.json:
         found = {
+            "device": options.device,
             "medians_s": medians,
             "detect_head over ours": medians["detect_head"] / medians["ours"],
             "ours over a bare pass": medians["ours"] / medians["bare pass"],

@@ -104,7 +104,11 @@ OF_OUR_OWN = re.compile(r"[\[-]own(-rotary|-bare)?[\]-]")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leave out tests on models of our own where TransformerLens' are what is tested."""
+    """Skip GPU tests where there is none; leave out our own models if only others are tested."""
+    if not torch.cuda.is_available():
+        for item in items:
+            if item.get_closest_marker("gpu"):
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA device"))
     if os.environ.get("INTERP_NOT_OWN"):
         own = [item for item in items if OF_OUR_OWN.search(item.nodeid)]
         config.hook.pytest_deselected(items=own)

@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[1]
 FEWEST = 40  # figures and tables that a file stands behind
 #: measurements that no benchmark of their name makes
 MADE_BY = {
+    "parts": "benchmarks/gpu.py",
     "agreement_zoo": "benchmarks/agreement.py",
     "cost_again": "benchmarks/cost.py",
     "fuzz": "tests/fuzz/run.py",

@@ -49,7 +49,9 @@ def hooked(**options):
     from transformer_lens import HookedTransformer, HookedTransformerConfig
 
     return _scramble(
-        HookedTransformer(HookedTransformerConfig(**(_SIZES | _MLP | options), seed=0))
+        HookedTransformer(
+            HookedTransformerConfig(**(_SIZES | _MLP | options), seed=0, device="cpu")
+        )
     )
 
 

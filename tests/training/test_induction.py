@@ -113,7 +113,7 @@ def test_a_missing_gpu_is_said() -> None:
         train(InductionTraining(device="cuda"))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_it_trains_on_a_gpu() -> None:
     run = trained(device="cuda", steps=20)
     assert run.model.W_E.device.type == "cuda"

@@ -211,7 +211,7 @@ def test_one_neuron_and_one_pair_are_counted_as_one() -> None:
     assert train(UandTraining(**settings)).verdict.startswith("1 neuron, 1 pair: ")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_it_trains_on_a_gpu() -> None:
     run = train(UandTraining(device="cuda", steps=20, seeds=1))
     assert run.model.W_E.device.type == "cuda"

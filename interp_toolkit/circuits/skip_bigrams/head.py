@@ -236,6 +236,7 @@ def skip_bigrams_of(
     unit += unit if key_features is None else [read_unit(key_features, d_model, "key")]
     plain = Plain(given, *unit)
     if units is not None:
+        units = units.to(given.left)
         given = Form(given.left * units[:, None], given.right * units[:, None])
         unit = [torch.nn.functional.normalize(one * reciprocal(units), dim=1) for one in unit]
     query = side(unit[0], d)

@@ -194,7 +194,7 @@ def test_lower_precision_agrees_within_its_rounding(options, dtype):
     assert error < 8 * torch.finfo(dtype).eps
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 @each_kind
 def test_a_model_moves_to_the_gpu_and_back(options):
     model = random_model(**options)

@@ -129,7 +129,7 @@ def test_tensors_of_any_float_type_are_taken():
     assert_same(fitted, reference(tensor.double().numpy(), Y[:, 1]), 1)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_cuda_gives_the_cpus_answer():
     X, Y = make(300, 12)
     here = fit_logistic_targets(X, Y, tol=1e-9)

@@ -176,7 +176,7 @@ def test_only_what_can_be_recorded_is_recorded() -> None:
             records(problem, settings, ranks)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.gpu
 def test_recorded_steps_train_like_the_others() -> None:
     class OnGpu(Recorded):
         def __init__(self, seed: int):
@@ -191,4 +191,5 @@ def test_recorded_steps_train_like_the_others() -> None:
     )
     recorded = fit(OnGpu(0), settings, 0).curve
     plain = fit(OnGpu(0), settings.model_copy(update={"graphs": "off"}), 0).curve
-    assert recorded == tuple(pytest.approx(point, rel=1e-9) for point in plain)
+    # recorded optimisers count their steps, and correct for them, in float32
+    assert recorded == tuple(pytest.approx(point, rel=1e-5) for point in plain)
