@@ -50,9 +50,10 @@ from interp_toolkit.circuits.heads.controls import displaced_targets, targets_of
 from interp_toolkit.circuits.heads.cuts import Cutter
 from interp_toolkit.circuits.heads.described import Described, describe_heads
 from interp_toolkit.circuits.heads.detectors import OURS, as_detector
-from interp_toolkit.circuits.heads.partner import partners
+from interp_toolkit.circuits.heads.partner import RUNS, partners
 from interp_toolkit.circuits.heads.result import HeadsFinding, HeadVerdict, Reader
 from interp_toolkit.circuits.heads.rule import (
+    FEW,
     MOST_MEMBERS,
     Group,
     candidates,
@@ -91,8 +92,9 @@ CUT_ROWS = 64  # made rows that attention is cut on, at most
 LARGE = 1e11  # operations of a look at a large model: seconds on one core
 LARGE_SCORED, LARGE_LENGTH = 8, 64  # made prompts whose attention is scored, and their positions
 LARGE_ROWS = 16  # prompts of a large model that attention is knocked out on
-BUDGET = 28.0  # passes of as many prompts, for knockouts: of four kinds each a head or two
+BUDGET = 8.0  # passes of as many prompts, for knockouts: of four kinds each a head or two
 LARGE_MEMBERS, LARGE_READERS = 4, 1  # as the numbers above, for a large model
+LARGE_RUNS = 2  # of these cuts, those that are measured on the task as well
 LARGE_PARTNERS = 12  # earlier heads whose path is cut, those with the most K-composition
 
 
@@ -508,7 +510,7 @@ def _readers(run: Run[Any], looked: _Looked, large: bool) -> tuple[list[Reader],
     if not found or looked.task is None or looked.home is None or not looked.home.yes:
         return [], []
     most = LARGE_READERS if large else MOST_READERS
-    task = first_rows(looked.task, PARTNER_ROWS)
+    task = first_rows(looked.task, FEW if large else PARTNER_ROWS)
     readers, notes = [], list[str]()
     if len(found) > most:
         clearest = f"{most} clearest induction heads" if most > 1 else "clearest induction head"
@@ -522,14 +524,17 @@ def _readers(run: Run[Any], looked: _Looked, large: bool) -> tuple[list[Reader],
         at = head.layer, head.head
         try:
             if composition is None:
-                run.progress("composition of all pairs of heads")
-                composition = composition_scores(run.model, run.memory)
+                run.progress("composition of pairs of heads")
+                composition = composition_scores(
+                    run.model, run.memory, [h.layer for h in found[:most]] if large else None
+                )
             feeding = partners(
                 run.model,
                 task.prompts,
                 at,
                 task=task,
                 most=LARGE_PARTNERS if large else None,
+                runs=LARGE_RUNS if large else RUNS,
                 composition=composition,
                 memory=run.memory,
                 progress=_told(run.progress, f"what feeds {head_name(*at)}"),

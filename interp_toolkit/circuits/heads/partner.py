@@ -70,6 +70,7 @@ def partners(
     task: RowTask | None = None,
     candidates: Iterable[tuple[int, int]] | None = None,
     most: int | None = None,
+    runs: int = RUNS,
     composition: CompositionScores | None = None,
     memory: int | str | None = None,
     progress: Callable[[str], None] = lambda step: None,
@@ -84,6 +85,7 @@ def partners(
         candidates: (layer, head) pairs of earlier layers; None: all of them, of which a head of
             layer 0 has none.
         most: how many of them, those with the most K-composition; None: all.
+        runs: candidates whose cut is also measured on the task, the largest drops first.
         composition: `composition_scores(model)`, if it is at hand.
         memory: bound for the run (see `models.running.memory`).
         progress: told what is being done.
@@ -117,10 +119,12 @@ def partners(
     drops = [estimate(drop) for drop in found.attention_drop]
     adjusted = holm(np.array([drop.p_value for drop in drops]))
     order = sorted(range(len(writers)), key=lambda i: -drops[i].mean)
-    runs = [writers[i] for i in order[:RUNS]]
-    after = path_effects(model, prompts, runs, head, task=task, memory=memory, progress=progress)
+    measured = [writers[i] for i in order[:runs]]
+    after = path_effects(
+        model, prompts, measured, head, task=task, memory=memory, progress=progress
+    )
     assert after.value_drop is not None
-    advantages = dict(zip(runs, map(estimate, after.value_drop), strict=True))
+    advantages = dict(zip(measured, map(estimate, after.value_drop), strict=True))
     attention = float(found.attention.mean())
     return [
         _partner(

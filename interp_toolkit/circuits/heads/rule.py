@@ -55,6 +55,7 @@ NO_CHANGE = 1e-5  # nats: a control that changes no prompt's loss by more takes 
 TWICE = 2.0  # times uniform attention: least score of a candidate below its detector's threshold
 TIMES = 3.0  # the cost of displaced keys
 MOST_MEMBERS = 12  # heads of a group that are knocked out one by one, those with the largest excess
+FEW = 8  # prompts of the first look on a budget
 MOST_LOOKS = 4  # each at twice as many prompts as the one before
 KEEPS = 0.9  # of the joint effect: what the smallest set of heads keeps
 WAYS: tuple[Way, ...] = ("renormalize", "mean")  # of which both must show an effect
@@ -82,9 +83,10 @@ class MemberEffect:
         word: the causal word.
         named: whether the rule holds.
         reason: why not; None where it does.
-        is_open: whether more prompts might still decide that.
         effect: of the claim that the word rests on, the way with the smallest effect, with its own
             95 % interval; those above are wider, as words rest on all of them together.
+        rows: prompts that decided it.
+        is_open: whether more prompts might still decide that.
         rows_needed: about how many prompts would decide it; None where it is decided, or cannot be
             estimated.
     """
@@ -98,6 +100,7 @@ class MemberEffect:
     named: bool
     reason: str | None
     effect: Share
+    rows: int
     is_open: bool = False
     rows_needed: int | None = None
 
@@ -306,31 +309,40 @@ class Knockouts:
             return False
         return any(share.high < NEGLIGIBLE for share in self.effect(self.all | {head}).values())
 
-    def members(self, heads: Sequence[Head], until: float) -> list[MemberEffect]:
-        """The rule for these heads, on the first `rows` prompts.
+    def members(self, heads: Sequence[Head]) -> list[MemberEffect]:
+        """The rule for these heads, on the first `rows` prompts."""
+        return [self.member(head) for head in heads]
 
-        On a budget, which lasts until so many rows were run, those that seem to cost most when
-        knocked out come first.
+    def members_within(
+        self, heads: Sequence[Head], until: float, before: Sequence[MemberEffect]
+    ) -> list[MemberEffect]:
+        """The same on a budget, which lasts until the cutter has run so many prompts.
+
+        Heads that fewer prompts decided keep their verdict; of the others those that seem to cost
+        most when knocked out come first, and those that the budget does not reach are left out.
         """
-        if math.isinf(until):
-            return [self.member(head) for head in heads]
+        members = {member.head: member for member in before}
+        undecided = [head for head in heads if head not in members or members[head].is_open]
         seem = {
-            head: float(self.losses(frozenset([head]), ways=WAYS[:1])[0].mean()) for head in heads
+            head: float(self.losses(frozenset([head]), ways=WAYS[:1])[0].mean())
+            for head in undecided
         }
-        found: list[MemberEffect] = []
-        for head in sorted(heads, key=lambda head: -seem[head]):
-            if not found or self.cutter.rows_run < until:
-                found.append(self.member(head))
-        return found
+        for head in sorted(undecided, key=lambda head: -seem[head]):
+            if not members or self.cutter.rows_run < until:
+                members[head] = self.member(head, until)
+        return list(members.values())
 
-    def member(self, head: Head) -> MemberEffect:
-        """The rule for one head; see the module."""
+    def member(self, head: Head, until: float = math.inf) -> MemberEffect:
+        """The rule for one head; see the module.
+
+        No further company is tried once the cutter has run `until` prompts.
+        """
         alone: Heads = frozenset([head])
         own, output = self.effect(alone), dict[str, Share]()
         claims, companies = [own], [frozenset[Head]()]
         word, reason = self._supported(head, own, output)
         for company in self.companies(head):
-            if matters(word):
+            if matters(word) or self.cutter.rows_run >= until:
                 break
             if self.material(self.effect(company | alone)):
                 claims.append(self.effect(alone, company))
@@ -359,6 +371,7 @@ class Knockouts:
             named=reason is None,
             reason=reason,
             effect=self.home.fraction(smallest, COVERAGE),
+            rows=self.rows,
             is_open=is_open,
             rows_needed=self._needed(head) if word == "undecided" else None,
         )
@@ -487,8 +500,8 @@ def group_effects(
         until: rows that the cutter may have run (`Cutter.rows_run`) before no further knockout is
             begun; then heads remain undecided, or are knocked out with the others only.
     """
-    task, members = cutter.task, list(heads)[:most]
-    looks = _looks(task.first_look, len(task.rows))
+    task, members, limited = cutter.task, list(heads)[:most], math.isfinite(until)
+    looks = _looks(FEW if limited else task.first_look, len(task.rows))
     layers = {head.layer for head in heads}
     figures = (3 if len(layers) == 1 else 4) * len(members) + 3 * (1 + len(layers))
     coverage = 1 - (1 - COVERAGE) / (len(looks) * figures)
@@ -496,8 +509,12 @@ def group_effects(
     found: list[MemberEffect] = []
     for n_rows in looks:
         knockouts.rows = n_rows
-        found = knockouts.members(members, until)
-        if not any(member.is_open for member in found):
+        found = (
+            knockouts.members_within(members, until, found)
+            if limited
+            else knockouts.members(members)
+        )
+        if not any(member.is_open for member in found) or cutter.rows_run >= until:
             break
     joint = knockouts.effect(knockouts.all)
     word, material = causal_word([list(joint.values())]), knockouts.material(joint)
@@ -508,7 +525,7 @@ def group_effects(
     structure: Structure = "none"
     smallest, control = list[Head](), dict[str, Share]()
     specific: bool | None = None if material else False
-    if material and math.isinf(until):  # what is said of the group beside its effect
+    if material and not limited:  # what is said of the group beside its effect
         structure, smallest = knockouts.structure(found)
         specific = knockouts.specific(knockouts.all)
         intact, *elsewhere = knockouts.values(

@@ -302,10 +302,11 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
     """What one kind's pattern costs: in its head, or in all heads that have it."""
     detected = sorted((h for h in heads if h.detected), key=lambda h: -_strength(h))
     strongest = detected[0]
+    rows = strongest.cut.rows if strongest.cut else group.rows
     if len(group.heads) == 1:
         return (
             f"{strongest.name} ({group.detector}, {_attention(strongest)}): "
-            f"{_effect_words(strongest)} (n = {group.rows})."
+            f"{_effect_words(strongest)} (n = {rows})."
         )
     joint = least(group.joint)
     smallest = _listed([head_name(*head) for head in group.smallest[:3]], "and")
@@ -317,10 +318,11 @@ def _of_group(group: Group, heads: Sequence[HeadVerdict]) -> str:
         "none": "",
     }[group.structure]
     keeps = "" if group.structure == "shared" and len(group.smallest) > 3 else keeps
+    alone = f" (n = {rows})" if rows < group.rows else ""
     return (
         f"{group.detector.capitalize()}: knocking out this attention in all {len(group.heads)} "
         f"heads that have it removes {_range(joint)} of the metric (n = {group.rows}){keeps}; "
-        f"{strongest.name} ({_attention(strongest)}): {_effect_words(strongest)}."
+        f"{strongest.name} ({_attention(strongest)}): {_effect_words(strongest)}{alone}."
     )
 
 

@@ -31,7 +31,7 @@ Steps: all matrices are of rank d_head, so that with `W_V = Q R` and `Y = Q' R'`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -124,12 +124,15 @@ class CompositionScores:
 
 @takes(model=check_model)
 @torch.no_grad()
-def composition_scores(model: Model, memory: int | str | None = None) -> CompositionScores:
+def composition_scores(
+    model: Model, memory: int | str | None = None, reader_layers: Collection[int] | None = None
+) -> CompositionScores:
     """Q-, K- and V-composition of all pairs of heads, against permuted coordinates.
 
     Args:
         model: any TransformerLens model with two layers or more.
         memory: bound on what is held at once beside the weights, such as "4GiB".
+        reader_layers: whose heads are taken as readers; None: all. Scores of others are NaN.
 
     Raises:
         InputError: fewer than two layers whose attention weights can be read.
@@ -145,10 +148,11 @@ def composition_scores(model: Model, memory: int | str | None = None) -> Composi
     shape = (len(MODES), view.n_layers, view.n_heads, view.n_layers, view.n_heads)
     score, baseline, z, p_value = (np.full(shape, np.nan) for _ in range(4))
     scale = _units(view, norms)
-    n_pairs = len(readable) * (len(readable) - 1) // 2
+    reading = [n for n in readable if reader_layers is None or n in set(reader_layers)]
+    n_pairs = sum(writer < reader for writer in readable for reader in reading)
     for block in _blocks(view, readable, limit // 2):
         writers = {layer: _Writer(view.layer(layer), scale) for layer in block}
-        for layer in readable:
+        for layer in reading:
             if layer <= block[0]:
                 continue
             w = view.layer(layer)

@@ -214,7 +214,7 @@ def effect(mean, low, high, word, restored=None):
     back = own if restored is None else {way: Share(*restored) for way in own}
     claim = own if restored is None else back
     named = word in ("major", "contributes")
-    return MemberEffect(Head(1, 2), own, back, claim, {}, word, named, "x", least(claim))
+    return MemberEffect(Head(1, 2), own, back, claim, {}, word, named, "x", least(claim), 64)
 
 
 def one(cut=None, **fields):

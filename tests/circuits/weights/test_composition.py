@@ -98,6 +98,14 @@ def test_the_scores_do_not_depend_on_the_memory_allowed(zoo) -> None:
     np.testing.assert_allclose(small.p_value, whole.p_value)
 
 
+def test_the_readers_of_chosen_layers_alone():
+    model = random_model(0, n_layers=3)
+    whole, chosen = composition_scores(model), composition_scores(model, reader_layers=[1])
+    np.testing.assert_array_equal(chosen.score[:, :, :, 1], whole.score[:, :, :, 1])
+    assert np.isnan(chosen.score[:, :, :, 2]).all()
+    assert not np.isnan(whole.score[:, :, :, 2]).all()
+
+
 def test_only_earlier_layers_compose_and_the_frame_holds_every_pair() -> None:
     found = composition_scores(random_model(1, n_layers=3))
     known = ~np.isnan(found.score)
