@@ -26,7 +26,7 @@ QUICK := $(addprefix tests/, \
 	toys/superposition/layers/test_gates.py \
 	training/engine/test_settings.py training/tasks/test_rows.py)
 
-.PHONY: demo test test-studies test-tl4 test-kernels real real-tests gpu challenge fuzz live snapshot snapshot-check quick few check format lint types imports bench calibrate docs version clean
+.PHONY: demo test test-long test-studies test-tl4 test-kernels real real-tests gpu challenge fuzz live snapshot snapshot-check quick few check format lint types imports bench calibrate docs version clean
 
 demo: $(VENV)/ready
 	$(BIN)/python examples/xor_demo.py demo
@@ -36,15 +36,16 @@ demo: $(VENV)/ready
 	$(BIN)/python examples/random_attention.py demo
 
 test: $(VENV)/ready
-	$(BIN)/python -m pytest -n 2 -m "not real" --ignore=tests/studies
+	$(BIN)/python -m pytest -n 2 -m "not real and not long" --ignore=tests/studies
 
-# Tests of interp_studies, which train models. CI runs them where they or what they import changed.
-test-studies: $(VENV)/ready
-	$(BIN)/python tests/run_studies.py $(IF_CHANGED)
+# Calibrations, whole pages and examples; tests of interp_studies, which train models. CI runs them
+# where what they depend on is not what they passed on (tests/run_long.py).
+test-long test-studies: test-%: $(VENV)/ready
+	$(BIN)/python tests/run_long.py $* $(IF_CHANGED)
 
 # TESTS is which: CI leaves out what reads no TransformerLens model.
 test-tl4: $(VENV4)/ready
-	$(VENV4)/bin/python -m pytest -n 2 -m "not real" $(TESTS)
+	$(VENV4)/bin/python -m pytest -n 2 -m "not real$(if $(TESTS), and not long)" $(TESTS)
 
 # SETTINGS is how many, or which: `make test-kernels SETTINGS="haswell-1 zen-2"`; all by default.
 test-kernels: $(VENV)/ready
@@ -91,7 +92,7 @@ quick: lint types few
 few: $(VENV)/ready
 	$(BIN)/python -m pytest -n 2 -q $(QUICK)
 
-check: lint types imports docs test
+check: lint types imports docs test test-long
 
 format: $(VENV)/ready
 	$(BIN)/ruff format .

@@ -99,12 +99,19 @@ def call(capfd, monkeypatch: pytest.MonkeyPatch):
     return run
 
 
+LONG = 20  # seconds
+LONG_TESTS = Path(__file__).with_name("long_tests.txt")
+
 #: a model of ours among a test's parameters, which is the same on every TransformerLens
 OF_OUR_OWN = re.compile(r"[\[-]own(-rotary|-bare)?[\]-]")
 
 
 def pytest_collection_modifyitems(config, items):
-    """Skip GPU tests where there is none; leave out our own models if only others are tested."""
+    """Mark long tests, skip GPU tests where there is none; of others' models leave out our own."""
+    long = tuple(line.split(": ")[0] for line in LONG_TESTS.read_text().splitlines())
+    for item in items:
+        if item.nodeid.startswith(long):
+            item.add_marker(pytest.mark.long)
     if not torch.cuda.is_available():
         for item in items:
             if item.get_closest_marker("gpu"):
@@ -115,15 +122,10 @@ def pytest_collection_modifyitems(config, items):
         items[:] = [item for item in items if not OF_OUR_OWN.search(item.nodeid)]
 
 
-LONG = 20  # seconds
-LONG_TESTS = Path(__file__).with_name("long_tests.txt")
-
-
 def pytest_terminal_summary(terminalreporter):
     """Name the tests that took long and have no reason in `long_tests.txt`; nothing fails."""
-    reasons = {line.split(": ")[0] for line in LONG_TESTS.read_text().splitlines()}
     for report in terminalreporter.stats.get("passed", []):
-        if report.duration > LONG and report.nodeid.split("[")[0] not in reasons:
+        if report.duration > LONG and "long" not in report.keywords:
             terminalreporter.write_line(
                 f"{report.nodeid} took {report.duration:.0f} s: make it shorter, or give the "
                 f"reason in {LONG_TESTS.name}"

@@ -18,7 +18,7 @@ from typing import Any
 
 import jaxtyping
 
-FIRST, EVERY = 30, 30
+FIRST, EVERY = 5, 30
 _in_full = jaxtyping.jaxtyped
 _test = 0
 
