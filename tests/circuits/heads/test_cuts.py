@@ -1,5 +1,7 @@
 """Cutting a relation: against the same arithmetic done by hand, on every kind of model."""
 
+import dataclasses
+import math
 from functools import partial
 
 import numpy as np
@@ -22,7 +24,7 @@ from interp_toolkit.circuits.heads.cuts import (
     as_much_elsewhere,
 )
 from interp_toolkit.circuits.heads.detectors import as_detector
-from interp_toolkit.circuits.heads.rule import group_effects
+from interp_toolkit.circuits.heads.rule import Knockouts, group_effects
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.models.model import Head
 from interp_toolkit.models.running.memory import parse_memory
@@ -258,3 +260,25 @@ def test_on_a_budget_the_head_that_costs_most_is_knocked_out_first():
         assert (group.structure, group.control) == ("none", {})
     whole = group_effects(cutter, "previous-token", [last, first], home)
     assert {member.head for member in whole.members} == {first, last}
+
+
+def test_on_a_budget_prompts_are_added_for_undecided_heads_alone(monkeypatch):
+    """A head that eight prompts decide keeps that verdict, with their number."""
+    model = induction_gqa()
+    cutter = cutter_of(model, rows=16)
+    rule = Knockouts.member
+    tested = []
+
+    def member(self, head, until=math.inf):
+        tested.append((head, self.rows))
+        found = rule(self, head, until)
+        return dataclasses.replace(found, is_open=head == Head(0, 1))
+
+    monkeypatch.setattr(Knockouts, "member", member)
+    heads = [Head(0, 0), Head(0, 1)]
+    group = group_effects(cutter, "previous-token", heads, cutter.home(), until=1e9)
+    assert sorted(tested) == [(Head(0, 0), 8), (Head(0, 1), 8), (Head(0, 1), 16)]
+    assert {member.head: member.rows for member in group.members} == {heads[0]: 8, heads[1]: 16}
+    tested.clear()
+    spent = group_effects(cutter, "previous-token", heads, cutter.home(), until=0.0)
+    assert len(spent.members) == len(tested) == 1
