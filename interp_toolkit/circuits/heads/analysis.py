@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -77,6 +78,7 @@ from interp_toolkit.circuits.weights.self_scores import weight_scores
 from interp_toolkit.data import FeatureData
 from interp_toolkit.errors import InputError, InterventionError
 from interp_toolkit.finding import Run, analysis
+from interp_toolkit.formatting import in_words
 from interp_toolkit.models.about.info import token_words
 from interp_toolkit.models.about.record import digest_of_tokens, provenance
 from interp_toolkit.models.loading.formats.headless import without_logits
@@ -93,6 +95,7 @@ LARGE = 1e11  # operations of a look at a large model: seconds on one core
 LARGE_SCORED, LARGE_LENGTH = 8, 64  # made prompts whose attention is scored, and their positions
 LARGE_ROWS = 16  # prompts of a large model that attention is knocked out on
 BUDGET = 8.0  # passes of as many prompts, for knockouts: of four kinds each a head or two
+LEAST_PASSES = 2  # about what each pattern takes, however little of the budget is left
 LARGE_MEMBERS, LARGE_READERS = 4, 1  # as the numbers above, for a large model
 LARGE_RUNS = 2  # of these cuts, those that are measured on the task as well
 LARGE_PARTNERS = 12  # earlier heads whose path is cut, those with the most K-composition
@@ -340,10 +343,12 @@ def _look(
         if large:
             task = first_rows(task, LARGE_ROWS)
         cutter = _cutter(run, task, scores)
+        began = time.monotonic()
         home = cutter.home()
+        seconds = time.monotonic() - began
         if home.yes:
             budget = BUDGET * LARGE_ROWS if large else math.inf
-            groups, notes = _groups(cutter, scores, home, budget)
+            groups, notes = _groups(cutter, scores, home, budget, seconds)
     heads = _judged(rows, scores, described, {group.detector: group for group in groups}, home)
     return _Looked(heads, groups, home, task, tuple(notes))
 
@@ -381,10 +386,19 @@ def _cutter(run: Run[Any], task: RowTask, scores: HeadScores) -> Cutter:
 
 
 def _groups(
-    cutter: Cutter, scores: HeadScores, home: AtHome, budget: float
+    cutter: Cutter, scores: HeadScores, home: AtHome, budget: float, seconds: float
 ) -> tuple[list[Group], list[str]]:
-    """The group of each detector that has one and whose pattern these prompts hold."""
+    """The group of each detector that has one and whose pattern these prompts hold.
+
+    One pass over the task's prompts took so many seconds: on a budget, the cost is told first.
+    """
     asked, notes = _asked(cutter, scores)
+    if math.isfinite(budget) and asked:
+        passes = BUDGET + LEAST_PASSES * len(asked)
+        cutter.progress(
+            f"knockouts in heads with {len(asked)} attention patterns: about {passes:.0f} passes "
+            f"of {LARGE_ROWS} prompts, {in_words(passes * seconds)}"
+        )
     groups: list[Group] = []
     for number, (name, heads) in enumerate(asked.items()):
         left = max(budget - cutter.rows_run, 0.0) / (len(asked) - number)

@@ -362,7 +362,11 @@ def test_a_large_model_is_given_fewer_prompts_and_names_the_same_head(monkeypatc
     model = toys.induction(d_vocab=40, n_ctx=32)
     before = HEADS(model, detectors=["induction", "previous-token"])
     monkeypatch.setattr(head_analysis, "LARGE", 0.0)
-    after = HEADS(model, detectors=["induction", "previous-token"])
+    steps: list[str] = []
+    after = HEADS(model, detectors=["induction", "previous-token"], progress=steps.append)
+    [cost] = [step for step in steps if step.startswith("knockouts in heads")]
+    assert re.search(r"2 attention patterns: about 12 passes of 16 prompts, \d+ s$", cost)
+    assert steps.index(cost) < min(i for i, s in enumerate(steps) if s.startswith("knocking out"))
     assert after.status == before.status == "detected"
     words = [
         {(h.detector, h.name): h.causal for h in r.heads if h.detected} for r in (before, after)
