@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any, get_args
@@ -12,6 +13,11 @@ from interp_toolkit.report.format import LEGEND, PLAIN_SIGN, SIGNS, tone_of
 from interp_toolkit.results import SCHEMA, Status
 
 DOCS = Path(__file__).parents[1] / "docs"
+spec = importlib.util.spec_from_file_location("shown", DOCS / "shown.py")
+assert spec is not None
+assert spec.loader is not None
+shown = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(shown)
 
 
 def text_of(page: str) -> str:
@@ -67,8 +73,14 @@ def test_a_page_of_an_analysis_has_all_its_parts(page: Path) -> None:
         [part] = [part for part in parts if part.startswith(heading)]
         assert len(part.removeprefix(heading).split()) > 4
     assert "interp analyze" in text
-    assert "<!-- shown: " in text or page.stem == "roles"  # no toy has names to move
-    assert "shown:" not in text or re.search(r"^<!-- shown: toy:\S+ \S+ -->$", text, re.M)
+    assert shown.EXAMPLE.search(text) or page.stem == "roles"  # no toy has names to move
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", ANALYSES, ids=lambda page: page.stem)
+def test_the_output_of_an_example_is_what_the_analysis_prints(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert shown.update_page(text) == text, "python docs/shown.py rewrites it"
 
 
 @pytest.mark.parametrize("page", sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")))
