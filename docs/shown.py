@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 DOCS = Path(__file__).parent
 PLOTLY = "assets/javascripts/plotly.min.js"
 EXAMPLE = re.compile(
-    r"^```console\n\$ interp analyze (?P<model>toy:\S+) --probe (?P<probe>\S+)\n"
-    r"(?P<output>.*?)^```$",
+    r"^(?P<command>```console\n\$ interp analyze (?P<model>toy:\S+) --probe (?P<probe>\S+)\n)"
+    r".*?^```$",
     re.M | re.S,
 )
 MARK = re.compile(r"^<!-- figures of (?P<model>\S+) (?P<probe>\S+) -->$", re.M)
@@ -54,9 +54,7 @@ def output(model: str, probe: str) -> str:
 
 def update_page(text: str) -> str:
     """A page's text with the output of its examples as the analyses print it now."""
-    return EXAMPLE.sub(
-        lambda m: m[0].replace(m["output"] + "```", output(m["model"], m["probe"]) + "```"), text
-    )
+    return EXAMPLE.sub(lambda m: f"{m['command']}{output(m['model'], m['probe'])}```", text)
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

@@ -49,9 +49,7 @@ def test_the_glossary_has_one_line_a_word() -> None:
 
 
 ANALYSES = sorted((DOCS / "analyses").glob("*.md"))
-HEADINGS = (
-    "How it decides", "Its null", "On models of strangers", "What it cannot say", "Source"
-)  # fmt: skip
+HEADINGS = ("Question", "Example", "How it decides", "Null and error rates", "Limits", "Source")
 
 
 def test_every_analysis_has_a_page() -> None:
@@ -138,7 +136,7 @@ def test_the_numbers_of_circuits_are_those_of_the_code() -> None:
         f"with {gradients} gradients",
         f"between them keep {screened.NODES_KEEP:.0%}".replace("%", " %"),
         f"until they keep {screened.EDGES_KEEP:.0%}".replace("%", " %"),
-        f"a block of {screened.BLOCK} has none that matters (or {screened.MOST_CUT} are cut)",
+        f"a block of {screened.BLOCK} has none that matters (or {screened.MOST_CUT} are ablated)",
         f"then {screened.SAMPLE} drawn from all the others",
         f"within {1 - checks.EQUAL:.0%} to {1 + checks.EQUAL:.0%}".replace("%", " %"),
         f"how many of {checks.TESTED} change more than {checks.UNUSUAL:.0%}".replace("%", " %"),
