@@ -1,6 +1,6 @@
-"""Example output on pages: what `interp analyze toy:NAME --probe PROBE` prints.
+"""Example output and example code on pages.
 
-A page holds the command and its output (the headline and the findings) as text:
+A page holds a command and its output (the headline and the findings) as text:
 
     ```console
     $ interp analyze toy:xor-2head --probe xor
@@ -10,7 +10,12 @@ A page holds the command and its output (the headline and the findings) as text:
 The site adds the first figure and the main table of the same analysis below it. plotly.js is a file
 of the site, so that pages need no network.
 
-Run: python docs/shown.py [PAGE ...]    rewrites the output on these pages, or on all
+Code of a file in `examples` stands in a block with the file's path and, where one is marked in the
+file, a section as its title:
+
+    ```python title="examples/check_claims.py:claims"
+
+Run: python docs/shown.py [PAGE ...]    rewrites both on these pages, or on all
 """
 
 from __future__ import annotations
@@ -29,11 +34,16 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
     from mkdocs.structure.pages import Page
 
-DOCS = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 PLOTLY = "assets/javascripts/plotly.min.js"
 EXAMPLE = re.compile(
     r"^(?P<command>```console\n\$ interp analyze (?P<model>toy:\S+) --probe (?P<probe>\S+)\n)"
     r".*?^```$",
+    re.M | re.S,
+)
+CODE = re.compile(
+    r'^(?P<fence>```\w+ title="(?P<path>examples/[^":]+)(?::(?P<section>[\w-]+))?"\n).*?^```$',
     re.M | re.S,
 )
 MARK = re.compile(r"^<!-- figures of (?P<model>\S+) (?P<probe>\S+) -->$", re.M)
@@ -52,7 +62,20 @@ def output(model: str, probe: str) -> str:
     return "".join(f"{line}\n" for line in [*lines, *(f"• {text}" for text in result.findings)])
 
 
-def update_page(text: str) -> str:
+def code(path: str, section: str | None) -> str:
+    """A file, or a section between its marks."""
+    text = (ROOT / path).read_text(encoding="utf-8")
+    if section:
+        text = text.split(f"[start:{section}]\n")[1].split(f"# --8<-- [end:{section}]")[0]
+    return text
+
+
+def update_code(text: str) -> str:
+    """A page's text with code blocks as the files in `examples` have them."""
+    return CODE.sub(lambda m: f"{m['fence']}{code(m['path'], m['section'])}```", text)
+
+
+def update_output(text: str) -> str:
     """A page's text with the output of its examples as the analyses print it now."""
     return EXAMPLE.sub(lambda m: f"{m['command']}{output(m['model'], m['probe'])}```", text)
 
@@ -89,7 +112,7 @@ def main() -> None:
     """Rewrite the examples of pages."""
     for page in map(Path, sys.argv[1:] or sorted(map(str, DOCS.rglob("*.md")))):
         before = page.read_text(encoding="utf-8")
-        after = update_page(before)
+        after = update_output(update_code(before))
         if after != before:
             page.write_text(after, encoding="utf-8")
             print(page)

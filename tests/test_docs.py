@@ -78,7 +78,7 @@ def test_a_page_of_an_analysis_has_all_its_parts(page: Path) -> None:
 @pytest.mark.parametrize("page", ANALYSES, ids=lambda page: page.stem)
 def test_the_output_of_an_example_is_what_the_analysis_prints(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
-    assert shown.update_page(text) == text, "python docs/shown.py rewrites it"
+    assert shown.update_output(text) == text, "python docs/shown.py rewrites it"
 
 
 @pytest.mark.parametrize("page", sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")))
@@ -90,11 +90,8 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 @pytest.mark.parametrize("page", sorted(path.name for path in DOCS.glob("*.md")))
-def test_included_sections_are_there(page: str) -> None:
-    root = DOCS.parent
-    for path, _, section in re.findall(r'^ *--8<-- "([^":]+)(:([\w-]+))?"$', text_of(page), re.M):
-        source = (root / path).read_text(encoding="utf-8")
-        assert not section or f"[start:{section}]" in source
+def test_code_on_a_page_is_that_of_the_example(page: str) -> None:
+    assert shown.update_code(text_of(page)) == text_of(page), "python docs/shown.py rewrites it"
 
 
 def test_the_valid_line_is_the_one_that_errors_show() -> None:
