@@ -94,6 +94,17 @@ def test_code_on_a_page_is_that_of_the_example(page: str) -> None:
     assert shown.update_code(text_of(page)) == text_of(page), "python docs/shown.py rewrites it"
 
 
+UNCLEAR = (
+    r"models of strangers|\bat home\b|made prompts|handed back|(is|are) told\b|thereof"
+)
+
+
+@pytest.mark.parametrize("page", sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")))
+def test_pages_use_the_words_of_the_field(page: str) -> None:
+    generated = page.startswith("results") or page == "challenge_card.md"
+    assert generated or not re.search(UNCLEAR, text_of(page))
+
+
 def test_the_valid_line_is_the_one_that_errors_show() -> None:
     from interp_toolkit.data.pairs import EXAMPLE
 
