@@ -1,6 +1,6 @@
-"""The page `gallery.md`, made while the pages are built: the sources' tables, theirs beside ours.
+"""The page `gallery.md`, generated while the site is built: reported and reproduced tables.
 
-Of every artefact's file in `docs/results`: its sign and verdict, the command, and its first table.
+Each artifact with a file in `docs/results` has its verdict, its command and its first table.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ MOST_ROWS = 12
 OF_THIS_PROJECT = "open/"  # studies, which have pages of their own
 
 INTRODUCTION = """# Gallery of reproduced tables
-Every table and figure of the four sources that `interp reproduce` makes, by the small preset on
-two cores: its verdict, and the first of its tables ("theirs / ours" where the source prints one).
-The whole of each, with every seed, is its file in `docs/results`, and `--html` makes a report of it
-with figures. [Which item of the sources is where](sources.md);
-[questions that they leave open](open/index.md).
+Browse every table and figure of the four papers that `interp reproduce` makes with the small preset
+on two cores. Each entry has the verdict and the first table ("theirs / ours" where the paper prints
+one). Complete results, with every seed, are in `docs/results`; `--html` makes a report with figures.
+See also [the papers item by item](sources.md) and [the open questions](open/index.md).
 """
 
 
@@ -54,7 +53,7 @@ def _artefacts() -> Iterator[str]:
 
 
 def _table(table: Mapping[str, Any], name: str) -> Iterator[str]:
-    """A table's first rows in Markdown, without columns in which nothing stands."""
+    """A table's first rows in Markdown, without empty columns."""
     columns = [list(cells) for cells in zip(*table["rows"], strict=True)]
     kept = [i for i, cells in enumerate(columns) if any(cell is not None for cell in cells)]
     shown = zip(*(format_column(columns[i])[:MOST_ROWS] for i in kept), strict=True)

@@ -1,6 +1,6 @@
-"""The reference, made while the pages are built: what each room's `__all__` names, each analysis.
+"""The page `reference.md`, generated while the site is built: public names and analyses.
 
-A name's page comes from its docstring; a probe's options from its options class.
+A name's entry comes from its docstring, a probe's options from its options class.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from mkdocs.structure.files import File, Files
 from interp_toolkit.options import flags
 from interp_toolkit.registry import load_all
 
-ROOMS = ("", "probes", "circuits", "models", "data", "report")
-#: what plugins are made of: modules that no room's `__all__` names
+PACKAGES = ("", "probes", "circuits", "models", "data", "report")
+#: modules for plugins, which no package's `__all__` names
 BASES = ("interp_toolkit.options", "interp_toolkit.registry", "interp_toolkit.results")
 _IMPORT = re.compile(r"from (\.\S+) import (\w+) as (\w+)")
 
@@ -34,13 +34,13 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def reference() -> str:
     """The page as Markdown."""
-    return "\n".join(["# Reference", *_rooms(), *_analyses(), *_bases()]) + "\n"
+    return "\n".join(["# Python reference", *_packages(), *_analyses(), *_bases()]) + "\n"
 
 
-def _rooms() -> Iterator[str]:
+def _packages() -> Iterator[str]:
     shown: dict[str, str] = {}
-    for room in ROOMS:
-        package = f"interp_toolkit.{room}".rstrip(".")
+    for subpackage in PACKAGES:
+        package = f"interp_toolkit.{subpackage}".rstrip(".")
         module = importlib.import_module(package)
         yield f"## {package}\n{_first_line(module)}\n"
         homes = _homes(module)
@@ -56,7 +56,7 @@ def _rooms() -> Iterator[str]:
 
 
 def _homes(module: Any) -> dict[str, str]:
-    """Where each name of a room lies, as its stub says."""
+    """The module that defines each name of a package, from its stub."""
     stub = (importlib.resources.files(module) / "__init__.pyi").read_text(encoding="utf-8")
     return {name: f"{module.__name__}{where}.{own}" for where, own, name in _IMPORT.findall(stub)}
 
@@ -79,7 +79,7 @@ def _analyses() -> Iterator[str]:
 
 
 def _result_of(analysis: Any) -> str:
-    """The class that an analysis' function says it returns."""
+    """The class that an analysis returns, from its annotation."""
     function = analysis.run
     while isinstance(function, functools.partial):
         function = function.func
@@ -88,7 +88,7 @@ def _result_of(analysis: Any) -> str:
 
 
 def _bases() -> Iterator[str]:
-    yield "## What plugins are made of\nSee [Write a probe](write-a-probe.md).\n"
+    yield "## For plugins\nSee [Write a probe](write-a-probe.md).\n"
     yield from (f"::: {module}\n" for module in BASES)
     yield "::: interp_toolkit.testing.plugin\n"
 

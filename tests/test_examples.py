@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 import sys
 from pathlib import Path
@@ -31,6 +32,12 @@ def test_an_example(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         assert "L0H2->L1H0<k>" in said
         assert (tmp_path / "heads.html").stat().st_size > 1e6
         assert (tmp_path / "circuit.graphml").exists()
+    if script.stem == "check_claims":
+        page = (Path(__file__).parents[1] / "docs" / "agents.md").read_text(encoding="utf-8")
+        rows = re.findall(r"^\| (.+) \| (confirmed|refuted|undecided) \|", page, re.M)
+        said = capsys.readouterr().out.splitlines()
+        assert [line for line in said if line[0] != " "] == [f"{b}: {a}" for a, b in rows]
+        assert len(rows) == 10
     if script.stem == "sorting":
         said = " ".join(capsys.readouterr().out.split())
         assert said.count("by emitting the smallest value above the previous output") == 2

@@ -1,4 +1,4 @@
-"""Figures in the README and the docs are those of the result files they name (docs/figures.py)."""
+"""Numbers in the README and the docs are those of their result files (docs/figures.yaml)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 ROOT = Path(__file__).parents[1]
-FEWEST = 40  # figures and tables that a file stands behind
+FEWEST = 390  # numbers and tables on pages that are held to a result file
 #: measurements that no benchmark of their name makes
 MADE_BY = {
     "parts": "benchmarks/gpu.py",
@@ -34,22 +34,16 @@ def _script() -> ModuleType:
 figures = _script()
 
 
-@pytest.mark.parametrize("page", figures.PAGES, ids=lambda page: page.stem)
-def test_a_pages_figures_are_those_of_the_files(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    assert figures.anew(text) == text, "python docs/figures.py writes them anew"
+@pytest.mark.parametrize("name", figures.REFERENCES)
+def test_numbers_on_a_page_are_those_of_the_result_files(name: str) -> None:
+    text = (ROOT / name).read_text(encoding="utf-8")
+    updated = figures.update_page(text, figures.REFERENCES[name])
+    assert updated == text, "python docs/figures.py rewrites them"
 
 
-@pytest.mark.parametrize("page", figures.PAGES, ids=lambda page: page.stem)
-def test_every_reference_is_read(page: Path) -> None:
-    """One that is written wrongly would be left as it is, and hold nothing."""
-    assert figures.unread(page.read_text(encoding="utf-8")) == 0
-
-
-def test_there_are_figures_to_hold() -> None:
-    texts = [page.read_text(encoding="utf-8") for page in figures.PAGES]
-    held = sum(len(figures.FIGURE.findall(t)) + len(figures.TABLE.findall(t)) for t in texts)
-    assert held > FEWEST
+def test_numbers_are_held_to_result_files() -> None:
+    held = sum(map(figures.count_references, figures.REFERENCES.values()))
+    assert held >= FEWEST
 
 
 @pytest.mark.parametrize(
@@ -79,7 +73,7 @@ DOCUMENT = {
 
 @pytest.fixture
 def document(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "result", lambda name: DOCUMENT)
+    monkeypatch.setattr(figures, "load_result", lambda name: DOCUMENT)
 
 
 def test_steps_of_a_path() -> None:
@@ -112,42 +106,48 @@ def test_steps_of_a_path() -> None:
         ("not_reached", "s", "`not reached`"),
     ],
 )
-def test_how_a_figure_is_written(value: float, form: str, text: str) -> None:
-    assert figures.written(value, form) == text
+def test_how_a_number_is_written(value: float, form: str, text: str) -> None:
+    assert figures.format_value(value, form) == text
+
+
+SHARE = "{quantities :: b/x :: median :: .0%}"
 
 
 @pytest.mark.usefixtures("document")
-@pytest.mark.parametrize("wrong", ["?", "3.2", "-1", "−1.5", "1,024", "24 %", "2e-05"])
-def test_a_wrong_figure_is_put_right(wrong: str) -> None:
-    page = "of which {}<!-- it :: quantities :: b/x :: median :: .0% --> hold"
-    assert figures.anew(page.format(wrong)) == page.format("25 %")
+@pytest.mark.parametrize("wrong", ["3.2", "-1", "−1.5", "1,024", "24 %", "2e-05"])
+def test_a_wrong_number_is_corrected(wrong: str) -> None:
+    page = "of these\n{}, in 24\nmodels"
+    sentence = f"of these {SHARE}, in {{}} models"
+    assert figures.update_sentence(page.format(wrong), "it", sentence) == page.format("25 %")
 
 
 @pytest.mark.usefixtures("document")
-def test_nothing_in_front_of_a_figure_is_touched() -> None:
-    page = "in 20-{}<!-- it :: quantities :: b/x :: median :: 100*.0f -->, L0H{}"
-    assert figures.anew(page.format("24", 1)) == page.format("25", 1)
+def test_neighbors_of_a_number_are_left_alone() -> None:
+    page = "in 20-{}, L0H{}, 3.1. {}"
+    wrong, right = page.format("24 %", 1, "7 %"), page.format("25 %", 1, "25 %")
+    for sentence in (f"20-{SHARE}", f"3.1. {SHARE}"):
+        wrong = figures.update_sentence(wrong, "it", sentence)
+    assert wrong == right
 
 
 @pytest.mark.usefixtures("document")
-def test_a_table_without_an_end_is_told_and_takes_nothing_with_it() -> None:
-    begin = "<!-- table :: it :: t :: name={0} -->\n"
-    page = begin + "prose\n" + begin + "<!-- end of table -->\n"
-    assert figures.unread(page) == 1
-    assert figures.anew(page).startswith(begin + "prose\n" + begin)
-    assert figures.unread(page.replace("prose", "<!-- end of table -->")) == 0
+@pytest.mark.parametrize("page", ["it is so", "25 % of it; 25 % of it", "25 % of its"])
+def test_a_sentence_that_does_not_occur_once_is_refused(page: str) -> None:
+    with pytest.raises(LookupError, match=r"matches, not 1"):
+        figures.update_sentence(page, "it", f"{SHARE} of it{{}}")
 
 
 @pytest.mark.usefixtures("document")
-def test_a_wrong_word_is_put_right() -> None:
-    page = "it is {}<!-- it :: tables :: t :: not_so :: k :: s -->"
-    assert figures.anew(page.format("`so`")) == page.format("`not so`")
+def test_a_wrong_word_is_corrected() -> None:
+    sentence = "it is {tables :: t :: not_so :: k :: s}"
+    assert figures.update_sentence("it is `so`", "it", sentence) == "it is `not so`"
 
 
 @pytest.mark.usefixtures("document")
-def test_a_table_is_put_right() -> None:
-    begin = "<!-- table :: it :: t :: name={0} | both={v %:.1f} ({w}) -->\n"
-    right = "\n| name | both |\n| --- | --- |\n| d_head 1 | 3.1 (1) |\n| not so | – |\n\n"
-    end = "<!-- end of table -->\n"
-    assert figures.anew(begin + "| old |\n" + end) == begin + right + end
-    assert figures.anew(begin + right + end) == begin + right + end
+def test_a_table_is_corrected() -> None:
+    columns = "name={0} | both={v %:.1f} ({w})"
+    head, right = "\n| name | both |\n", "| --- | --- |\n| d_head 1 | 3.1 (1) |\n| not so | – |\n"
+    for rows in ("", "| --- | --- |\n| old | 2 |\n", right):
+        assert figures.update_table(f"{head}{rows}\n", "it", "t", columns) == f"{head}{right}\n"
+    with pytest.raises(LookupError, match="0 tables"):
+        figures.update_table("| name |\n", "it", "t", columns)
