@@ -24,7 +24,7 @@ OF_THIS_PROJECT = "open/"  # studies, which have pages of their own
 INTRODUCTION = """# Gallery of reproduced tables
 Browse every table and figure of the four papers that `interp reproduce` makes with the small preset
 on two cores. Each entry has the verdict and the first table ("theirs / ours" where the paper prints
-one). Complete results, with every seed, are in `docs/results`; `--html` makes a report with figures.
+one). Complete results, with every seed, are in `docs/results`; `--html` makes a full report.
 See also [the papers item by item](sources.md) and [the open questions](open/index.md).
 """
 

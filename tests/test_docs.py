@@ -94,9 +94,7 @@ def test_code_on_a_page_is_that_of_the_example(page: str) -> None:
     assert shown.update_code(text_of(page)) == text_of(page), "python docs/shown.py rewrites it"
 
 
-UNCLEAR = (
-    r"models of strangers|\bat home\b|made prompts|handed back|(is|are) told\b|thereof"
-)
+UNCLEAR = r"models of strangers|\bat home\b|made prompts|handed back|(is|are) told\b|thereof"
 
 
 @pytest.mark.parametrize("page", sorted(str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")))
