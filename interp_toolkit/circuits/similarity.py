@@ -30,7 +30,7 @@ from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import device_of
 from interp_toolkit.models.running.hooks import hook_points
 from interp_toolkit.models.running.memory import format_size, itemsize_of, parse_memory
-from interp_toolkit.models.running.streaming import activations, kept_numbers
+from interp_toolkit.models.running.streaming import activations, numbers_stored
 from interp_toolkit.models.weights.precision import at_least_single
 from interp_toolkit.models.weights.view import weights
 
@@ -152,7 +152,7 @@ def similarity_by_depth(
         raise InputError(f"{data.source}: no row has two different tokens to compare")
     d_model, longest, itemsize = int(model.cfg.d_model), int(data.lengths.max()), itemsize_of(model)
     moment_bytes = 8 * d_model**2
-    read = kept_numbers(model.cfg, [sites[0].hook], longest, longest)
+    read = numbers_stored(model.cfg, [sites[0].hook], longest, longest)
     site_bytes = moment_bytes + itemsize * read  # moments, and what is read of a prompt
     states = max(1, min(STATES, budget // 4 // (STATE_COPIES * itemsize * d_model)))
     beside = STATE_COPIES * itemsize * d_model * states + moment_bytes  # and one being finished

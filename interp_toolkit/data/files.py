@@ -130,8 +130,8 @@ def _unpacked(file: Any, size: int) -> Any:
     """The table of a parquet file, unless that is too much: values are counted, then bytes."""
     from pyarrow import Table
 
-    told = file.metadata
-    groups = [told.row_group(number) for number in range(told.num_row_groups)]
+    metadata = file.metadata
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     values = sum(group.column(n).num_values for group in groups for n in range(group.num_columns))
     check_claim(VALUE * values, size)
     batches, held = [], 0

@@ -147,8 +147,8 @@ def sizes(model: Any, *names: str) -> tuple[int, ...]:
     """Whole numbers of a model's configuration; raises InputError for one that it does not have."""
     if not hasattr(model, "cfg"):
         check_model(model)
-    found = [getattr(model.cfg, name, None) for name in names]
-    for name, value in zip(names, found, strict=True):
+    values = [getattr(model.cfg, name, None) for name in names]
+    for name, value in zip(names, values, strict=True):
         if value is None:
             raise InputError(f"the cfg of this {type(model).__name__} has no {name}, needed here")
-    return tuple(int(value) for value in found if value is not None)
+    return tuple(int(value) for value in values if value is not None)

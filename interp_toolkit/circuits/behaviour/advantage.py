@@ -178,7 +178,7 @@ def row_batches(
         InputError: not even one row fits.
     """
     itemsize = itemsize_of(model)
-    row_bytes = bytes_per_row(model.cfg, prompts.n_pos, itemsize, logits=True, kept=kept)
+    row_bytes = bytes_per_row(model.cfg, prompts.n_pos, itemsize, logits=True, n_stored=kept)
     size = rows_that_fit(parse_memory(memory), row_bytes, prompts.n_pos)
     return torch.split(rows, size)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from interp_toolkit.models.model import Model
 from interp_toolkit.models.running.forward import run
-from interp_toolkit.models.running.hooks import hook_points, keep_in
+from interp_toolkit.models.running.hooks import hook_points, store_in
 from interp_toolkit.models.running.streaming import position_sums
 
 
@@ -30,7 +30,7 @@ def capture(
     seen: dict[str, Tensor] = {}
 
     points = hook_points(model)
-    logits = run(model, tokens, [(points[name], keep_in(seen, name)) for name in names])
+    logits = run(model, tokens, [(points[name], store_in(seen, name)) for name in names])
     assert logits is not None
     return logits, seen
 

@@ -113,7 +113,7 @@ class RoleChecks:
         n_pos = self.writing.asks.tokens.shape[1]
         itemsize = itemsize_of(self.model)
         kept = self.writing.view.n_layers * self.writing.view.d_model * n_pos
-        row = bytes_per_row(self.model.cfg, n_pos, itemsize, logits=True, kept=kept)
+        row = bytes_per_row(self.model.cfg, n_pos, itemsize, logits=True, n_stored=kept)
         return rows_that_fit(parse_memory(self.memory), row, n_pos)
 
     def _tokens(self, at: slice) -> Tensor:

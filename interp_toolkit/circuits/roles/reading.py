@@ -95,7 +95,7 @@ def read(
             raise InputError(f"the model has no hook point {name}, so its heads cannot be read")
     itemsize = itemsize_of(model)
     of_values = 2 * n_pos * view.n_heads * view.d_head
-    row = bytes_per_row(model.cfg, n_pos, itemsize, logits=False, kept=of_values)
+    row = bytes_per_row(model.cfg, n_pos, itemsize, logits=False, n_stored=of_values)
     size = rows_that_fit(parse_memory(memory), row, n_pos)
     for start in range(0, n_asks, size):
         progress(f"what heads attend to and write, row {start + 1} of {n_asks}")

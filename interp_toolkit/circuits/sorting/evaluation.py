@@ -298,7 +298,7 @@ def _batch_size(model: Model, layout: ListLayout, memory: int | str | None) -> i
     parameter = next(iter(model.parameters()), None)
     itemsize = 4 if parameter is None else parameter.element_size()
     kept = 3 * layout.longest * _n_logits(model)  # logits read, and two copies in float64
-    row = bytes_per_row(model.cfg, layout.n_positions, itemsize, logits=True, kept=2 * kept)
+    row = bytes_per_row(model.cfg, layout.n_positions, itemsize, logits=True, n_stored=2 * kept)
     return rows_that_fit(parse_memory(memory), row, layout.n_positions)
 
 

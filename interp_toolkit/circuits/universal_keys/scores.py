@@ -103,7 +103,7 @@ def key_scores(
     for first in range(0, len(wanted), at_once):
         chosen = tuple(wanted[first : first + at_once])
         kept = 2 * len(chosen) * n_heads * n_pos
-        a_row = bytes_per_row(model.cfg, n_pos, 4, logits=False, kept=kept)
+        a_row = bytes_per_row(model.cfg, n_pos, 4, logits=False, n_stored=kept)
         batch = min(BATCH, rows_that_fit(limit // 2, a_row, n_pos))
         shape = len(chosen), n_heads, *count.shape
         low, high, total = np.full(shape, np.inf), np.full(shape, -np.inf), np.zeros(shape)

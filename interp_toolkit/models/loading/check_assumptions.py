@@ -121,12 +121,12 @@ def check_assumptions(
     best, better = as_loaded, None
     open_ = [dict(other) for other in record_of(model).alternatives]
     while open_ and isinstance(model, Transformer):
-        found = [
+        problems = [
             _tried(_with(model, {**best.settings, **s}), {**best.settings, **s}, rows)
             for s in open_
         ]
-        tried += found
-        candidate = max(found, key=lambda one: one.right)
+        tried += problems
+        candidate = max(problems, key=lambda one: one.right)
         if not candidate.beats(best):
             break
         best = better = candidate

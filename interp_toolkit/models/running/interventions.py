@@ -78,10 +78,10 @@ def _same_kind(name: str, function: Edit) -> Edit:
         edited = function(value, hook=hook)
         if edited is None or not isinstance(value, Tensor):
             return edited
-        returned, wanted = _kind(edited), _kind(value)
-        if returned != wanted:
+        returned, expected = _kind(edited), _kind(value)
+        if returned != expected:
             raise InterventionError(
-                f"the edit at {name} returned {returned} in place of {wanted}: return a tensor of "
+                f"the edit at {name} returned {returned}, not {expected}: return a tensor of "
                 "the same shape, dtype and device, or None"
             )
         return edited
@@ -303,11 +303,11 @@ def _separate_parameters(model: Model) -> list[Tensor]:
 
     Smallest first, so that of a fused tensor and the views that split it the views are listed.
     """
-    listed, seen = [], set()
+    listed, locations = [], set()
     for parameter in sorted((p.data for p in model.parameters()), key=Tensor.numel):
-        place = (parameter.untyped_storage().data_ptr(), parameter.storage_offset())
-        if parameter.is_floating_point() and parameter.numel() > 1 and place not in seen:
-            seen.add(place)
+        location = (parameter.untyped_storage().data_ptr(), parameter.storage_offset())
+        if parameter.is_floating_point() and parameter.numel() > 1 and location not in locations:
+            locations.add(location)
             listed.append(parameter)
     return listed
 

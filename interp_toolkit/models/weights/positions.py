@@ -85,8 +85,8 @@ class RotaryTables:
     ) -> Float[Tensor, "n d_head"]:
         """Queries or keys of one head, each turned for its own position."""
         cos, sin = self.tables(int(positions.max()) + 1 if len(positions) else 1)
-        places = positions.to(cos.device)
-        return turned(x, cos[places].to(x), sin[places].to(x), adjacent=self.adjacent)
+        indices = positions.to(cos.device)
+        return turned(x, cos[indices].to(x), sin[indices].to(x), adjacent=self.adjacent)
 
     def matrix(self, position: int, d_head: int) -> Float[Tensor, "d_head d_head"]:
         """M with `turned = x @ M` at this position; negative positions turn the other way."""

@@ -176,5 +176,5 @@ def _within(index: Tensor, end: int | None, what: str) -> Tensor:
     if low >= 0 and (end is None or high < end):
         return index
     wrong = low if low < 0 else high
-    known = f"; the model has {what}s 0 to {end - 1}" if end is not None else "; the first is 0"
-    raise InputError(f"there is no {what} {wrong}{known}")
+    hint = f"; the model has {what}s 0 to {end - 1}" if end is not None else "; the first is 0"
+    raise InputError(f"there is no {what} {wrong}{hint}")

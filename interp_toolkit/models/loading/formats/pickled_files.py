@@ -71,10 +71,10 @@ def _from_older(file: io.BufferedIOBase, size: int) -> Any:
             made[key] = torch.zeros(entries, dtype=dtype)
         return made[key]
 
-    found = InertUnpickler(file, storage).load()
+    content = InertUnpickler(file, storage).load()
     for key in InertUnpickler(file).load():
         _fill(made[str(key)], file)
-    return found
+    return content
 
 
 def _fill(storage: Tensor, file: io.BufferedIOBase) -> None:

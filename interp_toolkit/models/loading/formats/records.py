@@ -133,12 +133,12 @@ class _Conversion:
     def _module(self, record: Record) -> dict[str, Any]:
         state: dict[str, Tensor] = {}
         self._add_tensors(record, "", (), state)
-        found: dict[str, Any] = {PICKLED_CLASS: record.qualified, "state_dict": state}
+        module: dict[str, Any] = {PICKLED_CLASS: record.qualified, "state_dict": state}
         for name in _CONFIGS:
             config = self.plain(record.fields.get(name))
             if isinstance(config, Mapping):
-                found["cfg"] = config
-        return found
+                module["cfg"] = config
+        return module
 
     def _add_tensors(
         self, record: Record, prefix: str, around: tuple[Record, ...], state: dict[str, Tensor]

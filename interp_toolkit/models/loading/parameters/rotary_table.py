@@ -94,6 +94,6 @@ def _matches(
     drift = 1e-14 if precise else 1e-6  # of the angle, which grows with the position
     allowed = (rounding + drift * position)[:, None].double()
     return all(
-        bool(((ours.to(theirs.dtype) - theirs).double().abs() <= allowed).all())
-        for ours, theirs in ((torch.sin(angles), sin), (torch.cos(angles), cos))
+        bool(((ours.to(stored.dtype) - stored).double().abs() <= allowed).all())
+        for ours, stored in ((torch.sin(angles), sin), (torch.cos(angles), cos))
     )
