@@ -23,7 +23,7 @@ MOST_BYTES = 2**31
 
 
 def count_composites(n_features: int, most_on: int) -> int:
-    """How many inputs have at most `most_on` features on."""
+    """The number of inputs with at most `most_on` features on."""
     return sum(comb(n_features, k) for k in range(most_on + 1))
 
 

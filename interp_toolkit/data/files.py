@@ -119,7 +119,7 @@ def _read_parquet(
         columns = {name: table.column(name).to_pylist() for name in table.column_names}
     except Exception as error:  # pyarrow meets a broken file in many ways
         raise InputError(
-            f"{path}: this is no readable parquet file ({first_line(error)[:200]})"
+            f"{path}: this is no readable parquet file ({first_line(error)})"
         ) from error
     if len(columns) != len(table.column_names):
         raise InputError(f"{path}: two columns have the same name")
@@ -185,7 +185,7 @@ def _separated(path: Path) -> tuple[Mapping[str, Sequence[Any]], str, int]:
     try:
         header, *rows = list(csv.reader(text, delimiter=delimiter, strict=True))
     except (csv.Error, ValueError) as error:
-        raise InputError(f"{path}: this is no table ({first_line(error)[:100]})") from error
+        raise InputError(f"{path}: this is no table ({first_line(error)})") from error
     rows = [row for row in rows if row]
     if len(set(header)) != len(header):
         raise InputError(f"{path}: two columns have the same name")
@@ -232,7 +232,7 @@ def _parsed(path: Path, text: str, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path}: {what} ({first_line(error)[:200]})") from error
+        raise InputError(f"{path}: {what} ({first_line(error)})") from error
 
 
 def _no_constant(name: str) -> None:

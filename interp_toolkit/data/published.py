@@ -135,7 +135,7 @@ def _are_texts(values: Sequence[Any]) -> bool:
 
 
 def _first(value: Any) -> Any:
-    """Of a list of texts, or of texts between semicolons, the first."""
+    """The first of a list of texts, or of texts between semicolons."""
     if isinstance(value, list) and value and isinstance(value[0], str):
         return value[0]
     return value.split(";")[0].strip() if isinstance(value, str) and ";" in value else value

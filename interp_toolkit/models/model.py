@@ -43,16 +43,16 @@ if TYPE_CHECKING:
             """Logits [batch pos d_vocab], or a loss, of tokens [batch pos]."""
 
         def parameters(self) -> Iterator[nn.Parameter]:
-            """What is trained."""
+            """The parameters."""
 
         def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
-            """What is trained, by name."""
+            """The parameters, by name."""
 
         def named_buffers(self) -> Iterator[tuple[str, Tensor]]:
-            """What is not trained, by name."""
+            """The buffers, by name."""
 
         def state_dict(self) -> Mapping[str, Any]:
-            """What a file of weights holds."""
+            """The parameters and buffers, as saved in a file."""
 
         def modules(self) -> Iterable[nn.Module]:
             """The modules, itself among them."""
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
         @property
         def tokenizer(self) -> Any:
-            """What makes tokens of text; None where it has none."""
+            """The tokenizer, or None."""
 
         def run_with_hooks(self, *args: Any, **kwargs: Any) -> Any:
             """Logits, with functions at hook points for this pass alone."""

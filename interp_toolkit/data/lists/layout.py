@@ -44,7 +44,7 @@ MAX_LENGTH = 4096  # of a list: beyond it, a slip of the hand rather than a task
 
 
 class LayoutParts(NamedTuple):
-    """What the words say; the fields are those of `ListLayout`."""
+    """The parsed words of a layout; the fields are those of `ListLayout`."""
 
     shortest: int
     longest: int
@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 
 
 def read_words(words: Sequence[str]) -> LayoutParts:
-    """What the words say. Raises InputError when they do not make a layout."""
+    """Parse the words of a layout. Raises InputError when they do not make one."""
     parts = [_part(word) for word in words]
     pad = _pad(parts)
     listed = _only(parts, "list")
@@ -190,7 +190,7 @@ class ListLayout:
 
     @property
     def n_values(self) -> int:
-        """How many values there are."""
+        """The number of values."""
         return len(self.values)
 
     @property
@@ -215,7 +215,7 @@ class ListLayout:
         return tuple(map(str, self.values))
 
     def read_positions(self, length: int) -> tuple[int, ...]:
-        """Where each item of a sorted list of this length is read."""
+        """The positions at which the items of a sorted list of this length are read."""
         start = len(self.before)
         if self.autoregressive:
             start += length + len(self.between) - 1

@@ -22,7 +22,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from interp_toolkit.errors import InputError
+from interp_toolkit.errors import InputError, first_line
 from interp_toolkit.formatting import listed
 
 _FORMATS = {
@@ -164,7 +164,7 @@ def _local(path: Path) -> Parts:
 
 
 def _saved(path: Path) -> Mapping[str, Any]:
-    """What `save_to_disk` wrote."""
+    """Load a dataset written by `save_to_disk`."""
     from datasets import DatasetDict, load_from_disk
 
     dataset = load_from_disk(str(path))
@@ -247,14 +247,14 @@ def _names_held_out(file: Path) -> bool:
 
 
 def _broken(name: str, files: Sequence[Path], error: Exception) -> InputError:
-    """Which file could not be read, by reading each by itself, and what to do."""
+    """Find the unreadable file by reading each by itself, and say what to do."""
     for file in files:
         try:
             with _unlogged():
                 for _ in _opened({"train": [file]})["train"]:
                     pass
-        except Exception as found:  # of many kinds, pyarrow's among them
-            return InputError(_mended(file, found))
+        except Exception as problem:  # of many kinds, pyarrow's among them
+            return InputError(_mended(file, problem))
     return _unreadable(name, error)
 
 
@@ -342,7 +342,7 @@ def _document(name: str, number: int, row: Mapping[str, Any]) -> Document:
             f"{name}: row {number} has {problem}; it has {', '.join(row) or 'nothing'}"
         )
     if label is not None and (isinstance(label, bool) or not isinstance(label, int)):
-        raise InputError(f"{name}: row {number}: the label {label!r} is no whole number")
+        raise InputError(f"{name}: row {number}: the label {repr(label)[:60]} is no whole number")
     return Document(text, label)
 
 
@@ -352,4 +352,4 @@ def _unreadable(name: str, error: Exception) -> InputError:
 
 def _first_line(error: Exception) -> str:
     cause = error.__cause__ if not str(error).strip() else error
-    return str(cause or type(error).__name__).strip().partition("\n")[0][:200]
+    return first_line(cause or error)

@@ -96,7 +96,7 @@ def open_store(folder: Path, specials: Sequence[str] = ()) -> TokenStore | None:
 
 
 class _About(BaseModel):
-    """What `about.json` says."""
+    """The content of `about.json`."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 

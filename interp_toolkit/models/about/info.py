@@ -119,7 +119,7 @@ class ModelInfo:
 
 
 def describe(model: Model) -> ModelInfo:
-    """What is known about any TransformerLens model; runs nothing."""
+    """A summary of any TransformerLens model; runs nothing."""
     record, cfg = record_of(model), model.cfg
     attn_only = bool(getattr(cfg, "attn_only", False))
     shape = {name: getattr(cfg, name, None) for name in _SHAPE}

@@ -58,7 +58,7 @@ def read_directions(
 
 
 def direction_names(n_features: int) -> list[str]:
-    """What features without names are called: f0, f1, ..."""
+    """Default feature names: f0, f1, ..."""
     return [f"f{k}" for k in range(n_features)]
 
 
@@ -76,7 +76,7 @@ def _names(path: Path, names: np.ndarray | None, n_features: int) -> list[str]:
         return direction_names(n_features)
     if names.dtype.kind != "U" or names.shape != (n_features,):
         raise InputError(f"{path}: names must be {n_features} strings, not {list(names.shape)}")
-    names_found = [str(name) for name in names]
-    if len(set(names_found)) < n_features or not all(names_found):
+    texts = [str(name) for name in names]
+    if len(set(texts)) < n_features or not all(texts):
         raise InputError(f"{path}: names must differ and not be empty")
-    return names_found
+    return texts

@@ -98,7 +98,7 @@ class FeatureSet(Brief):
         return self.on(values)
 
     def described(self) -> dict[str, Any]:
-        """For a result's provenance."""
+        """A description for a result's provenance."""
         return {"source": self.source, "sha256": self.sha256, "features": len(self)}
 
 
@@ -134,7 +134,7 @@ def read_features(
         path = Path(spec).expanduser()
         is_folder = str(spec) not in (EMBEDDINGS, "") and path.is_dir()
     except (OSError, ValueError, RuntimeError) as error:  # as `load` has it
-        raise InputError(f"features {str(spec)[:200]!r} cannot be looked up: {error}") from error
+        raise InputError(f"features {str(spec)[:60]!r} cannot be looked up: {error}") from error
     if is_folder:
         sae = read_sae(path, device=device_of(model))
         return sae_features(sae, model, side=side, threshold=threshold)

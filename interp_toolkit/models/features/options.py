@@ -11,7 +11,7 @@ from interp_toolkit.options import Flag, Options
 
 
 class FeatureOptions(Options):
-    """What counts as a feature, and how an SAE's latents are read."""
+    """The definition of a feature, and the reading of an SAE's latents."""
 
     features: Annotated[Any, Flag(metavar="SAE_FOLDER|embeddings|FILE")] = Field(
         None,

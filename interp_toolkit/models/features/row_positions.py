@@ -24,7 +24,7 @@ Position = int | Literal["all"] | None
 
 @runtime_checkable
 class TokenRows(Protocol):
-    """What labelled samples are made of: `data.FeatureData` is one."""
+    """The source of labelled samples, such as `data.FeatureData`."""
 
     @property
     def tokens(self) -> Any:
@@ -40,15 +40,15 @@ class TokenRows(Protocol):
 
     @property
     def positions(self) -> Any:
-        """Where to look in each row, counted from its start, or None."""
+        """The position of each row, counted from its start, or None."""
 
     @property
     def groups(self) -> Any:
-        """What belongs together, one a row, or None."""
+        """The group of each row, or None."""
 
     @property
     def source(self) -> str:
-        """Where the rows come from."""
+        """The source of the rows."""
 
 
 class RowPositions(NamedTuple):

@@ -68,7 +68,7 @@ def read_sae(
     try:
         path = Path(folder).expanduser()
     except RuntimeError as error:  # ~ of somebody unknown
-        raise InputError(f"{str(folder)[:200]} cannot be looked up: {error}") from error
+        raise InputError(f"{str(folder)[:60]} cannot be looked up: {error}") from error
     _check_folder(path)
     layout = other_layout(path)
     if layout is not None and through == "saelens":

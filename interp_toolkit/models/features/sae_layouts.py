@@ -148,7 +148,7 @@ def _gemma_scope(folder: Path, weights: Path) -> Layout:
 
 
 def settings_in(file: Path) -> dict[str, Any]:
-    """What a file of settings holds; raises InputError where that is no JSON object."""
+    """The content of a settings file; raises InputError unless it is a JSON object."""
     content = read_json(file, str(file))
     if not isinstance(content, dict):
         raise InputError(f"{file} must hold one JSON object of settings")

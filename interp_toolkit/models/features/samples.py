@@ -197,7 +197,7 @@ def _label_inputs(
     sites: RowPositions,
     memory: int | str | None,
 ) -> Iterator[tuple[Int[np.ndarray, " batch"], Tensor]]:
-    """What a feature set reads of the places: token ids, or activations."""
+    """The input of a feature set at the positions: token ids, or activations."""
     if features.reads is None:
         features.label(torch.zeros(0, 0))  # says that nothing tells which are on
     elif features.reads == TOKENS:

@@ -57,7 +57,7 @@ class Tried:
 
 @dataclass(frozen=True)
 class AssumptionsCheck:
-    """What rows with known answers say about the assumptions of a model.
+    """A test of a model's assumptions on rows with answers.
 
     Attributes:
         n_rows: how many rows were asked.
@@ -80,7 +80,7 @@ class AssumptionsCheck:
 
     @property
     def sentence(self) -> str | None:
-        """What to do about it, in one line; None where nothing assumed is seen to be wrong."""
+        """Advice in one line; None if no assumption is contradicted."""
         if self.better is None:
             return None
         shares = self.better.right, self.as_loaded.right

@@ -33,7 +33,7 @@ class StopForwardError(Exception):
 
 
 def device_of(model: Model) -> torch.device:
-    """Where the model's first parameter is."""
+    """The device of the model's first parameter."""
     parameter = next(iter(model.parameters()), None)
     return torch.device("cpu") if parameter is None else parameter.device
 

@@ -109,7 +109,7 @@ class HeadMeans(Brief):
     z: Mapping[int, Float[Tensor, "pos head d_head"]] = field(repr=False)
 
     def of(self, by_layer: Mapping[int, Sequence[int]]) -> dict[int, Tensor]:
-        """Those of some of the heads, by layer.
+        """The means of some heads, by layer.
 
         Raises InputError for heads whose means were not read.
         """
@@ -129,7 +129,7 @@ def head_means(
     *,
     memory: int | str | None = None,
 ) -> HeadMeans:
-    """What `ablate` puts for heads, read once for many ablations with one reference.
+    """Means of heads for `ablate`, read once for many ablations with one reference.
 
     Args:
         model: any TransformerLens model.

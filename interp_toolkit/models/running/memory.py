@@ -110,7 +110,7 @@ def together(items: Sequence[T], first: T, memory: int | str | None, item_bytes:
 
 
 def rows_that_fit(memory: int, row_bytes: int, n_pos: int) -> int:
-    """How many rows of a batch fit in `memory` bytes, at most MAX_BATCH.
+    """The number of rows that fit in `memory` bytes, at most MAX_BATCH.
 
     Raises InputError when not even one does.
     """

@@ -45,7 +45,7 @@ _QUERY_BY_KEY = ("hook_attn_scores", "hook_pattern")
 
 @dataclass(frozen=True, eq=False)
 class ActivationBatch(Brief, Mapping[str, Tensor]):
-    """What the hooks saw for some rows: hook name -> tensor, the batch first.
+    """Activations of some rows: hook name -> tensor, the batch first.
 
     Attributes:
         index: which rows of the data these are.
@@ -255,7 +255,7 @@ class _Chosen:
 
 
 def _row_positions(data: Any, rows: list[np.ndarray], positions: Positions) -> _Chosen:
-    """Which positions to keep.
+    """The positions to store.
 
     Raises InputError where a row does not have them.
     """
@@ -330,7 +330,7 @@ def rows_of(data: Any, model: Model) -> list[np.ndarray]:
 
 
 def _fitting(model: Model, names: list[str], n_positions: int, n_pos: int, budget: int) -> int:
-    """How many rows to run at once, from the memory estimate."""
+    """The number of rows of a batch, from the memory estimate."""
     logits = any("unembed" in name for name in names)
     n_stored = numbers_stored(model.cfg, names, n_positions, n_pos)
     row = bytes_per_row(model.cfg, n_pos, itemsize_of(model), logits=logits, n_stored=n_stored)
@@ -338,7 +338,7 @@ def _fitting(model: Model, names: list[str], n_positions: int, n_pos: int, budge
 
 
 def numbers_stored(cfg: Any, names: Sequence[str], n_positions: int, n_pos: int) -> int:
-    """How many numbers of a row a loop over batches holds of some hooks.
+    """The number of values per row that a loop over batches stores for some hooks.
 
     Twice what a batch has: the last one is held until there is the next.
 

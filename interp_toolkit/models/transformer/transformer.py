@@ -49,7 +49,7 @@ RETURN_TYPES = ("logits", "loss", "both", None)
 
 
 class Output(NamedTuple):
-    """What `return_type="both"` gives."""
+    """The output for `return_type="both"`."""
 
     logits: Float[Tensor, "batch pos d_vocab"]
     loss: Float[Tensor, "*batch_pos"]

@@ -50,11 +50,11 @@ _WATCHED = (
 
 
 class _DisagreementError(Exception):
-    """What the view gives and what the model does differ."""
+    """A difference between the view's result and the model's activation."""
 
 
 def check(model: Model) -> tuple[Problems, float]:
-    """What the view cannot give, as {(part, layer): why}, and the embedding's scale.
+    """Check every part: the failures, {(part, layer): reason}, and the embedding's scale.
 
     Raises InputError for a model without the parts of a decoder.
     """

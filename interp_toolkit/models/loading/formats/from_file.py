@@ -269,7 +269,7 @@ def _tensors_only(state: Any, source: str) -> dict[str, Tensor]:
 
 
 def _unusable(tensor: Tensor) -> str | None:
-    """What keeps a tensor from being weights as they are, if anything does."""
+    """The reason why a tensor cannot serve as weights, or None."""
     if tensor.is_complex():
         return "complex"
     if tensor.is_floating_point() and tensor.itemsize < 2:

@@ -148,7 +148,7 @@ def _header(path: Path) -> Any:
 
 
 def _n_params(header: Any) -> int:
-    """How many numbers a file's tensors hold."""
+    """The number of entries of a file's tensors."""
     return sum(t.n_elements for t in header.tensors)
 
 

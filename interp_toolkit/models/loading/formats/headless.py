@@ -40,7 +40,7 @@ class Headless(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Where the trunk is."""
+        """The trunk's device."""
         return self._trunk.device  # type: ignore[no-any-return]
 
     @property

@@ -23,7 +23,7 @@ _OLDER_MAGIC = 0x1950A86A20F9469CFC6C
 
 
 def read_as_data(path: Path) -> Any:
-    """What a pickle holds, as plain data: tensors, containers, the attributes of objects.
+    """The content of a pickle as plain data: tensors, containers, the attributes of objects.
 
     Raises:
         WouldCallError: the pickle would call something else than what builds these.

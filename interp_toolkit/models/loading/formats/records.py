@@ -88,7 +88,7 @@ class HeldTensor:
 
 
 def stub(qualified: str) -> type[Record]:
-    """What stands for a class or a function of that name: it can be named, not called."""
+    """A stub for a class or function of that name: it can be named, not called."""
     name = qualified.rpartition(".")[2]
     return type(name, (Record,), {"qualified": qualified})
 

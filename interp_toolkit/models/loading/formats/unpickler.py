@@ -67,7 +67,7 @@ class InertUnpickler(pickle.Unpickler):
         return super().load()
 
     def find_class(self, module: str, name: str) -> Any:
-        """What a name stands for: a safe function or a stub, the same one each time."""
+        """Resolve a name to a safe function or a stub, the same one each time."""
         qualified = f"{module}.{name}"
         if qualified not in self._instances:
             safe = _safe(module, name)

@@ -85,7 +85,7 @@ class Need:
 
 @dataclass(frozen=True)
 class InferredConfig:
-    """What a state dict says and what it leaves open.
+    """The settings that a state dict shows, and those that it leaves open.
 
     Attributes:
         known: configuration fields that names and shapes show.
@@ -107,7 +107,7 @@ class Settled:
 
     @property
     def phrases(self) -> tuple[str, ...]:
-        """What was assumed, one phrase each."""
+        """The assumptions, one phrase each."""
         return tuple(assumption.phrase for assumption in self.assumptions)
 
 
@@ -137,7 +137,7 @@ class MissingSettingError(InputError):
 def read_state_dict(
     parameters: Mapping[str, Tensor], buffers: Mapping[str, Tensor], source: str
 ) -> InferredConfig:
-    """What the tensors of a `HookedTransformer` say about its configuration.
+    """Infer the configuration from the tensors of a `HookedTransformer`.
 
     Raises InputError when a size cannot be read off (the tensors that show it are missing), or a
     buffer shows something that the toolkit's transformer does not have.

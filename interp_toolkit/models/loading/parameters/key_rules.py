@@ -36,7 +36,7 @@ _PATTERN = re.compile(r"[a-z_0-9 ()]+->[a-z_0-9 ()]+")
 
 @dataclass(frozen=True)
 class KeyRule:
-    """Where one of their tensors goes.
+    """The target of one foreign tensor.
 
     Attributes:
         to: our name, or the names that share out the first axis; empty where it is left out.

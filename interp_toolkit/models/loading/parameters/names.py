@@ -104,7 +104,7 @@ def is_hooked(names: Iterable[str]) -> bool:
 
 
 def block_number(name: str) -> int | None:
-    """Which block a tensor belongs to, None for those outside the blocks."""
+    """The number of a tensor's block; None outside the blocks."""
     match = _BLOCK.match(name)
     return int(match.group(1)) if match else None
 
